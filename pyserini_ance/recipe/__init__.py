@@ -1,0 +1,5 @@
+"""Recipes: frozen models, their loading, and the parts they name. The only room that knows YAML."""
+
+from pyserini_ance.recipe.parts import Part, Settings, part_class
+
+__all__ = ["Part", "Settings", "part_class"]

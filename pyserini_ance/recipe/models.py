@@ -1,0 +1,159 @@
+"""The recipe: one frozen tree of settings that says everything about an experiment."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, PositiveInt, field_validator, model_validator
+
+from pyserini_ance.recipe.parts import Settings, part_of
+
+Beta = Annotated[float, Field(ge=0, lt=1)]
+RESERVED_NAMES = {"bm25", "untrained", "initial"}  # names of rows and checkpoints that are not stages
+
+
+class Term(Settings):
+    """One summand of the loss: for each anchor, its positive against a pool of negatives."""
+
+    anchor: Literal["query"] = "query"
+    negatives: tuple[part_of("negatives"), ...] = ()
+    pool: Literal["own", "step"] = "own"
+    hardest: PositiveInt | None = None
+    loss: part_of("loss") = Field(default={"kind": "nll"}, validate_default=True)
+    weight: float = 1.0
+
+    @model_validator(mode="after")
+    def has_negatives(self):
+        if self.pool == "own" and not self.negatives:
+            raise ValueError("pool: own has no negatives; name a source under `negatives:` or use `pool: step`")
+        return self
+
+
+class Refresh(Settings):
+    """When the model that is being trained re-encodes the corpus and mines again: at step 0 and every so many steps."""
+
+    every_steps: PositiveInt
+    run: Literal["inline"] = "inline"
+
+
+class Evaluate(Settings):
+    """Measuring on the dev split while training; the stage's result is its best checkpoint if `keep_best`."""
+
+    every_steps: PositiveInt
+    split: str = "dev"
+    measure: str = "RR@10"
+    queries: PositiveInt | None = None
+    sample_documents: PositiveInt | None = None
+    keep_best: bool = True
+
+
+class Optimizer(Settings):
+    kind: Literal["adamw"] = "adamw"
+    learning_rate: float = Field(gt=0)
+    weight_decay: float = Field(default=0.01, ge=0)
+    betas: tuple[Beta, Beta] = (0.9, 0.999)
+    eps: float = Field(default=1e-8, gt=0)
+    warmup_steps: int = Field(default=0, ge=0)
+    decay: Literal["linear", "constant"] = "linear"
+    max_grad_norm: float = Field(default=1.0, gt=0)
+
+
+class Stage(Settings):
+    """A run of optimiser steps with one objective. `schedule_steps` is the horizon of the decay (default: `steps`)."""
+
+    start: Literal["initial", "previous"] = "previous"
+    steps: PositiveInt
+    schedule_steps: PositiveInt | None = None
+    keep_optimizer: bool = False
+    batch_queries: PositiveInt
+    chunk_queries: PositiveInt | None = None
+    positives: Literal["first", "random", "all"] = "random"
+    terms: dict[str, Term] = Field(min_length=1)
+    optimizer: Optimizer
+    refresh: Refresh | None = None
+    evaluate: Evaluate | None = None
+    save_every_steps: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def is_consistent(self):
+        if self.keep_optimizer and self.start == "initial":
+            raise ValueError("keep_optimizer: true makes no sense with start: initial; use start: previous")
+        refreshed = any(source.refreshed for term in self.terms.values() for source in term.negatives)
+        if refreshed and self.refresh is None:
+            raise ValueError("a source of negatives is mined with the model; say how often: `refresh: {every_steps: N}`")
+        if self.refresh is not None and not refreshed:
+            raise ValueError("`refresh:` is set but no source of negatives is mined with the model")
+        if self.schedule_steps is not None and self.schedule_steps < self.steps:
+            raise ValueError(f"schedule_steps {self.schedule_steps} ends before steps {self.steps}: the rest would train at rate 0")
+        return self
+
+
+class Encoding(Settings):
+    """How texts become vectors for mining and dev evaluation. `auto`: bf16 where the processor is fast at it."""
+
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    tokens_per_batch: PositiveInt = 8192
+    training_tokens_per_batch: PositiveInt = 8192
+    search: Literal["torch", "faiss"] = "torch"
+
+
+class Bm25(Settings):
+    """BM25 by Pyserini: `index` is `build` (from the collection), a Lucene index folder, or a prebuilt index name."""
+
+    k1: float = Field(default=0.9, ge=0)
+    b: float = Field(default=0.4, ge=0, le=1)
+    threads: PositiveInt = 2
+    index: str = "build"
+    hits: PositiveInt = 200
+
+
+class Test(Settings):
+    """The closing evaluation of every row of the table; `precision` is that of the documents, in the index too."""
+
+    split: str = "test"
+    measures: tuple[str, ...] = ("nDCG@10", "RR@10", "R@100")
+    hits: PositiveInt = 100
+    precision: Literal["auto", "fp32", "bf16"] = "fp32"
+
+
+class Recipe(Settings):
+    """An experiment: data, encoder, stages, and how it is measured. `expect:` holds published or earlier figures."""
+
+    name: str
+    about: str = ""
+    data: part_of("data")
+    encoder: part_of("encoder")
+    encoding: Encoding = Encoding()
+    bm25: Bm25 | None = Bm25()
+    stages: dict[str, Stage] = Field(min_length=1)
+    test: Test = Test()
+    train_split: str = "train"
+    seed: int = Field(default=42, ge=0)
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    cache: Path = Field(default=Path("~/.cache/pyserini_ance"), validate_default=True)
+    expect: dict[str, Any] = {}
+
+    @field_validator("cache")
+    @classmethod
+    def expand_home(cls, path: Path) -> Path:
+        return path.expanduser()
+
+    @field_validator("stages")
+    @classmethod
+    def names_fit_files(cls, stages: dict[str, Stage]) -> dict[str, Stage]:
+        for name in stages:
+            if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name in RESERVED_NAMES:
+                reserved = ", ".join(sorted(RESERVED_NAMES))
+                raise ValueError(f"stage name {name!r}: use small letters, digits and single dashes, and none of {reserved}")
+        return stages
+
+    @model_validator(mode="after")
+    def first_stage_starts(self):
+        name, first = next(iter(self.stages.items()))
+        if first.keep_optimizer:
+            raise ValueError(f"stages.{name} is the first stage: there is no optimizer to keep")
+        needs = {need for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives for need in s.needs}
+        if "bm25" in needs and self.bm25 is None:
+            raise ValueError("a `run` source needs BM25, but `bm25: null`; name a run file in the source or configure `bm25:`")
+        return self

@@ -1,0 +1,40 @@
+"""A folder that other programs read: it appears under its name complete, or not at all."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pyserini_ance.storage.files import sync
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder beside `folder` to fill; rename it into place at the end, remove it after an error.
+
+    Raises FileExistsError when `folder` holds something already, or does so at the end because another process won.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} exists and is not empty; remove it or name another folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    beside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(beside, ignore_errors=True)  # of a dead process that had our number
+    beside.mkdir()
+    try:
+        yield beside
+        for path in beside.rglob("*"):
+            sync(path)
+        _move(beside, folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+
+
+def _move(beside: Path, folder: Path) -> None:
+    try:
+        os.rename(beside, folder)
+    except OSError as error:
+        if folder.exists():
+            raise FileExistsError(f"{folder} was written by another process meanwhile") from error
+        raise
+    sync(folder.parent)

@@ -1,0 +1,129 @@
+"""Publishing a folder: claimed by a rename, committed by its manifest, verified when read."""
+
+import errno
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from pyserini_ance import __version__
+from pyserini_ance.storage.files import sha256_file, sync, write_json
+
+MANIFEST = "manifest.json"
+CLAIM = "claim.json"
+MANIFEST_FORMAT = 1
+
+
+def is_complete(folder: Path) -> bool:
+    return (folder / MANIFEST).exists()
+
+
+@contextmanager
+def publishing(folder: Path, about: dict[str, Any]) -> Iterator[Path]:
+    """Claim `folder`, let the caller fill it, then commit it with a manifest that holds `about` and every part's hash.
+
+    A folder left by a dead process of this machine is cleared and claimed again; an error inside leaves no folder.
+    Raises FileExistsError when the folder is complete already, RuntimeError when a living process works on it, OSError
+    when a part cannot be written.
+    """
+    claim = _claim(folder)
+    try:
+        yield folder
+        _commit(folder, about, claim)
+    except BaseException as error:
+        if not is_complete(folder) and _owner(folder) == claim:
+            shutil.rmtree(folder, ignore_errors=True)
+        if isinstance(error, SafetensorError):  # a full disk, as safetensors reports it
+            raise OSError(f"{folder} could not be written: {error}") from error
+        raise
+
+
+def read_manifest(folder: Path, verify: bool = True) -> dict[str, Any]:
+    """The manifest of a complete folder. `verify` compares every part's size and hash with it.
+
+    Raises FileNotFoundError when the folder was never completed, RuntimeError when a part is missing or differs.
+    """
+    path = folder / MANIFEST
+    if not path.exists():
+        raise FileNotFoundError(f"{folder} is not complete: it has no {MANIFEST}. Remove the folder and make it again.")
+    manifest = json.loads(path.read_text(encoding="utf-8"))
+    if manifest.get("format") != MANIFEST_FORMAT:
+        raise RuntimeError(f"{path} has format {manifest.get('format')!r}, this version reads {MANIFEST_FORMAT}")
+    for name, part in manifest["parts"].items():
+        file = folder / name
+        if not file.exists():
+            raise RuntimeError(f"{file} is missing, though {path} lists it; remove {folder} and make it again")
+        if file.stat().st_size != part["bytes"] or (verify and sha256_file(file) != part["sha256"]):
+            raise RuntimeError(f"{file} is not what {path} says was written; remove {folder} and make it again")
+    return manifest
+
+
+def _claim(folder: Path) -> dict[str, Any]:
+    """Rename a folder that holds our claim into place, which fails where files lie: no folder is ever without an owner."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    claim = {"pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}
+    ours = folder.with_name(f".{folder.name}.{os.getpid()}.claim")
+    shutil.rmtree(ours, ignore_errors=True)  # of a dead process that had our number
+    ours.mkdir()
+    try:
+        write_json(ours / CLAIM, claim)
+        if not _renamed(ours, folder):
+            _clear_dead(folder)
+            os.rename(ours, folder)
+    finally:
+        shutil.rmtree(ours, ignore_errors=True)
+    return claim
+
+
+def _renamed(ours: Path, folder: Path) -> bool:
+    try:
+        os.rename(ours, folder)
+    except OSError as error:
+        if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            return False
+        raise
+    return True
+
+
+def _clear_dead(folder: Path) -> None:
+    if is_complete(folder):
+        raise FileExistsError(f"{folder} is complete already; remove it to make it again")
+    owner = _owner(folder)
+    if owner is None:
+        raise RuntimeError(f"{folder} holds files of unknown origin (no {CLAIM}); remove the folder")
+    elsewhere = owner["host"] != socket.gethostname()
+    if elsewhere or (owner["pid"] != os.getpid() and Path(f"/proc/{owner['pid']}").exists()):
+        raise RuntimeError(
+            f"{folder} is being written by process {owner['pid']} on {owner['host']}. "
+            f"Wait for it, or, if that process is gone, remove the folder."
+        )
+    shutil.rmtree(folder)
+
+
+def _owner(folder: Path) -> dict[str, Any] | None:
+    path = folder / CLAIM
+    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+
+
+def _commit(folder: Path, about: dict[str, Any], claim: dict[str, Any]) -> None:
+    """The claim stays until the manifest is there: hashing takes long, and an unclaimed folder would be taken over."""
+    files = sorted(p for p in folder.rglob("*") if p.is_file() and p != folder / CLAIM)
+    parts = {str(p.relative_to(folder)): {"bytes": p.stat().st_size, "sha256": sha256_file(p)} for p in files}
+    for path in files:
+        sync(path)
+    if _owner(folder) != claim:
+        raise RuntimeError(f"{folder} was taken over by another process while this one wrote it")
+    beside = folder / f".{MANIFEST}.tmp"
+    write_json(beside, {"format": MANIFEST_FORMAT, "version": __version__, "time": time.time(), **about, "parts": parts})
+    os.link(beside, folder / MANIFEST)  # unlike a rename, a link refuses to replace what another process committed
+    beside.unlink()
+    (folder / CLAIM).unlink()
+    sync(folder)
+    sync(folder.parent)

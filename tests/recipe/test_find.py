@@ -1,0 +1,50 @@
+import pytest
+
+from pyserini_ance.recipe import find
+from pyserini_ance.recipe.find import find_recipe, shipped
+
+
+@pytest.fixture
+def three_recipes(tmp_path, monkeypatch):
+    for name in ("demo/ance", "demo/bm25", "demo/_base", "nfcorpus/ance"):
+        path = tmp_path / "recipes" / f"{name}.yaml"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"name: {name}\n")
+    monkeypatch.setattr(find, "SHIPPED", tmp_path / "recipes")
+    return tmp_path / "recipes"
+
+
+def test_shipped_lists_names_without_suffix(three_recipes):
+    assert shipped() == ["demo/ance", "demo/bm25", "nfcorpus/ance"]
+
+
+@pytest.mark.parametrize("name", ["demo/ance", "demo/ance.yaml"])
+def test_shipped_recipe_is_found_by_name(three_recipes, name):
+    assert find_recipe(name) == three_recipes / "demo" / "ance.yaml"
+
+
+def test_file_to_be_extended_is_found_but_not_listed(three_recipes):
+    assert find_recipe("demo/_base") == three_recipes / "demo" / "_base.yaml"
+
+
+def test_path_to_a_file_is_taken_as_it_is(three_recipes, tmp_path, monkeypatch):
+    own = tmp_path / "own.yaml"
+    own.write_text("name: own\n")
+    monkeypatch.chdir(tmp_path)
+    assert find_recipe(own) == own
+    assert find_recipe("own.yaml").read_text() == "name: own\n"
+
+
+@pytest.mark.parametrize("name", ["demo/anec", "anec", "../recipes/demo/anec", "demo"])
+def test_unknown_recipe_lists_what_there_is(three_recipes, name):
+    with pytest.raises(FileNotFoundError, match="recipes: demo/ance, demo/bm25, nfcorpus/ance"):
+        find_recipe(name)
+
+
+def test_near_miss_is_named(three_recipes):
+    with pytest.raises(FileNotFoundError, match=r"no recipe 'demo/anec'.*\(did you mean 'demo/ance'\?\)"):
+        find_recipe("demo/anec")
+
+
+def test_demo_recipe_ships():
+    assert find_recipe("demo/ance").is_file()

@@ -1,0 +1,128 @@
+import errno
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyserini_ance.storage.files import BlockFile, append_json_line, read_json_lines, sha256_file, sha256_json, write_json, write_whole
+
+
+def _full(*_):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_file_is_written_whole(tmp_path):
+    path = tmp_path / "file"
+    write_whole(path, "old")
+    write_whole(path, "né")
+    assert path.read_bytes() == "né".encode()
+    write_json(path, {"é": [1, 2.5, None]})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"é": [1, 2.5, None]}
+    assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("call", ["fsync", "replace"])
+def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch, call):
+    path = tmp_path / "file"
+    write_whole(path, "old")
+    monkeypatch.setattr(os, call, _full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(path, "new")
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_json_lines_round_trip_whatever_separators_they_hold(tmp_path):
+    path = tmp_path / "log.jsonl"
+    records = [{"a": 1}, {"text": "one\u2028two\x85three\nfour"}, {"é": []}]
+    for record in records:
+        append_json_line(path, record, durable=True)
+    assert read_json_lines(path) == records
+    assert path.read_bytes().count(b"\n") == 3
+
+
+def test_a_missing_log_has_no_lines(tmp_path):
+    assert read_json_lines(tmp_path / "log.jsonl") == []
+
+
+@pytest.mark.parametrize("cut", ['{"b', '{"b": "é'.encode()[:-1], '{"b": 2}'])
+def test_a_last_line_cut_short_is_left_out_and_written_over(tmp_path, cut):
+    path = tmp_path / "log.jsonl"
+    append_json_line(path, {"a": "é"})
+    with open(path, "ab") as file:
+        file.write(cut if isinstance(cut, bytes) else cut.encode())
+    assert read_json_lines(path) == [{"a": "é"}]
+    append_json_line(path, {"c": 3})
+    assert read_json_lines(path) == [{"a": "é"}, {"c": 3}]
+
+
+def test_a_log_that_is_one_cut_line_starts_anew(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"a')
+    assert read_json_lines(path) == []
+    append_json_line(path, {"b": 2})
+    assert path.read_text() == '{"b": 2}\n'
+
+
+def test_hashes(tmp_path):
+    (tmp_path / "abc").write_text("abc")
+    assert sha256_file(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert sha256_json({"a": 1, "b": "é"}) == sha256_json({"b": "é", "a": 1}) != sha256_json({"a": 1, "b": "e"})
+
+
+def test_blocks_are_written_in_any_order(tmp_path, monkeypatch):
+    monkeypatch.setattr("pyserini_ance.storage.files.BLOCK_BYTES", 3)
+    file = BlockFile(tmp_path / "blocks", 10)
+    file.write_at(6, b"ghij")
+    file.write_at(0, memoryview(b"abcdef"))
+    file.close()
+    assert (tmp_path / "blocks").read_bytes() == b"abcdefghij"
+
+
+def test_reopening_keeps_what_is_there(tmp_path):
+    for offset, data in ((0, b"ab"), (2, b"cd")):
+        file = BlockFile(tmp_path / "blocks", 4)
+        file.write_at(offset, data)
+        file.close()
+    assert (tmp_path / "blocks").read_bytes() == b"abcd"
+
+
+# A limit on the size of files stands in for a full disk: the same calls fail in the same way.
+LIMITED = """
+import resource, sys
+from pathlib import Path
+from pyserini_ance.storage.files import BlockFile, write_whole
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+folder = Path(sys.argv[1])
+
+def fails(call):
+    try:
+        call()
+    except OSError as error:
+        print("OSError", error.errno)
+
+fails(lambda: BlockFile(folder / "reserved", 2000))
+growing = BlockFile(folder / "growing", 0)
+growing.write_at(0, b"x" * 900)
+fails(lambda: growing.write_at(900, b"x" * 900))
+growing.close()
+(folder / "whole").write_text("old")
+fails(lambda: write_whole(folder / "whole", "x" * 2000))
+print((folder / "whole").read_text(), sorted(path.name for path in folder.iterdir()))
+"""
+
+
+def test_no_room_is_an_error_and_not_a_signal(tmp_path):
+    done = subprocess.run([sys.executable, "-c", LIMITED, tmp_path], capture_output=True, text=True)
+    expected = f"OSError {errno.EFBIG}\n" * 3 + "old ['growing', 'reserved', 'whole']\n"
+    assert (done.returncode, done.stdout) == (0, expected), done.stderr
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full")
+def test_writing_to_a_full_device_is_an_error():
+    with pytest.raises(OSError, match="No space left"):
+        BlockFile(Path("/dev/full"), 0).write_at(0, b"x")

@@ -1,0 +1,173 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from pyserini_ance.storage import publish
+from pyserini_ance.storage.publish import CLAIM, MANIFEST, is_complete, publishing, read_manifest
+
+OWNER = """
+import sys, time
+from pathlib import Path
+from pyserini_ance.storage.publish import publishing
+
+with publishing(Path(sys.argv[1]), {}) as folder:
+    (folder / "half").write_text("written")
+    print("claimed", flush=True)
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "room" / "published"
+
+
+@pytest.fixture
+def owner(folder):
+    """Another process that has claimed `folder` and goes on writing."""
+    with subprocess.Popen([sys.executable, "-c", OWNER, folder], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "claimed\n"
+        yield process
+        process.kill()
+
+
+@pytest.fixture
+def published(folder):
+    with publishing(folder, {"step": 7}) as claimed:
+        (claimed / "inner").mkdir()
+        (claimed / "inner" / "a").write_text("abc")
+        (claimed / "b").write_bytes(b"")
+    return folder
+
+
+def _publish(folder):
+    with publishing(folder, {}) as claimed:
+        (claimed / "part").write_text("mine")
+
+
+def test_a_folder_is_claimed_until_it_is_committed(folder):
+    with publishing(folder, {}) as claimed:
+        assert claimed == folder
+        assert json.loads((folder / CLAIM).read_text())["pid"] == os.getpid()
+        assert not is_complete(folder)
+        with pytest.raises(FileNotFoundError, match="is not complete"):
+            read_manifest(folder)
+    assert is_complete(folder)
+    assert sorted(os.listdir(folder.parent)) == ["published"]
+
+
+def test_the_manifest_says_what_was_written(published):
+    manifest = read_manifest(published)
+    assert manifest["step"] == 7
+    assert {name: part["bytes"] for name, part in manifest["parts"].items()} == {"inner/a": 3, "b": 0}
+    assert manifest["parts"]["inner/a"]["sha256"] == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert sorted(os.listdir(published)) == ["b", "inner", MANIFEST]
+
+
+def test_the_claim_stays_while_parts_are_hashed(folder, monkeypatch):
+    """Hashing takes minutes for large parts: a folder without a claim would be taken over meanwhile."""
+    seen = []
+    hashed = publish.sha256_file
+    monkeypatch.setattr(publish, "sha256_file", lambda path: seen.append((folder / CLAIM).exists()) or hashed(path))
+    _publish(folder)
+    assert seen == [True]
+
+
+def test_what_is_complete_is_not_overwritten(published):
+    with pytest.raises(FileExistsError, match="complete already"):
+        _publish(published)
+    assert read_manifest(published)["step"] == 7
+
+
+@pytest.mark.parametrize("error", [ValueError("broken"), KeyboardInterrupt()])
+def test_an_error_inside_leaves_nothing(folder, error):
+    with pytest.raises(type(error)), publishing(folder, {}) as claimed:
+        (claimed / "part").write_text("half")
+        raise error
+    assert os.listdir(folder.parent) == []
+    _publish(folder)
+    assert list(read_manifest(folder)["parts"]) == ["part"]
+
+
+def test_an_error_while_committing_leaves_nothing(folder, monkeypatch):
+    def full(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(os, "link", full)
+    with pytest.raises(OSError, match="disk full"):
+        _publish(folder)
+    assert os.listdir(folder.parent) == []
+
+
+def test_a_living_owner_is_left_alone(folder, owner):
+    with pytest.raises(RuntimeError, match=f"being written by process {owner.pid}"):
+        _publish(folder)
+    assert sorted(os.listdir(folder)) == [CLAIM, "half"]
+    assert os.listdir(folder.parent) == ["published"]
+
+
+def test_what_a_dead_owner_left_is_cleared_and_claimed_again(folder, owner):
+    owner.kill()
+    owner.wait()
+    _publish(folder)
+    assert list(read_manifest(folder)["parts"]) == ["part"]
+
+
+def test_an_owner_on_another_machine_is_taken_for_living(folder):
+    folder.mkdir(parents=True)
+    (folder / CLAIM).write_text(json.dumps({"pid": 1, "host": "elsewhere", "time": 0}))
+    with pytest.raises(RuntimeError, match="process 1 on elsewhere"):
+        _publish(folder)
+
+
+def test_files_that_nobody_claimed_are_left_alone(folder):
+    folder.mkdir(parents=True)
+    (folder / "thesis").write_text("precious")
+    with pytest.raises(RuntimeError, match="unknown origin"):
+        _publish(folder)
+    assert os.listdir(folder) == ["thesis"]
+
+
+def test_an_empty_folder_is_claimed(folder):
+    folder.mkdir(parents=True)
+    _publish(folder)
+    assert is_complete(folder)
+
+
+def test_a_claim_that_was_taken_over_is_not_committed(folder):
+    with pytest.raises(RuntimeError, match="taken over"), publishing(folder, {}):
+        (folder / CLAIM).write_text(json.dumps({"pid": 1, "host": "elsewhere", "time": 0}))
+    assert os.listdir(folder) == [CLAIM]
+
+
+def _change(part):
+    part.write_text("abd")
+
+
+def _truncate(part):
+    part.write_text("ab")
+
+
+@pytest.mark.parametrize(("damage", "message"), [(_change, "is not what"), (_truncate, "is not what"), (os.unlink, "is missing")])
+def test_a_damaged_part_is_refused(published, damage, message):
+    damage(published / "inner" / "a")
+    with pytest.raises(RuntimeError, match=f"inner/a {message}"):
+        read_manifest(published)
+
+
+def test_sizes_are_compared_even_without_verifying(published):
+    _change(published / "inner" / "a")
+    read_manifest(published, verify=False)
+    _truncate(published / "inner" / "a")
+    with pytest.raises(RuntimeError, match="is not what"):
+        read_manifest(published, verify=False)
+
+
+def test_another_format_is_refused(published):
+    manifest = json.loads((published / MANIFEST).read_text())
+    (published / MANIFEST).write_text(json.dumps({**manifest, "format": 99}))
+    with pytest.raises(RuntimeError, match="has format 99, this version reads 1"):
+        read_manifest(published)
