@@ -1,0 +1,172 @@
+"""The collection: documents, and splits of queries with what is relevant to each.
+
+Rows are contiguous ints in file order; string ids stay exactly as they were read.
+"""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from typing import Literal
+
+import numpy as np
+
+
+@dataclass(frozen=True, eq=False)
+class Texts:
+    """Documents or queries: one id and one value of every field a row. Compare by `digest`."""
+
+    ids: list[str]
+    columns: dict[str, list[str]]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, row: int) -> dict[str, str]:
+        return {name: values[row] for name, values in self.columns.items()}
+
+    def take(self, rows: Iterable[int]) -> list[dict[str, str]]:
+        return [self[row] for row in rows]
+
+    def subset(self, rows: Sequence[int]) -> "Texts":
+        """Only these rows, renumbered in the order given."""
+        columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
+        return Texts([self.ids[row] for row in rows], columns)
+
+    @cached_property
+    def rows(self) -> dict[str, int]:
+        return {id: row for row, id in enumerate(self.ids)}
+
+    def row_of(self, id: str) -> int:
+        """Raises ValueError for an id that is not there."""
+        try:
+            return self.rows[id]
+        except KeyError:
+            raise ValueError(f"no id {id!r} among {len(self)}; the first is {self.ids[:1]}") from None
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 over the field names, then id and fields row by row, each with its length before it."""
+        rows = zip(self.ids, *self.columns.values(), strict=True)
+        parts = chain([str(len(self.columns))], self.columns, chain.from_iterable(rows))
+        return _sha256(part.encode() for part in parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Qrels:
+    """Judged documents of every query, compressed by query row; in file order within a query.
+
+    offsets: (queries + 1,) int64; rows: (judgments,) int32 document rows; grades: (judgments,) int32.
+    A document is relevant from grade `threshold` on.
+    """
+
+    offsets: np.ndarray
+    rows: np.ndarray
+    grades: np.ndarray
+    threshold: int = 1
+
+    @classmethod
+    def of(cls, query_rows, document_rows, grades, queries: int, threshold: int = 1) -> "Qrels":
+        """From judgments in any order, one in each place of the three sequences."""
+        query_rows = np.asarray(query_rows, np.int64)
+        order = np.argsort(query_rows, kind="stable")
+        return cls(
+            _offsets(np.bincount(query_rows, minlength=queries)),
+            np.asarray(document_rows, np.int32)[order],
+            np.asarray(grades, np.int32)[order],
+            threshold,
+        )
+
+    def judged(self, query_row: int) -> tuple[np.ndarray, np.ndarray]:
+        """Document rows and their grades."""
+        here = slice(self.offsets[query_row], self.offsets[query_row + 1])
+        return self.rows[here], self.grades[here]
+
+    def relevant(self, query_row: int) -> np.ndarray:
+        """Document rows."""
+        return self.relevant_rows[self.relevant_offsets[query_row] : self.relevant_offsets[query_row + 1]]
+
+    @cached_property
+    def relevant_offsets(self) -> np.ndarray:
+        """(queries + 1,) int64 into `relevant_rows`."""
+        return _offsets(self.grades >= self.threshold)[self.offsets]
+
+    @cached_property
+    def relevant_rows(self) -> np.ndarray:
+        return self.rows[self.grades >= self.threshold]
+
+    def inverse(self, documents: int) -> tuple[np.ndarray, np.ndarray]:
+        """The other side: offsets (documents + 1,) int64 into int32 query rows a document is relevant to."""
+        query_rows = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), np.diff(self.relevant_offsets))
+        order = np.argsort(self.relevant_rows, kind="stable")
+        return _offsets(np.bincount(self.relevant_rows, minlength=documents)), query_rows[order]
+
+    def subset(self, query_rows: np.ndarray) -> "Qrels":
+        """Only these queries, renumbered in the order given."""
+        counts = np.diff(self.offsets)[query_rows]
+        offsets = _offsets(counts)
+        places = np.repeat(self.offsets[query_rows] - offsets[:-1], counts) + np.arange(offsets[-1])
+        return Qrels(offsets, self.rows[places], self.grades[places], self.threshold)
+
+    @cached_property
+    def digest(self) -> str:
+        arrays = (self.offsets.astype("<i8"), self.rows.astype("<i4"), self.grades.astype("<i4"))
+        return _sha256([str(self.threshold).encode(), *(array.tobytes() for array in arrays)])
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Queries that each have at least one relevant document."""
+
+    name: str
+    queries: Texts
+    qrels: Qrels
+
+    def relevant(self, side: Literal["query", "document"], row: int) -> np.ndarray:
+        """Rows of the other side; for most documents of a split there are none."""
+        if side == "query":
+            return self.qrels.relevant(row)
+        offsets, query_rows = self._queries_of_documents
+        return query_rows[slice(*offsets[row : row + 2])] if row + 1 < len(offsets) else query_rows[:0]
+
+    @cached_property
+    def _queries_of_documents(self) -> tuple[np.ndarray, np.ndarray]:
+        return self.qrels.inverse(documents=0)  # numpy counts up to the last document that is relevant
+
+
+@dataclass(frozen=True, eq=False)
+class Collection:
+    """Documents and named splits; `skipped` says what was left out on reading, and how many."""
+
+    documents: Texts
+    splits: dict[str, Split]
+    skipped: dict[str, int] = field(default_factory=dict)
+
+    def split(self, name: str) -> Split:
+        """Raises ValueError for a split that is not there."""
+        if name not in self.splits:
+            names = ", ".join(self.splits) or "none"
+            raise ValueError(f"no split {name!r}; splits: {names}; name one of them, or add it under `data`")
+        return self.splits[name]
+
+    @cached_property
+    def digest(self) -> str:
+        """sha256 over the documents and, by name, every split's queries and judgments."""
+        parts = [self.documents.digest]
+        for name, split in sorted(self.splits.items()):
+            parts += [name, split.queries.digest, split.qrels.digest]
+        return _sha256(part.encode() for part in parts)
+
+
+def _offsets(counts: np.ndarray) -> np.ndarray:
+    """Where each of consecutive runs starts, and the end of the last."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+
+def _sha256(parts: Iterable[bytes]) -> str:
+    sha = hashlib.sha256()
+    for part in parts:
+        sha.update(len(part).to_bytes(8, "little"))
+        sha.update(part)
+    return sha.hexdigest()

@@ -1,0 +1,37 @@
+"""The BEIR layout: corpus.jsonl, queries.jsonl, and one qrels table a split."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.formats.format import Entry, Format, Judgment
+from pyserini_ance.data.formats.lines import find_file, json_id, json_text, read_lines
+from pyserini_ance.data.formats.tables import beir_judgments
+
+
+class Beir(Format):
+    """A folder in the layout of Thakur et al. 2021, arXiv:2104.08663; `splits` names its qrels files."""
+
+    kind: str = "beir"
+    folder: Path
+    splits: dict[str, Path] = {name: Path(f"qrels/{name}.tsv") for name in ("train", "dev", "test")}
+
+    def read(self) -> Collection:
+        corpus = find_file(self.folder / "corpus.jsonl", "data.folder")
+        queries = find_file(self.folder / "queries.jsonl", "data.folder")
+        qrels = {name: find_file(self.folder / path, f"data.splits.{name}") for name, path in self.splits.items()}
+        entries = list(_entries(queries, "text"))
+        splits = {name: _judged(entries, list(beir_judgments(path))) for name, path in qrels.items()}
+        return self.assemble(_entries(corpus, "title", "text"), splits)
+
+
+def _entries(path: Path, *fields: str) -> Iterator[Entry]:
+    for line in read_lines(path):
+        record = line.json()
+        yield Entry(line, json_id(line, record, "_id"), {name: json_text(line, record, name) for name in fields})
+
+
+def _judged(queries: list[Entry], judgments: list[Judgment]) -> tuple[list[Entry], list[Judgment]]:
+    # One file holds the queries of all splits: what a split does not judge belongs to another.
+    judged = {judgment.query for judgment in judgments}
+    return [entry for entry in queries if entry.id in judged], judgments

@@ -1,0 +1,160 @@
+"""What every adapter shares: entries and judgments are checked here and become a Collection."""
+
+import logging
+from array import array
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.data.formats.lines import Line, shown
+from pyserini_ance.recipe.parts import Part
+
+logger = logging.getLogger(__name__)
+
+
+class Entry(NamedTuple):
+    """A document or query as it was read; all entries of one kind have the same fields."""
+
+    line: Line
+    id: str
+    fields: dict[str, str]
+
+
+class Judgment(NamedTuple):
+    """A row of a qrels file, its two ids not yet looked up."""
+
+    line: Line
+    query: str
+    document: str
+    grade: int
+
+
+class Format(Part):
+    """Files of one layout. An adapter says how they are read; what they must satisfy is said here."""
+
+    relevance_threshold: int = Field(1, ge=1)
+    unknown_ids: Literal["refuse", "skip"] = "refuse"
+
+    def read(self) -> Collection:
+        raise NotImplementedError(f"{type(self).__name__}.read")
+
+    def assemble(
+        self, documents: Iterable[Entry], splits: Mapping[str, tuple[Iterable[Entry], Iterable[Judgment]]]
+    ) -> Collection:
+        """The checked collection of all documents and, by split, its queries and their judgments.
+
+        Raises ValueError for an id given twice, a text that is empty or holds a NUL, a judgment of an unknown
+        id, two grades for one pair, and for a split that is left without queries.
+        """
+        corpus = _texts(documents, "document")
+        if not len(corpus):
+            raise ValueError(f"no document was read; expected at least one; see the files that `data` names: {self!r}")
+        skipped: dict[str, int] = {}
+        made = {name: self._split(name, corpus, *parts, skipped) for name, parts in splits.items()}
+        return Collection(corpus, made, skipped)
+
+    def _split(self, name: str, documents: Texts, entries, judgments, skipped: dict[str, int]) -> Split:
+        queries = _texts(map(_on_one_line, entries), "query")
+        qrels = self._qrels(name, queries, documents, judgments, skipped)
+        kept = np.flatnonzero(np.diff(qrels.relevant_offsets))
+        if not len(kept):
+            raise ValueError(
+                f"split {name!r} has no query with a relevant document: {len(queries)} queries and {len(qrels.rows)} "
+                f"judgments were read, and relevant is a grade of at least {self.relevance_threshold}; "
+                "see what `data` says of this split, and `data.relevance_threshold`"
+            )
+        _skip(skipped, f"{name} queries without positives", len(queries) - len(kept))
+        return Split(name, queries.subset(kept), qrels.subset(kept))
+
+    def _qrels(self, name: str, queries: Texts, documents: Texts, judgments, skipped: dict[str, int]) -> Qrels:
+        known: dict[tuple[int, int], Judgment] = {}
+        unknown: list[Judgment] = []
+        for judgment in judgments:
+            pair = queries.rows.get(judgment.query), documents.rows.get(judgment.document)
+            if None in pair:
+                unknown.append(judgment)
+            elif known.setdefault(pair, judgment).grade != judgment.grade:
+                raise _two_grades(known[pair], judgment)
+        if unknown and self.unknown_ids == "refuse":
+            raise _unknown_ids(name, unknown)
+        _skip(skipped, f"{name} judgments of unknown ids", len(unknown))
+        query_rows, document_rows = np.array(list(known), np.int64).reshape(-1, 2).T
+        grades = [judgment.grade for judgment in known.values()]
+        return Qrels.of(query_rows, document_rows, grades, len(queries), self.relevance_threshold)
+
+
+def _texts(entries: Iterable[Entry], noun: str) -> Texts:
+    """Checked one by one; `noun` is what an error calls an entry."""
+    ids: list[str] = []
+    columns: defaultdict[str, list[str]] = defaultdict(list)
+    paths: list[Path] = []
+    numbers = array("q")
+    for entry in entries:
+        _check(entry, noun)
+        ids.append(entry.id)
+        paths.append(entry.line.path)
+        numbers.append(entry.line.number)
+        for name, value in entry.fields.items():
+            columns[name].append(value)
+    texts = Texts(ids, dict(columns))
+    if len(texts.rows) < len(texts):
+        first, again = _given_twice(texts)
+        found = f"{noun} id {shown(ids[first])} was already given in {paths[first]}, line {numbers[first]}"
+        raise Line(paths[again], numbers[again], "").error(found, "each id once", "delete one of the two, or rename it")
+    return texts
+
+
+def _given_twice(texts: Texts) -> tuple[int, int]:
+    first = next(row for row, id in enumerate(texts.ids) if texts.rows[id] != row)
+    return first, texts.ids.index(texts.ids[first], first + 1)
+
+
+def _check(entry: Entry, noun: str) -> None:
+    if entry.id.split() != [entry.id]:
+        cure = "rename it in all files (columns of run files are separated by blanks)"
+        raise entry.line.error(f"{noun} id {shown(entry.id)}", "an id without blanks", cure)
+    values = entry.fields.values()
+    if all(not value or value.isspace() for value in values):
+        expected, cure = f"a text in {' or '.join(entry.fields)}", "give it one, or delete it and its judgments"
+        raise entry.line.error(f"{noun} {entry.id!r} is empty", expected, cure)
+    if not all(map(_is_writable, values)):
+        found = f"{noun} {entry.id!r} holds a NUL character or half a surrogate pair"
+        raise entry.line.error(found, "text that can be written as UTF-8", "remove the character")
+
+
+def _is_writable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
+
+
+def _on_one_line(entry: Entry) -> Entry:
+    # Pyserini's topic files hold one query a line: what we encode must fit there, or its ranking differs from ours.
+    return entry._replace(fields={name: " ".join(value.split()) for name, value in entry.fields.items()})
+
+
+def _two_grades(first: Judgment, second: Judgment) -> ValueError:
+    pair = f"query {second.query!r} and document {second.document!r}"
+    found = f"grade {second.grade} for {pair}, which line {first.line.number} gave {first.grade}"
+    return second.line.error(found, "one grade for a pair", "delete one of the two lines")
+
+
+def _unknown_ids(name: str, unknown: list[Judgment]) -> ValueError:
+    examples = ", ".join(f"{j.line.path}:{j.line.number} {j.query} {j.document}" for j in unknown[:5])
+    return ValueError(
+        f"{len(unknown)} judgments of split {name!r} name a query or a document that does not exist; "
+        f"the first: {examples}; add what is missing, or leave such judgments out with data.unknown_ids=skip"
+    )
+
+
+def _skip(skipped: dict[str, int], what: str, count: int) -> None:
+    if count:
+        skipped[what] = count
+        logger.warning("left out: %d %s", count, what)

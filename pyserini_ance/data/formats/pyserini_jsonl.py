@@ -1,0 +1,80 @@
+"""What Pyserini encodes and searches: a JSONL corpus, topics, and TREC qrels."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.formats.format import Entry, Format
+from pyserini_ance.data.formats.lines import find_file, json_id, json_text, read_lines
+from pyserini_ance.data.formats.tables import trec_judgments, tsv_entries
+from pyserini_ance.recipe.parts import Settings
+
+
+class Topics(Settings):
+    """A split: topics as `qid TAB text` (.tsv, .txt) or {"id", "title"} (.jsonl), and TREC qrels."""
+
+    topics: Path
+    qrels: Path
+
+
+class PyseriniJsonl(Format):
+    """`corpus` is one file, or a folder whose .jsonl and .json files are read in the order of their names.
+
+    A record has its id under `id`, `_id` or `docid`, and `text` with or without `title`, or `contents`.
+    """
+
+    kind: str = "pyserini_jsonl"
+    corpus: Path
+    splits: dict[str, Topics] = {}
+
+    def read(self) -> Collection:
+        corpus = _corpus_files(self.corpus)
+        splits = {}
+        for name, files in self.splits.items():
+            topics = find_file(files.topics, f"data.splits.{name}.topics")
+            qrels = find_file(files.qrels, f"data.splits.{name}.qrels")
+            splits[name] = _topics(topics, f"data.splits.{name}.topics"), trec_judgments(qrels)
+        return self.assemble(_documents(corpus), splits)
+
+
+def _corpus_files(corpus: Path) -> list[Path]:
+    folder = corpus.expanduser()
+    if not folder.is_dir():
+        return [find_file(corpus, "data.corpus")]
+    files = sorted(path for path in folder.iterdir() if _extension(path) in (".jsonl", ".json"))
+    if not files:
+        raise FileNotFoundError(f"no .jsonl or .json file, plain or .gz, in {folder}; set `data.corpus` to another")
+    return files
+
+
+def _documents(files: list[Path]) -> Iterator[Entry]:
+    for path in files:
+        for line in read_lines(path):
+            record = line.json()
+            id = json_id(line, record, "id", "_id", "docid")
+            # As in Pyserini's own reader, separate fields count before `contents`, which holds them all.
+            if "text" in record:
+                fields = {"title": json_text(line, record, "title"), "text": json_text(line, record, "text")}
+            else:
+                fields = {"title": "", "text": json_text(line, record, "contents")}
+            yield Entry(line, id, fields)
+
+
+def _topics(path: Path, key: str) -> Iterator[Entry]:
+    extension = _extension(path)
+    if extension in (".tsv", ".txt"):
+        return tsv_entries(path)
+    if extension == ".jsonl":
+        return _json_topics(path)
+    expected = ".tsv, .txt or .jsonl, plain or .gz"
+    raise ValueError(f"topics {path}: extension {extension!r}; expected {expected}; set `{key}` to such a file")
+
+
+def _json_topics(path: Path) -> Iterator[Entry]:
+    for line in read_lines(path):
+        record = line.json()
+        yield Entry(line, json_id(line, record, "id"), {"text": json_text(line, record, "title")})
+
+
+def _extension(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).suffix

@@ -1,0 +1,36 @@
+"""Rows of tables, as MS MARCO, TREC and BEIR write them: entries and judgments."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from pyserini_ance.data.formats.format import Entry, Judgment
+from pyserini_ance.data.formats.lines import Line, read_lines, shown
+
+
+def tsv_entries(path: Path) -> Iterator[Entry]:
+    """Id and text, separated by one tab; no header."""
+    for line in read_lines(path):
+        id, text = line.columns(("id", "text"))
+        yield Entry(line, id, {"text": text})
+
+
+def trec_judgments(path: Path) -> Iterator[Judgment]:
+    """Four columns separated by blanks or tabs; the second says nothing, and differs from file to file."""
+    for line in read_lines(path):
+        query, _, document, grade = line.columns(("query id", "0", "document id", "grade"), separator=None)
+        yield Judgment(line, query, document, _grade(line, grade))
+
+
+def beir_judgments(path: Path) -> Iterator[Judgment]:
+    """Three columns separated by tabs; a first line that ends in `score` is the header."""
+    for line in read_lines(path):
+        query, document, grade = line.columns(("query-id", "corpus-id", "score"))
+        if line.number > 1 or grade != "score":
+            yield Judgment(line, query, document, _grade(line, grade))
+
+
+def _grade(line: Line, grade: str) -> int:
+    try:
+        return int(grade)
+    except ValueError:
+        raise line.error(f"grade {shown(grade)}", "a whole number", "correct the line") from None

@@ -1,0 +1,23 @@
+"""What training reads: a collection, the token ids of all its texts, and rankings made beforehand."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.data.token_store import TokenStore
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """`queries` holds one token store a split; `run_files` names TREC runs over the training queries (`bm25`)."""
+
+    collection: Collection
+    documents: TokenStore
+    queries: dict[str, TokenStore]
+    train_split: str
+    run_files: dict[str, Path] = field(default_factory=dict)
+
+    @cached_property
+    def split(self) -> Split:
+        return self.collection.split(self.train_split)

@@ -1,0 +1,74 @@
+"""TREC runs and qrels: text files that every evaluation tool reads."""
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count
+from pathlib import Path
+
+from pyserini_ance.data.formats.lines import read_lines
+from pyserini_ance.storage.files import write_whole
+
+Run = dict[str, dict[str, float]]
+Qrels = dict[str, dict[str, int]]
+
+RUN_COLUMNS = ("query", "Q0", "document", "rank", "score", "tag")
+QRELS_COLUMNS = ("query", "0", "document", "grade")
+
+
+def read_run(path: str | Path) -> Run:
+    """Scores by query and document. The rank column is not read: like trec_eval, the score alone ranks.
+
+    Raises ValueError naming file and line for a malformed line, a score that is no number, or a repeated document.
+    """
+    return _read(Path(path), RUN_COLUMNS, "score", _finite, "a finite number")
+
+
+def read_qrels(path: str | Path) -> Qrels:
+    """Grades by query and document; a grade above 0 is relevant. Raises ValueError as `read_run` does."""
+    return _read(Path(path), QRELS_COLUMNS, "grade", int, "a whole number")
+
+
+def write_run(path: str | Path, rows: Iterable[tuple[str, str, float]], tag: str) -> None:
+    """Write (query id, document id, score) rows, best first within a query, in Pyserini's text form, whole or not at all."""
+    ranks: dict[str, Iterator[int]] = {}
+    lines = []
+    for query, document, score in rows:
+        _refuse_unwritable(query, document, score, path)
+        rank = next(ranks.setdefault(query, count(1)))
+        lines.append(f"{query} Q0 {document} {rank} {score:.6f} {tag}\n")
+    write_whole(Path(path), "".join(lines))
+
+
+def _read[Value](
+    path: Path, columns: tuple[str, ...], wanted: str, convert: Callable[[str], Value], expected: str
+) -> dict[str, dict[str, Value]]:
+    values: dict[str, dict[str, Value]] = {}
+    for line in read_lines(path):
+        fields = dict(zip(columns, line.columns(columns, separator=None), strict=True))
+        query, document = fields["query"], fields["document"]
+        try:
+            value = convert(fields[wanted])
+        except ValueError:
+            raise line.error(f"{wanted} {fields[wanted]!r}", expected, "correct the line") from None
+        of_query = values.setdefault(query, {})
+        if document in of_query:
+            raise line.error(f"document {document!r} again for query {query!r}", "each document once a query", "keep one line")
+        of_query[document] = value
+    if not values:
+        raise ValueError(f"{path} has no lines; expected lines of {len(columns)} columns: {', '.join(columns)}")
+    return values
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError
+    return value
+
+
+def _refuse_unwritable(query: str, document: str, score: float, path: str | Path) -> None:
+    if not math.isfinite(score):
+        raise ValueError(f"{path}: score {score} of document {document!r} for query {query!r} is not a finite number")
+    for name in (query, document):
+        if name.split() != [name]:
+            raise ValueError(f"{path}: id {name!r} is empty or contains blanks, which the TREC run format cannot hold; rename it")

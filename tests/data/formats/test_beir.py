@@ -1,0 +1,124 @@
+import gzip
+
+import pytest
+
+from pyserini_ance.data.formats.beir import Beir
+from pyserini_ance.recipe.parts import part_class
+
+CORPUS = """\
+{"_id": "007", "title": "Bond", "text": "A spy.", "metadata": {}}
+{"_id": "7", "title": null, "text": "A number."}
+{"_id": "d3", "title": "Only a title"}
+"""
+QUERIES = """\
+{"_id": "q1", "text": "which  number?\\n", "answers": ["7"]}
+{"_id": "q2", "text": "which spy?"}
+{"_id": "q3", "text": "judged, not relevant"}
+{"_id": "q4", "text": "in another split"}
+"""
+TRAIN = "query-id\tcorpus-id\tscore\nq2\t007\t2\nq1\t7\t1\nq1\td3\t1\nq3\t7\t0\n"
+DEV = "q4\td3\t1\n"
+FILES = {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/train.tsv": TRAIN, "qrels/dev.tsv": DEV}
+SPLITS = {"train": "qrels/train.tsv", "dev": "qrels/dev.tsv"}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "qrels").mkdir()
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    return tmp_path
+
+
+def test_the_layout_is_read(folder):
+    collection = Beir(folder=folder, splits=SPLITS).read()
+    assert collection.documents.ids == ["007", "7", "d3"]
+    assert collection.documents.take([0, 1, 2]) == [
+        {"title": "Bond", "text": "A spy."},
+        {"title": "", "text": "A number."},
+        {"title": "Only a title", "text": ""},
+    ]
+    train, dev = collection.split("train"), collection.split("dev")
+    assert (train.queries.ids, dev.queries.ids) == (["q1", "q2"], ["q4"])
+    assert train.queries[0] == {"text": "which number?"}
+    assert [train.relevant("query", row).tolist() for row in range(2)] == [[1, 2], [0]]
+    assert collection.skipped == {"train queries without positives": 1}
+
+
+def test_gz_files_give_the_same_collection(folder):
+    plain = Beir(folder=folder, splits=SPLITS).read()
+    for name, text in FILES.items():
+        (folder / name).unlink()
+        (folder / f"{name}.gz").write_bytes(gzip.compress(text.encode()))
+    assert Beir(folder=folder, splits=SPLITS).read().digest == plain.digest
+
+
+def test_splits_are_train_dev_and_test_unless_said(folder):
+    with pytest.raises(FileNotFoundError, match=r"qrels/test\.tsv.*set `data.splits.test`"):
+        Beir(folder=folder).read()
+
+
+def test_a_missing_folder_is_named_before_anything_is_read(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere/corpus\.jsonl.*set `data.folder`"):
+        Beir(folder=tmp_path / "nowhere").read()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("corpus.jsonl", CORPUS + '{"_id": "d4",', "line 4: malformed JSON at column 14"),
+        ("corpus.jsonl", CORPUS + '{"_id": "7", "text": "again"}', "line 4: document id '7' was already .* line 2"),
+        ("corpus.jsonl", CORPUS + '{"id": "d4", "text": "x"}', "line 4: id None; expected a string under _id"),
+        ("corpus.jsonl", CORPUS + '{"_id": "d4", "text": ["x"]}', r"line 4: text \['x'\]; expected a string"),
+        ("corpus.jsonl", CORPUS + '{"_id": "d4", "title": " ", "text": ""}', "line 4: document 'd4' is empty"),
+        ("queries.jsonl", '{"_id": "q1", "text": ""}', "line 1: query 'q1' is empty"),
+        ("qrels/train.tsv", TRAIN + "q1 7 1\n", "line 6: 1 columns in 'q1 7 1'; expected 3 columns"),
+        ("qrels/train.tsv", TRAIN + "q1\t7\tyes\n", "line 6: grade 'yes'; expected a whole number"),
+        ("qrels/train.tsv", TRAIN + "q1\t8\t1\n", r"1 judgments of split 'train' .*train\.tsv:6 q1 8;"),
+        ("qrels/train.tsv", TRAIN + "q9\t7\t1\n", r"1 judgments of split 'train' .*train\.tsv:6 q9 7;"),
+        ("qrels/dev.tsv", "query-id\tcorpus-id\tscore\n", "split 'dev' has no query"),
+        ("corpus.jsonl", "", "no document was read"),
+    ],
+)
+def test_bad_input_is_named(folder, name, text, message):
+    (folder / name).write_text(text)
+    with pytest.raises(ValueError, match=message):
+        Beir(folder=folder, splits=SPLITS).read()
+
+
+def test_the_kind_is_found_and_keeps_its_settings(folder):
+    made = part_class("data", "beir").model_validate({"kind": "beir", "folder": str(folder), "splits": SPLITS})
+    assert made == Beir(folder=folder, splits=SPLITS)
+    assert Beir.model_validate(made.model_dump(mode="json")) == made
+
+
+def sizes(collection) -> dict[str, tuple[int, int]]:
+    """Queries and judgments of every split."""
+    return {name: (len(split.queries), len(split.qrels.rows)) for name, split in collection.splits.items()}
+
+
+def test_nfcorpus(shared_data):
+    collection = Beir(folder=shared_data / "nfcorpus").read()
+    assert len(collection.documents) == 3633
+    assert sizes(collection) == {"train": (2590, 110575), "dev": (324, 11385), "test": (323, 12334)}
+    assert collection.documents.ids[:2] == ["MED-10", "MED-14"]
+    assert collection.documents[0]["title"].startswith("Statin Use and Breast Cancer Survival: A Nationwide Cohort")
+    assert collection.skipped == {}
+
+
+def test_nfcorpus_with_a_higher_threshold(shared_data):
+    splits = {"test": "qrels/test.tsv"}
+    collection = Beir(folder=shared_data / "nfcorpus", splits=splits, relevance_threshold=2).read()
+    assert len(collection.split("test").qrels.relevant_rows) == 576
+
+
+def test_medquad(shared_data):
+    collection = Beir(folder=shared_data / "medquad").read()
+    assert len(collection.documents) == 15809
+    assert sizes(collection) == {"train": (11525, 13069), "dev": (1417, 1683), "test": (1403, 1607)}
+
+
+def test_squad(shared_data):
+    collection = Beir(folder=shared_data / "squad-beir", splits=SPLITS).read()
+    assert len(collection.documents) == 240
+    assert sizes(collection) == {"train": (894, 894), "dev": (296, 296)}

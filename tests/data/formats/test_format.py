@@ -1,0 +1,117 @@
+"""What every adapter promises, on entries that no file had to hold."""
+
+import logging
+from pathlib import Path
+
+import pytest
+
+from pyserini_ance.data.formats.format import Entry, Format, Judgment
+from pyserini_ance.data.formats.lines import Line
+
+
+def entries(name: str, *rows: tuple[str, ...]) -> list[Entry]:
+    """Each row is an id, a text and perhaps a title, one a line."""
+    fields = ("text", "title")
+    return [
+        Entry(Line(Path(name), number, ""), id, dict(zip(fields, texts, strict=False)))
+        for number, (id, *texts) in enumerate(rows, start=1)
+    ]
+
+
+def judgments(*rows: tuple[str, str, int]) -> list[Judgment]:
+    return [Judgment(Line(Path("qrels"), number, ""), *row) for number, row in enumerate(rows, start=1)]
+
+
+DOCUMENTS = entries("corpus", ("d1", "one"), ("d2", "two"), ("007", "seven"))
+QUERIES = entries("queries", ("q1", "first"), ("q2", "second"), ("q3", "third"))
+
+
+def assembled(documents=DOCUMENTS, queries=QUERIES, rows=(("q1", "d1", 1),), **settings):
+    return Format(kind="any", **settings).assemble(documents, {"dev": (queries, judgments(*rows))})
+
+
+def test_rows_follow_the_files():
+    split = assembled(rows=[("q3", "007", 1), ("q1", "d2", 1), ("q3", "d1", 2)]).split("dev")
+    assert split.queries.ids == ["q1", "q3"]
+    assert [split.relevant("query", row).tolist() for row in range(2)] == [[1], [2, 0]]
+
+
+def test_queries_without_positives_are_skipped_with_a_count(caplog):
+    with caplog.at_level(logging.WARNING):
+        collection = assembled(rows=[("q1", "d1", 1), ("q2", "d1", 0)])
+    assert collection.skipped == {"dev queries without positives": 2}
+    assert collection.split("dev").queries.ids == ["q1"]
+    assert "left out: 2 dev queries without positives" in caplog.text
+
+
+def test_the_threshold_leaves_judgments_that_are_not_relevant():
+    split = assembled(rows=[("q1", "d1", 1), ("q1", "d2", 2)], relevance_threshold=2).split("dev")
+    assert split.relevant("query", 0).tolist() == [1]
+    assert [part.tolist() for part in split.qrels.judged(0)] == [[0, 1], [1, 2]]
+
+
+def test_a_split_without_queries_is_refused():
+    with pytest.raises(ValueError, match="split 'dev' has no query .*3 queries and 1 judgments.*at least 2"):
+        assembled(relevance_threshold=2)
+
+
+def test_a_collection_without_documents_is_refused():
+    with pytest.raises(ValueError, match="no document was read"):
+        assembled(documents=[])
+
+
+def test_queries_are_brought_to_one_line_and_documents_are_not():
+    collection = assembled(
+        documents=entries("corpus", ("d1", " two\n\tlines ")), queries=entries("queries", ("q1", " a\n b\u2003\tc\r"))
+    )
+    assert collection.split("dev").queries[0] == {"text": "a b c"}
+    assert collection.documents[0] == {"text": " two\n\tlines "}
+
+
+@pytest.mark.parametrize(("side", "noun"), [("documents", "document"), ("queries", "query")])
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([("a", "x"), ("b", "y"), ("a", "z")], "file, line 3: {noun} id 'a' was already given in file, line 1"),
+        ([("a", " \n\t")], "file, line 1: {noun} 'a' is empty; expected a text in text"),
+        ([("a", "", "  ")], "file, line 1: {noun} 'a' is empty; expected a text in text or title"),
+        ([("a", "x\0y")], "file, line 1: {noun} 'a' holds a NUL character"),
+        ([("a", "x\ud800")], "file, line 1: {noun} 'a' holds a NUL character or half a surrogate pair"),
+        ([("a b", "x")], "file, line 1: {noun} id 'a b'; expected an id without blanks"),
+        ([("", "x")], "file, line 1: {noun} id ''"),
+        ([("a\n", "x")], "file, line 1: {noun} id 'a"),
+    ],
+)
+def test_a_bad_entry_is_named(side, noun, rows, message):
+    with pytest.raises(ValueError, match=message.format(noun=noun)):
+        assembled(**{side: entries("file", *rows)})
+
+
+UNKNOWN = [("q1", "d1", 1), *((f"q{n}", f"x{n}", 0) for n in range(7))]
+
+
+def test_unknown_ids_are_counted_and_the_first_five_shown():
+    with pytest.raises(ValueError) as error:
+        assembled(rows=UNKNOWN)
+    message = str(error.value)
+    assert message.startswith("7 judgments of split 'dev'")
+    assert "qrels:2 q0 x0, qrels:3 q1 x1, qrels:4 q2 x2, qrels:5 q3 x3, qrels:6 q4 x4; " in message
+    assert "x5" not in message and "data.unknown_ids=skip" in message
+
+
+def test_unknown_ids_can_be_skipped_with_a_count():
+    collection = assembled(rows=UNKNOWN, unknown_ids="skip")
+    assert collection.skipped == {"dev judgments of unknown ids": 7, "dev queries without positives": 2}
+    assert collection.split("dev").relevant("query", 0).tolist() == [0]
+
+
+def test_a_pair_has_one_grade():
+    again = [("q1", "d1", 1), ("q1", "d2", 1), ("q1", "d1", 1)]
+    assert assembled(rows=again).split("dev").relevant("query", 0).tolist() == [0, 1]
+    with pytest.raises(ValueError, match="line 4: grade 2 for query 'q1' and document 'd1', which line 1 gave 1"):
+        assembled(rows=[*again, ("q1", "d1", 2)])
+
+
+def test_unknown_keys_are_refused():
+    with pytest.raises(ValueError, match="relevance_treshold"):
+        Format(kind="any", relevance_treshold=2)

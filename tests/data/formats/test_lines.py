@@ -1,0 +1,104 @@
+import gzip
+
+import pytest
+
+from pyserini_ance.data.formats.lines import Line, find_file, json_id, json_text, read_lines
+
+
+def write(path, content: bytes):
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
+
+
+@pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"a\nb\n", [(1, "a"), (2, "b")]),
+        (b"a\nb", [(1, "a"), (2, "b")]),
+        (b"a\r\nb\r\n", [(1, "a"), (2, "b")]),
+        (b"a\n\n\nb\n\n", [(1, "a"), (4, "b")]),
+        (b"\xef\xbb\xbfa\n", [(1, "a")]),
+        ("007\tna\u00efve\u2028text \n".encode(), [(1, "007\tna\u00efve\u2028text ")]),
+        (b"", []),
+    ],
+    ids=["plain", "no last end", "windows", "empty lines", "byte order mark", "kept as it is", "empty file"],
+)
+def test_lines_and_their_numbers(tmp_path, name, content, expected):
+    path = write(tmp_path / name, content)
+    assert list(read_lines(path)) == [Line(path, number, text) for number, text in expected]
+
+
+def test_a_line_that_is_not_utf8_is_named(tmp_path):
+    path = write(tmp_path / "latin.tsv", b"1\tgood\n2\tna\xefve\n")
+    with pytest.raises(ValueError, match=r"latin\.tsv, line 2: byte 0xef at column 5 is not UTF-8.*iconv"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize("cut", [slice(0, -9), slice(0, 40), slice(20, None)], ids=["checksum", "middle", "head"])
+def test_a_damaged_gzip_file_is_named(tmp_path, cut):
+    path = tmp_path / "corpus.jsonl.gz"
+    path.write_bytes(gzip.compress(bytes(range(32, 120)) * 9)[cut])
+    with pytest.raises(ValueError, match=r"corpus\.jsonl\.gz, line \d+: damaged gzip file.*download it again"):
+        list(read_lines(path))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("1", "1 columns in '1'; expected 2 columns separated by one tab: id, text; "),
+        ("1\ta\tb", "3 columns"),
+        ("1\t", "empty text"),
+        (" \ttext", "empty id"),
+        ("x" * 200, "x" * 60 + r"x*\.\.\.;"),
+    ],
+)
+def test_a_row_of_another_layout_is_refused(tmp_path, text, message):
+    with pytest.raises(ValueError, match=rf"t\.tsv, line 3: .*{message}"):
+        Line(tmp_path / "t.tsv", 3, text).columns(("id", "text"))
+
+
+def test_columns_at_tabs_or_at_any_blanks(tmp_path):
+    assert Line(tmp_path, 1, "1\ta b").columns(("id", "text")) == ["1", "a b"]
+    assert Line(tmp_path, 1, "1 0\td  2").columns(("query", "0", "document", "grade"), None) == ["1", "0", "d", "2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"id": "1", "text": "a"', r"malformed JSON at column 24 \(Expecting ',' delimiter\)"),
+        ("", "malformed JSON at column 1"),
+        ("[1, 2]", r"JSON list '\[1, 2\]'; expected a JSON object"),
+    ],
+)
+def test_malformed_json_is_named(tmp_path, text, message):
+    with pytest.raises(ValueError, match=rf"c\.jsonl, line 7: {message}"):
+        Line(tmp_path / "c.jsonl", 7, text).json()
+
+
+def test_json_ids_and_texts(tmp_path):
+    line = Line(tmp_path / "c.jsonl", 2, "")
+    assert json_id(line, {"_id": "007"}, "id", "_id") == "007"
+    assert json_id(line, {"id": 7}, "id") == "7"
+    assert [json_text(line, {"text": "a ", "title": None}, key) for key in ("text", "title", "url")] == ["a ", "", ""]
+    with pytest.raises(ValueError, match="line 2: text 3; expected a string"):
+        json_text(line, {"text": 3}, "text")
+
+
+@pytest.mark.parametrize("record", [{}, {"id": None}, {"id": 1.5}, {"id": True}, {"id": ["a"]}])
+def test_a_record_without_an_id_is_refused(tmp_path, record):
+    with pytest.raises(ValueError, match="line 2: id .*; expected a string under id or _id"):
+        json_id(Line(tmp_path / "c.jsonl", 2, ""), record, "id", "_id")
+
+
+def test_a_file_is_found_with_and_without_gz(tmp_path, monkeypatch):
+    plain, packed = write(tmp_path / "a.tsv", b""), write(tmp_path / "b.tsv.gz", b"")
+    assert find_file(tmp_path / "a.tsv.gz", "data.x") == plain
+    assert find_file(tmp_path / "b.tsv", "data.x") == packed
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert find_file(type(tmp_path)("~/a.tsv"), "data.x") == plain
+
+
+def test_a_missing_file_is_named_with_its_key(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"c\.tsv, nor .*c\.tsv\.gz; set `data.dev` .* data.dev=PATH"):
+        find_file(tmp_path / "c.tsv", "data.dev")

@@ -1,0 +1,101 @@
+import gzip
+
+import pytest
+
+from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
+
+CORPUS = '{"id": "007", "contents": "A spy.\\nIn two lines."}\n{"docid": 7, "title": "Seven", "text": "A number."}\n'
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    (tmp_path / "corpus.jsonl").write_text(CORPUS)
+    (tmp_path / "topics.tsv").write_text("01\twhich  spy\n1\twhich number\n")
+    (tmp_path / "qrels.txt").write_text("01 Q0 007 1\n1\t0\t7\t1\n")
+    split = {"topics": tmp_path / "topics.tsv", "qrels": tmp_path / "qrels.txt"}
+    return {"corpus": tmp_path / "corpus.jsonl", "splits": {"test": split}}
+
+
+def test_the_files_are_read(recipe):
+    collection = PyseriniJsonl(**recipe).read()
+    test = collection.split("test")
+    assert collection.documents.ids == ["007", "7"]
+    assert collection.documents.take([0, 1]) == [
+        {"title": "", "text": "A spy.\nIn two lines."},
+        {"title": "Seven", "text": "A number."},
+    ]
+    assert test.queries.ids == ["01", "1"]
+    assert test.queries[0] == {"text": "which spy"}
+    assert [test.relevant("query", row).tolist() for row in range(2)] == [[0], [1]]
+
+
+def test_separate_fields_count_before_contents(recipe, tmp_path):
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "a", "title": "T", "text": "B", "contents": "T\\nB"}\n')
+    assert PyseriniJsonl(corpus=tmp_path / "corpus.jsonl").read().documents[0] == {"title": "T", "text": "B"}
+
+
+def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
+    (tmp_path / "b.jsonl").write_text('{"id": "2", "contents": "b"}\n')
+    (tmp_path / "c.json").write_text('{"id": "3", "contents": "c"}\n')
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"id": "1", "contents": "a"}\n'))
+    (tmp_path / "README.txt").write_text("no corpus")
+    collection = PyseriniJsonl(corpus=tmp_path).read()
+    assert collection.documents.ids == ["1", "2", "3"]
+    assert collection.splits == {}
+
+
+def test_an_id_in_two_files_of_a_folder_is_refused(tmp_path):
+    (tmp_path / "a.jsonl").write_text('{"id": "0", "contents": "a"}\n{"id": "1", "contents": "a"}\n')
+    (tmp_path / "b.jsonl").write_text('{"id": "1", "contents": "b"}\n')
+    with pytest.raises(ValueError, match=r"b\.jsonl, line 1: document id '1' was already given in .*a\.jsonl, line 2"):
+        PyseriniJsonl(corpus=tmp_path).read()
+
+
+@pytest.mark.parametrize("name", ["topics.jsonl", "topics.jsonl.gz", "topics.txt", "topics.tsv.gz"])
+def test_topics_by_extension(recipe, tmp_path, name):
+    text = '{"id": "01", "title": "which spy"}\n' if "jsonl" in name else "01\twhich spy\n"
+    (tmp_path / name).write_bytes(gzip.compress(text.encode()) if name.endswith(".gz") else text.encode())
+    (tmp_path / "qrels.txt").write_text("01 0 007 1\n")
+    split = {"topics": tmp_path / name, "qrels": tmp_path / "qrels.txt"}
+    queries = PyseriniJsonl(corpus=recipe["corpus"], splits={"test": split}).read().split("test").queries
+    assert (queries.ids, queries[0]) == (["01"], {"text": "which spy"})
+
+
+def test_topics_of_another_extension_are_refused(recipe, tmp_path):
+    (tmp_path / "topics.xml").write_text("<top>")
+    recipe["splits"]["test"]["topics"] = tmp_path / "topics.xml"
+    with pytest.raises(ValueError, match=r"topics\.xml: extension '\.xml'; .*set `data.splits.test.topics`"):
+        PyseriniJsonl(**recipe).read()
+
+
+def test_a_corpus_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nowhere, nor .*nowhere\.gz; set `data.corpus`"):
+        PyseriniJsonl(corpus=tmp_path / "nowhere").read()
+    with pytest.raises(FileNotFoundError, match=r"no \.jsonl or \.json file.*set `data.corpus`"):
+        PyseriniJsonl(corpus=tmp_path).read()
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"id": "8"}', "line 3: document '8' is empty"),
+        ('{"id": "8", "contents": null}', "line 3: document '8' is empty"),
+        ('{"contents": "x"}', "line 3: id None; expected a string under id or _id or docid"),
+        ('["8", "x"]', "line 3: JSON list"),
+        ("{id: 8}", "line 3: malformed JSON at column 2"),
+        ('{"id": "007", "contents": "x"}', "line 3: document id '007' was already given in .* line 1"),
+    ],
+)
+def test_bad_input_is_named(recipe, tmp_path, line, message):
+    (tmp_path / "corpus.jsonl").write_text(CORPUS + line)
+    with pytest.raises(ValueError, match=message):
+        PyseriniJsonl(**recipe).read()
+
+
+def test_real_topics_and_qrels(shared_data, tmp_path):
+    folder = shared_data / "msmarco-topics-qrels"
+    split = {"topics": folder / "topics.dl20.txt", "qrels": folder / "qrels.dl20-passage.txt"}
+    (tmp_path / "corpus.jsonl").write_text('{"id": "1030305", "contents": "Aziz Hashim is a man of business."}\n')
+    recipe = {"corpus": tmp_path / "corpus.jsonl", "splits": {"test": split}}
+    with pytest.raises(ValueError, match=r"11386 judgments of split 'test' .*txt\.gz:1 23849 1020327, "):
+        PyseriniJsonl(**recipe).read()

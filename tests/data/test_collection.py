@@ -1,0 +1,117 @@
+import dataclasses
+import hashlib
+
+import numpy as np
+import pytest
+
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+
+# query 0: documents 3 (grade 2), 1 (grade 0), 0 (grade 1); query 1: none; query 2: document 3 (grade 1)
+QRELS = Qrels.of([0, 2, 0, 0], [3, 3, 1, 0], [2, 1, 0, 1], queries=3)
+
+
+def texts(ids: str, **columns: str) -> Texts:
+    return Texts(ids.split(), {name: values.split() for name, values in columns.items()})
+
+
+def test_texts_are_looked_up_by_row_and_by_id():
+    found = texts("007 7", title="A B", text="a b")
+    assert len(found) == 2
+    assert found[0] == {"title": "A", "text": "a"}
+    assert found.take(np.array([1, 0, 1])) == [found[1], found[0], found[1]]
+    assert (found.row_of("007"), found.row_of("7")) == (0, 1)
+    assert found.subset([1]).ids == ["7"] and found.subset([1])[0] == found[1]
+    with pytest.raises(ValueError, match="no id '07' among 2"):
+        found.row_of("07")
+
+
+def test_texts_are_frozen():
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        texts("a", text="b").ids = []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        texts("b a", text="x y"),  # other ids
+        texts("a b", text="y x"),  # other order
+        texts("a b", title="x y"),  # other field
+        texts("a b", text="x y", title="x y"),  # one more field
+        Texts(["a", "b"], {"text": ["xy", ""]}),  # the same characters, cut elsewhere
+        Texts(["ax", "b"], {"text": ["", "y"]}),
+        texts("a", text="x"),
+    ],
+)
+def test_texts_digest_tells_every_difference(other):
+    assert texts("a b", text="x y").digest == texts("a b", text="x y").digest
+    assert texts("a b", text="x y").digest != other.digest
+
+
+def test_texts_digest_is_sha256_of_parts_with_their_lengths():
+    parts = [part.encode() for part in ["2", "title", "text", "007", "A", "é", "7", "B", "b"]]
+    written = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
+    assert texts("007 7", title="A B", text="é b").digest == hashlib.sha256(written).hexdigest()
+
+
+def test_relevant_documents_keep_the_file_order():
+    assert QRELS.relevant(0).tolist() == [3, 0]
+    assert QRELS.relevant(1).tolist() == []
+    assert QRELS.relevant(2).tolist() == [3]
+    assert [part.tolist() for part in QRELS.judged(0)] == [[3, 1, 0], [2, 0, 1]]
+
+
+def test_qrels_are_small_arrays():
+    assert (QRELS.offsets.dtype, QRELS.rows.dtype, QRELS.grades.dtype) == (np.int64, np.int32, np.int32)
+    assert (QRELS.relevant_offsets.tolist(), QRELS.relevant_rows.tolist()) == ([0, 2, 2, 3], [3, 0, 3])
+    assert (QRELS.relevant_offsets.dtype, QRELS.relevant_rows.dtype) == (np.int64, np.int32)
+
+
+def test_the_threshold_decides_what_is_relevant():
+    assert Qrels.of([0, 0], [4, 5], [1, 2], queries=1, threshold=2).relevant(0).tolist() == [5]
+
+
+def test_the_inverse_agrees_with_a_slow_loop():
+    rng = np.random.default_rng(0)
+    pairs = np.unique(rng.integers(0, 20, (100, 2)), axis=0)
+    qrels = Qrels.of(pairs[:, 0], pairs[:, 1], rng.integers(0, 3, len(pairs)), queries=20)
+    offsets, query_rows = qrels.inverse(documents=22)
+    assert (offsets.dtype, query_rows.dtype, len(offsets)) == (np.int64, np.int32, 23)
+    for document in range(22):
+        expected = [query for query in range(20) if document in qrels.relevant(query)]
+        assert query_rows[offsets[document] : offsets[document + 1]].tolist() == expected
+
+
+def test_a_subset_of_qrels_renumbers_the_queries():
+    subset = QRELS.subset(np.array([2, 0]))
+    assert subset.relevant(0).tolist() == [3]
+    assert [part.tolist() for part in subset.judged(1)] == [[3, 1, 0], [2, 0, 1]]
+
+
+def test_qrels_digest_tells_grades_and_threshold():
+    digests = {
+        Qrels.of([0, 0], [1, 2], grades, 1, threshold).digest for grades in ([1, 1], [1, 2]) for threshold in (1, 2)
+    }
+    assert len(digests) == 4
+
+
+def test_a_split_knows_what_is_relevant_from_either_side():
+    split = Split("train", texts("a b c", text="x y z"), QRELS)
+    assert split.relevant("query", 0).tolist() == [3, 0]
+    assert [split.relevant("document", row).tolist() for row in range(6)] == [[0], [], [], [0, 2], [], []]
+
+
+def test_an_unknown_split_is_named_with_those_that_exist():
+    split = Split("train", texts("a b c", text="x y z"), QRELS)
+    collection = Collection(texts("d", text="t"), {"train": split, "dev": split})
+    assert collection.split("dev") is split
+    with pytest.raises(ValueError, match="no split 'valid'; splits: train, dev"):
+        collection.split("valid")
+
+
+def test_the_collection_digest_covers_documents_and_splits():
+    split = Split("train", texts("a b c", text="x y z"), QRELS)
+    other = Split("train", texts("a b c", text="x y w"), QRELS)
+    documents = texts("d", text="t")
+    made = [Collection(documents, {"train": split}), Collection(documents, {"train": other}), Collection(documents, {})]
+    assert len({collection.digest for collection in made}) == 3
+    assert Collection(documents, {"train": split}, {"train queries without positives": 3}).digest == made[0].digest

