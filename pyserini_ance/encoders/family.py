@@ -1,0 +1,96 @@
+"""A family of encoders: the configuration of a tower, and how to build, load and save one."""
+
+import importlib.util
+import logging
+from abc import abstractmethod
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import Field
+from torch import nn
+
+from pyserini_ance.encoders.tokenization import Tokenization
+from pyserini_ance.recipe.parts import Part
+
+log = logging.getLogger(__name__)
+
+
+class Tower(nn.Module):
+    """ids (B, L), mask (B, L) -> vectors (B, D) float32."""
+
+    dimension: int
+    longest_input: int
+
+
+class Family(Part):
+    """Where the weights of an encoder come from and how a tower is made of them.
+
+    `model` is a hub name, a local folder, or `python:package/folder` for weights that a Python package carries.
+    `dropout` replaces all of the model's dropout probabilities in training; null leaves them.
+    """
+
+    model: str
+    dropout: float | None = Field(default=None, ge=0, lt=1)
+    pooling: Literal["cls", "mean"] = "cls"
+    l2: bool = False
+    tokenization: Tokenization = Tokenization()
+
+    @abstractmethod
+    def build(self, source: str, generator: torch.Generator) -> Tower:
+        """A tower from the weights at `source`; parts that the source lacks by design are drawn from `generator`."""
+
+    @abstractmethod
+    def load(self, folder: Path) -> Tower:
+        """A tower from a folder that `save` wrote. Raises RuntimeError when a weight is missing."""
+
+    @abstractmethod
+    def save(self, tower: Tower, folder: Path) -> None:
+        """Write weights and configuration so that Hugging Face, and the stock Pyserini class, can load them."""
+
+
+def resolve_model(model: str) -> str:
+    """A folder or hub name that transformers can load.
+
+    Raises FileNotFoundError for a package or folder that is not there.
+    """
+    if model.startswith("python:"):
+        package, _, inner = model.removeprefix("python:").partition("/")
+        spec = importlib.util.find_spec(package)
+        if spec is None or spec.origin is None:
+            hint = package.replace("_", "-")
+            raise FileNotFoundError(f"encoder.model {model!r}: no Python package {package!r} here; try `pip install {hint}`")
+        if not (folder := Path(spec.origin).parent / inner).is_dir():
+            raise FileNotFoundError(f"encoder.model {model!r}: the package has no folder {folder}")
+        return str(folder)
+    path = Path(model).expanduser()
+    if path.exists():
+        return str(path)
+    if model.startswith((".", "/", "~")):
+        raise FileNotFoundError(f"encoder.model {model!r}: no such folder; expected a Hugging Face model folder or a hub name")
+    return model
+
+
+def quiet_transformers() -> None:
+    """transformers reports each load at length; what matters of it is checked by us."""
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.set_verbosity_error()
+    transformers_logging.disable_progress_bar()
+
+
+def longest_input(model) -> int:
+    """Tokens that the position embeddings allow; those with a padding row (RoBERTa, MPNet, ...) count from after it."""
+    longest = getattr(model.config, "max_position_embeddings", 512)
+    for name, module in model.named_modules():
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
+            return longest - module.padding_idx - 1
+    return longest
+
+
+def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
+    """(B, L, H) and mask (B, L) -> (B, H) float32; the mean is taken in float32, since bf16 sums lose digits."""
+    if pooling == "cls":
+        return hidden[:, 0].float()
+    weights = mask.unsqueeze(-1).float()
+    return (hidden.float() * weights).sum(1) / weights.sum(1).clamp(min=1e-9)

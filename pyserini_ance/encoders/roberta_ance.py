@@ -1,0 +1,103 @@
+"""ANCE's encoder: RoBERTa, then Linear and LayerNorm on the first token; stock Pyserini class `ance`.
+
+Source: Xiong et al. 2021, arXiv:2007.00808; key names as in microsoft/ANCE and Pyserini (`roberta`, `embeddingHead`, `norm`).
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import torch
+from pydantic import PositiveInt
+from torch import nn
+from torch.nn import functional
+
+from pyserini_ance.encoders.family import Family, Tower, longest_input, quiet_transformers
+
+HEAD = ("embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias")
+
+
+class RobertaAnceTower(Tower):
+    def __init__(self, model, l2: bool):
+        super().__init__()
+        self.model, self.l2 = model, l2
+        self.dimension = model.config.head_dimension
+        self.longest_input = longest_input(model)
+
+    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        hidden = self.model.roberta(input_ids=ids, attention_mask=mask).last_hidden_state
+        vectors = self.model.norm(self.model.embeddingHead(hidden[:, 0])).float()
+        return functional.normalize(vectors, dim=-1) if self.l2 else vectors
+
+
+class RobertaAnce(Family):
+    """`head: load` demands the head in the starting weights, `head: new` draws one (to start from plain RoBERTa)."""
+
+    kind: Literal["roberta_ance"] = "roberta_ance"
+    pooling: Literal["cls"] = "cls"
+    dimension: PositiveInt = 768
+    head: Literal["load", "new"] = "load"
+
+    def build(self, source: str, generator: torch.Generator) -> Tower:
+        tower = self._read(source, head_required=self.head == "load")
+        if self.head == "new":
+            _draw_head(tower.model, generator)
+        return tower
+
+    def load(self, folder: Path) -> Tower:
+        return self._read(str(folder), head_required=True)
+
+    def save(self, tower: Tower, folder: Path) -> None:
+        """Write safetensors and, since Pyserini opens `pytorch_model.bin` by name, that file too."""
+        tower.model.save_pretrained(folder)
+        state = {key: value.detach().cpu().contiguous() for key, value in tower.model.state_dict().items()}
+        torch.save(state, folder / "pytorch_model.bin")
+
+    def _read(self, source: str, head_required: bool) -> Tower:
+        from transformers import RobertaConfig
+
+        quiet_transformers()
+        config = RobertaConfig.from_pretrained(source)
+        written = RobertaConfig.get_config_dict(source)[0].get("model_type", "roberta")  # the first ANCE checkpoints name none
+        if "roberta" not in written:
+            raise ValueError(f"{source} is a {written} model; encoder.kind roberta_ance needs a RoBERTa, kind transformer takes any")
+        config.head_dimension = self.dimension
+        model, report = _model_class().from_pretrained(
+            source, config=config, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+        wrong = {key[0] if isinstance(key, tuple) else key for key in report["mismatched_keys"]}
+        lost = sorted(k for k in {*report["missing_keys"], *wrong} if ".pooler." not in k and (head_required or k not in HEAD))
+        if lost:
+            raise RuntimeError(
+                f"{source} is not a complete ANCE checkpoint: no {', '.join(lost[:4])} of the expected shape. "
+                f"To start from a plain RoBERTa, set encoder.head=new; otherwise fetch the checkpoint again."
+            )
+        return RobertaAnceTower(model, self.l2)
+
+
+@cache
+def _model_class() -> type:
+    """Defined on first use, so that importing this file does not import transformers."""
+    from transformers import PreTrainedModel, RobertaConfig, RobertaModel
+
+    class AnceModel(PreTrainedModel):
+        config_class = RobertaConfig
+        base_model_prefix = "roberta"
+
+        def __init__(self, config):
+            super().__init__(config)
+            self.roberta = RobertaModel(config, add_pooling_layer=False)
+            self.embeddingHead = nn.Linear(config.hidden_size, config.head_dimension)
+            self.norm = nn.LayerNorm(config.head_dimension)
+            self.post_init()
+
+    return AnceModel
+
+
+def _draw_head(model, generator: torch.Generator) -> None:
+    """N(0, 0.02) and zero bias, as microsoft/ANCE initialises it; the LayerNorm starts as the identity."""
+    with torch.no_grad():
+        model.embeddingHead.weight.normal_(0.0, 0.02, generator=generator)
+        model.embeddingHead.bias.zero_()
+        model.norm.weight.fill_(1.0)
+        model.norm.bias.zero_()

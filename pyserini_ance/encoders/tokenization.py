@@ -1,0 +1,92 @@
+"""Tokenisation as a property of a checkpoint: how a record becomes one text, and a text becomes ids."""
+
+import re
+from typing import Literal
+
+from pydantic import Field, PositiveInt, field_validator
+
+from pyserini_ance.data.token_store import Specials
+from pyserini_ance.recipe.parts import Settings
+from pyserini_ance.storage.files import sha256_json
+
+Side = Literal["query", "document"]
+
+
+class SideTokenization(Settings):
+    """One side's cap (special tokens included) and its template over the record's fields, such as `{title} {text}`."""
+
+    length_tokens: PositiveInt
+    template: str = "{text}"
+
+    @field_validator("template")
+    @classmethod
+    def names_a_field(cls, template: str) -> str:
+        if not re.search(r"\{\w+\}", template):
+            raise ValueError("a template names at least one field, for example '{text}' or 'query: {text}'")
+        return template
+
+
+class Tokenization(Settings):
+    """Lower-casing is done here, on the text: transformers 5 ignores `do_lower_case` of RoBERTa tokenizers.
+
+    `prefix_space` overrides the tokenizer's own setting (ANCE: none, STAR and ADORE: one), None leaves it.
+    """
+
+    lowercase: bool = False
+    prefix_space: bool | None = None
+    max_characters: PositiveInt = 10_000
+    query: SideTokenization = SideTokenization(length_tokens=64)
+    document: SideTokenization = SideTokenization(length_tokens=256, template="{title} {text}")
+
+    def side(self, side: Side) -> SideTokenization:
+        return self.query if side == "query" else self.document
+
+    def text(self, side: Side, record: dict[str, str]) -> str:
+        """The one text of a record. A field that the record lacks is blank; blanks at the ends go."""
+        template = self.side(side).template
+        text = re.sub(r"\{(\w+)\}", lambda field: record.get(field[1], ""), template).strip()[: self.max_characters]
+        return text.lower() if self.lowercase else text
+
+
+class TextTokenizer:
+    """A Hugging Face fast tokenizer under our settings: records in, ids without special tokens out."""
+
+    def __init__(self, tokenizer, settings: Tokenization):
+        if settings.prefix_space is not None:
+            _set_prefix_space(tokenizer, settings.prefix_space)
+        self.tokenizer, self.settings = tokenizer, settings
+        self.specials = _specials(tokenizer)
+
+    def ids(self, side: Side, records: list[dict[str, str]]) -> list[list[int]]:
+        texts = [self.settings.text(side, record) for record in records]
+        return self.tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)["input_ids"] if texts else []
+
+    def key(self, side: Side) -> str:
+        """A digest of everything that decides `ids`: the settings but the length, the tokenizer, the library's version."""
+        import tokenizers
+
+        settings = self.settings
+        parts = [settings.lowercase, settings.prefix_space, settings.max_characters, settings.side(side).template]
+        return sha256_json([*parts, self.tokenizer.backend_tokenizer.to_str(), tokenizers.__version__])
+
+
+def _set_prefix_space(tokenizer, wanted: bool) -> None:
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    splitter = tokenizer.backend_tokenizer.pre_tokenizer
+    if not isinstance(splitter, ByteLevel):
+        raise ValueError("tokenization.prefix_space is for byte-level tokenizers (RoBERTa, GPT-2); leave it null for this one")
+    splitter.add_prefix_space = wanted
+    tokenizer.backend_tokenizer.pre_tokenizer = splitter
+    tokenizer.add_prefix_space = wanted
+
+
+def _specials(tokenizer) -> Specials:
+    with_specials = tokenizer("a")["input_ids"]
+    plain = tokenizer("a", add_special_tokens=False)["input_ids"]
+    starts = [i for i in range(len(with_specials)) if with_specials[i : i + len(plain)] == plain]
+    if not plain or len(starts) != 1:
+        raise ValueError(f"cannot tell which special tokens {type(tokenizer).__name__} puts around a text")
+    start = starts[0]
+    pad = tokenizer.pad_token_id
+    return Specials(tuple(with_specials[:start]), tuple(with_specials[start + len(plain) :]), 0 if pad is None else pad)
