@@ -1,0 +1,1 @@
+"""Vectors of a collection: encoded into a store once, searched exactly."""

@@ -1,0 +1,18 @@
+import pytest
+import torch
+
+from pyserini_ance.vectors.precision import cpu_has_fast_bf16
+
+
+@pytest.mark.parametrize(
+    ("capabilities", "fast"),
+    [({"avx512_bf16": True}, True), ({"amx_bf16": True}, True), ({"avx512_f": True, "avx512_bf16": False}, False), ({}, False)],
+)
+def test_bf16_needs_bf16_products(monkeypatch, capabilities, fast):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
+    assert cpu_has_fast_bf16() is fast
+
+
+def test_torch_without_the_probe_stays_in_fp32(monkeypatch):
+    monkeypatch.delattr(torch.cpu, "get_capabilities", raising=False)
+    assert cpu_has_fast_bf16() is False
