@@ -1,0 +1,18 @@
+"""Random negatives: any document that is not a known positive (the papers' "Rand Neg")."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from pyserini_ance.data.collection import Split
+from pyserini_ance.negatives.source import Source, fill_random
+from pyserini_ance.negatives.table import PADDING, NegativeTable
+
+
+class Random(Source):
+    kind: Literal["random"] = "random"
+    mined: ClassVar[bool] = False
+
+    def draw(self, rows: np.ndarray, table: NegativeTable | None, split: Split, documents: int, rng: np.random.Generator) -> np.ndarray:
+        nothing = np.full((len(rows), self.per_query), PADDING)
+        return fill_random(nothing, rows, split, documents, rng)

@@ -1,0 +1,65 @@
+"""Static negatives from a ranking made beforehand: BM25's by default, or any TREC run file."""
+
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import PositiveInt
+
+from pyserini_ance.data.collection import Split
+from pyserini_ance.data.formats.lines import find_file
+from pyserini_ance.data.trec import read_run
+from pyserini_ance.negatives.guards import keep, known_positive
+from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.source import MinedSource
+from pyserini_ance.negatives.table import PADDING, NegativeTable
+
+KEY = "stages.<stage>.terms.<term>.negatives.<position>.file"
+
+
+class Run(MinedSource):
+    """`file: null` takes the run's own BM25 ranking of the training queries; else a TREC run over them."""
+
+    kind: Literal["run"] = "run"
+    file: Path | None = None
+    depth: PositiveInt = 100
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset() if self.file else frozenset({"bm25"})
+
+    def check_data(self, split: Split, documents: int) -> None:
+        super().check_data(split, documents)
+        if self.file:
+            find_file(self.file, KEY)
+
+    def mine(self, snapshot: Snapshot) -> NegativeTable:
+        path = find_file(self.file, KEY) if self.file else snapshot.run_files["bm25"]
+        found, scores = _read(path, snapshot, self.depth + snapshot.most_positives)
+        kept = (found != PADDING) & ~known_positive(snapshot.split.qrels, snapshot.query_rows, found)
+        candidates, scores = keep(found, scores, kept, self.depth)
+        return NegativeTable("query", "document", snapshot.query_rows, candidates, scores, self.kind)
+
+
+def _read(path: Path, snapshot: Snapshot, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """Document rows (A, depth) by falling score, PADDING at the end, and their scores. Other queries are passed over.
+
+    Raises ValueError for a document that the collection lacks, and when no training query occurs in the file.
+    """
+    queries, documents = snapshot.split.queries, snapshot.collection.documents
+    found = np.full((len(queries), depth), PADDING, np.int32)
+    scores = np.full((len(queries), depth), -np.inf, np.float32)
+    ranking = read_run(path)
+    for row, query_id in enumerate(queries.ids):
+        best = sorted(ranking.get(query_id, {}).items(), key=lambda hit: -hit[1])[:depth]
+        unknown = [document_id for document_id, _ in best if document_id not in documents.rows]
+        if unknown:
+            raise ValueError(
+                f"{path} ranks document {unknown[0]!r} for query {query_id!r}, but the collection has no such document; "
+                f"name a run over these {len(documents)} documents"
+            )
+        found[row, : len(best)] = [documents.rows[document_id] for document_id, _ in best]
+        scores[row, : len(best)] = [score for _, score in best]
+    if (found == PADDING).all():
+        raise ValueError(f"{path} ranks documents for none of the {len(queries)} training queries; is it a run of another split?")
+    return found, scores

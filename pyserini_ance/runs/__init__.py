@@ -1,0 +1,1 @@
+"""Run directories: fixed names, checkpoints, and the record of what happened."""

@@ -1,0 +1,95 @@
+"""Checkpoints: the encoder of a step, and, for resuming, the optimiser's moments and the place in the schedule."""
+
+import json
+import shutil
+from collections.abc import Collection
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+from pyserini_ance.encoders.checkpoint import save_encoder
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import write_json
+from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
+
+ENCODER = "encoder"
+WEIGHTS = f"{ENCODER}/model.safetensors"
+TRAINING, PLACE = "training.safetensors", "place.json"
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where training stands before step `step` of `stage`, and the best evaluation so far."""
+
+    stage: str
+    step: int
+    best_step: int | None = None
+    best_value: float | None = None
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A published checkpoint: its folder and the hash of its weights."""
+
+    folder: Path
+    weights: str
+
+    @property
+    def encoder(self) -> Path:
+        return self.folder / ENCODER
+
+    @classmethod
+    def open(cls, folder: Path) -> "Checkpoint":
+        """Raises FileNotFoundError or RuntimeError when it is not complete and as it was written."""
+        return cls(folder, read_manifest(folder)["parts"][WEIGHTS]["sha256"])
+
+
+def publish_checkpoint(run: RunDir, encoder: Encoder, optimizer: torch.optim.Optimizer | None, place: Place) -> Checkpoint:
+    """Write the checkpoint of `place`, or open it when an earlier attempt has completed it."""
+    folder = run.checkpoint(place.stage, place.step)
+    if not is_complete(folder):
+        with publishing(folder, {"stage": place.stage, "step": place.step}) as claimed:
+            (claimed / ENCODER).mkdir()
+            save_encoder(encoder, claimed / ENCODER)
+            if optimizer is not None:
+                save_file(_moments(optimizer), claimed / TRAINING)
+                write_json(claimed / PLACE, asdict(place))
+    return Checkpoint.open(folder)
+
+
+def newest_place(run: RunDir, stage: str) -> Place | None:
+    """The last step of `stage` from which training can resume."""
+    folders = sorted(run.checkpoints.glob(f"{stage}-????????")) if run.checkpoints.exists() else []
+    complete = [f for f in folders if is_complete(f) and (f / PLACE).exists()]
+    return Place(**json.loads((complete[-1] / PLACE).read_text())) if complete else None
+
+
+def restore_moments(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
+    saved = load_file(checkpoint.folder / TRAINING)
+    for index, parameter in enumerate(_parameters(optimizer)):
+        state = {name: saved[f"{index}.{name}"] for name in ("step", "exp_avg", "exp_avg_sq") if f"{index}.{name}" in saved}
+        optimizer.state[parameter] = {name: value.to(parameter.device) for name, value in state.items()}
+
+
+def prune(run: RunDir, stage: str, keep: Collection[Checkpoint]) -> None:
+    """Remove the checkpoints of `stage`, and the document vectors of any checkpoint, that are not of `keep`."""
+    folders, weights = {c.folder for c in keep}, {c.weights[:16] for c in keep}
+    for folder in run.checkpoints.glob(f"{stage}-????????"):
+        if folder not in folders and is_complete(folder):
+            shutil.rmtree(folder)
+    for vectors in run.scratch.iterdir() if run.scratch.exists() else ():
+        if vectors.name.partition("-")[0] not in weights:
+            shutil.rmtree(vectors)
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _moments(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
+    """Flat names `<position of the parameter>.<moment>`; empty before the first step."""
+    states = {i: optimizer.state.get(p, {}) for i, p in enumerate(_parameters(optimizer))}
+    return {f"{i}.{name}": value.cpu().contiguous() for i, state in states.items() for name, value in state.items()}

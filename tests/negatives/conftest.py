@@ -1,0 +1,41 @@
+"""A collection of bare rows, and a snapshot of it whose vectors are given instead of encoded."""
+
+import numpy as np
+import pytest
+
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.recipe.models import Encoding
+
+
+class GivenVectors(Snapshot):
+    query_vectors = document_vectors = None
+
+    def __init__(self, data: PreparedData, queries: np.ndarray, documents: np.ndarray):
+        super().__init__(None, "weights", data, Encoding(), None, "cpu")
+        self.query_vectors, self.document_vectors = queries, documents
+
+
+@pytest.fixture(scope="session")
+def split_of():
+    """A split whose query q0, q1, ... has the document rows given as positives."""
+
+    def make(*positives: list[int]) -> Split:
+        pairs = [(query, document) for query, rows in enumerate(positives) for document in rows]
+        qrels = Qrels.of(*zip(*pairs, strict=True), [1] * len(pairs), len(positives))
+        return Split("train", Texts([f"q{i}" for i in range(len(positives))], {"text": ["?"] * len(positives)}), qrels)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def snapshot_of():
+    """A snapshot of a split with given vectors of its queries and of documents d0, d1, ..."""
+
+    def make(split: Split, queries, documents, **run_files) -> Snapshot:
+        texts = Texts([f"d{i}" for i in range(len(documents))], {"text": ["!"] * len(documents)})
+        data = PreparedData(Collection(texts, {"train": split}), None, {}, "train", run_files)
+        return GivenVectors(data, np.asarray(queries, np.float32), np.asarray(documents, np.float32))
+
+    return make

@@ -1,0 +1,44 @@
+"""What every kind of negatives that ships must keep to: no known positive, ever."""
+
+import numpy as np
+import pytest
+
+from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.recipe.parts import kinds, part_class
+
+DOCUMENTS, QUERIES = 40, 6
+POSITIVES = [[0], [1, 2], list(range(20, 37)), [3], [39], [0, 39, 7]]
+
+
+@pytest.fixture
+def snapshot(split_of, snapshot_of, tmp_path):
+    """Each query's positives come first in its ranking, by vectors and in the BM25 file alike."""
+    vectors = np.eye(QUERIES, dtype=np.float32)
+    documents = np.random.default_rng(0).random((DOCUMENTS, QUERIES), np.float32)
+    for query, rows in enumerate(POSITIVES):
+        documents[rows, query] += 2
+    ranked = [(q, int(d), documents[d, q]) for q in range(QUERIES) for d in np.argsort(-documents[:, q])]
+    (tmp_path / "bm25").write_text("".join(f"q{q} Q0 d{d} 1 {score:.4f} t\n" for q, d, score in ranked))
+    return snapshot_of(split_of(*POSITIVES), vectors, documents, bm25=tmp_path / "bm25")
+
+
+@pytest.mark.parametrize("depth", [5, 100])
+@pytest.mark.parametrize("kind", kinds("negatives"))
+def test_no_table_and_no_draw_holds_a_known_positive(kind, depth, snapshot):
+    settings = {"kind": kind, "per_query": 4}
+    cls = part_class("negatives", kind)
+    source = cls.model_validate({**settings, "depth": depth} if "depth" in cls.model_fields else settings)
+    table = source.mine(snapshot) if source.mined else None
+    if table:
+        assert table.anchors.tolist() == list(range(QUERIES))
+        assert source.check(table, snapshot.split) == 0
+        for row, known in zip(table.candidates, POSITIVES, strict=True):
+            found = row[row != PADDING].tolist()
+            assert not set(found) & set(known)
+            assert len(found) == len(set(found)) == min(depth, DOCUMENTS - len(known))
+    rows = np.tile(np.arange(QUERIES), 300)
+    drawn = source.draw(rows, table, snapshot.split, DOCUMENTS, np.random.default_rng(0))
+    assert drawn.shape == (len(rows), 4) and drawn.dtype == np.int32
+    assert (drawn >= 0).all() and (drawn < DOCUMENTS).all()
+    for row, line in zip(rows, drawn.tolist(), strict=True):
+        assert not set(line) & set(POSITIVES[row]) and len(set(line)) == 4

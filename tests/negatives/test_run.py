@@ -1,0 +1,74 @@
+import gzip
+
+import pytest
+
+from pyserini_ance.negatives.run import Run
+from pyserini_ance.negatives.table import PADDING
+
+RANKED = """\
+q0 Q0 d3 1 9.5 t
+q0 Q0 d1 2 9.0 t
+other Q0 d9999 1 9.0 t
+q0 Q0 d2 3 8.0 t
+q1 Q0 d0 7 1.0 t
+q1 Q0 d4 8 2.0 t
+q1 Q0 d2 9 2.0 t
+q0 Q0 d0 4 7.5 t
+"""
+
+
+@pytest.fixture
+def snapshot(split_of, snapshot_of):
+    """q0 has the positives d1 and d3, q1 has d2, and q2, which the run lacks, has d0; 5 documents."""
+    return snapshot_of(split_of([1, 3], [2], [0]), [[0]] * 3, [[0]] * 5)
+
+
+def written(tmp_path, text: str):
+    path = tmp_path / "a.trec"
+    path.write_text(text)
+    return path
+
+
+def test_a_run_is_read_by_score_without_positives_and_other_queries(tmp_path, snapshot):
+    table = Run(file=written(tmp_path, RANKED)).mine(snapshot)
+    assert table.candidates[:, :2].tolist() == [[2, 0], [4, 0], [PADDING, PADDING]]
+    assert table.scores[:2, :2].tolist() == [[8.0, 7.5], [2.0, 1.0]]
+    assert (table.candidates[:, 2:] == PADDING).all()
+
+
+def test_ties_stay_in_the_order_of_the_file(tmp_path, snapshot):
+    path = written(tmp_path, "q0 Q0 d4 1 5 t\nq0 Q0 d0 2 5 t\nq0 Q0 d2 3 5 t\n")
+    assert Run(file=path, depth=3).mine(snapshot).candidates[0].tolist() == [4, 0, 2]
+
+
+def test_positives_in_the_run_cost_no_depth(tmp_path, snapshot):
+    assert Run(file=written(tmp_path, RANKED), depth=2).mine(snapshot).candidates[0].tolist() == [2, 0]
+
+
+def test_an_unknown_document_is_refused_with_file_and_query(tmp_path, snapshot):
+    path = written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))
+    with pytest.raises(ValueError, match=r"a\.trec ranks document 'd77' for query 'q1', but the collection has no such document"):
+        Run(file=path).mine(snapshot)
+
+
+def test_a_run_of_another_split_is_refused(tmp_path, snapshot):
+    with pytest.raises(ValueError, match=r"a\.trec ranks documents for none of the 3 training queries"):
+        Run(file=written(tmp_path, "x0 Q0 d1 1 5 t\n")).mine(snapshot)
+
+
+def test_without_a_file_the_runs_own_bm25_ranking_is_taken(tmp_path, split_of, snapshot_of):
+    snapshot = snapshot_of(split_of([1, 3], [2]), [[0]] * 2, [[0]] * 5, bm25=written(tmp_path, RANKED))
+    assert Run(depth=2).mine(snapshot).candidates.tolist() == [[2, 0], [4, 0]]
+    assert Run().needs == {"bm25"} and Run(file="a.trec").needs == frozenset()
+
+
+def test_a_missing_file_is_found_out_before_training(tmp_path, split_of):
+    with pytest.raises(FileNotFoundError, match=r"no file .*nowhere\.trec"):
+        Run(file=tmp_path / "nowhere.trec").check_data(split_of([0]), documents=5)
+
+
+def test_a_compressed_file_is_read_too(tmp_path, snapshot):
+    (tmp_path / "a.trec.gz").write_bytes(gzip.compress(RANKED.encode()))
+    source = Run(file=tmp_path / "a.trec", depth=2)
+    source.check_data(snapshot.split, documents=5)
+    assert source.mine(snapshot).candidates[0].tolist() == [2, 0]

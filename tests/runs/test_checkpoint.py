@@ -1,0 +1,126 @@
+import shutil
+
+import pytest
+import torch
+
+from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
+from pyserini_ance.negatives.snapshot import vectors_folder
+from pyserini_ance.recipe.models import Optimizer
+from pyserini_ance.recipe.parts import part_class
+from pyserini_ance.runs.checkpoint import Checkpoint, Place, newest_place, prune, publish_checkpoint, restore_moments
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.publish import MANIFEST
+from pyserini_ance.trainer.optim import build_optimizer
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_bert):
+    settings = {"model": str(tiny_bert), "tokenization": {"document": {"length_tokens": 32}}}
+    return start_encoder(part_class("encoder", "transformer").model_validate({"kind": "transformer", **settings}), 0)
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDir:
+    return RunDir(tmp_path)
+
+
+def optimizer_of(encoder) -> torch.optim.Optimizer:
+    return build_optimizer(encoder.towers, Optimizer(learning_rate=1e-3))
+
+
+def walk(encoder, optimizer, steps: int, seed: int) -> None:
+    """Steps along random gradients; the pooler gets none, as in real training."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(steps):
+        for name, parameter in encoder.towers.named_parameters():
+            parameter.grad = None if ".pooler." in name else torch.randn(parameter.shape, generator=generator)
+        optimizer.step()
+
+
+def weights(encoder) -> list[torch.Tensor]:
+    return [p.detach().clone() for p in encoder.towers.parameters()]
+
+
+def test_weights_and_moments_come_back_bitwise(encoder, run):
+    optimizer = optimizer_of(encoder)
+    walk(encoder, optimizer, 3, seed=0)
+    checkpoint = publish_checkpoint(run, encoder, optimizer, Place("a", 3))
+    walk(encoder, optimizer, 2, seed=1)
+    again = load_encoder(checkpoint.encoder)
+    restored = optimizer_of(again)
+    restore_moments(Checkpoint.open(run.checkpoint("a", 3)), restored)
+    walk(again, restored, 2, seed=1)
+    assert all(map(torch.equal, weights(encoder), weights(again)))
+
+
+def test_moments_live_where_their_parameter_does(encoder, run):
+    optimizer = optimizer_of(encoder)
+    walk(encoder, optimizer, 1, seed=0)
+    checkpoint = publish_checkpoint(run, encoder, optimizer, Place("a", 1))
+    elsewhere = build_optimizer(torch.nn.ParameterList(torch.empty_like(p, device="meta") for p in encoder.towers.parameters()), Optimizer(learning_rate=1.0))
+    restore_moments(checkpoint, elsewhere)
+    assert {value.device.type for state in elsewhere.state.values() for value in state.values()} == {"meta"}
+
+
+def test_before_the_first_step_there_are_no_moments(encoder, run):
+    restored = optimizer_of(encoder)
+    restore_moments(publish_checkpoint(run, encoder, optimizer_of(encoder), Place("a", 0)), restored)
+    assert not any(restored.state.values())
+
+
+def test_a_complete_checkpoint_is_opened_not_written_again(encoder, run):
+    first = publish_checkpoint(run, encoder, optimizer_of(encoder), Place("a", 1))
+    written = (first.folder / MANIFEST).stat().st_mtime_ns
+    assert publish_checkpoint(run, encoder, optimizer_of(encoder), Place("a", 1)) == first
+    assert (first.folder / MANIFEST).stat().st_mtime_ns == written
+
+
+def test_a_damaged_checkpoint_is_refused(encoder, run):
+    checkpoint = publish_checkpoint(run, encoder, optimizer_of(encoder), Place("a", 1))
+    with (checkpoint.encoder / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x7f")
+    with pytest.raises(RuntimeError, match="model.safetensors is not what"):
+        Checkpoint.open(checkpoint.folder)
+
+
+def test_newest_place_is_the_last_complete_one_of_its_stage(encoder, run):
+    assert newest_place(run, "a") is None
+    optimizer = optimizer_of(encoder)
+    places = [Place("a", 2), Place("a", 10, 2, 0.25), Place("a", 30), Place("a-b", 40)]
+    for place in places:
+        publish_checkpoint(run, encoder, optimizer, place)
+    (run.checkpoint("a", 30) / MANIFEST).unlink()  # as a killed process leaves it
+    publish_checkpoint(run, encoder, None, Place("a", 20))  # nothing to resume from
+    assert newest_place(run, "a") == places[1]
+    assert newest_place(run, "a-b") == places[3] and newest_place(run, "b") is None
+
+
+def test_prune_leaves_what_is_kept_other_stages_and_what_is_being_written(encoder, run):
+    places = [Place("a", 1), Place("a", 2), Place("a", 3), Place("a-b", 1)]
+    checkpoints = [publish_checkpoint(run, encoder, None, place) for place in places]
+    unfinished = shutil.copytree(checkpoints[0].folder, run.checkpoint("a", 4))
+    (unfinished / MANIFEST).unlink()
+    prune(run, "a", [checkpoints[1]])
+    assert sorted(run.checkpoints.iterdir()) == sorted([checkpoints[1].folder, checkpoints[3].folder, unfinished])
+
+
+def test_prune_removes_vectors_of_other_weights(encoder, run):
+    checkpoint = publish_checkpoint(run, encoder, None, Place("a", 1))
+    kept, gone = (vectors_folder(run.scratch, weights, "fp32") for weights in (checkpoint.weights, "0" * 64))
+    for folder in (kept, gone):
+        folder.mkdir(parents=True)
+    prune(run, "a", [checkpoint])
+    assert list(run.scratch.iterdir()) == [kept]
+
+
+def test_a_full_disk_is_an_oserror_and_leaves_no_folder(encoder, run, monkeypatch):
+    from safetensors import SafetensorError
+
+    def full(*_):
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("pyserini_ance.runs.checkpoint.save_file", full)
+    with pytest.raises(OSError, match="a-00000001 could not be written.*No space left"):
+        publish_checkpoint(run, encoder, optimizer_of(encoder), Place("a", 1))
+    assert list(run.checkpoints.iterdir()) == []
