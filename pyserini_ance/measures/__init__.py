@@ -1,0 +1,1 @@
+"""How good a ranking is: measures by ir-measures, tables for people."""

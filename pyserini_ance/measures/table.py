@@ -1,0 +1,26 @@
+"""Tables for people: aligned columns that are Markdown at the same time."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+
+def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
+    """Lines of `| a | b |`. Floats get 4 decimals, `... seconds` columns 1, missing values `-`; numbers align right."""
+    cells = [[_text(row.get(column), column) for column in columns] for row in rows]
+    widths = [max(map(len, texts)) for texts in zip(columns, *cells, strict=True)]
+    right = [any(isinstance(row.get(column), int | float) for row in rows) for column in columns]
+    rule = [f"{'-' * (width - 1)}:" if flush else "-" * width for width, flush in zip(widths, right, strict=True)]
+    return "\n".join(_line(line, widths, right) for line in (columns, rule, *cells))
+
+
+def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> str:
+    cells = zip(texts, widths, right, strict=True)
+    return f"| {' | '.join(text.rjust(width) if flush else text.ljust(width) for text, width, flush in cells)} |"
+
+
+def _text(value: Any, column: str) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:.1f}" if column.endswith("seconds") else f"{value:.4f}"
+    return str(value).replace("|", "\\|")

@@ -1,0 +1,61 @@
+"""The dev measure of a checkpoint, on all or on sampled queries and documents."""
+
+import numpy as np
+
+from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.measures.evaluate import evaluate, parse
+from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.recipe.models import Evaluate
+from pyserini_ance.vectors.search import exact_search
+
+DEPTH = 100
+
+
+def evaluate_on_dev(snapshot: Snapshot, settings: Evaluate, seed: int) -> float:
+    """The measure of the checkpoint over `settings.queries` of the split, against `settings.sample_documents` documents.
+
+    A sample always holds every judged document of its queries; it makes the task easier, so that values from
+    different samples must not be compared.
+    """
+    split = snapshot.collection.split(settings.split)
+    rng = np.random.default_rng(seed)
+    rows = _sample(len(split.queries), settings.queries, rng)
+    documents = _sampled_documents(split, rows, len(snapshot.collection.documents), settings.sample_documents, rng)
+    vectors = snapshot.document_vectors if documents is None else snapshot.encode_documents(documents)
+    (measure,) = parse([settings.measure])
+    depth = max(DEPTH, int(measure.params.get("cutoff") or 0))
+    scores, found = exact_search(snapshot.encode_queries(settings.split, rows), vectors, depth, snapshot.encoding.search, snapshot.device)
+    found = found if documents is None else documents[found]
+    run = as_run(snapshot.collection, split, rows, found, scores)
+    return evaluate(as_qrels(snapshot.collection, split, rows), run, [measure])[str(measure)]
+
+
+def as_run(collection: Collection, split: Split, rows: np.ndarray, found: np.ndarray, scores: np.ndarray) -> dict[str, dict[str, float]]:
+    ids = collection.documents.ids
+    return {
+        split.queries.ids[row]: {ids[document]: float(score) for document, score in zip(found[i], scores[i], strict=True)}
+        for i, row in enumerate(rows)
+    }
+
+
+def as_qrels(collection: Collection, split: Split, rows: np.ndarray) -> dict[str, dict[str, int]]:
+    ids = collection.documents.ids
+    return {
+        split.queries.ids[row]: {ids[document]: int(grade) for document, grade in zip(*split.qrels.judged(row), strict=True)}
+        for row in rows
+    }
+
+
+def _sample(total: int, wanted: int | None, rng: np.random.Generator) -> np.ndarray:
+    if wanted is None or wanted >= total:
+        return np.arange(total)
+    return np.sort(rng.choice(total, wanted, replace=False))
+
+
+def _sampled_documents(split: Split, rows: np.ndarray, total: int, wanted: int | None, rng: np.random.Generator) -> np.ndarray | None:
+    if wanted is None or wanted >= total:
+        return None
+    judged = np.unique(np.concatenate([split.qrels.judged(row)[0] for row in rows]))
+    others = np.setdiff1d(np.arange(total), judged)
+    filling = rng.choice(others, max(0, min(len(others), wanted - len(judged))), replace=False)
+    return np.sort(np.concatenate([judged, filling]))

@@ -1,0 +1,98 @@
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from pyserini_ance.data.collection import Qrels, Split, Texts
+from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.recipe.models import Stage
+from pyserini_ance.trainer.batch import Batch, _generator, plan_batch
+
+POSITIVES = [[0], [1, 2], [3], [4, 5, 6], [7], [8], [9]]
+DOCUMENTS = 50
+TABLES = {("query", 1): NegativeTable("query", "document", np.arange(7), np.arange(20, 48).reshape(7, 4), np.zeros((7, 4)), "ann")}
+
+
+@pytest.fixture(scope="module")
+def split() -> Split:
+    pairs = [(query, document) for query, rows in enumerate(POSITIVES) for document in rows]
+    qrels = Qrels.of(*zip(*pairs, strict=True), [1] * len(pairs), len(POSITIVES))
+    return Split("train", Texts([f"q{i}" for i in range(7)], {"text": ["?"] * 7}), qrels)
+
+
+def stage(**settings) -> Stage:
+    negatives = [{"kind": "random", "per_query": 3}, {"kind": "ann", "per_query": 2}]
+    base = {"steps": 10, "batch_queries": 4, "optimizer": {"learning_rate": 1.0}, "refresh": {"every_steps": 5}}
+    return Stage.model_validate({**base, "terms": {"query": {"negatives": negatives}}, **settings})
+
+
+def plan(split: Split, step: int, seed: int = 7, number: int = 0, **settings) -> Batch:
+    return plan_batch(stage(**settings), number, step, seed, split, DOCUMENTS, TABLES)
+
+
+def rows(batch: Batch) -> tuple:
+    return batch.queries.tolist(), batch.positives.tolist(), batch.negatives["query"].tolist()
+
+
+@pytest.mark.parametrize("step", [0, 1, 12345])
+def test_equal_seeds_give_equal_draws_whatever_the_micro_batch(split, step):
+    whole = plan(split, step)
+    for size in (1, 2, 3, 4, 100):
+        assert rows(plan(split, step, chunk_queries=size)) == rows(whole)
+        chunks = whole.chunks(size)
+        assert max(len(chunk.queries) for chunk in chunks) <= size
+        assert tuple(sum(parts, []) for parts in zip(*map(rows, chunks), strict=True)) == rows(whole)
+
+
+def test_seed_stage_and_step_each_change_the_draw(split):
+    drawn = [rows(plan(split, *where)) for where in [(0, 7, 0), (1, 7, 0), (0, 8, 0), (0, 7, 1)]]
+    assert all(a != b for i, a in enumerate(drawn) for b in drawn[:i])
+
+
+def test_streams_of_different_purposes_are_different():
+    keys = [(7, 0), (7, 0, 3), (7, 0, 3, 0), (7, 0, 3, 0, 0), (7, 0, 3, 1, 0), (8, 0, 3), (7 + (1 << 32), 0)]
+    assert len({_generator(*key).random() for key in keys}) == len(keys)
+
+
+@pytest.mark.parametrize("size", [1, 3, 4, 7, 20])
+def test_an_epoch_visits_every_query_once(split, size):
+    order = np.concatenate([plan(split, step, batch_queries=size).queries for step in range(70)])
+    epochs = [order[start : start + 7].tolist() for start in range(0, len(order) // 7 * 7, 7)]
+    assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
+    assert len(set(map(tuple, epochs[:10]))) > 5  # shuffled anew
+
+
+def test_positives_first(split):
+    batch = plan(split, 0, positives="first", batch_queries=7)
+    assert batch.positives.tolist() == [[POSITIVES[query][0]] for query in batch.queries]
+
+
+def test_positives_all_are_padded(split):
+    batch = plan(split, 0, positives="all", batch_queries=7)
+    assert batch.positives.tolist() == [(POSITIVES[query] + [PADDING] * 3)[:3] for query in batch.queries]
+
+
+def test_positives_random_are_uniform(split):
+    drawn = Counter()
+    for step in range(600):
+        batch = plan(split, step, positives="random", batch_queries=7)
+        assert all(positive in POSITIVES[query] for query, (positive,) in zip(batch.queries, batch.positives, strict=True))
+        drawn.update(batch.positives.ravel().tolist())
+    assert sum((drawn[row] - 200) ** 2 / 200 for row in (4, 5, 6)) < 13.8  # 2 degrees of freedom, p = 0.001
+    assert sum((drawn[row] - 300) ** 2 / 300 for row in (1, 2)) < 10.8  # 1
+
+
+def test_each_source_draws_from_its_own_table(split):
+    batch = plan(split, 3)
+    random, mined = batch.negatives["query"][:, :3], batch.negatives["query"][:, 3:]
+    assert all(len(set(line)) == 3 for line in random.tolist())
+    for query, line in zip(batch.queries, mined, strict=True):
+        assert set(line.tolist()) <= set(range(20 + 4 * query, 24 + 4 * query)) and len(set(line.tolist())) == 2
+
+
+def test_each_text_is_encoded_once_and_found_again():
+    batch = Batch(np.array([5, 2, 5]), np.array([[9, PADDING], [4, 7], [9, 1]]), {"a": np.array([[7], [PADDING], [4]]), "b": np.empty((3, 0), int)})
+    assert batch.unique_queries.tolist() == [2, 5] and batch.query_positions().tolist() == [1, 0, 1]
+    assert batch.unique_documents.tolist() == [1, 4, 7, 9]
+    places = batch.document_positions(batch.positives)
+    assert batch.unique_documents[places][batch.positives != PADDING].tolist() == [9, 4, 7, 9, 1]

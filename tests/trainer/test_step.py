@@ -1,0 +1,121 @@
+"""A step against its definition: every text alone through the plain model, losses by loops, clipping and AdamW by formula."""
+
+import json
+import math
+import shutil
+
+import numpy as np
+import pytest
+import torch
+
+from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
+from pyserini_ance.experiment.experiment import accelerator_of
+from pyserini_ance.experiment.prepare import read_collection, tokenise
+from pyserini_ance.runs.checkpoint import Place, publish_checkpoint
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.trainer.batch import plan_batch
+from pyserini_ance.trainer.step import StepRunner
+from pyserini_ance.trainer.trainer import StageTraining
+
+RATE, EPS, DECAY, BETAS, LARGEST_NORM = 0.01, 1e-3, 0.1, (0.9, 0.99), 0.5
+OPTIMIZER = {"learning_rate": RATE, "eps": EPS, "weight_decay": DECAY, "betas": BETAS, "max_grad_norm": LARGEST_NORM, "decay": "constant"}
+TERMS = {
+    "own": {"negatives": [{"kind": "random", "per_query": 2}], "loss": {"kind": "nll", "scale": 0.5}},
+    "step": {"pool": "step", "negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.2}, "weight": 0.5},
+}
+
+
+@pytest.fixture(scope="module")
+def still_bert(tiny_bert, tmp_path_factory):
+    """`tiny_bert` without dropout."""
+    folder = shutil.copytree(tiny_bert, tmp_path_factory.mktemp("still") / "model")
+    settings = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**settings, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(small_recipe, still_bert):
+    """A recipe of two steps, and its data."""
+    stage = {"steps": 2, "batch_queries": 6, "positives": "all", "terms": TERMS, "optimizer": OPTIMIZER}
+    lengths = {"query": {"length_tokens": 24}, "document": {"length_tokens": 32, "template": "{text}"}}
+    encoder = {"kind": "transformer", "model": str(still_bert), "pooling": "mean", "tokenization": lengths}
+    recipe = small_recipe({"a": stage}, encoder=encoder, seed=3)
+    return recipe, tokenise(recipe, read_collection(recipe))
+
+
+def reference_step(model, moments: dict, number: int, batch, data) -> tuple[dict[str, float], float]:
+    """Change `model` and `moments` by one step; the loss of each term and the norm before clipping."""
+
+    def vector(tokens, row: int, length: int):
+        ids, mask = tokens.batch(np.array([row]), length)
+        return model(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask)).last_hidden_state[0].mean(0)
+
+    qrels = data.split.qrels
+    query = {int(row): vector(data.queries["train"], row, 24) for row in batch.queries}
+    document = {int(row): vector(data.documents, row, 32) for row in batch.unique_documents}
+    losses = {}
+    for name, term in TERMS.items():
+        scale, each = term["loss"]["scale"], []
+        for i, q in enumerate(batch.queries.tolist()):
+            known = set(qrels.relevant(q).tolist())
+            pool = batch.negatives["own"][i] if name == "own" else [*batch.positives.ravel(), *batch.negatives["step"].ravel()]
+            negatives = sum(torch.exp(scale * query[q] @ document[int(d)]) for d in pool if d != -1 and int(d) not in known)
+            of_positives = [torch.exp(scale * query[q] @ document[int(p)]) for p in batch.positives[i] if p != -1]
+            each.append(sum(-torch.log(p / (p + negatives)) for p in of_positives) / len(of_positives))
+        losses[name] = sum(each) / len(each)
+    model.zero_grad()
+    sum(TERMS[name].get("weight", 1.0) * loss for name, loss in losses.items()).backward()
+    parameters = {name: p for name, p in model.named_parameters() if p.grad is not None}
+    norm = math.sqrt(sum(float(p.grad.pow(2).sum()) for p in parameters.values()))
+    for name, p in parameters.items():
+        gradient = p.grad * min(1.0, LARGEST_NORM / norm)
+        first, second = moments.get(name, (torch.zeros_like(p), torch.zeros_like(p)))
+        moments[name] = first, second = BETAS[0] * first + (1 - BETAS[0]) * gradient, BETAS[1] * second + (1 - BETAS[1]) * gradient**2
+        corrected = first / (1 - BETAS[0] ** number), second / (1 - BETAS[1] ** number)
+        with torch.no_grad():
+            p -= RATE * DECAY * p * (p.ndim > 1) + RATE * corrected[0] / (corrected[1].sqrt() + EPS)
+    return {name: loss.item() for name, loss in losses.items()}, norm
+
+
+@pytest.mark.parametrize("chunk_queries", [None, 4])
+def test_two_steps_equal_a_written_out_reference(made, tmp_path, chunk_queries):
+    recipe, data = made
+    stage = recipe.stages["a"].model_copy(update={"chunk_queries": chunk_queries})
+    recipe = recipe.model_copy(update={"stages": {"a": stage}})
+    run = RunDir(tmp_path)
+    start = publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("initial", 0))
+    result = StageTraining(recipe, "a", data, run, accelerator_of(recipe), refresh=None).train(start)
+
+    model, moments = load_encoder(start.encoder).towers.queries.backbone, {}
+    logged = [json.loads(line) for line in run.metrics.read_text().splitlines()]
+    for step in range(2):
+        losses, norm = reference_step(model, moments, step + 1, plan_batch(stage, 0, step, 3, data.split, 30, {}), data)
+        assert logged[step]["terms"] == pytest.approx(losses, rel=1e-4)
+        assert logged[step]["loss"] == pytest.approx(losses["own"] + 0.5 * losses["step"], rel=1e-4)
+        assert logged[step]["grad_norm"] == pytest.approx(norm, rel=1e-4) and norm > LARGEST_NORM
+    trained = load_encoder(result.encoder).towers.queries.backbone.state_dict()
+    for name, expected in model.state_dict().items():
+        torch.testing.assert_close(trained[name], expected, rtol=1e-4, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}")
+    before = load_encoder(start.encoder).towers.queries.backbone.state_dict()
+    assert max(float((trained[name] - before[name]).abs().max()) for name in before) > RATE  # the tolerance is far below a step
+
+
+def gradients_of(recipe, data, **changes) -> tuple[dict, list[torch.Tensor]]:
+    stage = recipe.stages["a"].model_copy(update=changes)
+    encoder = start_encoder(recipe.encoder, 0)
+    encoder.towers.train()
+    runner = StepRunner(stage, data, encoder, accelerator_of(recipe).autocast, 128, (3, 0))
+    losses = runner.accumulate(plan_batch(stage, 0, 0, 3, data.split, 30, {}), 0)
+    return losses, [p.grad for p in encoder.towers.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize("pool", ["own", "step"])
+@pytest.mark.parametrize("size", [1, 4, 6])
+def test_chunks_of_queries_add_up_to_the_whole_step(made, pool, size):
+    recipe, data = made
+    terms = {pool: recipe.stages["a"].terms[pool]}
+    (whole_losses, whole), (losses, parts) = (gradients_of(recipe, data, terms=terms, chunk_queries=c) for c in (None, size))
+    assert losses == pytest.approx(whole_losses, rel=1e-5)
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
