@@ -1,0 +1,103 @@
+"""The process in which Java lives for BM25: `python -m pyserini_ance.pyserini_bridge.bm25_worker job.json`."""
+
+import itertools
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, TextIO
+
+from tqdm import tqdm
+
+from pyserini_ance import __version__
+from pyserini_ance.pyserini_bridge.jvm import import_pyserini
+from pyserini_ance.storage.files import write_json
+
+DOCUMENTS_PER_CALL = 2000
+QUERIES_PER_CALL = 256
+TAG = "bm25"
+
+
+def index(job: dict[str, Any]) -> None:
+    """Index the JSON lines {"id", "contents"} of stdin. Raises RuntimeError when Lucene holds fewer documents than came."""
+    lucene = import_pyserini("pyserini.index.lucene")
+    started, came, blank = time.time(), 0, 0
+    indexer = lucene.LuceneIndexer(job["index"], threads=job["threads"])
+    with tqdm(total=job["total"], desc="BM25 index", unit=" documents", mininterval=1) as bar:
+        for lines in itertools.batched(sys.stdin, DOCUMENTS_PER_CALL):
+            indexer.add_batch_raw(list(lines))
+            blank += sum(not json.loads(line)["contents"].strip() for line in lines)
+            came += len(lines)
+            bar.update(len(lines))
+    indexer.close()
+    held = lucene.LuceneIndexReader(job["index"]).stats()["documents"]
+    if held < came - blank:  # Anserini leaves out blank documents, and is silent about errors
+        raise RuntimeError(f"Lucene indexed {held:,} of {came - blank:,} documents that are not blank; is the disk full?")
+    about = {"documents": held, "blank_left_out": came - held, "seconds": round(time.time() - started, 1)}
+    versions = {"pyserini_ance": __version__, "pyserini": version("pyserini")}
+    write_json(Path(job["index"]) / "about.json", {"kind": "lucene index for BM25", **about, "versions": versions})
+
+
+def search(job: dict[str, Any]) -> None:
+    """Write the job's rankings, each beside its output first, and then renamed."""
+    searcher = _open(job["index"])
+    searcher.set_bm25(job["k1"], job["b"])
+    for ranking in job["rankings"]:
+        output = Path(ranking["output"])
+        beside = output.with_name(f".{output.name}.{os.getpid()}.tmp")
+        try:
+            with open(beside, "w", encoding="utf-8") as run:
+                _write(run, searcher, ranking, job["threads"])
+                run.flush()
+                os.fsync(run.fileno())
+            os.replace(beside, output)
+        finally:
+            beside.unlink(missing_ok=True)
+
+
+def _write(run: TextIO, searcher, ranking: dict[str, Any], threads: int) -> None:
+    with tqdm(total=len(ranking["queries"]), desc="BM25 search", unit=" queries", mininterval=1) as bar:
+        for queries in itertools.batched(ranking["queries"], QUERIES_PER_CALL):
+            run.writelines(_lines(searcher, queries, ranking["hits"], threads))
+            bar.update(len(queries))
+
+
+def _open(index: str):
+    """A folder, or else a prebuilt name, which Pyserini downloads on first use."""
+    searcher_class = import_pyserini("pyserini.search.lucene").LuceneSearcher
+    if os.path.isdir(index):
+        return searcher_class(index)
+    searcher = searcher_class.from_prebuilt_index(index)
+    if searcher is None:
+        raise RuntimeError(
+            f"bm25.index {index!r} is no folder here, and Pyserini {version('pyserini')} has no prebuilt index of that name, "
+            f"or could not download it (no network?). "
+            f"Expected `build`, the folder of a Lucene index, or a name like `msmarco-v1-passage`."
+        )
+    return searcher
+
+
+def _lines(searcher, queries: tuple[list[str], ...], hits: int, threads: int) -> Iterator[str]:
+    # Rows as keys: ids never pass through Java. A lone surrogate has no UTF-8 form and cannot pass at all.
+    texts = [text.encode("utf-8", "replace").decode() for _, text in queries]
+    found = searcher.batch_search(texts, [str(row) for row in range(len(texts))], k=hits, threads=threads)
+    for row, (qid, _) in enumerate(queries):
+        for rank, hit in enumerate(found.get(str(row), ()), start=1):
+            yield f"{qid} Q0 {hit.docid} {rank} {hit.score:.6f} {TAG}\n"
+
+
+def main() -> None:
+    job = json.loads(Path(sys.argv[1]).read_text())
+    try:
+        if job["build"]:
+            index(job)
+        search(job)
+    except (RuntimeError, ValueError) as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

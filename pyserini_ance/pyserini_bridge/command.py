@@ -1,0 +1,34 @@
+"""The command that searches with a finished run by Pyserini's own code, as it works on this machine."""
+
+import shlex
+import shutil
+import sys
+from pathlib import Path
+
+from pyserini_ance.pyserini_bridge.java import choose_java
+from pyserini_ance.pyserini_bridge.stock import StockChoice
+
+HITS = 100
+
+
+def search_command(folder: Path, topics: Path, choice: StockChoice) -> str:
+    """Ready to paste: the stock module itself where it can start its Java and knows the class, else our launcher of it."""
+    folder = Path(folder)
+    stock = choice.reproduces_exactly and _stock_commands_run()
+    program = ["pyserini.search.faiss"] if stock else ["pyserini_ance.search", "faiss"]
+    encoder = ["--encoder", folder / "model", "--encoder-class", choice.query_class, *choice.flags]
+    files = ["--topics", topics, "--index", folder / "index", "--output", folder / "run.pyserini.txt"]
+    return shlex.join(map(str, [_python(), "-m", *program, *encoder, *files, "--hits", HITS]))
+
+
+def _stock_commands_run() -> bool:
+    try:
+        return choose_java().runs_stock_commands
+    except RuntimeError:
+        return False
+
+
+def _python() -> str:
+    """`python` where that word means this interpreter's environment."""
+    found = shutil.which("python")
+    return "python" if found and Path(found).parent == Path(sys.executable).parent else sys.executable

@@ -1,0 +1,124 @@
+"""Which stock class of Pyserini reproduces a checkpoint: decided for each checkpoint and side, exactly or not at all.
+
+Read in Pyserini 2.3.0: `encode/_ance.py`, `encode/_auto.py`, and the two functions `init_encoder`, `init_query_encoder`.
+"""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyserini_ance.encoders.tokenization import SideTokenization, Tokenization
+from pyserini_ance.pyserini_bridge.register import ENCODER_CLASS
+from pyserini_ance.pyserini_bridge.stock_tokens import StockTokens
+
+STOCK_CLASSES = {"roberta_ance": "ance", "transformer": "auto"}
+ANCE_DIMENSION = 768
+# Parts of a path at which Pyserini passes further keywords, although the class is named: a constructor fails, ...
+FAILING_DOCUMENT_WORDS = {"ance": ("contriever", "sentence-transformers", "clip", "dse"), "auto": ("clip", "dse")}
+# ... or normalisation is switched on. Stock `ance` ignores them all for queries.
+NORMALISING_QUERY_WORDS = ("clip", "dse")
+
+
+@dataclass(frozen=True)
+class StockChoice:
+    """Values of `--encoder-class` for searching and for encoding, what speaks against a stock class, flags beside it."""
+
+    query_class: str
+    document_class: str
+    why: tuple[str, ...]
+    flags: tuple[str, ...]
+    document_flags: tuple[str, ...]
+
+    @property
+    def reproduces_exactly(self) -> bool:
+        """Whether stock search over our index gives our ranking."""
+        return self.query_class != ENCODER_CLASS
+
+
+def stock_class(side_file: dict[str, Any], model_folder: Path) -> StockChoice:
+    """Weigh a checkpoint, `side_file` being its side file, under the path by which Pyserini will be given it."""
+    tokenization = Tokenization.model_validate(side_file["tokenization"])
+    stock = STOCK_CLASSES.get(side_file["kind"])
+    if model := _against_model(side_file, stock, Path(model_folder)):
+        queries = documents = model
+    else:
+        tokens = StockTokens(stock, tokenization, model_folder)
+        queries = _against_queries(tokens, side_file["l2"], Path(model_folder))
+        documents = _against_documents(tokens, Path(model_folder))
+    return StockChoice(
+        query_class=ENCODER_CLASS if queries else stock,
+        document_class=ENCODER_CLASS if documents else stock,
+        why=tuple(model or [f"queries: {words}" for words in queries] + [f"documents: {words}" for words in documents]),
+        flags=() if queries else _auto_flags(side_file, "--query-prefix", tokenization.query),
+        document_flags=_document_flags(side_file, tokenization.document, bool(documents)),
+    )
+
+
+def _against_model(side_file: dict[str, Any], stock: str | None, folder: Path) -> list[str]:
+    if stock is None:
+        return [f"no stock class computes what encoder kind {side_file['kind']!r} does"]
+    reasons = []
+    if stock == "ance" and side_file["dimension"] != ANCE_DIMENSION:
+        reasons.append(f"the head of stock `ance` gives {ANCE_DIMENSION} numbers, this one {side_file['dimension']}")
+    if stock == "ance" and side_file["l2"]:
+        reasons.append("stock `ance` does not normalise vectors, this checkpoint does (l2)")
+    if stock == "ance" and not (folder / "pytorch_model.bin").exists():
+        reasons.append(f"stock `ance` reads pytorch_model.bin, which {folder} lacks")
+    return reasons
+
+
+def _against_queries(tokens: StockTokens, l2: bool, folder: Path) -> list[str]:
+    stock, settings = tokens.stock, tokens.tokenization.query
+    reasons = []
+    if not _writes(stock, settings.template):
+        reasons.append(f"stock `{stock}` cannot write a query as {settings.template!r}")
+    if settings.length_tokens != tokens.query_cap:
+        cap = f"{tokens.query_cap} tokens" + (" (model_max_length of its tokenizer)" if stock == "auto" else "")
+        reasons.append(f"stock `{stock}` cuts queries at {cap}, this checkpoint at {settings.length_tokens}")
+    if stock == "auto" and not l2 and (words := _words_in(folder, NORMALISING_QUERY_WORDS)):
+        reasons.append(f"Pyserini normalises vectors since the path contains {words}: {folder.absolute()}")
+    if not reasons and (difference := tokens.difference("query")):
+        reasons.append(difference)
+    return reasons
+
+
+def _against_documents(tokens: StockTokens, folder: Path) -> list[str]:
+    stock, template = tokens.stock, tokens.tokenization.document.template
+    reasons = []
+    if template != "{title} {text}" and not _writes(stock, template):
+        reasons.append(f"stock `{stock}` cannot write a document as {template!r}")
+    if words := _words_in(folder, FAILING_DOCUMENT_WORDS[stock]):
+        reasons.append(f"stock `{stock}` fails since the path contains {words}: {folder.absolute()}")
+    if not reasons and (difference := tokens.difference("document")):
+        reasons.append(difference)
+    return reasons
+
+
+def _writes(stock: str, template: str) -> bool:
+    """Both classes can write the text alone; `auto` also writes a prefix and one blank before it."""
+    return template == "{text}" or (stock == "auto" and _prefix(template) is not None)
+
+
+def _prefix(template: str) -> str | None:
+    prefix = template.removesuffix(" {text}")
+    return None if prefix in (template, "") or "{" in prefix or prefix != prefix.strip() else prefix
+
+
+def _words_in(folder: Path, words: tuple[str, ...]) -> str:
+    path = str(folder.absolute()).lower()
+    return ", ".join(word for word in words if word in path)
+
+
+def _auto_flags(side_file: dict[str, Any], prefix_flag: str, settings: SideTokenization) -> tuple[str, ...]:
+    if STOCK_CLASSES.get(side_file["kind"]) != "auto":
+        return ()
+    prefix = _prefix(settings.template)
+    normalise = ("--l2-norm",) if side_file["l2"] else ()
+    return ("--pooling", side_file["pooling"], *normalise, *((prefix_flag, prefix) if prefix else ()))
+
+
+def _document_flags(side_file: dict[str, Any], settings: SideTokenization, registered: bool) -> tuple[str, ...]:
+    fields = re.findall(r"\{(\w+)\}", settings.template)
+    sizes = ("--max-length", str(settings.length_tokens), "--dimension", str(side_file["dimension"]))
+    return ("--fields", *fields, *sizes, *(() if registered else _auto_flags(side_file, "--prefix", settings)))

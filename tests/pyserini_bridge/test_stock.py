@@ -1,0 +1,80 @@
+"""Which stock class reproduces which checkpoint, as a table."""
+
+import shutil
+
+import pytest
+
+from pyserini_ance.pyserini_bridge.stock import stock_class
+
+ANCE = {"kind": "roberta_ance", "pooling": "cls", "l2": False, "dimension": 768}
+AUTO = {"kind": "transformer", "pooling": "mean", "l2": True, "dimension": 32}
+
+
+def side(base, *, lowercase=False, query="{text}", query_tokens=64, document="{text}", document_tokens=128, **changes):
+    tokenization = {
+        "lowercase": lowercase,
+        "prefix_space": None,
+        "query": {"length_tokens": query_tokens, "template": query},
+        "document": {"length_tokens": document_tokens, "template": document},
+    }
+    return {"format": 1, **base, **changes, "tokenization": tokenization}
+
+
+@pytest.fixture(scope="module")
+def folders(roberta, bert_tokenizer, tmp_path_factory):
+    ance = shutil.copytree(roberta, tmp_path_factory.mktemp("ance"), dirs_exist_ok=True)
+    (ance / "pytorch_model.bin").touch()
+    return {"roberta": ance, "bert": bert_tokenizer}
+
+
+TWO_FIELDS = "{title} {text}"
+CASES = [
+    # tokenizer, side file, query class, document class, words of the reasons
+    ("roberta", side(ANCE), "ance", "ance", []),
+    ("roberta", side(ANCE, document=TWO_FIELDS), "ance", "pyserini_ance", ["documents: stock `ance` leaves a blank"]),
+    ("roberta", side(ANCE, lowercase=True), "pyserini_ance", "pyserini_ance", ["queries: this checkpoint lower-", "documents: "]),
+    ("roberta", side(ANCE, query_tokens=32), "pyserini_ance", "ance", ["queries at 64 tokens, this checkpoint at 32"]),
+    ("roberta", side(ANCE, query="query: {text}"), "pyserini_ance", "ance", ["cannot write a query as 'query: {text}'"]),
+    ("roberta", side(ANCE, dimension=32), "pyserini_ance", "pyserini_ance", ["gives 768 numbers, this one 32"]),
+    ("roberta", side(ANCE, l2=True), "pyserini_ance", "pyserini_ance", ["does not normalise"]),
+    ("roberta", side(AUTO), "pyserini_ance", "auto", ["256 tokens (model_max_length of its tokenizer), this"]),
+    ("roberta", side(AUTO, query_tokens=256), "auto", "auto", []),
+    ("bert", side(AUTO), "auto", "auto", []),
+    ("bert", side(AUTO, document=TWO_FIELDS), "auto", "auto", []),
+    ("bert", side(AUTO, query="query: {text}", document="passage: {text}"), "auto", "auto", []),
+    ("bert", side(AUTO, query="{text} [Q]"), "pyserini_ance", "auto", ["cannot write a query"]),
+    ("bert", side(AUTO, document="passage: {title} {text}"), "auto", "pyserini_ance", ["cannot write a document"]),
+    # Python makes a final sigma of the last letter of ΟΔΟΣ, BERT's tokenizer does not
+    ("bert", side(AUTO, lowercase=True), "pyserini_ance", "pyserini_ance", ["queries: this checkpoint lower-", "documents: "]),
+    ("bert", side(AUTO, kind="cross_encoder"), "pyserini_ance", "pyserini_ance", ["encoder kind 'cross_encoder'"]),
+]
+
+
+@pytest.mark.parametrize("tokenizer, side_file, query_class, document_class, reasons", CASES)
+def test_choice(folders, tokenizer, side_file, query_class, document_class, reasons):
+    choice = stock_class(side_file, folders[tokenizer])
+    assert (choice.query_class, choice.document_class) == (query_class, document_class), choice.why
+    assert len(choice.why) == len(reasons) and all(words in why for words, why in zip(reasons, choice.why)), choice.why
+    assert choice.reproduces_exactly == (query_class != "pyserini_ance")
+
+
+def test_flags(folders):
+    plain = stock_class(side(ANCE), folders["roberta"])
+    assert plain.flags == ()
+    assert plain.document_flags == ("--fields", "text", "--max-length", "128", "--dimension", "768")
+    prefixed = stock_class(side(AUTO, query="query: {text}", document="passage: {text}"), folders["bert"])
+    assert prefixed.flags == ("--pooling", "mean", "--l2-norm", "--query-prefix", "query:")
+    assert prefixed.document_flags[-5:] == ("--pooling", "mean", "--l2-norm", "--prefix", "passage:")
+
+
+@pytest.mark.parametrize("l2, query_class", [(False, "pyserini_ance"), (True, "auto")])
+def test_a_word_in_the_path_that_pyserini_acts_on(bert_tokenizer, tmp_path, l2, query_class):
+    folder = tmp_path / "eclipse"
+    folder.symlink_to(bert_tokenizer)
+    choice = stock_class(side(AUTO, l2=l2), folder)
+    assert (choice.query_class, choice.document_class) == (query_class, "pyserini_ance")
+    assert "path contains clip" in choice.why[-1]
+
+
+def test_ance_needs_the_weight_file_that_pyserini_opens(bert_tokenizer):
+    assert "pytorch_model.bin" in stock_class(side(ANCE), bert_tokenizer).why[0]

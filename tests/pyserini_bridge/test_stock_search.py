@@ -1,0 +1,161 @@
+"""Pyserini's own encoders and search, unmodified, against ours: the same vectors, the same ranking."""
+
+import json
+import shlex
+import subprocess
+
+import numpy as np
+import pytest
+
+from pyserini_ance.encoders.checkpoint import load_encoder
+from pyserini_ance.pyserini_bridge.topics import write_topics
+
+LONG = "The Retriever Reads LONG Texts, such as This One; "
+QUERIES = [("007", "Which Retriever?"), ("7", "the the THE"), ("q3", LONG * 5), ("q4", "A tab\tinside")]
+TEXTS = [f"{LONG * (i % 7)}{'The ' * (i % 3)}Text of Number {i * i * 7919}." for i in range(30)]
+DOCUMENTS = [(f"d{i}", f"Title {chr(65 + i)}", text) for i, text in enumerate(TEXTS)]
+HITS = 10
+
+IN_ONE_PROCESS = """
+import json, sys
+from pathlib import Path
+import numpy as np
+from pyserini_ance.encoders.checkpoint import load_encoder, read_side_file
+from pyserini_ance.pyserini_bridge.export import search_command, stock_class, write_index, write_topics
+from pyserini_ance.pyserini_bridge.launch import run_module
+from pyserini_ance.pyserini_bridge.register import register
+
+stock, lowered, auto = map(Path, sys.argv[1:4])
+queries, documents = json.loads(sys.stdin.read())
+ids, titles, texts = zip(*documents)
+
+# our export, torch and faiss at work before Java starts
+choices = []
+for folder in (stock, lowered, auto):
+    records = [{"title": title, "text": text} for title, text in zip(titles, texts)]
+    write_index(load_encoder(folder / "model").encode(records, "document"), ids, folder / "index", {})
+    topics = write_topics([tuple(query) for query in queries], folder)
+    choices.append(stock_class(read_side_file(folder / "model"), folder / "model"))
+    (folder / "command").write_text(search_command(folder, topics, choices[-1]))
+(stock / "classes.json").write_text(json.dumps([[choice.query_class, choice.document_class] for choice in choices]))
+
+register()
+from pyserini.encode import AnceDocumentEncoder, AnceQueryEncoder
+encoder = AnceQueryEncoder(str(stock / "model"))
+np.save(stock / "queries.npy", [encoder.encode(text) for _, text in queries])
+encoder = AnceDocumentEncoder(str(stock / "model"), device="cpu")
+np.save(stock / "documents.npy", encoder.encode(texts, titles, max_length=256))
+np.save(stock / "untitled.npy", encoder.encode(texts, max_length=256))
+
+def search(folder, *flags):
+    files = ["--topics", str(folder / "topics.test.json"), "--output", str(folder / "run.pyserini.txt")]
+    encoder = ["--encoder", str(folder / "model"), "--index", str(folder / "index")]
+    run_module("pyserini.search.faiss", [*encoder, *files, "--hits", "10", *flags])
+
+search(lowered, "--batch-size", "3")  # our class is added, since it is our folder
+search(auto, "--encoder-class", "auto", *choices[2].flags)
+
+ours = ["--encoder", str(lowered / "model"), "--encoder-class", "pyserini_ance"]
+fields = ["--fields", "title", "text"]
+run_module("pyserini.encode", ["input", "--corpus", str(lowered / "corpus.jsonl"), *fields,
+    "output", "--embeddings", str(lowered / "again"), "--to-faiss",
+    "encoder", *ours, *fields, "--batch-size", "7", "--device", "cpu"])
+import faiss
+indexes = [faiss.read_index(str(lowered / name / "index")) for name in ("index", "again")]
+np.save(lowered / "encoded.npy", [index.reconstruct_n(0, index.ntotal) for index in indexes])
+
+from pyserini.query_iterator import DefaultQueryIterator
+topics = [list(DefaultQueryIterator.from_topics(path)) for path in sys.argv[4:]]
+(stock / "read.json").write_text(json.dumps(topics))
+"""
+# all-digit ids that are numbers already come back as such, and runs show them alike
+TOPICS = [
+    [("1", "two  blanks, Ünïcode 東京 😀"), ("12", " outer blanks ")],
+    [("q1", "x"), ("2", "y\u00a0\u2028z")],
+    [("007", "x"), ("7", "y")],
+    [("a", "a tab\tand\nlines"), ("b", "y")],
+    [("²", "x"), ("٣", "y")],
+]
+
+
+@pytest.fixture(scope="module")
+def topics_files(tmp_path_factory):
+    return [write_topics(queries, tmp_path_factory.mktemp("topics")) for queries in TOPICS]
+
+
+@pytest.fixture(scope="module")
+def runs(checkpoint, child, topics_files, tmp_path_factory):
+    """Run folders, exported, and searched by Pyserini: `ance` and `auto` reproduce the first and last, nothing the second."""
+    folders = [tmp_path_factory.mktemp(name) for name in ("stock", "lowered", "auto")]
+    models = [
+        checkpoint("roberta_ance", head="new"),
+        checkpoint("roberta_ance", head="new", tokenization={"lowercase": True}),
+        checkpoint("transformer", pooling="mean", l2=True, tokenization={"query": {"length_tokens": 256}}),
+    ]
+    for folder, model in zip(folders, models, strict=True):
+        model.rename(folder / "model")
+        records = [{"id": id, "title": title, "text": text} for id, title, text in DOCUMENTS]
+        (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    child(IN_ONE_PROCESS, *folders, *topics_files, input=json.dumps([QUERIES, DOCUMENTS]))
+    return folders
+
+
+@pytest.fixture(scope="module")
+def vectors(runs):
+    """For each run folder our vectors: queries (4, D) and documents (30, D)."""
+    documents = [{"title": title, "text": text} for _, title, text in DOCUMENTS]
+    encoders = [load_encoder(folder / "model") for folder in runs]
+    return [(e.encode([{"text": text} for _, text in QUERIES], "query"), e.encode(documents, "document")) for e in encoders]
+
+
+def test_the_classes_chosen(runs):
+    queries, documents = zip(*json.loads((runs[0] / "classes.json").read_text()))
+    assert queries == ("ance", "pyserini_ance", "auto")
+    # a byte-level tokenizer, and a template of two fields of which one may be empty
+    assert set(documents) == {"pyserini_ance"}
+
+
+def test_stock_ance_encoders_give_our_vectors(runs, vectors):
+    queries, documents = vectors[0]
+    np.testing.assert_allclose(np.load(runs[0] / "queries.npy"), queries, atol=1e-5)
+    np.testing.assert_allclose(np.load(runs[0] / "documents.npy"), documents, atol=1e-5)
+    untitled = load_encoder(runs[0] / "model").encode([{"text": text} for _, _, text in DOCUMENTS], "document")
+    np.testing.assert_allclose(np.load(runs[0] / "untitled.npy"), untitled, atol=1e-5)
+
+
+def test_the_printed_command_ranks_as_we_do(runs, vectors):
+    subprocess.run(shlex.split((runs[0] / "command").read_text()), check=True, capture_output=True, timeout=120)
+    assert_same_ranking(runs[0] / "run.pyserini.txt", *vectors[0])
+
+
+def test_stock_search_ranks_as_we_do_with_the_registered_class(runs, vectors):
+    assert "pyserini_ance.search faiss" in (runs[1] / "command").read_text()
+    assert_same_ranking(runs[1] / "run.pyserini.txt", *vectors[1])
+
+
+def test_stock_auto_ranks_as_we_do_with_the_flags_of_the_choice(runs, vectors):
+    assert_same_ranking(runs[2] / "run.pyserini.txt", *vectors[2])
+
+
+def test_stock_encode_writes_our_vectors_with_the_registered_class(runs, vectors):
+    exported, encoded = np.load(runs[1] / "encoded.npy")
+    np.testing.assert_allclose(exported, vectors[1][1], atol=1e-6)
+    np.testing.assert_allclose(encoded, vectors[1][1], atol=1e-5)
+
+
+def test_pyserini_reads_the_topics_that_were_written(runs, topics_files):
+    read = json.loads((runs[0] / "read.json").read_text())
+    for queries, topics in zip(TOPICS, read, strict=True):
+        assert sorted((str(id), text) for id, text in topics) == sorted((id, text.strip()) for id, text in queries)
+    assert [path.suffix for path in topics_files] == [".tsv", ".tsv", ".json", ".json", ".json"]
+
+
+def assert_same_ranking(path, queries, documents):
+    scores = queries @ documents.T
+    rows = np.argsort(-scores, axis=1, kind="stable")[:, :HITS]
+    hits = [line.split() for line in path.read_text().splitlines()]
+    for (qid, _), own, best in zip(QUERIES, scores, rows, strict=True):
+        theirs = [(hit[2], float(hit[4])) for hit in hits if hit[0] == qid]
+        assert [docid for docid, _ in theirs[:HITS]] == [DOCUMENTS[row][0] for row in best]
+        # ANCE's scores are near 700, where neighbouring float32 numbers are 6e-5 apart
+        np.testing.assert_allclose([score for _, score in theirs[:HITS]], own[best], atol=1e-4, rtol=1e-6)
