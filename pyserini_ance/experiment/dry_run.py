@@ -1,0 +1,68 @@
+"""A dry run: a few steps of each stage on this machine, and from them the time and memory to come."""
+
+import resource
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.encoders.checkpoint import load_encoder
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.experiment.experiment import Experiment
+from pyserini_ance.experiment.schedule import closing_encodings, encodings
+from pyserini_ance.measures.table import table
+from pyserini_ance.recipe.models import Recipe, Stage
+from pyserini_ance.vectors.encode import encode_some
+from pyserini_ance.vectors.precision import resolve_precision
+
+SAMPLED_DOCUMENTS = 256
+COLUMNS = ["stage", "seconds a step", "seconds of training", "seconds of refreshes and dev"]
+
+
+def dry_run(recipe: Recipe, data: PreparedData, steps: int) -> str:
+    """Run `steps` steps of each stage from the starting encoder in a folder that is removed; a table, memory, total time."""
+    shortened = recipe.model_copy(update={"stages": {name: _shortened(stage, steps) for name, stage in recipe.stages.items()}})
+    with tempfile.TemporaryDirectory(prefix="pyserini_ance.") as folder:
+        experiment = Experiment(shortened, Path(folder) / "run")
+        experiment.run.create("")
+        experiment.rank_by_bm25(data, {})
+        untrained = experiment.publish_untrained()
+        for name in recipe.stages:
+            experiment.train_stage(name, data, untrained)
+        seconds = {name: experiment.log.stage_seconds(name) for name in recipe.stages}
+        encoder = load_encoder(untrained.encoder, experiment.device)
+    mining, closing = (_seconds_to_encode(encoder, recipe, data, p) for p in (recipe.encoding.precision, recipe.test.precision))
+    rows = [_row(name, stage, seconds[name]["train seconds"] / steps, mining) for name, stage in recipe.stages.items()]
+    total = sum(row[column] for row in rows for column in COLUMNS[2:]) + closing_encodings(recipe) * closing
+    peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+    return "\n".join(
+        [
+            f"measured over {steps} steps of each stage and {SAMPLED_DOCUMENTS} documents:",
+            table(rows, COLUMNS),
+            f"all documents once: {mining:.0f} seconds for mining, {closing:.0f} for the closing table ({closing_encodings(recipe)} times)",
+            f"time to come: about {total / 60:.1f} minutes beside BM25; peak memory so far: {peak_gib:.2f} GiB",
+        ]
+    )
+
+
+def _shortened(stage: Stage, steps: int) -> Stage:
+    """The first `steps` steps, with the mining before the first and no dev measure."""
+    refresh = stage.refresh and stage.refresh.model_copy(update={"every_steps": steps})
+    return stage.model_copy(update={"steps": steps, "refresh": refresh, "evaluate": None, "keep_optimizer": False})
+
+
+def _row(name: str, stage: Stage, seconds_a_step: float, mining: float) -> dict:
+    values = (name, round(seconds_a_step, 3), round(seconds_a_step * stage.steps, 1), round(mining * encodings(stage), 1))
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def _seconds_to_encode(encoder: Encoder, recipe: Recipe, data: PreparedData, precision: str) -> float:
+    """All documents, from the time of an even sample by tokens."""
+    precision = resolve_precision(precision, recipe.device)
+    rows = np.linspace(0, len(data.documents) - 1, min(SAMPLED_DOCUMENTS, len(data.documents))).astype(np.int64)
+    start = time.perf_counter()
+    encode_some(encoder, data.documents, rows, "document", precision, recipe.encoding.tokens_per_batch, "sample")
+    lengths = data.documents.lengths(encoder.length_tokens("document"))
+    return (time.perf_counter() - start) * float(lengths.sum() / lengths[rows].sum())

@@ -1,0 +1,40 @@
+"""Export: the last stage's encoder, index, ranking and topics, in the forms that Pyserini's own code reads."""
+
+import shutil
+import time
+from pathlib import Path
+
+from pyserini_ance.encoders.checkpoint import read_side_file
+from pyserini_ance.experiment.closing import Closing
+from pyserini_ance.runs.checkpoint import Checkpoint
+from pyserini_ance.storage.files import write_whole
+from pyserini_ance.storage.folders import whole_folder
+
+
+def export(row: str, checkpoint: Checkpoint, closing: Closing, seconds: dict) -> tuple[dict, dict]:
+    """Write `model/`, `index/`, the final run and the topics; the row's record, and how to search with the model.
+
+    The ranking that is measured was searched over exactly the vectors that the index holds.
+    """
+    from pyserini_ance.pyserini_bridge.export import search_command, stock_class, write_index, write_topics
+
+    run, split = closing.run, closing.recipe.test.split
+    start = time.perf_counter()
+    snapshot = closing.rank(row, checkpoint)
+    record = closing.measure(row, time.perf_counter() - start, **seconds)
+    _replace(run.model, lambda beside: shutil.copytree(checkpoint.encoder, beside, dirs_exist_ok=True))
+    choice = stock_class(read_side_file(run.model), run.model)
+    shutil.rmtree(run.index, ignore_errors=True)
+    about = {"encoder": "../model", "weights": checkpoint.weights, "precision": closing.recipe.test.precision}
+    write_index(snapshot.document_vectors, closing.data.collection.documents.ids, run.index, about)
+    write_whole(run.final_run(split), closing.ranking(row).read_bytes())
+    queries = closing.data.collection.split(split).queries
+    topics = write_topics(list(zip(queries.ids, queries.columns["text"], strict=True)), run.folder)
+    command = search_command(run.folder, topics, choice)
+    return record, {"class": choice.query_class, "notes": choice.why, "command": command}
+
+
+def _replace(folder: Path, fill) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    with whole_folder(folder) as beside:
+        fill(beside)

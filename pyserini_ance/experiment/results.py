@@ -1,0 +1,36 @@
+"""What an experiment comes to: the rows of its table, and the command that searches with its model."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.measures.table import table
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.storage.files import write_whole
+
+
+@dataclass(frozen=True)
+class Results:
+    """`rows`: BM25, the untrained encoder, and each stage's result, with measures and seconds."""
+
+    recipe: Recipe
+    rows: list[dict]
+    prepare_seconds: float
+    exported: dict
+
+    def as_json(self) -> dict:
+        return {"recipe": self.recipe.name, "rows": self.rows, "prepare seconds": self.prepare_seconds, "export": self.exported}
+
+    def as_text(self) -> str:
+        """The closing table and what to type next."""
+        columns = ["row", *(str(m) for m in self.recipe.test.measures), "train seconds", "refresh seconds", "test seconds"]
+        lines = [table(self.rows, columns), "", f"data and tokens: {self.prepare_seconds} seconds", *self.exported["notes"]]
+        return "\n".join([*lines, "search with it:", f"  {self.exported['command']}"])
+
+
+def write_qrels(collection: Collection, split: str, path: Path) -> None:
+    """The split's judgments as TREC qrels."""
+    part, ids = collection.split(split), collection.documents.ids
+    judged = ((query, *part.qrels.judged(row)) for row, query in enumerate(part.queries.ids))
+    lines = (f"{q} 0 {ids[d]} {grade}\n" for q, rows, grades in judged for d, grade in zip(rows, grades, strict=True))
+    write_whole(path, "".join(lines))

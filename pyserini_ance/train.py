@@ -1,0 +1,47 @@
+"""`python -m pyserini_ance.train RECIPE [dotted.key=value ...]`: from a recipe to a trained model, its index and its table."""
+
+import argparse
+import logging
+import signal
+from pathlib import Path
+
+from pyserini_ance import cli
+from pyserini_ance.recipe.load import load
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m pyserini_ance.train", description=__doc__)
+    parser.add_argument("recipe", help="a recipe that ships, such as demo/ance, or a file")
+    parser.add_argument("overrides", nargs="*", metavar="dotted.key=value", help="for example stages.ance.steps=500 seed=7")
+    parser.add_argument("--output", type=Path, help="the run directory (default: runs/<recipe name>)")
+    parser.add_argument("--overwrite", action="store_true", help="replace the run that lies there")
+    parser.add_argument("--resume", action="store_true", help="go on with the run that lies there")
+    parser.add_argument("--print", action="store_true", dest="show", help="show the resolved recipe, where each value came from, and the plan")
+    parser.add_argument("--dry-steps", type=int, metavar="N", help="run N steps of each stage and say speed, memory and time to come")
+    args = parser.parse_intermixed_args(arguments)
+    if args.overwrite and args.resume:
+        parser.error("--overwrite and --resume exclude each other")
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("pyserini_ance").setLevel(logging.INFO)
+    loaded = load(args.recipe, *args.overrides)
+    if args.show or args.dry_steps:
+        from pyserini_ance.experiment.plan import plan
+        from pyserini_ance.recipe.show import annotated
+
+        print(plan(loaded.recipe, args.dry_steps) if args.dry_steps else f"{annotated(loaded)}\n{plan(loaded.recipe)}")
+        return
+    _interrupt_on_termination()
+    from pyserini_ance.experiment.experiment import Experiment
+
+    folder = args.output or Path("runs") / loaded.recipe.name.replace("/", "-")
+    results = Experiment(loaded.recipe, folder).conduct(args.overwrite, args.resume)
+    print(f"\n{results.as_text()}")
+
+
+def _interrupt_on_termination() -> None:
+    """A batch system's SIGTERM ends a run like Ctrl-C: its folder says where it stopped."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+if __name__ == "__main__":
+    cli.run(main)
