@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.storage.files import BlockFile
-from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
+from pyserini_ance.storage.publish import publish_once, read_manifest
 
 TEXTS_PER_CALL = 4096
 log = logging.getLogger(__name__)
@@ -68,9 +68,8 @@ def open_or_build(
     folder: Path, texts: Texts, tokenize: Callable[[list[dict]], list[list[int]]], specials: Specials, vocabulary: int, label: str
 ) -> TokenStore:
     """The store in `folder` (named by its key), built first when it is not there; a building process claims the folder."""
-    if not is_complete(folder):
-        with publishing(folder, {"texts": len(texts), "label": label}) as claimed:
-            _build(claimed, texts, tokenize, np.uint16 if vocabulary <= 1 << 16 else np.uint32, label)
+    kind = np.uint16 if vocabulary <= 1 << 16 else np.uint32
+    publish_once(folder, {"texts": len(texts), "label": label}, lambda claimed: _build(claimed, texts, tokenize, kind, label))
     read_manifest(folder)
     offsets = np.load(folder / "offsets.npy", allow_pickle=False)
     kind = np.uint16 if (folder / "ids.uint16").exists() else np.uint32

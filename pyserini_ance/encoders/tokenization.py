@@ -3,7 +3,7 @@
 import re
 from typing import Literal
 
-from pydantic import Field, PositiveInt, field_validator
+from pydantic import PositiveInt, field_validator
 
 from pyserini_ance.data.token_store import Specials
 from pyserini_ance.recipe.parts import Settings
@@ -16,7 +16,7 @@ class SideTokenization(Settings):
     """One side's cap (special tokens included) and its template over the record's fields, such as `{title} {text}`."""
 
     length_tokens: PositiveInt
-    template: str = "{text}"
+    template: str
 
     @field_validator("template")
     @classmethod
@@ -24,6 +24,16 @@ class SideTokenization(Settings):
         if not re.search(r"\{\w+\}", template):
             raise ValueError("a template names at least one field, for example '{text}' or 'query: {text}'")
         return template
+
+
+class QueryTokenization(SideTokenization):
+    length_tokens: PositiveInt = 64
+    template: str = "{text}"
+
+
+class DocumentTokenization(SideTokenization):
+    length_tokens: PositiveInt = 256
+    template: str = "{title} {text}"
 
 
 class Tokenization(Settings):
@@ -35,8 +45,8 @@ class Tokenization(Settings):
     lowercase: bool = False
     prefix_space: bool | None = None
     max_characters: PositiveInt = 10_000
-    query: SideTokenization = SideTokenization(length_tokens=64)
-    document: SideTokenization = SideTokenization(length_tokens=256, template="{title} {text}")
+    query: QueryTokenization = QueryTokenization()
+    document: DocumentTokenization = DocumentTokenization()
 
     def side(self, side: Side) -> SideTokenization:
         return self.query if side == "query" else self.document

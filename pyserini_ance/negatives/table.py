@@ -1,5 +1,6 @@
 """NegativeTable: for each anchor its candidates in rank order, and where they came from."""
 
+import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -42,14 +43,16 @@ class NegativeTable:
 
         about = {"anchor_side": self.anchor_side, "candidate_side": self.candidate_side, "source": self.source}
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in ("anchors", "candidates", "scores")}
-        save_file(arrays, path, about)
+        # One key, because safetensors writes several in random order: equal tables are equal bytes, with equal hashes.
+        save_file(arrays, path, {"about": json.dumps(about)})
 
     @classmethod
     def load(cls, path: Path) -> "NegativeTable":
         from safetensors import safe_open
 
         with safe_open(path, "numpy") as file:
-            return cls(**file.metadata(), **{name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+            about = json.loads(file.metadata()["about"])
+            return cls(**about, **{name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
 
 
 def turnover(new: NegativeTable, old: NegativeTable) -> float:

@@ -1,11 +1,12 @@
 """BM25 by Pyserini's Lucene, in a process of its own: no Java lives in a training process."""
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from pyserini_ance.pyserini_bridge.worker import run_worker
-from pyserini_ance.storage.folders import whole_folder
+from pyserini_ance.storage.folders import WrittenMeanwhile, whole_folder
 
 
 class Settings(Protocol):
@@ -47,7 +48,8 @@ def retrieve(
         raise FileNotFoundError(f"there is no BM25 index at {index_folder}, and no documents were given to build it from")
     else:
         records = ({"id": id, "contents": contents} for id, contents in documents)
-        with whole_folder(index_folder) as beside:
+        # The rankings are written by then, and the other process has indexed the same documents.
+        with suppress(WrittenMeanwhile), whole_folder(index_folder) as beside:
             run_worker({**job, "index": str(beside.absolute()), "build": True, "total": total}, records)
 
 

@@ -14,20 +14,17 @@ def find_recipe(name: str | Path) -> Path:
     if Path(name).is_file():
         return Path(name)
     wanted = str(name).removesuffix(".yaml")
-    files = _files()
-    if wanted not in files:
+    path = SHIPPED / f"{wanted}.yaml"
+    if not path.is_file():
         known = shipped()
         raise FileNotFoundError(
             f"no recipe {str(name)!r}: neither a file nor one that ships{did_you_mean(wanted, known)}; "
             f"recipes: {', '.join(known) or f'none in {SHIPPED}'}"
         )
-    return files[wanted]
+    return path
 
 
 def shipped() -> list[str]:
-    """The names of all recipes that ship, sorted; a file `_name.yaml` is there to be extended and is no recipe by itself."""
-    return [name for name, path in _files().items() if not path.name.startswith("_")]
-
-
-def _files() -> dict[str, Path]:
-    return {path.relative_to(SHIPPED).with_suffix("").as_posix(): path for path in sorted(SHIPPED.rglob("*.yaml"))}
+    """The names of all recipes that ship, sorted. Where a name begins with `_` is no recipe, but what recipes extend."""
+    found = (path.relative_to(SHIPPED).with_suffix("") for path in SHIPPED.rglob("*.yaml"))
+    return sorted(name.as_posix() for name in found if not any(part.startswith("_") for part in name.parts))

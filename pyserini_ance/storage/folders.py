@@ -9,11 +9,15 @@ from pathlib import Path
 from pyserini_ance.storage.files import sync
 
 
+class WrittenMeanwhile(FileExistsError):
+    """Another process has made the folder while this one was making it."""
+
+
 @contextmanager
 def whole_folder(folder: Path) -> Iterator[Path]:
     """Yield an empty folder beside `folder` to fill; rename it into place at the end, remove it after an error.
 
-    Raises FileExistsError when `folder` holds something already, or does so at the end because another process won.
+    Raises FileExistsError when `folder` holds something already, WrittenMeanwhile when it does so at the end.
     """
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} exists and is not empty; remove it or name another folder")
@@ -35,6 +39,6 @@ def _move(beside: Path, folder: Path) -> None:
         os.rename(beside, folder)
     except OSError as error:
         if folder.exists():
-            raise FileExistsError(f"{folder} was written by another process meanwhile") from error
+            raise WrittenMeanwhile(f"{folder} was written by another process meanwhile") from error
         raise
     sync(folder.parent)

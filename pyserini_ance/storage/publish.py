@@ -2,11 +2,12 @@
 
 import errno
 import json
+import logging
 import os
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,12 @@ from pyserini_ance.storage.files import sha256_file, sync, write_json
 MANIFEST = "manifest.json"
 CLAIM = "claim.json"
 MANIFEST_FORMAT = 1
+POLL_SECONDS = 0.5
+log = logging.getLogger(__name__)
+
+
+class BeingWritten(RuntimeError):
+    """Another process, which lives, has claimed the folder."""
 
 
 def is_complete(folder: Path) -> bool:
@@ -30,7 +37,7 @@ def publishing(folder: Path, about: dict[str, Any]) -> Iterator[Path]:
     """Claim `folder`, let the caller fill it, then commit it with a manifest that holds `about` and every part's hash.
 
     A folder left by a dead process of this machine is cleared and claimed again; an error inside leaves no folder.
-    Raises FileExistsError when the folder is complete already, RuntimeError when a living process works on it, OSError
+    Raises FileExistsError when the folder is complete already, BeingWritten when a living process works on it, OSError
     when a part cannot be written.
     """
     claim = _claim(folder)
@@ -43,6 +50,23 @@ def publishing(folder: Path, about: dict[str, Any]) -> Iterator[Path]:
         if isinstance(error, SafetensorError):  # a full disk, as safetensors reports it
             raise OSError(f"{folder} could not be written: {error}") from error
         raise
+
+
+def publish_once(folder: Path, about: dict[str, Any], fill: Callable[[Path], None]) -> None:
+    """Return when `folder` is complete: made by `fill(folder)`, or by another process, which is waited for."""
+    waiting = False
+    while not is_complete(folder):
+        try:
+            with publishing(folder, about):
+                fill(folder)
+        except BeingWritten as other:
+            if not waiting:
+                log.info("waiting: %s", other)
+            waiting = True
+            time.sleep(POLL_SECONDS)
+        except FileExistsError:
+            if not is_complete(folder):
+                raise
 
 
 def read_manifest(folder: Path, verify: bool = True) -> dict[str, Any]:
@@ -100,7 +124,7 @@ def _clear_dead(folder: Path) -> None:
         raise RuntimeError(f"{folder} holds files of unknown origin (no {CLAIM}); remove the folder")
     elsewhere = owner["host"] != socket.gethostname()
     if elsewhere or (owner["pid"] != os.getpid() and Path(f"/proc/{owner['pid']}").exists()):
-        raise RuntimeError(
+        raise BeingWritten(
             f"{folder} is being written by process {owner['pid']} on {owner['host']}. "
             f"Wait for it, or, if that process is gone, remove the folder."
         )

@@ -114,7 +114,9 @@ def test_texts_are_tokenised_in_blocks(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(("vocabulary", "kind", "largest"), [(1 << 16, "uint16", 65_535), ((1 << 16) + 1, "uint32", 65_536)])
 def test_ids_take_two_bytes_where_the_vocabulary_allows(tmp_path, vocabulary, kind, largest):
-    tokenize = lambda records: [[0, largest]] * len(records)  # noqa: E731
+    def tokenize(records):
+        return [[0, largest]] * len(records)
+
     store = open_or_build(tmp_path / "store", texts(), tokenize, Specials((), (), 0), vocabulary, "texts")
     assert store.ids.dtype == kind and (tmp_path / "store" / f"ids.{kind}").stat().st_size == store.ids.nbytes
     assert store.batch(np.array([0, 5]), 9)[0].tolist() == [[0, largest]] * 2

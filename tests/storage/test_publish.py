@@ -2,6 +2,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -171,3 +172,20 @@ def test_another_format_is_refused(published):
     (published / MANIFEST).write_text(json.dumps({**manifest, "format": 99}))
     with pytest.raises(RuntimeError, match="has format 99, this version reads 1"):
         read_manifest(published)
+
+
+def test_publish_once_waits_for_a_living_owner(tmp_path, monkeypatch):
+    """A real process holds the claim for a second and commits; the second caller fills nothing."""
+    folder = tmp_path / "store"
+    source = (
+        "import sys, time; from pathlib import Path; from pyserini_ance.storage.publish import publish_once\n"
+        "def fill(folder): (folder / 'claimed').touch(); time.sleep(1); (folder / 'part').write_text('theirs')\n"
+        "publish_once(Path(sys.argv[1]), {}, fill)"
+    )
+    other = subprocess.Popen([sys.executable, "-c", source, str(folder)])
+    while not (folder / "claimed").exists():
+        assert other.poll() is None
+        time.sleep(0.02)
+    publish.publish_once(folder, {}, lambda folder: pytest.fail("filled twice"))
+    assert other.wait(30) == 0
+    assert (folder / "part").read_text() == "theirs" and publish.read_manifest(folder)

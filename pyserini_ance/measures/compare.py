@@ -1,0 +1,58 @@
+"""Runs side by side: mean and range over seeds, for each recipe and for the rows that need no training."""
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+UNTRAINED_ROWS = ("bm25", "untrained")
+SECONDS = ("train seconds", "refresh seconds", "test seconds")
+
+
+def read_results(run: Path) -> dict:
+    """A run's `measures.json`. Raises FileNotFoundError when the run has not finished."""
+    path = run / "measures.json"
+    if not path.exists():
+        raise FileNotFoundError(f"{path} is missing: {run} is no finished run. Go on with it by --resume, or leave it out.")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def compare(results: Sequence[Mapping]) -> tuple[list[dict], list[str]]:
+    """Rows and columns of a table: BM25 and the untrained encoder once, then the last stage of each recipe.
+
+    A measure reads `mean (lowest-highest)` over the runs of a recipe; `seconds` is the mean of all parts of the last row's
+    run. Raises ValueError when a row without training differs between runs: then they are not on the same data.
+    """
+    measures = [name for name in results[0]["rows"][-1] if name != "row" and name not in SECONDS]
+    groups: dict[str, list[dict]] = defaultdict(list)
+    for result in results:
+        for row in result["rows"]:
+            if row["row"] in UNTRAINED_ROWS:
+                groups[row["row"]].append(row)
+        groups[result["recipe"]].append({**result["rows"][-1], "seconds": _seconds(result["rows"])})
+    _refuse_different_data(groups, measures)
+    rows = [_row(name, groups[name], measures) for name in sorted(groups, key=lambda name: (name not in UNTRAINED_ROWS, name))]
+    return rows, ["recipe", "runs", *measures, "seconds"]
+
+
+def _row(name: str, group: Sequence[Mapping], measures: Sequence[str]) -> dict:
+    trained = name not in UNTRAINED_ROWS
+    values = {measure: _spread([row[measure] for row in group]) for measure in measures}
+    seconds = round(sum(row["seconds"] for row in group) / len(group)) if trained else None
+    return {"recipe": name, "runs": len(group) if trained else None, **values, "seconds": seconds}
+
+
+def _spread(values: Sequence[float]) -> str:
+    mean = f"{sum(values) / len(values):.3f}"
+    return mean if min(values) == max(values) else f"{mean} ({min(values):.3f}-{max(values):.3f})"
+
+
+def _seconds(rows: Sequence[Mapping]) -> float:
+    return sum(row.get(part) or 0.0 for row in rows for part in SECONDS)
+
+
+def _refuse_different_data(groups: Mapping[str, Sequence[Mapping]], measures: Sequence[str]) -> None:
+    for row in groups.get("bm25", ()):
+        first = groups["bm25"][0]
+        if any(abs(row[m] - first[m]) > 1e-6 for m in measures):
+            raise ValueError(f"BM25 measures {row} in one run and {first} in another: compare runs on the same data and test split")

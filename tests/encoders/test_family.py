@@ -1,0 +1,59 @@
+import pytest
+import torch
+from transformers import BertConfig, BertModel, ElectraConfig, ElectraModel, MPNetConfig, MPNetModel, RobertaConfig, RobertaModel
+
+from pyserini_ance.encoders.family import longest_input, pool, resolve_model
+
+TINY = dict(vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4, max_position_embeddings=20)
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        (lambda: BertModel(BertConfig(**TINY)), 20),
+        (lambda: RobertaModel(RobertaConfig(**TINY)), 18),
+        (lambda: MPNetModel(MPNetConfig(**TINY)), 18),
+        (lambda: ElectraModel(ElectraConfig(**TINY, embedding_size=4)), 20),
+    ],
+)
+def test_the_longest_input_works_and_one_more_does_not(model, expected):
+    model = model().eval()
+    assert longest_input(model) == expected
+    ids = torch.full((1, expected + 1), 5)
+    assert model(input_ids=ids[:, :expected]).last_hidden_state.shape == (1, expected, 4)
+    with pytest.raises((IndexError, RuntimeError)):
+        model(input_ids=ids)
+
+
+def test_pooling_against_a_loop():
+    hidden = torch.randn(3, 4, 2, generator=torch.Generator().manual_seed(0))
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0], [1, 0, 0, 0]])
+    torch.testing.assert_close(pool(hidden, mask, "cls"), torch.stack([hidden[i, 0] for i in range(3)]))
+    means = torch.stack([hidden[i, : int(mask[i].sum())].mean(0) for i in range(3)])
+    torch.testing.assert_close(pool(hidden, mask, "mean"), means)
+    assert pool(hidden.bfloat16(), mask, "mean").dtype == torch.float32
+
+
+@pytest.mark.parametrize("name", ["./nowhere", "~/nowhere-at-all", "/nowhere/at/all"])
+def test_a_missing_folder_is_named(name):
+    with pytest.raises(FileNotFoundError, match=f"encoder.model '{name}': no such folder"):
+        resolve_model(name)
+
+
+def test_a_missing_package_is_named_with_the_cure():
+    with pytest.raises(FileNotFoundError, match="no Python package 'no_such_package' here; try `pip install no-such-package`"):
+        resolve_model("python:no_such_package/model")
+
+
+def test_a_package_without_the_folder_is_named():
+    with pytest.raises(FileNotFoundError, match="encoder.model 'python:json/model': the package has no folder .*json/model"):
+        resolve_model("python:json/model")
+
+
+def test_models_are_found(tmp_path, monkeypatch):
+    assert resolve_model(str(tmp_path)) == str(tmp_path)
+    (tmp_path / "carrier" / "model").mkdir(parents=True)
+    (tmp_path / "carrier" / "__init__.py").touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    assert resolve_model("python:carrier/model") == str(tmp_path / "carrier" / "model")
+    assert resolve_model("FacebookAI/roberta-base") == "FacebookAI/roberta-base"

@@ -1,0 +1,131 @@
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch.nn import functional
+from transformers import AutoTokenizer, RobertaModel
+
+from pyserini_ance.encoders.checkpoint import SIDE_FILE, load_encoder, start_encoder
+
+HEAD = ["embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias"]
+DIMENSIONS = [16, 768]
+
+
+@pytest.fixture(params=DIMENSIONS)
+def encoder(request, family, tiny_roberta):
+    return start_encoder(family("roberta_ance", tiny_roberta, head="new", dimension=request.param), seed=3)
+
+
+def edit_weights(folder, change) -> None:
+    path = folder / "model.safetensors"
+    save_file(change(load_file(path)), path, {"format": "pt"})
+
+
+def foreign(folder):
+    """As if another program had written the folder: no side file, nothing of ours in the configuration."""
+    (folder / SIDE_FILE).unlink()
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({key: value for key, value in config.items() if key != "head_dimension"}))
+    return folder
+
+
+@pytest.mark.parametrize("l2", [False, True])
+def test_vectors_against_a_written_out_reference(family, tiny_roberta, records, l2):
+    encoder = start_encoder(family("roberta_ance", tiny_roberta, head="new", dimension=16, l2=l2), seed=3)
+    with torch.no_grad():  # a head that is not the identity anywhere
+        for parameter in (encoder.towers.queries.model.embeddingHead, encoder.towers.queries.model.norm):
+            parameter.weight.normal_(), parameter.bias.normal_()
+    weights = encoder.towers.queries.model.state_dict()
+    roberta, tokenizer = RobertaModel.from_pretrained(tiny_roberta).eval(), AutoTokenizer.from_pretrained(tiny_roberta)
+    for record, vector in zip(records, encoder.encode(records, "query"), strict=True):
+        inputs = tokenizer(record["text"].strip(), truncation=True, max_length=24, return_tensors="pt")
+        with torch.no_grad():
+            first = roberta(**inputs).last_hidden_state[0, 0]
+        projected = weights["embeddingHead.weight"] @ first + weights["embeddingHead.bias"]
+        centred = projected - projected.mean()
+        expected = centred / (centred.square().mean() + 1e-5).sqrt() * weights["norm.weight"] + weights["norm.bias"]
+        expected = functional.normalize(expected, dim=0) if l2 else expected
+        np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
+
+
+def test_saved_and_loaded_is_the_same(encoder, saved, records):
+    loaded = load_encoder(saved(encoder))
+    assert loaded.dimension == encoder.dimension
+    np.testing.assert_array_equal(loaded.encode(records, "document"), encoder.encode(records, "document"))
+
+
+def test_a_saved_checkpoint_can_be_started_from(encoder, saved, family, records):
+    started = start_encoder(family("roberta_ance", saved(encoder), dimension=encoder.dimension), seed=4)
+    np.testing.assert_array_equal(started.encode(records, "document"), encoder.encode(records, "document"))
+
+
+def test_a_published_checkpoint_can_be_started_from(encoder, saved, family, records):
+    folder = foreign(saved(encoder))
+    started = start_encoder(family("roberta_ance", folder, dimension=encoder.dimension), seed=4)
+    np.testing.assert_array_equal(started.encode(records, "document"), encoder.encode(records, "document"))
+
+
+def test_both_weight_files_are_written_and_equal(encoder, saved):
+    folder = saved(encoder)
+    safe, pickled = load_file(folder / "model.safetensors"), torch.load(folder / "pytorch_model.bin", weights_only=True)
+    assert safe.keys() == pickled.keys()
+    assert all(torch.equal(safe[name], pickled[name]) for name in safe)
+    assert set(HEAD) < safe.keys()
+    assert {name.split(".")[0] for name in safe} == {"roberta", "embeddingHead", "norm"}
+    assert json.loads((folder / "config.json").read_text())["model_type"] == "roberta"
+
+
+@pytest.mark.parametrize("lost", [HEAD, HEAD[:1], HEAD[3:], ["roberta.encoder.layer.0.output.dense.bias"]])
+def test_a_checkpoint_that_lost_a_weight_is_refused(encoder, saved, family, lost):
+    folder = saved(encoder)
+    edit_weights(folder, lambda weights: {name: value for name, value in weights.items() if name not in lost})
+    with pytest.raises(RuntimeError, match=f"{folder} is not a complete ANCE checkpoint: no {sorted(lost)[0]}"):
+        load_encoder(folder)
+    with pytest.raises(RuntimeError, match="is not a complete ANCE checkpoint"):
+        start_encoder(family("roberta_ance", folder, dimension=encoder.dimension), seed=1)
+
+
+def test_a_head_of_another_size_is_refused(encoder, saved, family):
+    folder = foreign(saved(encoder))
+    with pytest.raises(RuntimeError, match="no embeddingHead.bias, embeddingHead.weight, norm.bias, norm.weight of the expected shape"):
+        start_encoder(family("roberta_ance", folder, dimension=encoder.dimension + 1), seed=1)
+
+
+def test_a_plain_roberta_wants_a_new_head(family, tiny_roberta):
+    with pytest.raises(RuntimeError, match="To start from a plain RoBERTa, set encoder.head=new"):
+        start_encoder(family("roberta_ance", tiny_roberta), seed=1)
+
+
+def test_a_body_that_lost_a_weight_is_refused_even_with_a_new_head(family, tiny_roberta, tmp_path):
+    shutil.copytree(tiny_roberta, tmp_path / "copy")
+    lost = "encoder.layer.0.output.dense.bias"
+    edit_weights(tmp_path / "copy", lambda weights: {name: value for name, value in weights.items() if name != lost})
+    with pytest.raises(RuntimeError, match=f"no roberta.{lost}"):
+        start_encoder(family("roberta_ance", tmp_path / "copy", head="new"), seed=1)
+
+
+def test_another_model_is_refused(family, tiny_bert):
+    with pytest.raises(ValueError, match="is a bert model; encoder.kind roberta_ance needs a RoBERTa"):
+        start_encoder(family("roberta_ance", tiny_bert, head="new"), seed=1)
+
+
+def test_a_new_head_is_drawn_from_the_seed(family, tiny_roberta):
+    first, again, other = (
+        start_encoder(family("roberta_ance", tiny_roberta, head="new"), seed).towers.queries.model.state_dict() for seed in (1, 1, 2)
+    )
+    torch.testing.assert_close(first, again, rtol=0, atol=0)
+    assert not torch.equal(first["embeddingHead.weight"], other["embeddingHead.weight"])
+    assert first["embeddingHead.weight"].shape == (768, 32)
+    assert first["embeddingHead.weight"].std().item() == pytest.approx(0.02, rel=0.05)
+    assert first["norm.weight"].eq(1).all() and first["norm.bias"].eq(0).all() and first["embeddingHead.bias"].eq(0).all()
+    body = RobertaModel.from_pretrained(tiny_roberta, add_pooling_layer=False).state_dict()
+    assert all(torch.equal(first[f"roberta.{name}"], value) for name, value in body.items())
+
+
+def test_weights_in_half_precision_are_trained_in_full(encoder, saved):
+    folder = saved(encoder)
+    edit_weights(folder, lambda weights: {name: value.half() for name, value in weights.items()})
+    assert {parameter.dtype for parameter in load_encoder(folder).towers.parameters()} == {torch.float32}

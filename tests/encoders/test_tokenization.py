@@ -1,0 +1,108 @@
+import pytest
+from pydantic import ValidationError
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import WhitespaceSplit
+from tokenizers.processors import TemplateProcessing
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
+
+from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
+
+
+def tokenization(**settings) -> Tokenization:
+    return Tokenization.model_validate(settings)
+
+
+@pytest.mark.parametrize(
+    ("template", "record", "text"),
+    [
+        ("{text}", {"text": " a  b\n"}, "a  b"),
+        ("{title} {text}", {"title": "T", "text": "x"}, "T x"),
+        ("{title} {text}", {"title": "", "text": "x"}, "x"),
+        ("{title} {text}", {"text": "x"}, "x"),
+        ("query: {text}", {"text": "{title}", "title": "T"}, "query: {title}"),
+        ("{text} ({year})", {"text": r"\1 {", "year": "1999"}, r"\1 { (1999)"),
+    ],
+)
+def test_a_record_becomes_one_text(template, record, text):
+    assert tokenization(query={"length_tokens": 9, "template": template}).text("query", record) == text
+
+
+def test_each_side_has_its_template():
+    settings = Tokenization()
+    record = {"title": "T", "text": "x"}
+    assert (settings.text("query", record), settings.text("document", record)) == ("x", "T x")
+
+
+def test_what_a_side_leaves_open_is_that_sides_default():
+    settings = tokenization(query={"template": "query: {text}"}, document={"length_tokens": 99})
+    assert (settings.query.length_tokens, settings.document.length_tokens) == (64, 99)
+    assert settings.text("document", {"title": "T", "text": "x"}) == "T x"
+
+
+def test_lower_case_and_the_limit_on_characters_are_ours():
+    assert tokenization(lowercase=True).text("query", {"text": "ÜBER the TOP"}) == "über the top"
+    assert tokenization(max_characters=4).text("query", {"text": "  Übermäßig"}) == "Über"
+
+
+def test_a_template_without_a_field_is_refused():
+    with pytest.raises(ValidationError, match="names at least one field"):
+        tokenization(query={"length_tokens": 9, "template": "text"})
+
+
+def test_ids_are_the_tokenizers_without_special_tokens(tiny_bert):
+    plain = AutoTokenizer.from_pretrained(tiny_bert)
+    tokenizer = TextTokenizer(AutoTokenizer.from_pretrained(tiny_bert), Tokenization())
+    texts = ["The query, 007!", "", "of " * 500]
+    expected = [plain(text, add_special_tokens=False)["input_ids"] for text in texts]
+    assert tokenizer.ids("query", [{"text": text} for text in texts]) == expected
+    assert len(expected[2]) == 500
+    assert tokenizer.ids("query", []) == []
+    assert tokenizer.specials == ((plain.cls_token_id,), (plain.sep_token_id,), plain.pad_token_id)
+
+
+@pytest.mark.parametrize("prefix_space", [None, False, True])
+def test_prefix_space_of_a_byte_level_tokenizer(tiny_roberta, tmp_path, prefix_space):
+    settings = {} if prefix_space is None else {"add_prefix_space": prefix_space}
+    theirs = AutoTokenizer.from_pretrained(tiny_roberta, **settings)
+    ours = TextTokenizer(AutoTokenizer.from_pretrained(tiny_roberta), tokenization(prefix_space=prefix_space))
+    texts = ["the cat", "The Cat", " two  blanks", "ünïcode 東京"]
+    stripped = [text.strip() for text in texts]
+    expected = [theirs(text, add_special_tokens=False)["input_ids"] for text in stripped]
+    assert ours.ids("query", [{"text": text} for text in texts]) == expected
+    blank = theirs.convert_tokens_to_ids("Ġ")
+    assert all((ids[0] == blank) == bool(prefix_space) for ids in expected)
+    ours.tokenizer.save_pretrained(tmp_path)
+    reopened = AutoTokenizer.from_pretrained(tmp_path)
+    assert [reopened(text, add_special_tokens=False)["input_ids"] for text in stripped] == expected
+
+
+def test_lower_case_reaches_a_tokenizer_that_keeps_capitals(tiny_roberta):
+    ours = TextTokenizer(AutoTokenizer.from_pretrained(tiny_roberta), tokenization(lowercase=True))
+    assert ours.ids("query", [{"text": "THE Cat"}]) == ours.ids("query", [{"text": "the cat"}])
+    assert ours.tokenizer("THE Cat")["input_ids"] != ours.tokenizer("the cat")["input_ids"]
+
+
+def test_prefix_space_is_refused_for_other_tokenizers(tiny_bert):
+    with pytest.raises(ValueError, match="prefix_space is for byte-level tokenizers"):
+        TextTokenizer(AutoTokenizer.from_pretrained(tiny_bert), tokenization(prefix_space=True))
+
+
+def word_level(post: str | None) -> PreTrainedTokenizerFast:
+    tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "a": 1, "<s>": 2, "</s>": 3}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = WhitespaceSplit()
+    if post:
+        tokenizer.post_processor = TemplateProcessing(single=post, special_tokens=[("a", 1), ("<s>", 2), ("</s>", 3)])
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]")
+
+
+@pytest.mark.parametrize(
+    ("post", "before", "after"), [(None, (), ()), ("$A </s>", (), (3,)), ("<s> $A", (2,), ()), ("<s> <s> $A </s> </s>", (2, 2), (3, 3))]
+)
+def test_special_tokens_are_found_whatever_they_are(post, before, after):
+    assert TextTokenizer(word_level(post), Tokenization()).specials == (before, after, 0)
+
+
+def test_special_tokens_that_look_like_the_text_are_refused():
+    with pytest.raises(ValueError, match="cannot tell which special tokens"):
+        TextTokenizer(word_level("a $A"), Tokenization())

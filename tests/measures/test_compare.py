@@ -1,0 +1,32 @@
+import pytest
+
+from pyserini_ance.measures.compare import compare, read_results
+
+
+def result(recipe: str, value: float, bm25: float = 0.4) -> dict:
+    rows = [
+        {"row": "bm25", "RR@10": bm25, "test seconds": 2.0},
+        {"row": "warm-up", "RR@10": 0.1, "train seconds": 5.0, "refresh seconds": 1.0, "test seconds": 1.0},
+        {"row": "last", "RR@10": value, "train seconds": 10.0, "refresh seconds": 3.0, "test seconds": 1.0},
+    ]
+    return {"recipe": recipe, "rows": rows}
+
+
+def test_seeds_of_a_recipe_share_a_row():
+    rows, columns = compare([result("demo/ance", 0.5), result("demo/rand", 0.45), result("demo/ance", 0.6)])
+    assert columns == ["recipe", "runs", "RR@10", "seconds"]
+    assert rows == [
+        {"recipe": "bm25", "runs": None, "RR@10": "0.400", "seconds": None},
+        {"recipe": "demo/ance", "runs": 2, "RR@10": "0.550 (0.500-0.600)", "seconds": 23},
+        {"recipe": "demo/rand", "runs": 1, "RR@10": "0.450", "seconds": 23},
+    ]
+
+
+def test_runs_on_other_data_are_not_compared():
+    with pytest.raises(ValueError, match="same data"):
+        compare([result("a", 0.5), result("b", 0.5, bm25=0.3)])
+
+
+def test_an_unfinished_run_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no finished run"):
+        read_results(tmp_path)

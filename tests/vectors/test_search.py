@@ -1,0 +1,109 @@
+"""Exact search against numpy. Whole numbers make every score exact, so that ties are ties on every backend."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pyserini_ance.vectors import search
+from pyserini_ance.vectors.search import exact_search
+
+CASES = {  # queries, documents, k
+    "few": (3, 50, 10),
+    "many queries": (40, 50, 10),
+    "deep": (30, 500, 120),
+    "deeper than faiss takes in its heap": (25, 700, 300),
+    "k beyond the documents": (3, 20, 50),
+    "k of all documents": (3, 20, 20),
+    "one best": (40, 300, 1),
+    "one document": (4, 1, 1),
+    "one document, k beyond": (1, 1, 5),
+    "just a block": (5, 7, 3),
+    "one more than a block": (6, 8, 3),
+}
+
+
+def vectors(queries: int, documents: int) -> tuple[np.ndarray, np.ndarray]:
+    """Few distinct values, so that most scores tie; a tenth of the documents are duplicates of others, some are zero."""
+    rng = np.random.default_rng(documents)
+    made = rng.integers(-1, 2, (documents, 4)).astype(np.float32)
+    copies = rng.integers(0, documents, (2, documents // 10))
+    made[copies[0]] = made[copies[1]]
+    return rng.integers(-2, 3, (queries, 4)).astype(np.float32), made
+
+
+def reference(queries: np.ndarray, documents: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    scores = queries @ documents.T
+    rows = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(scores, rows, 1), rows
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(search, "QUERIES_PER_BLOCK", 5)
+    monkeypatch.setattr(search, "DOCUMENTS_PER_BLOCK", 7)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_torch_equals_numpy(case, small_blocks):
+    queries, documents, k = CASES[case]
+    queries, documents = vectors(queries, documents)
+    scores, rows = exact_search(queries, documents, k)
+    assert (scores.dtype, rows.dtype) == (np.float32, np.int32)
+    expected_scores, expected_rows = reference(queries, documents, k)
+    np.testing.assert_array_equal(scores, expected_scores)
+    np.testing.assert_array_equal(rows, expected_rows)
+
+
+def test_torch_equals_numpy_in_one_block():
+    queries, documents = vectors(30, 500)
+    np.testing.assert_array_equal(exact_search(queries, documents, 120)[1], reference(queries, documents, 120)[1])
+
+
+FAISS = """
+import sys
+import numpy as np
+from pyserini_ance.vectors import search
+
+search.QUERIES_PER_BLOCK, search.DOCUMENTS_PER_BLOCK = 5, 7
+given = np.load(sys.argv[1])
+found = {}
+for case in sorted({name.split("/")[0] for name in given}):
+    scores, rows = search.exact_search(given[f"{case}/queries"], given[f"{case}/documents"], int(given[f"{case}/k"]), "faiss")
+    found[f"{case}/scores"], found[f"{case}/rows"] = scores, rows
+np.savez(sys.argv[2], **found)
+"""
+
+
+def test_faiss_equals_numpy(tmp_path):
+    """In a process of its own: faiss must not be imported into this one."""
+    given = {}
+    for case, (queries, documents, k) in CASES.items():
+        given[f"{case}/queries"], given[f"{case}/documents"] = vectors(queries, documents)
+        given[f"{case}/k"] = np.array(k)
+    np.savez(tmp_path / "given.npz", **given)
+    done = subprocess.run([sys.executable, "-c", FAISS, tmp_path / "given.npz", tmp_path / "found.npz"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = np.load(tmp_path / "found.npz")
+    for case, (_, _, k) in CASES.items():
+        expected_scores, expected_rows = reference(given[f"{case}/queries"], given[f"{case}/documents"], k)
+        np.testing.assert_array_equal(found[f"{case}/scores"], expected_scores, err_msg=case)
+        np.testing.assert_array_equal(found[f"{case}/rows"], expected_rows, err_msg=case)
+        assert (found[f"{case}/scores"].dtype, found[f"{case}/rows"].dtype) == (np.float32, np.int32)
+
+
+def test_real_vectors_from_a_memory_map(tmp_path, small_blocks):
+    rng = np.random.default_rng(0)
+    queries, documents = rng.normal(size=(12, 16)).astype(np.float32), rng.normal(size=(100, 16)).astype(np.float32)
+    documents.tofile(tmp_path / "documents")
+    mapped = np.memmap(tmp_path / "documents", np.float32, "r", shape=documents.shape)
+    scores, rows = exact_search(queries, mapped, 10)
+    expected_scores, expected_rows = reference(queries.astype(np.float64), documents.astype(np.float64), 10)
+    np.testing.assert_allclose(scores, expected_scores, atol=1e-5)
+    np.testing.assert_array_equal(rows, expected_rows)
+
+
+def test_no_queries_find_nothing():
+    scores, rows = exact_search(np.empty((0, 4), np.float32), np.ones((3, 4), np.float32), 2)
+    assert scores.shape == rows.shape == (0, 2)

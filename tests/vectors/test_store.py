@@ -1,0 +1,83 @@
+import os
+
+import numpy as np
+import pytest
+
+from pyserini_ance.vectors.store import VECTORS, VectorStore
+
+VECTORS_OF_ROWS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+KEY = {"weights": "abc", "side": "document"}
+
+
+def open_store(folder, rows=20, dimension=3, **key) -> VectorStore:
+    return VectorStore(folder / "store", rows, dimension, {**KEY, **key})
+
+
+def test_rows_come_in_any_order(tmp_path):
+    store = open_store(tmp_path)
+    for rows in np.split(np.random.default_rng(1).permutation(20), [1, 4, 11]):
+        store.write(rows, VECTORS_OF_ROWS[rows])
+    read = store.read()
+    np.testing.assert_array_equal(read, VECTORS_OF_ROWS)
+    assert isinstance(read, np.memmap) and not read.flags.writeable and read.dtype == np.float32
+    store.close()
+
+
+def test_missing_rows_are_known_whatever_the_size_of_the_file(tmp_path):
+    store = open_store(tmp_path)
+    assert store.missing().tolist() == list(range(20))
+    assert (tmp_path / "store" / VECTORS).stat().st_size == 20 * 3 * 4
+    store.write(np.array([19, 3, 4]), VECTORS_OF_ROWS[[19, 3, 4]])
+    assert store.missing().tolist() == [row for row in range(20) if row not in (3, 4, 19)]
+    with pytest.raises(RuntimeError, match="lacks 17 of 20 vectors, first row 0; encode them first"):
+        store.read()
+
+
+def test_what_was_written_is_there_after_reopening(tmp_path):
+    store = open_store(tmp_path)
+    store.write(np.arange(5), VECTORS_OF_ROWS[:5])
+    store.close()
+    again = open_store(tmp_path)
+    assert again.missing().tolist() == list(range(5, 20))
+    again.write(np.arange(5, 20), VECTORS_OF_ROWS[5:])
+    np.testing.assert_array_equal(again.read(), VECTORS_OF_ROWS)
+
+
+@pytest.mark.parametrize("other", [{"weights": "xyz"}, {"precision": "bf16"}, {"rows": 19}, {"dimension": 4}])
+def test_another_key_empties_the_store(tmp_path, other):
+    store = open_store(tmp_path)
+    store.write(np.arange(20), VECTORS_OF_ROWS)
+    store.close()
+    assert len(open_store(tmp_path, **other).missing()) == other.get("rows", 20)
+    assert len(open_store(tmp_path).missing()) == 20
+
+
+def test_a_folder_without_key_is_emptied(tmp_path):
+    store = open_store(tmp_path)
+    store.write(np.arange(20), VECTORS_OF_ROWS)
+    (tmp_path / "store" / "key.json").unlink()
+    assert len(open_store(tmp_path).missing()) == 20
+
+
+def test_the_bitmap_follows_the_vectors(tmp_path, monkeypatch):
+    """Ended between the two writes, the rows count as missing."""
+    store = open_store(tmp_path)
+
+    def ends(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(store._written, "write_at", ends)
+    with pytest.raises(KeyboardInterrupt):
+        store.write(np.arange(20), VECTORS_OF_ROWS)
+    assert len(store.missing()) == 20
+
+
+def test_a_full_disk_leaves_no_key(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        open_store(tmp_path)
+    monkeypatch.undo()
+    assert len(open_store(tmp_path).missing()) == 20
