@@ -21,6 +21,8 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_intermixed_args(arguments)
     if args.overwrite and args.resume:
         parser.error("--overwrite and --resume exclude each other")
+    if args.dry_steps is not None and args.dry_steps < 1:
+        parser.error(f"--dry-steps {args.dry_steps}: expected at least 1")
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     logging.getLogger("pyserini_ance").setLevel(logging.INFO)
     loaded = load(args.recipe, *args.overrides)

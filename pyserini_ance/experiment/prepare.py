@@ -1,6 +1,7 @@
 """Everything that is read before training: the collection, checked; its token ids; BM25's rankings."""
 
 import logging
+import re
 from pathlib import Path
 
 from pyserini_ance.data.collection import Collection, Texts
@@ -34,9 +35,22 @@ def sources(recipe: Recipe) -> list[Source]:
 def tokenise(recipe: Recipe, collection: Collection) -> PreparedData:
     """Token stores of the documents and of each split's queries, from the cache where they are known."""
     tokenizer = start_tokenizer(recipe.encoder)
+    _check_templates(recipe, collection)
     documents = _store(recipe.cache, tokenizer, "document", collection.documents, "documents")
     queries = {name: _store(recipe.cache, tokenizer, "query", split.queries, f"{name} queries") for name, split in collection.splits.items()}
     return PreparedData(collection, documents, queries, recipe.train_split)
+
+
+def _check_templates(recipe: Recipe, collection: Collection) -> None:
+    """A template that names a field which no record has would train on blank texts; titles alone may be missing."""
+    for side, columns in (("document", collection.documents.columns), ("query", collection.split(recipe.train_split).queries.columns)):
+        template = recipe.encoder.tokenization.side(side).template
+        unknown = [field for field in re.findall(r"\{(\w+)\}", template) if field not in columns and field != "title"]
+        if unknown:
+            raise ValueError(
+                f"encoder.tokenization.{side}.template is {template!r}, but a {side} of this collection has no field "
+                f"{', '.join(unknown)}; fields: {', '.join(columns)}"
+            )
 
 
 def retrieve_bm25(recipe: Recipe, collection: Collection, outputs: dict[str, tuple[Path, int]]) -> None:

@@ -47,6 +47,12 @@ def test_save_and_load_round_trip(tmp_path):
         assert before.dtype == after.dtype and np.array_equal(before, after)
 
 
+def test_equal_tables_are_equal_bytes(tmp_path):
+    for number in range(20):
+        table([4, 5, PADDING]).save(tmp_path / str(number))
+    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+
+
 @pytest.mark.parametrize(
     ("new", "old", "share"),
     [
@@ -55,6 +61,7 @@ def test_save_and_load_round_trip(tmp_path):
         (([1, 2, 3], [4, 5, 6]), ([3, 1], [6, 9]), 3 / 6),  # widths may differ
         (([1, 2], [3, PADDING]), ([1, PADDING], [PADDING, PADDING]), 2 / 3),  # padding is no candidate
         (([PADDING], [PADDING]), ([1], [2]), 0.0),
+        (([5], [3]), ([1], [PADDING]), 1.0),
     ],
 )
 def test_turnover_is_the_share_of_new_candidates(new, old, share):

@@ -57,7 +57,8 @@ def test_moments_live_where_their_parameter_does(encoder, run):
     optimizer = optimizer_of(encoder)
     walk(encoder, optimizer, 1, seed=0)
     checkpoint = publish_checkpoint(run, encoder, optimizer, Place("a", 1))
-    elsewhere = build_optimizer(torch.nn.ParameterList(torch.empty_like(p, device="meta") for p in encoder.towers.parameters()), Optimizer(learning_rate=1.0))
+    parameters = torch.nn.ParameterList(torch.empty_like(p, device="meta") for p in encoder.towers.parameters())
+    elsewhere = build_optimizer(parameters, Optimizer(learning_rate=1.0))
     restore_moments(checkpoint, elsewhere)
     assert {value.device.type for state in elsewhere.state.values() for value in state.values()} == {"meta"}
 

@@ -34,7 +34,11 @@ def test_tables_of_other_weights_are_not_adopted(tmp_path):
 
 
 def test_mined_sources_have_a_key_by_term_and_position():
-    terms = {"one": {"negatives": [{"kind": "random"}, {"kind": "ann"}]}, "two": {"negatives": [{"kind": "run"}]}, "three": {"pool": "step"}}
+    terms = {
+        "one": {"negatives": [{"kind": "random"}, {"kind": "ann"}]},
+        "two": {"negatives": [{"kind": "run"}]},
+        "three": {"pool": "step"},
+    }
     settings = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}, "refresh": {"every_steps": 1}}
     stage = Stage.model_validate({**settings, "terms": terms})
     assert {key: source.kind for key, source in mined_sources(stage).items()} == {("one", 1): "ann", ("two", 0): "run"}

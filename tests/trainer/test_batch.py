@@ -91,7 +91,8 @@ def test_each_source_draws_from_its_own_table(split):
 
 
 def test_each_text_is_encoded_once_and_found_again():
-    batch = Batch(np.array([5, 2, 5]), np.array([[9, PADDING], [4, 7], [9, 1]]), {"a": np.array([[7], [PADDING], [4]]), "b": np.empty((3, 0), int)})
+    negatives = {"a": np.array([[7], [PADDING], [4]]), "b": np.empty((3, 0), int)}
+    batch = Batch(np.array([5, 2, 5]), np.array([[9, PADDING], [4, 7], [9, 1]]), negatives)
     assert batch.unique_queries.tolist() == [2, 5] and batch.query_positions().tolist() == [1, 0, 1]
     assert batch.unique_documents.tolist() == [1, 4, 7, 9]
     places = batch.document_positions(batch.positives)

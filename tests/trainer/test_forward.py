@@ -82,6 +82,13 @@ def test_dropout_depends_on_the_key_alone():
     assert not torch.equal(first, forward(module, 20, (1, 3)).vectors(SIDES[0]))
 
 
+def test_chunks_and_sides_have_dropout_of_their_own():
+    tokens = TokenStore.of_lists([[7, 8, 9]] * 4, Specials((1,), (2,), 0))
+    sides = [SideInput(side, tokens, np.arange(4), 8) for side in ("query", "document")]
+    vectors = [vector for side in sides for vector in forward(towers(dropout=0.4), 10).vectors(side)]  # two texts a chunk
+    assert all(not torch.equal(one, other) for i, one in enumerate(vectors) for other in vectors[:i])
+
+
 def test_dropout_of_puts_the_generator_back():
     before = torch.get_rng_state()
     with dropout_of(1, "query"):

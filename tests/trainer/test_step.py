@@ -13,12 +13,12 @@ from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.prepare import read_collection, tokenise
 from pyserini_ance.runs.checkpoint import Place, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.trainer.batch import plan_batch
+from pyserini_ance.trainer.batch import Batch, plan_batch
 from pyserini_ance.trainer.step import StepRunner
 from pyserini_ance.trainer.trainer import StageTraining
 
 RATE, EPS, DECAY, BETAS, LARGEST_NORM = 0.01, 1e-3, 0.1, (0.9, 0.99), 0.5
-OPTIMIZER = {"learning_rate": RATE, "eps": EPS, "weight_decay": DECAY, "betas": BETAS, "max_grad_norm": LARGEST_NORM, "decay": "constant"}
+OPTIMIZER = {"learning_rate": RATE, "eps": EPS, "weight_decay": DECAY, "betas": BETAS, "max_grad_norm": LARGEST_NORM}
 TERMS = {
     "own": {"negatives": [{"kind": "random", "per_query": 2}], "loss": {"kind": "nll", "scale": 0.5}},
     "step": {"pool": "step", "negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.2}, "weight": 0.5},
@@ -51,7 +51,7 @@ def reference_step(model, moments: dict, number: int, batch, data) -> tuple[dict
         ids, mask = tokens.batch(np.array([row]), length)
         return model(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask)).last_hidden_state[0].mean(0)
 
-    qrels = data.split.qrels
+    qrels, rate = data.split.qrels, RATE * (3 - number) / 2  # linear decay over two steps
     query = {int(row): vector(data.queries["train"], row, 24) for row in batch.queries}
     document = {int(row): vector(data.documents, row, 32) for row in batch.unique_documents}
     losses = {}
@@ -74,7 +74,7 @@ def reference_step(model, moments: dict, number: int, batch, data) -> tuple[dict
         moments[name] = first, second = BETAS[0] * first + (1 - BETAS[0]) * gradient, BETAS[1] * second + (1 - BETAS[1]) * gradient**2
         corrected = first / (1 - BETAS[0] ** number), second / (1 - BETAS[1] ** number)
         with torch.no_grad():
-            p -= RATE * DECAY * p * (p.ndim > 1) + RATE * corrected[0] / (corrected[1].sqrt() + EPS)
+            p -= rate * DECAY * p * (p.ndim > 1) + rate * corrected[0] / (corrected[1].sqrt() + EPS)
     return {name: loss.item() for name, loss in losses.items()}, norm
 
 
@@ -99,6 +99,21 @@ def test_two_steps_equal_a_written_out_reference(made, tmp_path, chunk_queries):
         torch.testing.assert_close(trained[name], expected, rtol=1e-4, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}")
     before = load_encoder(start.encoder).towers.queries.backbone.state_dict()
     assert max(float((trained[name] - before[name]).abs().max()) for name in before) > RATE  # the tolerance is far below a step
+
+
+def test_dropout_changes_from_step_to_step_and_from_chunk_to_chunk(made, small_recipe):
+    data = made[1]
+    recipe = small_recipe({"a": {"steps": 2, "batch_queries": 6, "terms": TERMS, "optimizer": OPTIMIZER, "chunk_queries": 3}})
+    stage, encoder = recipe.stages["a"], start_encoder(recipe.encoder, 0)
+    encoder.towers.train()
+    own = stage.model_copy(update={"terms": {"own": stage.terms["own"]}})
+    for runner in (StepRunner(changed, data, encoder, accelerator_of(recipe).autocast, 512, (3, 0)) for changed in (stage, own)):
+        batch = plan_batch(stage, 0, 0, 3, data.split, 30, {})
+        first, again, other = (runner.accumulate(batch, step) for step in (0, 0, 1))
+        assert first == again and first["own"] != other["own"]
+    twice = Batch(np.zeros(6, np.int32), batch.positives[:1].repeat(6, 0), {"own": batch.negatives["own"][:1].repeat(6, 0)})
+    halves = [runner.accumulate(half, 0)["own"] for half in (twice, twice.chunks(3)[0])]
+    assert halves[0] != halves[1]  # equal texts, but the second chunk has other masks
 
 
 def gradients_of(recipe, data, **changes) -> tuple[dict, list[torch.Tensor]]:

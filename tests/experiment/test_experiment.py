@@ -1,0 +1,158 @@
+"""Whole runs of the train command in processes of their own: undisturbed, killed, interrupted, and on a full disk."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pyserini_ance.experiment.schedule import evaluation_steps, refresh_steps
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.storage.files import read_json_lines, sha256_file
+
+OPTIMIZER = {"learning_rate": 1e-3}
+LOSS = {"kind": "nll", "scale": 0.1}
+STAGES = {
+    "warm": {"steps": 4, "batch_queries": 4, "optimizer": OPTIMIZER, "terms": {"query": {"negatives": [{"kind": "random"}], "loss": LOSS}}},
+    "ance": {
+        "steps": 10,
+        "batch_queries": 4,
+        "optimizer": OPTIMIZER,
+        "terms": {"query": {"negatives": [{"kind": "ann", "depth": 8}], "loss": LOSS}},
+        "refresh": {"every_steps": 4},
+        "evaluate": {"every_steps": 5, "keep_best": False},
+        "save_every_steps": 3,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def recipe(small_recipe, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "small.yaml"
+    path.write_text(dump(small_recipe(STAGES)))
+    return path
+
+
+@pytest.fixture(scope="module")
+def train(recipe) -> Callable[..., dict]:
+    """Run `train RECIPE --output FOLDER ...` in a process; its exit code and stderr."""
+    command = [sys.executable, str(Path(__file__).with_name("processes.py"))]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as processes:
+
+        def run(folder: Path, *flags: str, trouble: str | None = None, stage: str = "", step: int = 0) -> dict:
+            arguments = [str(recipe), "--output", str(folder), *flags]
+            processes.stdin.write(json.dumps({"arguments": arguments, "trouble": trouble, "stage": stage, "step": step}) + "\n")
+            processes.stdin.flush()
+            return json.loads(processes.stdout.readline())
+
+        yield run
+        processes.stdin.close()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(train, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    done = train(folder)
+    assert done["code"] == 0, done["stderr"]
+    return folder
+
+
+def state(folder: Path) -> dict:
+    return json.loads((folder / "state.json").read_text())
+
+
+def without_times(record: dict) -> dict:
+    return {key: value for key, value in record.items() if "seconds" not in key and key != "parts"}
+
+
+def outcome(folder: Path) -> dict:
+    """Everything a run leaves that must not depend on how it came about."""
+    measures = json.loads((folder / "measures.json").read_text())
+    return {
+        "weights": sha256_file(folder / "model" / "model.safetensors"),
+        "index": sha256_file(folder / "index" / "index"),
+        "ranking": (folder / "run.test.trec").read_text(),
+        "rows": [without_times(row) for row in measures["rows"]],
+        "metrics": [without_times(record) for record in read_json_lines(folder / "metrics.jsonl")],
+        "decisions": read_json_lines(folder / "decisions.jsonl"),
+        "checkpoints": sorted(path.name for path in (folder / "checkpoints").iterdir()),
+        "negatives": {path.name: sha256_file(path / "query.0.safetensors") for path in (folder / "negatives").iterdir()},
+        "files": sorted(path.name for path in folder.iterdir()),
+    }
+
+
+def test_a_run_leaves_what_it_promises(undisturbed):
+    found = outcome(undisturbed)
+    promised = {"recipe.yaml", "model", "index", "run.test.trec", "topics.test.tsv", "qrels.test.txt", "measures.json", "metrics.jsonl"}
+    assert promised | {"checkpoints", "negatives", "decisions.jsonl", "environment.json", "state.json"} <= set(found["files"])
+    assert [row["row"] for row in found["rows"]] == ["untrained", "warm", "ance"]
+    assert all(0 < row["R@20"] <= 1 for row in found["rows"])
+    assert found["checkpoints"] == ["ance-00000010", "initial-00000000", "warm-00000004"]
+    assert sorted(found["negatives"]) == ["ance-00000000", "ance-00000004", "ance-00000008"]
+    assert [(r["stage"], r["step"]) for r in found["metrics"] if r["event"] == "step"] == [
+        *(("warm", step) for step in range(4)),
+        *(("ance", step) for step in range(10)),
+    ]
+    assert [(r["event"], r["step"]) for r in found["decisions"] if r["stage"] == "ance" and r["event"] != "best"] == [
+        *(("adopt", step) for step in (0, 4, 8)),
+        ("stage_end", 10),
+    ]
+    ance = load(undisturbed / "recipe.yaml").recipe.stages["ance"]
+    happened = {event: {r["step"] for r in found["metrics"] if r["event"] == event} for event in ("generation", "dev")}
+    assert happened == {"generation": refresh_steps(ance), "dev": evaluation_steps(ance)}
+    assert state(undisturbed)["status"] == "finished"
+    assert set(json.loads((undisturbed / "index" / "encoder.json").read_text())) >= {"encoder", "weights"}
+
+
+def test_a_run_is_not_overwritten_by_mistake(train, undisturbed):
+    done = train(undisturbed)
+    assert done["code"] == 2 and "error: " in done["stderr"] and "a run that finished at the end. Use --resume" in done["stderr"]
+
+
+def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
+    """One run killed at six moments, each time taken up by the next process."""
+    folder = tmp_path / "run"
+    moments = [("kill_in_step", "4", 2), ("kill_in_step", "10", 1), ("kill_in_tables", "ance", 4), ("kill_in_step", "10", 7)]
+    moments += [("kill_in_checkpoint", "ance", 8), ("kill_in_export", "", 0)]
+    died = []
+    for number, (trouble, stage, step) in enumerate(moments):
+        done = train(folder, *["--resume"] * (number > 0), trouble=trouble, stage=stage, step=step)
+        assert done["code"] == -9, (trouble, done)
+        died.append((state(folder)["status"], state(folder)["where"]))
+    assert died == [
+        ("running", "stage warm, step 0"),
+        ("running", "stage ance, step 0"),
+        ("running", "stage ance, step 4"),
+        ("running", "stage ance, step 6"),
+        ("running", "stage ance, step 6"),
+        ("running", "the closing evaluation of stage ance"),
+    ]
+    refused = train(folder)
+    assert refused["code"] == 2 and "holds a run that died at the closing evaluation of stage ance. Use --resume" in refused["stderr"]
+    done = train(folder, "--resume")
+    assert done["code"] == 0, done["stderr"]
+    assert outcome(folder) == outcome(undisturbed)
+
+
+def test_an_interrupted_run_says_where_it_stopped_and_resumes(train, undisturbed, tmp_path):
+    """One run that meets a full disk twice, Ctrl-C and SIGTERM; a full disk is an error, not a traceback."""
+    folder = tmp_path / "run"
+    weights = (undisturbed / "checkpoints" / "initial-00000000" / "encoder" / "model.safetensors").stat().st_size
+    moments = [
+        (("small_files_only", "", weights * 3 // 2), 2, "failed", "stage warm, step 0", "warm-00000004 could not be written"),
+        (("interrupt_in_step", "10", 1), 130, "stopped", "stage ance, step 0", "KeyboardInterrupt"),
+        (("no_space_for_metrics", "ance", 5), 2, "failed", "stage ance, step 5", "No space left on device"),
+        (("terminate_in_step", "10", 9), 130, "stopped", "stage ance, step 9", "KeyboardInterrupt"),
+    ]
+    for number, ((trouble, stage, step), code, status, where, reason) in enumerate(moments):
+        done = train(folder, *["--resume"] * (number > 0), trouble=trouble, stage=stage, step=step)
+        assert done["code"] == code, (trouble, done)
+        assert "Traceback" not in done["stderr"] and f"--output {folder} --resume" in done["stderr"]
+        found = state(folder)
+        assert (found["status"], found["where"]) == (status, where) and reason in found["reason"]
+        assert "Traceback" in (folder / "error.txt").read_text()
+    done = train(folder, "--resume")
+    assert done["code"] == 0, done["stderr"]
+    assert outcome(folder) == outcome(undisturbed)

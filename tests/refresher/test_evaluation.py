@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.measures.evaluate import evaluate, parse
+from pyserini_ance.recipe.models import Encoding, Evaluate
+from pyserini_ance.refresher.evaluation import _sampled_documents, evaluate_on_dev
+
+DOCUMENTS = 400
+# query 0: documents 300 (grade 2) and 301; query 1: document 302, and 303 judged not relevant; query 2: document 399
+QRELS = Qrels.of([0, 0, 1, 1, 2], [300, 301, 302, 303, 399], [2, 1, 1, 0, 1], 3)
+SPLIT = Split("dev", Texts(["a", "b", "c"], {"text": ["?"] * 3}), QRELS)
+
+
+class GivenScores:
+    """A snapshot in which query q scores document d by `scores[q, d]`."""
+
+    encoding, device = Encoding(), "cpu"
+    collection = Collection(Texts([f"d{i:03}" for i in range(DOCUMENTS)], {"text": ["!"] * DOCUMENTS}), {"dev": SPLIT})
+
+    def __init__(self, scores: np.ndarray):
+        self.document_vectors = scores.T.astype(np.float32)
+        self.sampled = None
+
+    def encode_queries(self, split: str, rows: np.ndarray) -> np.ndarray:
+        assert split == "dev"
+        return np.eye(3, dtype=np.float32)[rows]
+
+    def encode_documents(self, rows: np.ndarray) -> np.ndarray:
+        self.sampled = rows
+        return self.document_vectors[rows]
+
+
+@pytest.fixture
+def snapshot() -> GivenScores:
+    """Ranks of the relevant documents: query 0: 3 and 5; query 1: 2 (1 is the one judged not relevant); query 2: 151."""
+    scores = np.tile(-np.arange(DOCUMENTS, dtype=float), (3, 1))
+    scores[0, [10, 11, 12]], scores[0, 301], scores[0, 300] = [9, 8, 6], 5, 7  # 10, 11, 300, 12, 301
+    scores[1, 303], scores[1, 302] = 9, 8
+    scores[2, 399] = -149.5
+    return GivenScores(scores)
+
+
+@pytest.mark.parametrize(
+    ("measure", "value"),
+    [
+        ("RR@10", (1 / 3 + 1 / 2 + 0) / 3),
+        ("R@5", (1 + 1 + 0) / 3),
+        ("R@100", 2 / 3),
+        ("R@200", 1.0),  # as deep as the measure looks
+        ("Success@1", 0.0),
+        ("RR(rel=2)@10", (1 / 3) / 3),
+    ],
+)
+def test_values_by_hand(snapshot, measure, value):
+    assert evaluate_on_dev(snapshot, Evaluate(every_steps=1, measure=measure), seed=0) == pytest.approx(value)
+
+
+def test_a_graded_measure_equals_ir_measures_on_the_ranking(snapshot):
+    qrels = {"a": {"d300": 2, "d301": 1}, "b": {"d302": 1, "d303": 0}, "c": {"d399": 1}}
+    run = {q: {f"d{d:03}": float(snapshot.document_vectors[d, i]) for d in range(DOCUMENTS)} for i, q in enumerate("abc")}
+    expected = evaluate(qrels, run, parse(["nDCG@10"]))["nDCG@10"]
+    assert evaluate_on_dev(snapshot, Evaluate(every_steps=1, measure="nDCG@10"), seed=0) == pytest.approx(expected)
+
+
+def test_some_queries_are_the_same_ones_every_time(snapshot):
+    values = {evaluate_on_dev(snapshot, Evaluate(every_steps=1, queries=1), seed) for seed in range(20) for _ in range(2)}
+    assert sorted(values) == pytest.approx([0, 1 / 3, 1 / 2])
+    settings = Evaluate(every_steps=1, queries=2)
+    assert evaluate_on_dev(snapshot, settings, seed=5) == evaluate_on_dev(snapshot, settings, seed=5)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sampled_documents_hold_all_that_is_judged(snapshot, seed):
+    value = evaluate_on_dev(snapshot, Evaluate(every_steps=1, sample_documents=50), seed)
+    kept = snapshot.sampled.tolist()
+    assert len(kept) == len(set(kept)) == 50 and {300, 301, 302, 303, 399} <= set(kept)
+    ranked = [sorted(kept, key=lambda document: -scores[document]) for scores in snapshot.document_vectors.T]
+    ranks = [min(ranked[query].index(row) + 1 for row in rows) for query, rows in enumerate([[300, 301], [302], [399]])]
+    assert value == pytest.approx(sum(1 / rank if rank <= 10 else 0 for rank in ranks) / 3)
+
+
+def test_samples_have_the_size_asked_for_and_change_with_the_seed():
+    rows = np.arange(3)
+    asked = [(20, 0), (20, 0), (20, 1), (2, 0)]
+    samples = [_sampled_documents(SPLIT, rows, DOCUMENTS, wanted, np.random.default_rng(seed)) for wanted, seed in asked]
+    assert [len(sample) for sample in samples] == [20, 20, 20, 5]  # what is judged is never left out
+    assert samples[0].tolist() == samples[1].tolist() != samples[2].tolist()
+    assert _sampled_documents(SPLIT, rows, DOCUMENTS, DOCUMENTS, np.random.default_rng(0)) is None
+    assert set(_sampled_documents(SPLIT, rows[1:2], DOCUMENTS, 3, np.random.default_rng(0)).tolist()) >= {302, 303}
