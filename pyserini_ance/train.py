@@ -5,6 +5,8 @@ import logging
 import signal
 from pathlib import Path
 
+from tqdm.contrib.logging import logging_redirect_tqdm
+
 from pyserini_ance import cli
 from pyserini_ance.recipe.load import load
 
@@ -36,7 +38,8 @@ def main(arguments: list[str] | None = None) -> None:
     from pyserini_ance.experiment.experiment import Experiment
 
     folder = args.output or Path("runs") / loaded.recipe.name.replace("/", "-")
-    results = Experiment(loaded.recipe, folder).conduct(args.overwrite, args.resume)
+    with logging_redirect_tqdm():
+        results = Experiment(loaded.recipe, folder).conduct(args.overwrite, args.resume)
     print(f"\n{results.as_text()}")
 
 

@@ -40,7 +40,7 @@ def test_print_shows_the_recipe_its_origins_and_the_plan_and_trains_nothing(reci
 
 def test_dry_steps_measure_and_leave_nothing(recipe, capsys, tmp_path):
     train.main([recipe, "--dry-steps", "2"])
-    assert "measured over 2 steps of each stage" in capsys.readouterr().out
+    assert "measured over 2 steps and the first mining of each stage" in capsys.readouterr().out
     assert list((tmp_path / "here").iterdir()) == []
 
 

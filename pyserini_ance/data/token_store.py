@@ -42,10 +42,10 @@ class TokenStore:
         flat = np.fromiter((i for ids in lists for i in ids), np.uint32, int(offsets[-1]))
         return cls(flat, offsets, specials)
 
-    def lengths(self, length_tokens: int) -> np.ndarray:
-        """(N,) lengths with special tokens, after truncation to `length_tokens`."""
-        extra = len(self.specials.before) + len(self.specials.after)
-        return np.minimum(np.diff(self.offsets) + extra, length_tokens)
+    def lengths(self, length_tokens: int, rows: np.ndarray | None = None) -> np.ndarray:
+        """Lengths of all texts, or of those in `rows`, with special tokens and after truncation to `length_tokens`."""
+        plain = np.diff(self.offsets) if rows is None else self.offsets[rows + 1] - self.offsets[rows]
+        return np.minimum(plain + len(self.specials.before) + len(self.specials.after), length_tokens)
 
     def batch(self, rows: np.ndarray, length_tokens: int) -> tuple[np.ndarray, np.ndarray]:
         """Padded ids (B, L) int64 and mask (B, L) int64 (1 = token) of the texts in `rows`, L the longest of them."""

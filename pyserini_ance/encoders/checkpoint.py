@@ -70,15 +70,18 @@ def family_of(folder: str | Path) -> Family:
 
 
 def _refuse_other_settings(family: Family, source: Path) -> None:
-    """A checkpoint of ours knows how its texts are read; training it under other settings would be a silent mistake."""
+    """A checkpoint of ours knows how its texts are read; training it under other settings would be a silent mistake.
+
+    Lengths may change: ANCE warms up at 128 tokens and trains at 512 (microsoft/ANCE, commands/).
+    """
     saved = family_of(source)
-    for key in type(family).model_fields:
-        if key in ("model", "head", "dropout"):
-            continue
-        if getattr(family, key, None) != getattr(saved, key, None):
+    for key in [name for name in type(family).model_fields if name not in ("model", "head", "dropout")]:
+        given, expected = getattr(family, key), getattr(saved, key, None)
+        if key == "tokenization":
+            given, expected = given.without_lengths(), expected.without_lengths()
+        if given != expected:
             raise ValueError(
-                f"encoder.{key} is {getattr(family, key)!r}, but {source / SIDE_FILE} was trained with {getattr(saved, key, None)!r}; "
-                f"use the latter in the recipe"
+                f"encoder.{key} is {given!r}, but {source / SIDE_FILE} was trained with {expected!r}; use the latter in the recipe"
             )
 
 

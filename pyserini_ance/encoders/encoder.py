@@ -56,7 +56,7 @@ class Encoder:
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield (rows (B,), vectors (B, D) float32), each row of `rows` once, longest texts first."""
         length = self.length_tokens(side)
-        for batch in length_sorted_batches(tokens.lengths(length)[rows], tokens_per_batch):
+        for batch in length_sorted_batches(tokens.lengths(length, rows), tokens_per_batch):
             yield rows[batch], self._encode_batch(tokens, rows[batch], side, precision)
 
     def _encode_batch(self, tokens: TokenStore, rows: np.ndarray, side: Side, precision: Precision) -> np.ndarray:

@@ -4,7 +4,7 @@ import importlib.util
 import logging
 from abc import abstractmethod
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -27,8 +27,10 @@ class Family(Part):
     """Where the weights of an encoder come from and how a tower is made of them.
 
     `model` is a hub name, a local folder, or `python:package/folder` for weights that a Python package carries.
-    `dropout` replaces all of the model's dropout probabilities in training; null leaves them.
+    `weight_files` is how often `save` writes the weights. `dropout` replaces all of the model's dropout probabilities in training; null leaves them.
     """
+
+    weight_files: ClassVar[int] = 1
 
     model: str
     dropout: float | None = Field(default=None, ge=0, lt=1)

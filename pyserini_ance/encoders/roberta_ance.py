@@ -5,7 +5,7 @@ Source: Xiong et al. 2021, arXiv:2007.00808; key names as in microsoft/ANCE and 
 
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from pydantic import PositiveInt
@@ -33,6 +33,7 @@ class RobertaAnceTower(Tower):
 class RobertaAnce(Family):
     """`head: load` demands the head in the starting weights, `head: new` draws one (to start from plain RoBERTa)."""
 
+    weight_files: ClassVar[int] = 2
     kind: Literal["roberta_ance"] = "roberta_ance"
     pooling: Literal["cls"] = "cls"
     dimension: PositiveInt = 768

@@ -51,6 +51,9 @@ class Tokenization(Settings):
     def side(self, side: Side) -> SideTokenization:
         return self.query if side == "query" else self.document
 
+    def without_lengths(self) -> dict:
+        return self.model_dump(exclude={"query": {"length_tokens"}, "document": {"length_tokens"}})
+
     def text(self, side: Side, record: dict[str, str]) -> str:
         """The one text of a record. A field that the record lacks is blank; blanks at the ends go."""
         template = self.side(side).template

@@ -13,10 +13,12 @@ from accelerate import Accelerator
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.encoders.checkpoint import start_encoder
+from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.experiment.closing import Closing
 from pyserini_ance.experiment.environment import environment
 from pyserini_ance.experiment.export import export
-from pyserini_ance.experiment.prepare import read_collection, retrieve_bm25, sources, tokenise
+from pyserini_ance.experiment.prepare import check_tools, read_collection, retrieve_bm25, sources, tokenise
+from pyserini_ance.experiment.resume import refuse_other_run
 from pyserini_ance.experiment.results import Results, write_qrels
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
@@ -42,58 +44,63 @@ class Experiment:
         self.device = str(self.accelerator.device)
 
     def conduct(self, overwrite: bool = False, resume: bool = False) -> Results:
-        """Everything, in order. The data is read and checked before the run directory is touched."""
+        """Everything, in order. Tools, data and encoder are checked before the run directory is touched."""
         start = time.perf_counter()
-        collection = read_collection(self.recipe)
-        if resume:
-            self.run.reopen(dump(self.recipe))
-        else:
-            self.run.create(dump(self.recipe), overwrite)
+        check_tools(self.recipe)
+        data = tokenise(self.recipe, read_collection(self.recipe))
+        untrained = start_encoder(self.recipe.encoder, self.recipe.seed)
+        self._open(data, overwrite, resume)
         with self._recording_the_end():
-            write_json(self.run.environment, environment(self.device, collection))
-            data = tokenise(self.recipe, collection)
-            write_qrels(collection, self.recipe.test.split, self.run.qrels(self.recipe.test.split))
-            results = self._rows(data, time.perf_counter() - start, resume)
+            write_qrels(data.collection, self.recipe.test.split, self.run.qrels(self.recipe.test.split))
+            prepare_seconds = time.perf_counter() - start
+            rows, exported = self._rows(data, untrained, resume)
+            seconds = {"data and tokens": round(prepare_seconds, 1), "everything": round(time.perf_counter() - start, 1)}
+            results = Results(self.recipe, rows, seconds, exported)
             write_json(self.run.measures, results.as_json())
         return results
 
-    def _rows(self, data: PreparedData, prepare_seconds: float, resume: bool) -> Results:
+    def _open(self, data: PreparedData, overwrite: bool, resume: bool) -> None:
+        now = environment(self.device, data.collection)
+        if not resume:
+            self.run.create(dump(self.recipe), overwrite)
+            write_json(self.run.environment, now)
+            return
+        refuse_other_run(self.run, self.recipe, data.collection)
+        self.run.reopen()
+        self.log.decide("resume", environment=now)
+
+    def _rows(self, data: PreparedData, untrained: Encoder, resume: bool) -> tuple[list[dict], dict]:
         closing = Closing(self.recipe, data, self.run, self.device)
         rows = [self._bm25(data, closing)] if self.recipe.bm25 else []
-        initial = self.publish_untrained()
+        result = initial = self.publish_untrained(untrained)
         self.run.mark("running", "the untrained encoder")
         rows.append(closing.row(UNTRAINED, initial))
-        result = initial
         for name, stage in self.recipe.stages.items():
             result = self.train_stage(name, data, initial if stage.start == "initial" else result, resume)
             self.run.mark("running", f"the closing evaluation of stage {name}")
             seconds = self.log.stage_seconds(name)
             if name != list(self.recipe.stages)[-1]:
                 rows.append(closing.row(name, result, **seconds))
-            else:
-                record, exported = export(name, result, closing, seconds)
-                rows.append(record)
+        record, exported = export(name, result, closing, seconds)
         shutil.rmtree(self.run.scratch, ignore_errors=True)
-        return Results(self.recipe, rows, round(prepare_seconds, 1), exported)
+        return [*rows, record], exported
 
     def _bm25(self, data: PreparedData, closing: Closing) -> dict:
         """BM25's row, and its ranking of the training queries when a source of negatives draws from it."""
         start, test = time.perf_counter(), self.recipe.test
         self.run.mark("running", "BM25")
-        self.rank_by_bm25(data, {test.split: (closing.ranking(BM25), test.hits)})
+        self.rank_by_bm25(data, [(test.split, closing.ranking(BM25), test.hits)])
         return closing.measured(BM25) or closing.measure(BM25, time.perf_counter() - start)
 
-    def rank_by_bm25(self, data: PreparedData, outputs: dict[str, tuple[Path, int]]) -> None:
-        """Write the rankings that are not there yet, in one go: {split: (file, hits)} and what sources need."""
+    def rank_by_bm25(self, data: PreparedData, outputs: list[tuple[str, Path, int]]) -> None:
+        """Write the rankings (split, file, hits) that are not there yet, and what sources need, in one go."""
         if any(BM25 in source.needs for source in sources(self.recipe)):
-            data.run_files[BM25] = self.run.run_files / f"{BM25}.{self.recipe.train_split}.trec"
-            outputs = {self.recipe.train_split: (data.run_files[BM25], self.recipe.bm25.hits), **outputs}
-        missing = {split: (file, hits) for split, (file, hits) in outputs.items() if not file.exists()}
-        if missing:
+            data.run_files[BM25] = self.run.run_files / f"{BM25}.{self.recipe.train_split}.negatives.trec"
+            outputs = [(self.recipe.train_split, data.run_files[BM25], self.recipe.bm25.hits), *outputs]
+        if missing := [output for output in outputs if not output[1].exists()]:
             retrieve_bm25(self.recipe, data.collection, missing)
 
-    def publish_untrained(self) -> Checkpoint:
-        encoder = start_encoder(self.recipe.encoder, self.recipe.seed)
+    def publish_untrained(self, encoder: Encoder) -> Checkpoint:
         return publish_checkpoint(self.run, encoder, None, Place("initial", 0))
 
     def train_stage(self, name: str, data: PreparedData, start: Checkpoint, resume: bool = False) -> Checkpoint:

@@ -25,13 +25,14 @@ def export(row: str, checkpoint: Checkpoint, closing: Closing, seconds: dict) ->
     _replace(run.model, lambda beside: shutil.copytree(checkpoint.encoder, beside, dirs_exist_ok=True))
     choice = stock_class(read_side_file(run.model), run.model)
     shutil.rmtree(run.index, ignore_errors=True)
-    about = {"encoder": "../model", "weights": checkpoint.weights, "precision": closing.recipe.test.precision}
+    about = {"encoder": "../model", "weights": checkpoint.weights, "precision": snapshot.precision}
     write_index(snapshot.document_vectors, closing.data.collection.documents.ids, run.index, about)
     write_whole(run.final_run(split), closing.ranking(row).read_bytes())
     queries = closing.data.collection.split(split).queries
-    topics = write_topics(list(zip(queries.ids, queries.columns["text"], strict=True)), run.folder)
-    command = search_command(run.folder, topics, choice)
-    return record, {"class": choice.query_class, "notes": choice.why, "command": command}
+    topics = write_topics(list(zip(queries.ids, queries.columns["text"], strict=True)), run.folder, split)
+    command = search_command(run.folder, topics, choice, closing.recipe.test.hits)
+    documents = {"class": choice.document_class, "flags": choice.document_flags}
+    return record, {"class": choice.query_class, "documents": documents, "notes": choice.describe(), "command": command}
 
 
 def _replace(folder: Path, fill) -> None:

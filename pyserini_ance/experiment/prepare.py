@@ -4,6 +4,8 @@ import logging
 import re
 from pathlib import Path
 
+from ir_measures import Measure
+
 from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import TokenStore, open_or_build
@@ -16,16 +18,40 @@ from pyserini_ance.recipe.models import Recipe
 log = logging.getLogger(__name__)
 
 
+def check_tools(recipe: Recipe) -> None:
+    """Raises RuntimeError when something is missing that would be needed only at the end, or far into a run."""
+    from pyserini_ance.pyserini_bridge.export import require_faiss
+    from pyserini_ance.pyserini_bridge.java import choose_java
+
+    require_faiss()
+    if recipe.bm25 is not None:
+        choose_java()
+
+
 def read_collection(recipe: Recipe) -> Collection:
     """Read and check the data, and that what the recipe asks of it, its splits, measures and negatives, can be had."""
     evaluations = [stage.evaluate for stage in recipe.stages.values() if stage.evaluate]
-    parse([*recipe.test.measures, *(evaluation.measure for evaluation in evaluations)])
+    measures = parse([*recipe.test.measures, *(evaluation.measure for evaluation in evaluations)])
+    _check_measures(recipe, measures)
     collection = recipe.data.read()
     for name in sorted({recipe.train_split, recipe.test.split, *(evaluation.split for evaluation in evaluations)}):
         collection.split(name)
     for source in sources(recipe):
         source.check_data(collection.split(recipe.train_split), len(collection.documents))
     return collection
+
+
+def _check_measures(recipe: Recipe, measures: list[Measure]) -> None:
+    """A measure that looks deeper than the ranking, or counts other grades than training does, would be a wrong number."""
+    threshold = recipe.data.relevance_threshold
+    for measure in measures:
+        cutoff = measure.params.get("cutoff") or 0
+        if cutoff > recipe.test.hits:
+            raise ValueError(f"measure {measure} looks at {cutoff} documents, but test.hits is {recipe.test.hits}; set test.hits={cutoff}")
+        if threshold > 1 and "rel" in measure.SUPPORTED_PARAMS and measure.params.get("rel", 1) != threshold:
+            name, _, at = str(measure).partition("@")
+            cure = f"{name}(rel={threshold}){'@' + at if at else ''}"
+            raise ValueError(f"data.relevance_threshold is {threshold}, but measure {measure} counts grade 1 as relevant; write {cure}")
 
 
 def sources(recipe: Recipe) -> list[Source]:
@@ -36,8 +62,8 @@ def tokenise(recipe: Recipe, collection: Collection) -> PreparedData:
     """Token stores of the documents and of each split's queries, from the cache where they are known."""
     tokenizer = start_tokenizer(recipe.encoder)
     _check_templates(recipe, collection)
-    documents = _store(recipe.cache, tokenizer, "document", collection.documents, "documents")
-    queries = {name: _store(recipe.cache, tokenizer, "query", split.queries, f"{name} queries") for name, split in collection.splits.items()}
+    documents = _cached(recipe.cache, tokenizer, "document", collection.documents, "documents")
+    queries = {name: _cached(recipe.cache, tokenizer, "query", split.queries, f"{name} queries") for name, split in collection.splits.items()}
     return PreparedData(collection, documents, queries, recipe.train_split)
 
 
@@ -53,13 +79,13 @@ def _check_templates(recipe: Recipe, collection: Collection) -> None:
             )
 
 
-def retrieve_bm25(recipe: Recipe, collection: Collection, outputs: dict[str, tuple[Path, int]]) -> None:
-    """BM25's rankings as TREC runs, {split: (file, hits)}; the index is built once for each collection."""
+def retrieve_bm25(recipe: Recipe, collection: Collection, outputs: list[tuple[str, Path, int]]) -> None:
+    """BM25's rankings as TREC runs: (split, file, hits) each; the index is built once for each collection."""
     from pyserini_ance.pyserini_bridge.bm25 import Ranking, retrieve
 
     documents = collection.documents
     contents = ((documents.ids[row], "\n".join(filter(None, documents[row].values()))) for row in range(len(documents)))
-    rankings = [Ranking(_id_and_text(collection.split(split).queries), hits, output) for split, (output, hits) in outputs.items()]
+    rankings = [Ranking(_id_and_text(collection.split(split).queries), hits, output) for split, output, hits in outputs]
     retrieve(contents, rankings, recipe.bm25, recipe.cache / "bm25" / documents.digest, len(documents))
 
 
@@ -67,7 +93,10 @@ def _id_and_text(queries: Texts) -> list[tuple[str, str]]:
     return list(zip(queries.ids, queries.columns["text"], strict=True))
 
 
-def _store(cache: Path, tokenizer: TextTokenizer, side: Side, texts: Texts, label: str) -> TokenStore:
-    folder = cache / "tokens" / f"{texts.digest[:32]}-{tokenizer.key(side)[:32]}"
-    vocabulary = len(tokenizer.tokenizer)
-    return open_or_build(folder, texts, lambda records: tokenizer.ids(side, records), tokenizer.specials, vocabulary, label)
+def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path, label: str) -> TokenStore:
+    """The token ids of `texts`, written into `folder` unless they are there."""
+    return open_or_build(folder, texts, lambda records: tokenizer.ids(side, records), tokenizer.specials, len(tokenizer.tokenizer), label)
+
+
+def _cached(cache: Path, tokenizer: TextTokenizer, side: Side, texts: Texts, label: str) -> TokenStore:
+    return token_store(tokenizer, side, texts, cache / "tokens" / f"{texts.digest[:32]}-{tokenizer.key(side)[:32]}", label)

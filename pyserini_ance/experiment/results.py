@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyserini_ance.data.collection import Collection
+from pyserini_ance.measures.evaluate import parse
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.storage.files import write_whole
+from pyserini_ance.storage.files import sha256_json, write_whole
 
 
 @dataclass(frozen=True)
@@ -15,17 +16,24 @@ class Results:
 
     recipe: Recipe
     rows: list[dict]
-    prepare_seconds: float
+    seconds: dict[str, float]
     exported: dict
 
     def as_json(self) -> dict:
-        return {"recipe": self.recipe.name, "rows": self.rows, "prepare seconds": self.prepare_seconds, "export": self.exported}
+        about = {"recipe": self.recipe.name, "variant": variant(self.recipe), "measures": list(map(str, parse(self.recipe.test.measures)))}
+        return {**about, "rows": self.rows, "seconds": self.seconds, "export": self.exported}
 
     def as_text(self) -> str:
         """The closing table and what to type next."""
-        columns = ["row", *(str(m) for m in self.recipe.test.measures), "train seconds", "refresh seconds", "test seconds"]
-        lines = [table(self.rows, columns), "", f"data and tokens: {self.prepare_seconds} seconds", *self.exported["notes"]]
+        columns = ["row", *map(str, parse(self.recipe.test.measures)), "train seconds", "refresh seconds", "test seconds"]
+        parts = ", ".join(f"{part} {seconds}" for part, seconds in self.seconds.items())
+        lines = [table(self.rows, columns), "", f"seconds: {parts}", *self.exported["notes"]]
         return "\n".join([*lines, "search with it:", f"  {self.exported['command']}"])
+
+
+def variant(recipe: Recipe) -> str:
+    """A digest of all that may change a result but the seed: runs that share it differ by chance alone."""
+    return sha256_json(recipe.model_dump(mode="json", exclude={"seed", "cache", "device", "expect", "about"}))[:12]
 
 
 def write_qrels(collection: Collection, split: str, path: Path) -> None:

@@ -1,27 +1,29 @@
-"""At which steps a stage does what, counted before it runs."""
+"""What a recipe will do, counted before it runs."""
 
+from pyserini_ance.negatives.source import Source
 from pyserini_ance.recipe.models import Recipe, Stage
 
 
 def refresh_steps(stage: Stage) -> set[int]:
-    return set(range(0, stage.steps, stage.refresh.every_steps)) if stage.refresh else set()
+    return {step for step in range(stage.steps) if stage.refresh_is_due(step)}
 
 
 def evaluation_steps(stage: Stage) -> set[int]:
-    return {*range(stage.evaluate.every_steps, stage.steps, stage.evaluate.every_steps), stage.steps} if stage.evaluate else set()
+    return {step for step in range(stage.steps + 1) if stage.evaluation_is_due(step)}
 
 
-def tables_mined(stage: Stage) -> int:
-    """How often a source's table is written: once for a static one, at each refresh for the others."""
-    return max(1, len(refresh_steps(stage)))
+def times_mined(stage: Stage, source: Source) -> int:
+    """Once for a static source, at each refresh for the others."""
+    return len(refresh_steps(stage)) if source.refreshed else 1
 
 
-def encodings(stage: Stage) -> int:
-    """How often the whole collection is encoded: a refresh and a dev evaluation at the same step share their vectors."""
-    samples = stage.evaluate is not None and stage.evaluate.sample_documents is not None
-    return len(refresh_steps(stage) | (set() if samples else evaluation_steps(stage)))
+def documents_encoded(stage: Stage, documents: int) -> int:
+    """By all refreshes and dev evaluations; an evaluation at the step of a refresh finds its vectors."""
+    refreshes = refresh_steps(stage)
+    sample = stage.evaluate and stage.evaluate.sample_documents
+    return len(refreshes) * documents + len(evaluation_steps(stage) - refreshes) * min(documents, sample or documents)
 
 
 def closing_encodings(recipe: Recipe) -> int:
-    """The closing table encodes the collection once for the untrained encoder and once for each stage."""
+    """The closing table encodes the collection for the untrained encoder and for each stage, at most once each."""
     return 1 + len(recipe.stages)

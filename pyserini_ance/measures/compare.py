@@ -20,23 +20,31 @@ def read_results(run: Path) -> dict:
 def compare(results: Sequence[Mapping]) -> tuple[list[dict], list[str]]:
     """Rows and columns of a table: BM25 and the untrained encoder once, then the last stage of each recipe.
 
-    A measure reads `mean (lowest-highest)` over the runs of a recipe; `seconds` is the mean of all parts of the last row's
-    run. Raises ValueError when a row without training differs between runs: then they are not on the same data.
+    Runs of one recipe that differ by more than the seed stand apart. A measure reads `mean (lowest-highest)`; `seconds`
+    is the mean of all stages' training, mining and evaluation. Raises ValueError when measures or data differ.
     """
-    measures = [name for name in results[0]["rows"][-1] if name != "row" and name not in SECONDS]
-    groups: dict[str, list[dict]] = defaultdict(list)
+    measures = results[0]["measures"]
+    groups: dict[tuple[str, str], list[dict]] = defaultdict(list)
     for result in results:
+        if result["measures"] != measures:
+            raise ValueError(f"{result['recipe']} was measured by {result['measures']}, {results[0]['recipe']} by {measures}: compare like with like")
         for row in result["rows"]:
             if row["row"] in UNTRAINED_ROWS:
-                groups[row["row"]].append(row)
-        groups[result["recipe"]].append({**result["rows"][-1], "seconds": _seconds(result["rows"])})
+                groups[row["row"], ""].append(row)
+        groups[result["recipe"], result["variant"]].append({**result["rows"][-1], "seconds": _seconds(result["rows"])})
     _refuse_different_data(groups, measures)
-    rows = [_row(name, groups[name], measures) for name in sorted(groups, key=lambda name: (name not in UNTRAINED_ROWS, name))]
+    names = sorted(groups, key=lambda key: (key[0] not in UNTRAINED_ROWS, key))
+    rows = [_row(_label(key, names), groups[key], measures) for key in names]
     return rows, ["recipe", "runs", *measures, "seconds"]
 
 
+def _label(key: tuple[str, str], keys: Sequence[tuple[str, str]]) -> str:
+    name, variant = key
+    return name if sum(other == name for other, _ in keys) == 1 else f"{name} [{variant[:6]}]"
+
+
 def _row(name: str, group: Sequence[Mapping], measures: Sequence[str]) -> dict:
-    trained = name not in UNTRAINED_ROWS
+    trained = "seconds" in group[0]
     values = {measure: _spread([row[measure] for row in group]) for measure in measures}
     seconds = round(sum(row["seconds"] for row in group) / len(group)) if trained else None
     return {"recipe": name, "runs": len(group) if trained else None, **values, "seconds": seconds}
@@ -48,11 +56,11 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def _seconds(rows: Sequence[Mapping]) -> float:
-    return sum(row.get(part) or 0.0 for row in rows for part in SECONDS)
+    return sum(row.get(part) or 0.0 for row in rows if row["row"] not in UNTRAINED_ROWS for part in SECONDS)
 
 
-def _refuse_different_data(groups: Mapping[str, Sequence[Mapping]], measures: Sequence[str]) -> None:
-    for row in groups.get("bm25", ()):
-        first = groups["bm25"][0]
+def _refuse_different_data(groups: Mapping[tuple[str, str], Sequence[Mapping]], measures: Sequence[str]) -> None:
+    for row in groups.get(("bm25", ""), ()):
+        first = groups["bm25", ""][0]
         if any(abs(row[m] - first[m]) > 1e-6 for m in measures):
             raise ValueError(f"BM25 measures {row} in one run and {first} in another: compare runs on the same data and test split")

@@ -24,6 +24,6 @@ class Ann(MinedSource):
         qrels = snapshot.split.qrels
         anchors = snapshot.query_rows
         scores, found = snapshot.search(self.depth + snapshot.most_positives)
-        # Differs from microsoft/ANCE: every known positive is excluded there only if it is the last one in the qrels.
+        # Differs from microsoft/ANCE: there only the last positive in the qrels is excluded.
         candidates, scores = keep(found, scores, ~known_positive(qrels, anchors, found), self.depth)
         return NegativeTable("query", "document", anchors, candidates, scores, self.kind)

@@ -1,6 +1,6 @@
 """Random negatives: any document that is not a known positive (the papers' "Rand Neg")."""
 
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -11,7 +11,6 @@ from pyserini_ance.negatives.table import PADDING, NegativeTable
 
 class Random(Source):
     kind: Literal["random"] = "random"
-    mined: ClassVar[bool] = False
 
     def draw(self, rows: np.ndarray, table: NegativeTable | None, split: Split, documents: int, rng: np.random.Generator) -> np.ndarray:
         nothing = np.full((len(rows), self.per_query), PADDING)

@@ -62,11 +62,11 @@ class Snapshot:
     @cached_property
     def document_vectors(self) -> np.ndarray:
         """(N, D) float32, memory-mapped; what an interrupted encoding wrote is kept."""
-        key = {"weights": self.weights, "texts": self.collection.digest, "side": "document", "precision": self._precision}
-        folder = vectors_folder(self.scratch, self.weights, self._precision)
+        key = {"weights": self.weights, "texts": self.collection.digest, "side": "document", "precision": self.precision}
+        folder = vectors_folder(self.scratch, self.weights, self.precision)
         store = VectorStore(folder, len(self.data.documents), self.encoder.dimension, key)
         with self._timed("encode_documents"):
-            encode_into(store, self.encoder, self.data.documents, "document", self._precision, self.encoding.tokens_per_batch, "documents")
+            encode_into(store, self.encoder, self.data.documents, "document", self.precision, self.encoding.tokens_per_batch, "documents")
         store.close()
         return store.read()
 
@@ -77,15 +77,17 @@ class Snapshot:
 
     def encode_queries(self, split: str, rows: np.ndarray, precision: str | None = None) -> np.ndarray:
         """(R, D) float32 of some queries of a split, in the snapshot's precision or another."""
-        precision, budget = precision or self._precision, self.encoding.tokens_per_batch
+        precision, budget = precision or self.precision, self.encoding.tokens_per_batch
         with self._timed("encode_queries"):
             return encode_some(self.encoder, self.data.queries[split], rows, "query", precision, budget, f"{split} queries")
 
     def encode_documents(self, rows: np.ndarray) -> np.ndarray:
         """Vectors of some documents, for an evaluation on a sample."""
+        if "document_vectors" in vars(self):
+            return self.document_vectors[rows]
         with self._timed("encode_documents"):
             budget = self.encoding.tokens_per_batch
-            return encode_some(self.encoder, self.data.documents, rows, "document", self._precision, budget, "sampled documents")
+            return encode_some(self.encoder, self.data.documents, rows, "document", self.precision, budget, "sampled documents")
 
     def search(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The k best documents of every training query: scores (A, k) float32 and rows (A, k) int32."""
@@ -98,7 +100,8 @@ class Snapshot:
         return scores[:, :k], rows[:, :k]
 
     @property
-    def _precision(self) -> str:
+    def precision(self) -> str:
+        """What `auto` means here."""
         return resolve_precision(self.encoding.precision, self.device)
 
     @contextmanager

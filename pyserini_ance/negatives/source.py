@@ -21,7 +21,6 @@ class Source(Part):
 
     per_query: PositiveInt = 1
     refreshed: ClassVar[bool] = False
-    mined: ClassVar[bool] = True
 
     @property
     def needs(self) -> frozenset[str]:

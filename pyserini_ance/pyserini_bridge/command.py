@@ -8,17 +8,15 @@ from pathlib import Path
 from pyserini_ance.pyserini_bridge.java import choose_java
 from pyserini_ance.pyserini_bridge.stock import StockChoice
 
-HITS = 100
 
-
-def search_command(folder: Path, topics: Path, choice: StockChoice) -> str:
+def search_command(folder: Path, topics: Path, choice: StockChoice, hits: int) -> str:
     """Ready to paste: the stock module itself where it can start its Java and knows the class, else our launcher of it."""
     folder = Path(folder)
     stock = choice.reproduces_exactly and _stock_commands_run()
     program = ["pyserini.search.faiss"] if stock else ["pyserini_ance.search", "faiss"]
     encoder = ["--encoder", folder / "model", "--encoder-class", choice.query_class, *choice.flags]
     files = ["--topics", topics, "--index", folder / "index", "--output", folder / "run.pyserini.txt"]
-    return shlex.join(map(str, [_python(), "-m", *program, *encoder, *files, "--hits", HITS]))
+    return shlex.join(map(str, [_python(), "-m", *program, *encoder, *files, "--hits", hits]))
 
 
 def _stock_commands_run() -> bool:

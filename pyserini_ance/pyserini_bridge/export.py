@@ -1,5 +1,6 @@
 """What a run leaves for Pyserini's own code: the Faiss folder, and (from their files) topics, stock class and command."""
 
+import importlib.util
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,14 @@ from pyserini_ance.pyserini_bridge.topics import write_topics
 from pyserini_ance.storage.folders import whole_folder
 from pyserini_ance.storage.files import write_json, write_whole
 
-__all__ = ["search_command", "stock_class", "write_index", "write_topics"]
+__all__ = ["require_faiss", "search_command", "stock_class", "write_index", "write_topics"]
 ROWS_PER_BLOCK = 1 << 16
+
+
+def require_faiss() -> None:
+    """Raises RuntimeError when there is no faiss: better known before hours of training than after."""
+    if importlib.util.find_spec("faiss") is None:
+        raise RuntimeError("faiss is not installed: pip install 'pyserini_ance[cpu]', or [gpu] where there is an NVIDIA GPU, never both")
 
 
 def write_index(

@@ -6,6 +6,8 @@ Importing `pyserini.encode`, `.search` or `.index` starts Java, so both steps co
 import importlib
 import importlib.util
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -40,8 +42,15 @@ def start_java() -> None:
 def import_pyserini(module: str) -> ModuleType:
     """Import a module of Pyserini with Java running. Raises RuntimeError when Pyserini wants a network that is not there."""
     start_java()
-    try:
+    with offline_explained():
         return importlib.import_module(module)
+
+
+@contextmanager
+def offline_explained() -> Iterator[None]:
+    """Turn the URLError of a Pyserini that wants the web while it is imported into a RuntimeError with the cure."""
+    try:
+        yield
     except (URLError, TimeoutError) as error:
         raise RuntimeError(
             f"Pyserini {version('pyserini')} reads its catalogue of indexes from the web while it is imported, and that failed: "

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from pyserini_ance.pyserini_bridge.jvm import start_java
+from pyserini_ance.pyserini_bridge.jvm import offline_explained, start_java
 from pyserini_ance.pyserini_bridge.register import ENCODER_CLASS, register
 
 # Those with a flag --encoder-class. The others are spared the import of all encoders, some 5 s.
@@ -26,7 +26,7 @@ def run_module(module: str, argv: list[str]) -> None:
         register()
     else:
         start_java()
-    with _argv([module, *argv]), _class_among_choices():
+    with _argv([module, *argv]), _class_among_choices(), offline_explained():
         runpy.run_module(module, run_name="__main__", alter_sys=True)
 
 

@@ -35,6 +35,12 @@ class StockChoice:
         """Whether stock search over our index gives our ranking."""
         return self.query_class != ENCODER_CLASS
 
+    def describe(self) -> list[str]:
+        """A line for each side that a stock class reproduces, and one for each reason against."""
+        sides = {"queries": self.query_class, "documents": self.document_class}
+        exact = [f"{side}: Pyserini's stock class `{name}` encodes them exactly as here" for side, name in sides.items() if name != ENCODER_CLASS]
+        return [*exact, *(f"{words}; hence our class `{ENCODER_CLASS}`" for words in self.why)]
+
 
 def stock_class(side_file: dict[str, Any], model_folder: Path) -> StockChoice:
     """Weigh a checkpoint, `side_file` being its side file, under the path by which Pyserini will be given it."""

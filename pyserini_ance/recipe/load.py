@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from pyserini_ance.recipe.find import find_recipe
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.parts import did_you_mean
 
 COMMAND_LINE = "command line"
 
@@ -33,7 +34,7 @@ def load(name: str | Path, *overrides: str) -> LoadedRecipe:
     raw = _read_chain(path, origins, ())
     for override in overrides:
         _apply(raw, override, origins)
-    raw.setdefault("name", f"{path.parent.name}/{path.stem}")
+    raw.setdefault("name", f"{path.resolve().parent.name}/{path.stem}")
     _spread_every_stage(raw, origins)
     return LoadedRecipe(_check(raw, path, origins), origins)
 
@@ -143,6 +144,7 @@ def _apply(raw: dict, override: str, origins: dict[str, str]) -> None:
     if not equals or not key:
         raise ValueError(f"override {override!r}: expected dotted.key=value, for example stages.ance.steps=500")
     value = _parse(text, f"override {override!r}")
+    _refuse_new_stage(key, raw, override)
     target: dict | list = raw
     parent, _, last = key.rpartition(".")
     for part in parent.split(".") if parent else ():
@@ -156,6 +158,14 @@ def _apply(raw: dict, override: str, origins: dict[str, str]) -> None:
         target.clear()
         _forget_origins(parent, origins)
     _merge(target, {last: value}, origins, f"{parent}." if parent else "", COMMAND_LINE)
+
+
+def _refuse_new_stage(key: str, raw: dict, override: str) -> None:
+    """A misspelt stage would else be one more stage to train, complete thanks to `every_stage`."""
+    first, _, rest = key.partition(".")
+    (stage, below, _), known = rest.partition("."), raw.get("stages")
+    if first == "stages" and below and isinstance(known, dict) and stage not in known:
+        raise ValueError(f"override {override!r}: no stage {stage!r}{did_you_mean(stage, known)}; stages: {', '.join(map(str, known))}")
 
 
 def _descend(target: dict | list, part: str, override: str) -> dict | list:

@@ -74,6 +74,13 @@ class Stage(Settings):
     evaluate: Evaluate | None = None
     save_every_steps: PositiveInt | None = None
 
+    def refresh_is_due(self, step: int) -> bool:
+        """Before step `step` (from 0), refreshed sources are mined."""
+        return self.refresh is not None and step < self.steps and step % self.refresh.every_steps == 0
+
+    def evaluation_is_due(self, step: int) -> bool:
+        return self.evaluate is not None and step > 0 and (step == self.steps or step % self.evaluate.every_steps == 0)
+
     @model_validator(mode="after")
     def is_consistent(self):
         if self.keep_optimizer and self.start == "initial":
@@ -154,6 +161,9 @@ class Recipe(Settings):
         if first.keep_optimizer:
             raise ValueError(f"stages.{name} is the first stage: there is no optimizer to keep")
         needs = {need for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives for need in s.needs}
+        for source in (s for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives if "bm25" in s.needs):
+            if self.bm25 and source.depth > self.bm25.hits:
+                raise ValueError(f"a `run` source has depth {source.depth}, but bm25.hits is {self.bm25.hits}; set bm25.hits={source.depth}")
         if "bm25" in needs and self.bm25 is None:
             raise ValueError("a `run` source needs BM25, but `bm25: null`; name a run file in the source or configure `bm25:`")
         return self

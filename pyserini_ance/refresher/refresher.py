@@ -11,7 +11,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.evaluation import evaluate_on_dev
 from pyserini_ance.refresher.report import table_report
 from pyserini_ance.runs.checkpoint import Checkpoint
-from pyserini_ance.runs.generation import Refreshed, TableKey, publish_tables, table_name
+from pyserini_ance.runs.generation import Refreshed, TableKey, open_tables, publish_tables, table_name
 from pyserini_ance.runs.rundir import RunDir
 
 
@@ -47,5 +47,6 @@ class Refresher:
         if folder:
             about = {"stage": stage_name, "step": step, "weights": checkpoint.weights, "collection": self.data.collection.digest}
             publish_tables(folder, tables, about)
+            tables = open_tables(folder, checkpoint.weights, self.data.collection.digest)  # what is trained on is what was published
         dev = evaluate_on_dev(snapshot, stage.evaluate, self.recipe.seed) if measure_dev else None
         return Refreshed(tables, reports, dev, {k: round(v, 3) for k, v in snapshot.seconds.items()}, folder)

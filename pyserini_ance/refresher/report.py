@@ -20,7 +20,7 @@ def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot:
         "candidates": int(table.counts.sum()),
         "new_share": None if previous is None else round(turnover(table, previous), 4),
     }
-    if not source.refreshed:
+    if not source.refreshed or snapshot.ranking is None:
         return report
     hits = _hits(snapshot)
     ranks = np.where(hits.any(1), hits.argmax(1) + 1, 0)

@@ -38,11 +38,13 @@ def publish_tables(folder: Path, tables: Mapping[TableKey, NegativeTable], about
             table.save(claimed / f"{table_name(key)}.safetensors")
 
 
-def open_tables(folder: Path, weights: str) -> dict[TableKey, NegativeTable]:
-    """The tables of a published generation, verified. Raises RuntimeError when they were mined with other weights."""
+def open_tables(folder: Path, weights: str, collection: str) -> dict[TableKey, NegativeTable]:
+    """The tables of a published generation, verified. Raises RuntimeError when they were mined with other weights or data."""
     manifest = read_manifest(folder)
     if manifest["weights"] != weights:
         raise RuntimeError(f"{folder} was mined with weights {manifest['weights'][:12]}, expected {weights[:12]}")
+    if manifest["collection"] != collection:
+        raise RuntimeError(f"{folder} was mined from another collection ({manifest['collection'][:12]}) than this one ({collection[:12]})")
     names = (Path(part).stem for part in manifest["parts"])
     return {(n.rpartition(".")[0], int(n.rpartition(".")[2])): NegativeTable.load(folder / f"{n}.safetensors") for n in names}
 
@@ -53,7 +55,7 @@ def mined_sources(stage: Stage, refreshed_only: bool = False) -> dict[TableKey, 
         (name, position): source
         for name, term in stage.terms.items()
         for position, source in enumerate(term.negatives)
-        if source.mined and (source.refreshed or not refreshed_only)
+        if isinstance(source, MinedSource) and (source.refreshed or not refreshed_only)
     }
 
 

@@ -3,12 +3,12 @@
 import json
 import os
 import shutil
-import socket
 import time
 from pathlib import Path
 from typing import Literal
 
 from pyserini_ance.storage.files import write_json, write_whole
+from pyserini_ance.storage.owner import lives, this_process
 
 Status = Literal["running", "stopped", "failed", "finished"]
 LAYOUT = 1
@@ -34,7 +34,7 @@ class RunDir:
         self.run_files = folder / "runs"
 
     def checkpoint(self, stage: str, step: int) -> Path:
-        """A published folder: `encoder/`, and `training.safetensors` + `state.json` when training can resume from it."""
+        """A published folder: `encoder/`, and `training.safetensors` + `place.json` when training can resume from it."""
         return self.checkpoints / f"{stage}-{step:08d}"
 
     def generation(self, stage: str, step: int) -> Path:
@@ -57,36 +57,31 @@ class RunDir:
                 )
             if not self.state.exists():
                 raise FileExistsError(f"{self.folder} is not a run directory (no {self.state.name}); --overwrite refuses to clear it")
-            self._refuse_living_owner()
+            self._refuse_living_owner(unknown_lives=True)
             shutil.rmtree(self.folder)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.mark("running", "preparing")
         write_whole(self.recipe, recipe_yaml)
 
-    def reopen(self, recipe_yaml: str) -> None:
-        """Take up a run that stopped; it is ours from then on. Raises FileNotFoundError without one, ValueError when its
-        recipe differs, RuntimeError when a living process works on it.
+    def reopen(self) -> None:
+        """Take up a run that stopped; it is ours from then on.
+
+        Raises FileNotFoundError without one, RuntimeError when a living process works on it or another version wrote it.
         """
         if not self.state.exists():
             raise FileNotFoundError(f"{self.folder} holds no run to resume; leave out --resume to start one")
-        self._refuse_living_owner()
+        self._refuse_living_owner(unknown_lives=False)
         state = self.read_state()
         if state["layout"] != LAYOUT:
             raise RuntimeError(f"{self.folder} was written with layout {state['layout']}; this version reads {LAYOUT}")
         if not self.recipe.exists():
             raise FileNotFoundError(f"{self.folder} holds a run without its {self.recipe.name}; use --overwrite to start it again")
-        if self.recipe.read_text(encoding="utf-8") != recipe_yaml:
-            raise ValueError(
-                f"{self.recipe} differs from the recipe given; resume with the same one: "
-                f"python -m pyserini_ance.train {self.recipe} --output {self.folder} --resume"
-            )
         self.mark("running", state["where"])
         self.error.unlink(missing_ok=True)
 
     def mark(self, status: Status, where: str, **more) -> None:
         """Record what the run is doing, so that whoever opens the folder knows where it stands."""
-        owner = {"pid": os.getpid(), "host": socket.gethostname()}
-        write_json(self.state, {"layout": LAYOUT, "status": status, "where": where, "time": time.time(), **owner, **more})
+        write_json(self.state, {"layout": LAYOUT, "status": status, "where": where, "time": time.time(), **this_process(), **more})
 
     def read_state(self) -> dict:
         return json.loads(self.state.read_text(encoding="utf-8"))
@@ -96,14 +91,12 @@ class RunDir:
         if not self.state.exists():
             return "other files"
         state = self.read_state()
-        died = state["status"] == "running" and not self._owner_lives(state)
+        died = state["status"] == "running" and lives(state) is False
         return f"a run that {'died' if died else state['status'].replace('running', 'is running')} at {state['where']}"
 
-    def _refuse_living_owner(self) -> None:
+    def _refuse_living_owner(self, unknown_lives: bool) -> None:
+        """`unknown_lives` decides about a run of another host: a job may be resumed on another node, but not wiped out there."""
         state = self.read_state()
-        if state["status"] == "running" and state["pid"] != os.getpid() and self._owner_lives(state):
+        living = lives(state)
+        if state["status"] == "running" and (unknown_lives if living is None else living and state["pid"] != os.getpid()):
             raise RuntimeError(f"{self.folder} is in use by process {state['pid']} on {state['host']}; stop that run first")
-
-    @staticmethod
-    def _owner_lives(state: dict) -> bool:
-        return state["host"] == socket.gethostname() and Path(f"/proc/{state['pid']}").exists()

@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import shutil
-import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from safetensors import SafetensorError
 
 from pyserini_ance import __version__
 from pyserini_ance.storage.files import sha256_file, sync, write_json
+from pyserini_ance.storage.owner import lives, this_process
 
 MANIFEST = "manifest.json"
 CLAIM = "claim.json"
@@ -92,7 +92,7 @@ def read_manifest(folder: Path, verify: bool = True) -> dict[str, Any]:
 def _claim(folder: Path) -> dict[str, Any]:
     """Rename a folder that holds our claim into place, which fails where files lie: no folder is ever without an owner."""
     folder.parent.mkdir(parents=True, exist_ok=True)
-    claim = {"pid": os.getpid(), "host": socket.gethostname(), "time": time.time()}
+    claim = {**this_process(), "time": time.time()}
     ours = folder.with_name(f".{folder.name}.{os.getpid()}.claim")
     shutil.rmtree(ours, ignore_errors=True)  # of a dead process that had our number
     ours.mkdir()
@@ -122,8 +122,7 @@ def _clear_dead(folder: Path) -> None:
     owner = _owner(folder)
     if owner is None:
         raise RuntimeError(f"{folder} holds files of unknown origin (no {CLAIM}); remove the folder")
-    elsewhere = owner["host"] != socket.gethostname()
-    if elsewhere or (owner["pid"] != os.getpid() and Path(f"/proc/{owner['pid']}").exists()):
+    if owner["pid"] != os.getpid() and lives(owner) is not False:
         raise BeingWritten(
             f"{folder} is being written by process {owner['pid']} on {owner['host']}. "
             f"Wait for it, or, if that process is gone, remove the folder."

@@ -20,12 +20,13 @@ from pyserini_ance.trainer.randomness import dropout_of
 
 @dataclass(frozen=True)
 class SideInput:
-    """Texts of one side to encode: rows (U,) of a token store."""
+    """Texts of one side to encode: rows (U,) of a token store, at most `texts_per_chunk` at a time."""
 
     side: Side
     tokens: TokenStore
     rows: np.ndarray
     length_tokens: int
+    texts_per_chunk: int | None = None
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Forward:
             self._run(side, number, chunk).backward(gradients[torch.from_numpy(chunk).to(self.device)])
 
     def _chunks(self, side: SideInput) -> list[np.ndarray]:
-        return length_sorted_batches(side.tokens.lengths(side.length_tokens)[side.rows], self.tokens_per_batch)
+        return length_sorted_batches(side.tokens.lengths(side.length_tokens, side.rows), self.tokens_per_batch, side.texts_per_chunk)
 
     def _run(self, side: SideInput, number: int, chunk: np.ndarray) -> torch.Tensor:
         ids, mask = (torch.from_numpy(x).to(self.device) for x in side.tokens.batch(side.rows[chunk], side.length_tokens))

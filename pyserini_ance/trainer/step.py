@@ -1,6 +1,7 @@
 """One optimiser step: encode the batch's texts, take the terms' losses, and leave gradients on the towers."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -48,7 +49,9 @@ class StepRunner:
             values.update({name: float(loss.detach()) for name, loss in losses.items()})
             return weighted_sum(self.stage.terms, losses)
 
-        cached_backward(self._forward(step, 0), self._sides(batch), loss_of)
+        share = self.stage.chunk_queries / len(batch.queries)
+        sides = [replace(side, texts_per_chunk=math.ceil(share * len(side.rows))) for side in self._sides(batch)]
+        cached_backward(self._forward(step, 0), sides, loss_of)
         return values
 
     def _losses(self, batch: Batch, queries: torch.Tensor, documents: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -74,13 +74,13 @@ class StageTraining:
         self.log.forget_after(self.name, self.place.step)
         for adopted in self.log.decisions("adopt"):
             if adopted["stage"] == self.name:
-                self.tables.update(open_tables(self.run.folder / adopted["folder"], adopted["weights"]))
+                self.tables.update(open_tables(self.run.folder / adopted["folder"], adopted["weights"], self.data.collection.digest))
 
     def _visit(self, step: int) -> None:
         """What is due before step `step`: a checkpoint, and from it new negatives, a dev measure, or both."""
-        sources, measure = self._due_sources(step), self._measure_is_due(step)
+        sources, measure = self._due_sources(step), self.stage.evaluation_is_due(step)
         saving = step == self.stage.steps or (step and self.stage.save_every_steps and step % self.stage.save_every_steps == 0)
-        self.place = replace(self.place, step=step)
+        self.place = published = replace(self.place, step=step)
         if not (sources or measure or saving):
             return
         checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, self.place)
@@ -89,19 +89,14 @@ class StageTraining:
             start = time.perf_counter()
             refreshed = self.refresh(checkpoint, self.name, step, sources, self.tables, measure)
             self._take(refreshed, checkpoint, step, time.perf_counter() - start)
-        best = None if self.place.best_step in (None, step) else Checkpoint.open(self.run.checkpoint(self.name, self.place.best_step))
-        prune(self.run, self.name, [checkpoint, *([best] if best else [])])
+        # The best that this checkpoint's place names stays until the next one: resuming starts from that place.
+        best = {place.best_step for place in (published, self.place)} - {None, step}
+        prune(self.run, self.name, [checkpoint, *(Checkpoint.open(self.run.checkpoint(self.name, b)) for b in best)])
 
     def _due_sources(self, step: int) -> dict:
         if step == 0:
             return mined_sources(self.stage)
-        refresh = self.stage.refresh
-        due = refresh and step < self.stage.steps and step % refresh.every_steps == 0
-        return mined_sources(self.stage, refreshed_only=True) if due else {}
-
-    def _measure_is_due(self, step: int) -> bool:
-        settings = self.stage.evaluate
-        return settings is not None and step > 0 and (step == self.stage.steps or step % settings.every_steps == 0)
+        return mined_sources(self.stage, refreshed_only=True) if self.stage.refresh_is_due(step) else {}
 
     def _take(self, refreshed: Refreshed, checkpoint: Checkpoint, step: int, seconds: float) -> None:
         where = {"stage": self.name, "step": step}
@@ -128,7 +123,7 @@ class StageTraining:
         if not (math.isfinite(total) and math.isfinite(norm)):
             raise RuntimeError(
                 f"stage {self.name}, step {step}: the loss is {total} and its gradient's norm {norm}; "
-                f"lower optimizer.learning_rate or use precision: fp32"
+                f"lower stages.{self.name}.optimizer.learning_rate or use precision: fp32"
             )
         rate = learning_rate(self.stage, step)
         for group in self.optimizer.param_groups:

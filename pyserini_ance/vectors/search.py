@@ -3,7 +3,6 @@
 Results are ordered by falling score, then by rising row: equal vectors come in a defined order on every backend.
 """
 
-from collections.abc import Iterator
 from typing import Literal
 
 import numpy as np
@@ -22,28 +21,30 @@ def exact_search(
     queries (Q, D) and documents (N, D) are float32; documents may be a memory map. k is cut to N.
     """
     k = min(k, len(documents))
-    scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int32)
-    blocks = _faiss_blocks(queries, documents, k) if backend == "faiss" else _torch_blocks(queries, documents, k, device)
-    with tqdm(total=len(queries), desc="search", unit="query", leave=False) as bar:
-        for start, block_scores, block_rows in blocks:
-            stop = start + len(block_rows)
-            scores[start:stop], rows[start:stop] = block_scores, block_rows
-            bar.update(len(block_rows))
+    if backend == "faiss":
+        return _faiss(queries, documents, k)
+    scores, rows = np.full((len(queries), k), -np.inf, np.float32), np.zeros((len(queries), k), np.int32)
+    starts = range(0, len(queries), QUERIES_PER_BLOCK)
+    firsts = range(0, len(documents), DOCUMENTS_PER_BLOCK)
+    with tqdm(total=len(starts) * len(firsts), desc="search", unit="block", leave=False) as bar:
+        for first in firsts:  # documents are many: each block is read, and moved to the device, once
+            part = torch.from_numpy(np.array(documents[first : first + DOCUMENTS_PER_BLOCK])).to(device)
+            for start in starts:
+                block = slice(start, start + QUERIES_PER_BLOCK)
+                asked = torch.from_numpy(np.ascontiguousarray(queries[block])).to(device)
+                scores[block], rows[block] = _merge(scores[block], rows[block], *_top_of_block(asked @ part.T, k), first)
+                bar.update()
     return scores, rows
 
 
-def _torch_blocks(queries: np.ndarray, documents: np.ndarray, k: int, device: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-    for start in range(0, len(queries), QUERIES_PER_BLOCK):
-        block = torch.from_numpy(np.ascontiguousarray(queries[start : start + QUERIES_PER_BLOCK])).to(device)
-        best_scores = torch.empty(len(block), 0, device=device)
-        best_rows = torch.empty(len(block), 0, dtype=torch.int64, device=device)
-        for first in range(0, len(documents), DOCUMENTS_PER_BLOCK):
-            part = torch.from_numpy(np.array(documents[first : first + DOCUMENTS_PER_BLOCK])).to(device)
-            scores, rows = _top_of_block(block @ part.T, k)
-            best_scores, best_rows = torch.cat([best_scores, scores], 1), torch.cat([best_rows, rows + first], 1)
-            best_scores, kept = _lowest_rows_first(best_scores, k)
-            best_rows = best_rows.gather(1, kept)
-        yield start, best_scores.cpu().numpy(), best_rows.cpu().numpy()
+def _merge(
+    best: np.ndarray, best_rows: np.ndarray, scores: torch.Tensor, rows: torch.Tensor, first: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The best so far and a block's best together, again k of each query. Stable: of equals, the earlier block stays ahead."""
+    together = np.concatenate([best, scores.cpu().numpy()], axis=1)
+    rows_together = np.concatenate([best_rows, (rows + first).cpu().numpy().astype(np.int32)], axis=1)
+    kept = np.argsort(-together, axis=1, kind="stable")[:, : best.shape[1]]
+    return np.take_along_axis(together, kept, 1), np.take_along_axis(rows_together, kept, 1)
 
 
 def _top_of_block(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -60,20 +61,17 @@ def _top_of_block(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Ten
     return best.gather(1, order), rows
 
 
-def _lowest_rows_first(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Stable: what came from an earlier block, hence a lower row, stays ahead of its equals."""
-    ordered, kept = scores.sort(dim=1, descending=True, stable=True)
-    return ordered[:, :k], kept[:, :k]
-
-
-def _faiss_blocks(queries: np.ndarray, documents: np.ndarray, k: int) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+def _faiss(queries: np.ndarray, documents: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     import faiss
 
     index = faiss.IndexFlatIP(documents.shape[1])
     for first in range(0, len(documents), DOCUMENTS_PER_BLOCK):
         index.add(np.ascontiguousarray(documents[first : first + DOCUMENTS_PER_BLOCK], np.float32))
-    for start in range(0, len(queries), QUERIES_PER_BLOCK):
-        yield start, *_search_past_ties(index, np.ascontiguousarray(queries[start : start + QUERIES_PER_BLOCK], np.float32), k)
+    scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int32)
+    for start in tqdm(range(0, len(queries), QUERIES_PER_BLOCK), desc="search", unit="block", leave=False):
+        block = slice(start, start + QUERIES_PER_BLOCK)
+        scores[block], rows[block] = _search_past_ties(index, np.ascontiguousarray(queries[block], np.float32), k)
+    return scores, rows
 
 
 def _search_past_ties(index, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

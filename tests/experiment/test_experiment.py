@@ -76,7 +76,7 @@ def outcome(folder: Path) -> dict:
         "ranking": (folder / "run.test.trec").read_text(),
         "rows": [without_times(row) for row in measures["rows"]],
         "metrics": [without_times(record) for record in read_json_lines(folder / "metrics.jsonl")],
-        "decisions": read_json_lines(folder / "decisions.jsonl"),
+        "decisions": [record for record in read_json_lines(folder / "decisions.jsonl") if record["event"] != "resume"],
         "checkpoints": sorted(path.name for path in (folder / "checkpoints").iterdir()),
         "negatives": {path.name: sha256_file(path / "query.0.safetensors") for path in (folder / "negatives").iterdir()},
         "files": sorted(path.name for path in folder.iterdir()),

@@ -5,6 +5,7 @@ from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.plan import plan
 from pyserini_ance.experiment.prepare import read_collection, tokenise
 from pyserini_ance.experiment.results import write_qrels
+from pyserini_ance.recipe.models import Recipe
 
 STAGE = {"steps": 6, "batch_queries": 2, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"negatives": [{"kind": "random"}]}}}
 ANN = {**STAGE, "terms": {"query": {"negatives": [{"kind": "ann", "depth": 5}]}}, "refresh": {"every_steps": 3}}
@@ -52,8 +53,8 @@ def test_the_plan_says_what_will_happen_and_a_dry_run_what_it_takes(small_recipe
     text = plan(recipe, dry_steps=2)
     assert "documents: 30 of " in text and "queries: train 15, dev 5, test 5" in text
     planned = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| b ")]
-    assert planned[0] == ["b", "previous", "6", "12", "0.8000", "2", "2", "150"]  # 4 encodings while training, 1 closing
-    assert "measured over 2 steps of each stage" in text and "time to come: about " in text
+    assert planned[0] == ["b", "previous", "6", "12", "0.8", "2", "2", "120"]
+    assert "measured over 2 steps and the first mining of each stage" in text and "time to come: about " in text
     assert list(tmp_path.iterdir()) == []
 
 
@@ -61,3 +62,25 @@ def test_the_plan_says_what_will_happen_and_a_dry_run_what_it_takes(small_recipe
 def test_a_gpu_that_is_not_there_is_not_replaced_in_silence(small_recipe):
     with pytest.raises(ValueError, match="device: cuda, but torch finds no GPU"):
         accelerator_of(small_recipe({"a": STAGE}, device="cuda"))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"test": {"measures": ["R@1000"]}}, "measure R@1000 looks at 1000 documents, but test.hits is 20; set test.hits=1000"),
+        ({"data": {"relevance_threshold": 2}}, r"relevance_threshold is 2, but measure .* counts grade 1 as relevant; write .*\(rel=2\)"),
+        ({"encoder": {"tokenization": {"document": {"template": "{txt}"}}}}, "template is '{txt}', but a document .* has no field txt; fields: "),
+    ],
+)
+def test_what_would_give_a_wrong_number_is_refused(small_recipe, more, message):
+    recipe = small_recipe({"a": STAGE})
+    raw = recipe.model_dump(mode="json")
+    for key, values in more.items():
+        raw[key] = merged(raw[key], values)
+    changed = Recipe.model_validate(raw)
+    with pytest.raises(ValueError, match=message):
+        tokenise(changed, read_collection(changed))
+
+
+def merged(old: dict, new: dict) -> dict:
+    return {**old, **{key: merged(old[key], value) if isinstance(value, dict) else value for key, value in new.items()}}

@@ -1,6 +1,6 @@
 import pytest
 
-from pyserini_ance.experiment.schedule import encodings, evaluation_steps, refresh_steps, tables_mined
+from pyserini_ance.experiment.schedule import documents_encoded, evaluation_steps, refresh_steps, times_mined
 from pyserini_ance.recipe.models import Stage
 
 
@@ -21,15 +21,17 @@ def stage(steps: int, refresh: int | None = None, evaluate: int | None = None, s
     ("made", "refreshes", "evaluations", "encoded"),
     [
         (stage(10), set(), set(), 0),
-        (stage(10, refresh=4), {0, 4, 8}, set(), 3),
-        (stage(8, refresh=4), {0, 4}, set(), 2),  # nothing is mined after the last step
-        (stage(10, evaluate=4), set(), {4, 8, 10}, 3),
-        (stage(8, evaluate=4), set(), {4, 8}, 2),
-        (stage(3, evaluate=4), set(), {3}, 1),
-        (stage(8, refresh=4, evaluate=4), {0, 4}, {4, 8}, 3),  # step 4 is encoded once
-        (stage(8, refresh=4, evaluate=4, sample=50), {0, 4}, {4, 8}, 2),  # a sample is no collection
+        (stage(10, refresh=4), {0, 4, 8}, set(), 300),
+        (stage(8, refresh=4), {0, 4}, set(), 200),  # nothing is mined after the last step
+        (stage(10, evaluate=4), set(), {4, 8, 10}, 300),
+        (stage(8, evaluate=4), set(), {4, 8}, 200),
+        (stage(3, evaluate=4), set(), {3}, 100),
+        (stage(8, refresh=4, evaluate=4), {0, 4}, {4, 8}, 300),  # step 4 is encoded once
+        (stage(8, refresh=4, evaluate=4, sample=50), {0, 4}, {4, 8}, 250),  # step 4 finds its sample among the refresh's
+        (stage(8, evaluate=4, sample=500), set(), {4, 8}, 200),  # a sample of all
     ],
 )
 def test_steps_at_which_something_happens(made, refreshes, evaluations, encoded):
     assert refresh_steps(made) == refreshes and evaluation_steps(made) == evaluations
-    assert encodings(made) == encoded and tables_mined(made) == max(1, len(refreshes))
+    assert documents_encoded(made, 100) == encoded
+    assert times_mined(made, made.terms["query"].negatives[0]) == max(1, len(refreshes))

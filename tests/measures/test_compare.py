@@ -3,13 +3,13 @@ import pytest
 from pyserini_ance.measures.compare import compare, read_results
 
 
-def result(recipe: str, value: float, bm25: float = 0.4) -> dict:
+def result(recipe: str, value: float, bm25: float = 0.4, variant: str = "a1b2c3d4") -> dict:
     rows = [
         {"row": "bm25", "RR@10": bm25, "test seconds": 2.0},
         {"row": "warm-up", "RR@10": 0.1, "train seconds": 5.0, "refresh seconds": 1.0, "test seconds": 1.0},
         {"row": "last", "RR@10": value, "train seconds": 10.0, "refresh seconds": 3.0, "test seconds": 1.0},
     ]
-    return {"recipe": recipe, "rows": rows}
+    return {"recipe": recipe, "variant": variant, "measures": ["RR@10"], "rows": rows}
 
 
 def test_seeds_of_a_recipe_share_a_row():
@@ -17,8 +17,8 @@ def test_seeds_of_a_recipe_share_a_row():
     assert columns == ["recipe", "runs", "RR@10", "seconds"]
     assert rows == [
         {"recipe": "bm25", "runs": None, "RR@10": "0.400", "seconds": None},
-        {"recipe": "demo/ance", "runs": 2, "RR@10": "0.550 (0.500-0.600)", "seconds": 23},
-        {"recipe": "demo/rand", "runs": 1, "RR@10": "0.450", "seconds": 23},
+        {"recipe": "demo/ance", "runs": 2, "RR@10": "0.550 (0.500-0.600)", "seconds": 21},
+        {"recipe": "demo/rand", "runs": 1, "RR@10": "0.450", "seconds": 21},
     ]
 
 
@@ -30,3 +30,13 @@ def test_runs_on_other_data_are_not_compared():
 def test_an_unfinished_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no finished run"):
         read_results(tmp_path)
+
+
+def test_a_recipe_with_other_settings_is_no_seed_of_it():
+    rows, _ = compare([result("demo/ance", 0.5), result("demo/ance", 0.6, variant="ffffffff")])
+    assert [(row["recipe"], row["runs"]) for row in rows[1:]] == [("demo/ance [a1b2c3]", 1), ("demo/ance [ffffff]", 1)]
+
+
+def test_other_measures_are_not_compared():
+    with pytest.raises(ValueError, match="like with like"):
+        compare([result("a", 0.5), {**result("b", 0.5), "measures": ["AP"]}])

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from pyserini_ance.negatives.source import MinedSource
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.parts import kinds, part_class
 
@@ -28,7 +29,7 @@ def test_no_table_and_no_draw_holds_a_known_positive(kind, depth, snapshot):
     settings = {"kind": kind, "per_query": 4}
     cls = part_class("negatives", kind)
     source = cls.model_validate({**settings, "depth": depth} if "depth" in cls.model_fields else settings)
-    table = source.mine(snapshot) if source.mined else None
+    table = source.mine(snapshot) if isinstance(source, MinedSource) else None
     if table:
         assert table.anchors.tolist() == list(range(QUERIES))
         assert source.check(table, snapshot.split) == 0

@@ -360,3 +360,7 @@ def test_a_class_that_is_no_part_is_refused(base, own_losses, kind, message):
 def test_settings_of_somebody_elses_class_are_checked(base, own_losses):
     said = refused(base, "stages.only.terms.query.loss={kind: 'own_losses:Triplet', margins: 2}")
     assert "stages.only.terms.query.loss.margins: unknown key 'margins' (did you mean 'margin'?)" in said
+
+
+def test_an_override_of_a_misspelt_stage_makes_no_stage(base):
+    assert "no stage 'onyl' (did you mean 'only'?); stages: only" in refused(base, "stages.onyl.steps=5")

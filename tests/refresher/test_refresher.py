@@ -72,7 +72,7 @@ def test_tables_are_published_with_what_they_were_mined_from(made):
     manifest = read_manifest(refreshed.folder)
     about = {"stage": "a", "step": 0, "weights": made.checkpoint.weights, "collection": made.data.collection.digest}
     assert {key: manifest[key] for key in about} == about
-    opened = open_tables(refreshed.folder, made.checkpoint.weights)
+    opened = open_tables(refreshed.folder, made.checkpoint.weights, made.data.collection.digest)
     assert opened[KEY].candidates.tolist() == refreshed.tables[KEY].candidates.tolist()
     assert made.refresh(made.checkpoint, 0).tables[KEY].candidates.tolist() == opened[KEY].candidates.tolist()
 

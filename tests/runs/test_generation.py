@@ -16,7 +16,7 @@ def table(first: int) -> NegativeTable:
 def test_tables_come_back_under_their_keys(tmp_path):
     tables = {("query", 0): table(0), ("query", 10): table(10), ("other.term", 1): table(20)}
     publish_tables(tmp_path / "g", tables, ABOUT)
-    opened = open_tables(tmp_path / "g", ABOUT["weights"])
+    opened = open_tables(tmp_path / "g", ABOUT["weights"], ABOUT["collection"])
     assert {key: t.candidates.tolist() for key, t in opened.items()} == {key: t.candidates.tolist() for key, t in tables.items()}
 
 
@@ -27,10 +27,12 @@ def test_a_complete_generation_stays_and_another_is_refused(tmp_path):
         publish_tables(tmp_path / "g", {("query", 0): table(0)}, {**ABOUT, "weights": "c" * 64})
 
 
-def test_tables_of_other_weights_are_not_adopted(tmp_path):
+def test_tables_of_other_weights_or_data_are_not_adopted(tmp_path):
     publish_tables(tmp_path / "g", {("query", 0): table(0)}, ABOUT)
     with pytest.raises(RuntimeError, match="mined with weights aaaaaaaaaaaa, expected cccccccccccc"):
-        open_tables(tmp_path / "g", "c" * 64)
+        open_tables(tmp_path / "g", "c" * 64, ABOUT["collection"])
+    with pytest.raises(RuntimeError, match="mined from another collection"):
+        open_tables(tmp_path / "g", ABOUT["weights"], "d" * 64)
 
 
 def test_mined_sources_have_a_key_by_term_and_position():

@@ -62,7 +62,7 @@ def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
     adopted = made.decisions("adopt")
     assert [(record["step"], record["folder"]) for record in adopted] == [(step, f"negatives/a-{step:08d}") for step in (0, 4, 8)]
     assert adopted[0]["weights"] == made.start.weights and len({record["weights"] for record in adopted}) == 3
-    generations = [open_tables(made.run.folder / record["folder"], record["weights"])["query", 0] for record in adopted]
+    generations = [open_tables(made.run.folder / record["folder"], record["weights"], made.data.collection.digest)["query", 0] for record in adopted]
     for step, batch in enumerate(drawn):
         candidates = generations[step // 4].candidates[batch.queries]
         assert all(set(line) <= set(row) for line, row in zip(batch.negatives["query"].tolist(), candidates.tolist(), strict=True))
@@ -129,7 +129,7 @@ def test_a_loss_that_is_no_number_stops_the_run_before_it_reaches_the_weights(tr
         return losses
 
     monkeypatch.setattr(StepRunner, "accumulate", break_down)
-    with pytest.raises(RuntimeError, match="stage a, step 4: the loss is .*; lower optimizer.learning_rate or use precision: fp32"):
+    with pytest.raises(RuntimeError, match="stage a, step 4: the loss is .*; lower stages.a.optimizer.learning_rate or use precision: fp32"):
         made.train()
     before, encoder = seen[-2:]
     assert all(map(torch.equal, before, encoder.towers.parameters()))

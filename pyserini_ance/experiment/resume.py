@@ -1,0 +1,29 @@
+"""Resuming: whether what is asked for is what the run directory holds."""
+
+import json
+
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.rundir import RunDir
+
+MAY_CHANGE = ("cache", "device")  # where a run computes, not what
+
+
+def refuse_other_run(run: RunDir, recipe: Recipe, collection: Collection) -> None:
+    """Raises FileNotFoundError when `run` holds no run, ValueError when its recipe or its data differ from those given."""
+    for path in (run.state, run.recipe, run.environment):
+        if not path.exists():
+            raise FileNotFoundError(f"{run.folder} holds no run to resume (no {path.name}); leave out --resume to start one")
+    saved = load(run.recipe).recipe
+    if saved != recipe.model_copy(update={key: getattr(saved, key) for key in MAY_CHANGE}):
+        raise ValueError(
+            f"{run.recipe} differs from the recipe given; resume with the same one: "
+            f"python -m pyserini_ance.train {run.recipe} --output {run.folder} --resume"
+        )
+    digest = json.loads(run.environment.read_text(encoding="utf-8"))["data"]["digest"]
+    if digest != collection.digest:
+        raise ValueError(
+            f"the data is not what {run.folder} was begun with (digest {collection.digest[:12]}, then {digest[:12]}): "
+            f"its negatives and rankings would mean other documents. Bring the old data back, or start again with --overwrite."
+        )

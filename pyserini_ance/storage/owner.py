@@ -1,0 +1,26 @@
+"""Who works on a folder: a process, named so that neither a reused number nor another host is mistaken for it."""
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+
+def this_process() -> dict[str, Any]:
+    return {"pid": os.getpid(), "host": socket.gethostname(), "started": _start_ticks(os.getpid())}
+
+
+def lives(owner: dict[str, Any]) -> bool | None:
+    """Whether the process that wrote `owner` still runs; None when it ran on another host, which cannot be asked."""
+    if owner["host"] != socket.gethostname():
+        return None
+    return _start_ticks(owner["pid"]) == owner["started"]
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Clock ticks from boot to the start of a process, None when there is none: a reused number started later."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return int(stat.rpartition(")")[2].split()[19])

@@ -1,0 +1,42 @@
+import json
+
+import pytest
+
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.experiment.resume import refuse_other_run
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.runs.rundir import RunDir
+
+
+def collection(text: str) -> Collection:
+    queries = Texts(["q"], {"text": ["a"]})
+    return Collection(Texts(["d"], {"text": [text]}), {"train": Split("train", queries, Qrels.of([0], [0], [1], queries=1))})
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDir:
+    made = RunDir(tmp_path / "run")
+    made.create(dump(load("demo/ance").recipe))
+    made.environment.write_text(json.dumps({"data": {"digest": collection("one").digest}}))
+    return made
+
+
+def test_the_same_recipe_and_data_go_on_on_another_machine(run):
+    refuse_other_run(run, load("demo/ance").recipe, collection("one"))
+    refuse_other_run(run, load("demo/ance", "cache=/elsewhere", "device=cpu").recipe, collection("one"))
+
+
+def test_another_recipe_is_refused_with_the_command_to_type(run):
+    with pytest.raises(ValueError, match=r"differs from the recipe given.* -m pyserini_ance\.train .*recipe\.yaml --output .* --resume"):
+        refuse_other_run(run, load("demo/ance", "seed=7").recipe, collection("one"))
+
+
+def test_other_data_is_refused(run):
+    with pytest.raises(ValueError, match="the data is not what .* was begun with"):
+        refuse_other_run(run, load("demo/ance").recipe, collection("two"))
+
+
+def test_a_run_without_its_files_is_refused(run):
+    run.recipe.unlink()
+    with pytest.raises(FileNotFoundError, match="no run to resume .no recipe.yaml."):
+        refuse_other_run(run, load("demo/ance").recipe, collection("one"))

@@ -1,0 +1,54 @@
+"""`python -m pyserini_ance.encode` as a user runs it; in a process of its own where it loads faiss."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pyserini_ance.encode import main
+from pyserini_ance.encoders.checkpoint import load_encoder, save_encoder, start_encoder
+from pyserini_ance.encoders.transformer import Transformer
+
+CORPUS = [("007", "Cats purr."), ("b", "A long text " * 40), ("c", "Dogs bark at cats")]
+READ_INDEX = "import faiss, numpy, sys; i = faiss.read_index(sys.argv[1]); numpy.save(sys.argv[2], i.reconstruct_n(0, i.ntotal))"
+
+
+@pytest.fixture(scope="module")
+def encoder(tiny_bert, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("model")
+    lengths = {"query": {"length_tokens": 16}, "document": {"length_tokens": 24}}
+    save_encoder(start_encoder(Transformer(model=str(tiny_bert), pooling="mean", l2=True, tokenization=lengths), seed=1), folder)
+    return folder
+
+
+def encode(*flags) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-m", "pyserini_ance.encode", *map(str, flags)], capture_output=True, text=True)
+
+
+def test_a_faiss_folder_that_names_its_encoder(encoder, tmp_path):
+    corpus, output = tmp_path / "corpus.jsonl", tmp_path / "out" / "index"
+    corpus.write_text("".join(json.dumps({"id": id, "contents": text}) + "\n" for id, text in CORPUS))
+    done = encode("--corpus", corpus, "--encoder", encoder, "--output", output)
+    assert done.returncode == 0, done.stderr
+    assert (output / "docid").read_text().split("\n") == ["007", "b", "c", ""]
+    assert json.loads((output / "encoder.json").read_text())["encoder"] == str(encoder)
+    assert [path.name for path in output.parent.iterdir()] == ["index"]
+    subprocess.run([sys.executable, "-c", READ_INDEX, output / "index", tmp_path / "vectors.npy"], check=True)
+    expected = load_encoder(encoder).encode([{"text": text, "title": ""} for _, text in CORPUS], "document")
+    np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), expected, atol=1e-6)
+    again = encode("--corpus", corpus, "--encoder", encoder, "--output", output)
+    assert again.returncode == 2 and "exists; remove it" in again.stderr
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [('{"id": "1", "contents": ""}', "document '1' is empty"), ('{"id": "1", "contents": "x"', "line 1: malformed JSON"), ("", "no document")],
+)
+def test_a_bad_corpus_leaves_nothing(encoder, tmp_path, line, message):
+    corpus, output = tmp_path / "corpus.jsonl", tmp_path / "index"
+    corpus.write_text(line)
+    with pytest.raises(ValueError, match=message):
+        main(["--corpus", str(corpus), "--encoder", str(encoder), "--output", str(output)])
+    assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
