@@ -1,6 +1,6 @@
 """Train dense retrievers with hard negatives that the model itself finds, for search with Pyserini.
 
-Reading path: `recipes/demo/ance.yaml` -> `trainer/trainer.py` -> `trainer/objective.py`
+Reading path: `recipes/_methods/ance.yaml` -> `trainer/trainer.py` -> `trainer/objective.py`
 -> `negatives/ann.py` -> `refresher/refresher.py`.
 """
 
