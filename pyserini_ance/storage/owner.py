@@ -11,8 +11,8 @@ def this_process() -> dict[str, Any]:
 
 
 def lives(owner: dict[str, Any]) -> bool | None:
-    """Whether the process that wrote `owner` still runs; None when it ran on another host, which cannot be asked."""
-    if owner["host"] != socket.gethostname():
+    """Whether the process that wrote `owner` still runs; None when that cannot be known: another host, or another version."""
+    if owner.get("host") != socket.gethostname() or "started" not in owner:
         return None
     return _start_ticks(owner["pid"]) == owner["started"]
 
