@@ -89,8 +89,16 @@ def _lines(searcher, queries: tuple[list[str], ...], hits: int, threads: int) ->
             yield f"{qid} Q0 {hit.docid} {rank} {hit.score:.6f} {TAG}\n"
 
 
+def use_little_memory() -> None:
+    """Before Java starts: its default collector let 5,000 documents and 4,500 queries take 2.7 GB, this one 1.5, no slower."""
+    import jnius_config
+
+    jnius_config.add_options("-XX:+UseSerialGC")
+
+
 def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text())
+    use_little_memory()
     try:
         if job["build"]:
             index(job)
