@@ -38,13 +38,6 @@ class Texts:
     def rows(self) -> dict[str, int]:
         return {id: row for row, id in enumerate(self.ids)}
 
-    def row_of(self, id: str) -> int:
-        """Raises ValueError for an id that is not there."""
-        try:
-            return self.rows[id]
-        except KeyError:
-            raise ValueError(f"no id {id!r} among {len(self)}; the first is {self.ids[:1]}") from None
-
     @cached_property
     def digest(self) -> str:
         """sha256 over the field names, then id and fields row by row, each with its length before it."""

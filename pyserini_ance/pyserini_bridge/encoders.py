@@ -54,7 +54,7 @@ class DocumentEncoder:
         columns = {"text": texts, **others}
         if not self._flags_checked:
             self._check_flags(columns.keys(), max_length, fp16, add_sep)
-        records = [{name: value or "" for name, value in zip(columns, row)} for row in zip(*columns.values(), strict=True)]
+        records = [{name: value or "" for name, value in zip(columns, row, strict=True)} for row in zip(*columns.values(), strict=True)]
         return self.encoder.encode(records, "document")
 
     def _check_flags(self, fields, max_length: int | None, fp16: bool, add_sep: bool) -> None:

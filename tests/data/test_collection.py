@@ -19,10 +19,9 @@ def test_texts_are_looked_up_by_row_and_by_id():
     assert len(found) == 2
     assert found[0] == {"title": "A", "text": "a"}
     assert found.take(np.array([1, 0, 1])) == [found[1], found[0], found[1]]
-    assert (found.row_of("007"), found.row_of("7")) == (0, 1)
+    assert (found.rows["007"], found.rows["7"]) == (0, 1)
     assert found.subset([1]).ids == ["7"] and found.subset([1])[0] == found[1]
-    with pytest.raises(ValueError, match="no id '07' among 2"):
-        found.row_of("07")
+    assert "07" not in found.rows
 
 
 def test_texts_are_frozen():

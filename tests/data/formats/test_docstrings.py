@@ -105,5 +105,5 @@ def test_the_installed_packages_make_a_collection():
     assert list(collection.splits) == ["train", "dev", "test"]
     assert all(len(split.queries) > 400 for split in collection.splits.values())
     assert {re.split("[.:]", id)[0] for id in collection.documents.ids} == set(Docstrings().packages)
-    lstsq = collection.documents[collection.documents.row_of("numpy.linalg._linalg:lstsq")]["text"]
+    lstsq = collection.documents[collection.documents.rows["numpy.linalg._linalg:lstsq"]]["text"]
     assert lstsq.startswith("Computes the vector `x` that approximately solves the equation")
