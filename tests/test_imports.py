@@ -19,6 +19,7 @@ ROWS = [
     {"vectors"},
     {"encoders", "data"},
     {"recipe"},
+    {"distributed"},
     {"storage"},
 ]
 NEVER = {("trainer", "refresher"), ("refresher", "trainer"), ("data", "encoders"), ("experiment", "health"), ("health", "experiment")}

@@ -1,0 +1,1 @@
+"""The processes of one torchrun: how they share work, agree, and hear of one another's end."""
