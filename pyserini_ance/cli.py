@@ -1,9 +1,12 @@
 """How every command starts and ends: threads that wait politely; a result, or one clear message and a defined exit code."""
 
+import logging
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 
 FAILED = 2
 INTERRUPTED = 130
@@ -16,6 +19,22 @@ def wait_politely() -> None:
     Not spinning at all (OMP_WAIT_POLICY=PASSIVE) costs 10 % of a step on a quiet machine.
     """
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+
+def log_to_stderr() -> None:
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    main_process = os.environ.get("RANK", "0") == "0"  # of those that torchrun started
+    logging.getLogger("pyserini_ance").setLevel(logging.INFO if main_process else logging.WARNING)
+
+
+def interrupt_on_termination() -> None:
+    """A batch system's SIGTERM ends a run like Ctrl-C: its folder says where it stopped."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+
+
+def run_folder(recipe_name: str) -> Path:
+    """Where the run of a recipe lies unless --output says otherwise."""
+    return Path("runs") / recipe_name.replace("/", "-")
 
 
 def run(main: Callable[[], int | None]) -> None:

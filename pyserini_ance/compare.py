@@ -4,15 +4,23 @@ import argparse
 from pathlib import Path
 
 from pyserini_ance import cli
-from pyserini_ance.measures.compare import compare, read_results
+from pyserini_ance.measures.compare import compare, labels, read_results
+from pyserini_ance.measures.curve import draw, mean_curves
 from pyserini_ance.measures.table import table
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m pyserini_ance.compare", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories that hold measures.json")
-    rows, columns = compare([read_results(run) for run in parser.parse_args(arguments).runs])
+    parser.add_argument("--curve", type=Path, metavar="FILE.svg", help="also draw the dev measure over the time of training")
+    args = parser.parse_args(arguments)
+    results = [read_results(run) for run in args.runs]
+    rows, columns = compare(results)
     print(table(rows, columns))
+    if args.curve:
+        curves = mean_curves(list(zip(labels(results), (run / "metrics.jsonl" for run in args.runs), strict=True)))
+        draw(curves, args.curve)
+        print(f"drawn: {args.curve}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,6 @@
 """`python -m pyserini_ance.train RECIPE [dotted.key=value ...]`: from a recipe to a trained model, its index and its table."""
 
 import argparse
-import logging
-import signal
 from pathlib import Path
 
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -18,15 +16,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--output", type=Path, help="the run directory (default: runs/<recipe name>)")
     parser.add_argument("--overwrite", action="store_true", help="replace the run that lies there")
     parser.add_argument("--resume", action="store_true", help="go on with the run that lies there")
+    parser.add_argument("--replay", type=Path, metavar="DECISIONS", help="repeat the adoptions of a run: its decisions.jsonl")
     parser.add_argument("--print", action="store_true", dest="show", help="show the resolved recipe, where each value came from, and the plan")
     parser.add_argument("--dry-steps", type=int, metavar="N", help="run N steps of each stage and say speed, memory and time to come")
     args = parser.parse_intermixed_args(arguments)
     if args.overwrite and args.resume:
         parser.error("--overwrite and --resume exclude each other")
+    if args.replay and args.resume:
+        parser.error("--replay is for a new run; --resume of one that was begun with --replay goes on with it")
     if args.dry_steps is not None and args.dry_steps < 1:
         parser.error(f"--dry-steps {args.dry_steps}: expected at least 1")
-    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
-    logging.getLogger("pyserini_ance").setLevel(logging.INFO)
+    cli.log_to_stderr()
     loaded = load(args.recipe, *args.overrides)
     if args.show or args.dry_steps:
         from pyserini_ance.experiment.plan import plan
@@ -34,18 +34,13 @@ def main(arguments: list[str] | None = None) -> None:
 
         print(plan(loaded.recipe, args.dry_steps) if args.dry_steps else f"{annotated(loaded)}\n{plan(loaded.recipe)}")
         return
-    _interrupt_on_termination()
+    cli.interrupt_on_termination()
     from pyserini_ance.experiment.experiment import Experiment
 
-    folder = args.output or Path("runs") / loaded.recipe.name.replace("/", "-")
     with logging_redirect_tqdm():
-        results = Experiment(loaded.recipe, folder).conduct(args.overwrite, args.resume)
-    print(f"\n{results.as_text()}")
-
-
-def _interrupt_on_termination() -> None:
-    """A batch system's SIGTERM ends a run like Ctrl-C: its folder says where it stopped."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+        results = Experiment(loaded.recipe, args.output or cli.run_folder(loaded.recipe.name)).conduct(args.overwrite, args.resume, args.replay)
+    if results:
+        print(f"\n{results.as_text()}")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.experiment.experiment import Experiment
 from pyserini_ance.experiment.schedule import closing_encodings, documents_encoded, refresh_steps
 from pyserini_ance.measures.table import table
-from pyserini_ance.recipe.models import Recipe, Stage
+from pyserini_ance.recipe.models import Recipe, Refresh, Stage
 from pyserini_ance.vectors.encode import encode_some
 from pyserini_ance.vectors.precision import resolve_precision
 
@@ -48,8 +48,8 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int) -> str:
 
 
 def _shortened(stage: Stage, steps: int) -> Stage:
-    """The first `steps` steps, with the mining before the first and no dev measure."""
-    refresh = stage.refresh and stage.refresh.model_copy(update={"every_steps": steps})
+    """The first `steps` steps, with the mining before the first, inline, and no dev measure."""
+    refresh = stage.refresh and Refresh(every_steps=steps)
     return stage.model_copy(update={"steps": steps, "refresh": refresh, "evaluate": None, "keep_optimizer": False})
 
 

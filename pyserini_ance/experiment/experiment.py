@@ -5,28 +5,32 @@ import shutil
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import torch
 from accelerate import Accelerator
 
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.experiment.child import refresh_command, refresher_beside
 from pyserini_ance.experiment.closing import Closing
 from pyserini_ance.experiment.environment import environment
 from pyserini_ance.experiment.export import export
-from pyserini_ance.experiment.prepare import check_tools, read_collection, retrieve_bm25, sources, tokenise
+from pyserini_ance.experiment.prepare import check_tools, prepare, retrieve_bm25, sources
+from pyserini_ance.experiment.replay import read_replay, replay_scripts
 from pyserini_ance.experiment.resume import refuse_other_run
 from pyserini_ance.experiment.results import Results, write_qrels
 from pyserini_ance.recipe.load import dump
-from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.models import Product, Recipe
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import write_json
+from pyserini_ance.storage.files import write_json, write_whole
+from pyserini_ance.trainer.desks import Background, Inline
 from pyserini_ance.trainer.trainer import StageTraining
 from pyserini_ance.vectors.precision import resolve_precision
 
@@ -35,82 +39,118 @@ BM25, UNTRAINED = "bm25", "untrained"
 
 
 class Experiment:
-    """One recipe in one run directory. What a stopped run has completed is taken over, never done twice."""
+    """One recipe in one run directory. What a stopped run has completed is taken over, never done twice.
+
+    Under torchrun every process conducts it; the first writes.
+    """
 
     def __init__(self, recipe: Recipe, folder: Path):
         self.recipe, self.run = recipe, RunDir(folder)
-        self.log = RunLog(self.run)
+        if recipe.threads:
+            torch.set_num_threads(recipe.threads)
+        self.world = World.join(recipe.device)
         self.accelerator = accelerator_of(recipe)
         self.device = str(self.accelerator.device)
+        self.log = RunLog(self.run, self.world.is_main)
 
-    def conduct(self, overwrite: bool = False, resume: bool = False) -> Results:
-        """Everything, in order. Tools, data and encoder are checked before the run directory is touched."""
+    def conduct(self, overwrite: bool = False, resume: bool = False, replay: Path | None = None) -> Results | None:
+        """Everything, in order; the results on the first process.
+
+        Tools, data and encoder are checked before the run directory is touched. `replay` names the decisions of a run to repeat.
+        """
         start = time.perf_counter()
-        check_tools(self.recipe)
-        data = tokenise(self.recipe, read_collection(self.recipe))
-        untrained = start_encoder(self.recipe.encoder, self.recipe.seed)
-        self._open(data, overwrite, resume)
-        with self._recording_the_end():
-            write_qrels(data.collection, self.recipe.test.split, self.run.qrels(self.recipe.test.split))
+        with self.world.guarding(), ExitStack() as held:
+            self.world.once(lambda: check_tools(self.recipe))
+            data = prepare(self.recipe, self.world)
+            untrained = start_encoder(self.recipe.encoder, self.recipe.seed)
+            self.world.once(lambda: self._open(data, held, overwrite, resume, replay))
+            self.world.once(lambda: write_qrels(data.collection, self.recipe.test.split, self.run.qrels(self.recipe.test.split)))
             prepare_seconds = time.perf_counter() - start
             rows, exported = self._rows(data, untrained, resume)
             seconds = {"data and tokens": round(prepare_seconds, 1), "everything": round(time.perf_counter() - start, 1)}
             results = Results(self.recipe, rows, seconds, exported)
-            write_json(self.run.measures, results.as_json())
-        return results
+            self.world.once(lambda: write_json(self.run.measures, results.as_json()))
+        return results if self.world.is_main else None
 
-    def _open(self, data: PreparedData, overwrite: bool, resume: bool) -> None:
+    def _open(self, data: PreparedData, held: ExitStack, overwrite: bool, resume: bool, replay: Path | None) -> None:
+        """Take the run directory, until `held` is closed, and start a refresher where the recipe wants one beside."""
         now = environment(self.device, data.collection)
-        if not resume:
+        if resume:
+            refuse_other_run(self.run, self.recipe, data.collection)
+            self.run.reopen()
+        else:
+            decisions = read_replay(replay, self.recipe) if replay else None
             self.run.create(dump(self.recipe), overwrite)
             write_json(self.run.environment, now)
-            return
-        refuse_other_run(self.run, self.recipe, data.collection)
-        self.run.reopen()
-        self.log.decide("resume", environment=now)
+            if decisions is not None:
+                write_whole(self.run.replay, decisions)
+        held.enter_context(refresher_beside(self.recipe, self.run))
+        held.enter_context(self.run.held())
+        held.enter_context(self._recording_the_end())
+        if resume:
+            self.log.decide("resume", environment=now)
 
     def _rows(self, data: PreparedData, untrained: Encoder, resume: bool) -> tuple[list[dict], dict]:
-        closing = Closing(self.recipe, data, self.run, self.device)
+        closing = Closing(self.recipe, data, self.run, self.device, self.world)
         rows = [self._bm25(data, closing)] if self.recipe.bm25 else []
         result = initial = self.publish_untrained(untrained)
-        self.run.mark("running", "the untrained encoder")
+        self._mark("the untrained encoder")
         rows.append(closing.row(UNTRAINED, initial))
         for name, stage in self.recipe.stages.items():
             result = self.train_stage(name, data, initial if stage.start == "initial" else result, resume)
-            self.run.mark("running", f"the closing evaluation of stage {name}")
-            seconds = self.log.stage_seconds(name)
+            self._mark(f"the closing evaluation of stage {name}")
+            seconds = self.world.once(lambda name=name: self.log.stage_seconds(name))
             if name != list(self.recipe.stages)[-1]:
                 rows.append(closing.row(name, result, **seconds))
         record, exported = export(name, result, closing, seconds)
-        shutil.rmtree(self.run.scratch, ignore_errors=True)
+        if self.world.is_main:
+            shutil.rmtree(self.run.scratch, ignore_errors=True)
         return [*rows, record], exported
+
+    def _mark(self, where: str) -> None:
+        if self.world.is_main:
+            self.run.mark("running", where)
 
     def _bm25(self, data: PreparedData, closing: Closing) -> dict:
         """BM25's row, and its ranking of the training queries when a source of negatives draws from it."""
         start, test = time.perf_counter(), self.recipe.test
-        self.run.mark("running", "BM25")
+        self._mark("BM25")
         self.rank_by_bm25(data, [(test.split, closing.ranking(BM25), test.hits)])
         return closing.measured(BM25) or closing.measure(BM25, time.perf_counter() - start)
 
     def rank_by_bm25(self, data: PreparedData, outputs: list[tuple[str, Path, int]]) -> None:
         """Write the rankings (split, file, hits) that are not there yet, and what sources need, in one go."""
         if any(BM25 in source.needs for source in sources(self.recipe)):
-            data.run_files[BM25] = self.run.run_files / f"{BM25}.{self.recipe.train_split}.negatives.trec"
+            data.run_files[BM25] = self.run.bm25_negatives(self.recipe.train_split)
             outputs = [(self.recipe.train_split, data.run_files[BM25], self.recipe.bm25.hits), *outputs]
-        if missing := [output for output in outputs if not output[1].exists()]:
-            retrieve_bm25(self.recipe, data.collection, missing)
+
+        def rank() -> None:
+            if missing := [output for output in outputs if not output[1].exists()]:
+                retrieve_bm25(self.recipe, data.collection, missing)
+
+        self.world.once(rank)
 
     def publish_untrained(self, encoder: Encoder) -> Checkpoint:
-        return publish_checkpoint(self.run, encoder, None, Place("initial", 0))
+        place = Place("initial", 0)
+        weights = self.world.once(lambda: publish_checkpoint(self.run, encoder, None, place).weights)
+        return Checkpoint(self.run.checkpoint(place.stage, place.step), weights)
 
     def train_stage(self, name: str, data: PreparedData, start: Checkpoint, resume: bool = False) -> Checkpoint:
         """The result of a stage: of the decisions when it has ended before, else of training it."""
-        ended = [d for d in self.log.decisions("stage_end") if d["stage"] == name]
+        ended = self.world.once(lambda: [d for d in self.log.decisions("stage_end") if d["stage"] == name])
         if ended:
             return Checkpoint.open(self.run.checkpoints / ended[-1]["result"])
-        self.run.mark("running", f"stage {name}, step 0")
-        refresher = Refresher(self.recipe, data, self.run, self.device)
-        return StageTraining(self.recipe, name, data, self.run, self.accelerator, refresher.refresh).train(start, resume)
+        self._mark(f"stage {name}, step 0")
+        inline = Inline(Refresher(self.recipe, data, self.run, self.device, self.world).make)
+        background = Background(self.run, self.recipe.refresher, refresh_command(self.run), self.world)
+
+        def desk_of(product: Product) -> Inline | Background:
+            return inline if product.run == "inline" else background
+
+        training = StageTraining(
+            self.recipe, name, data, self.run, self.accelerator, self.world, desk_of, replay_scripts(self.run.replay, name)
+        )  # fmt: skip
+        return training.train(start, resume)
 
     @contextmanager
     def _recording_the_end(self) -> Iterator[None]:
@@ -119,11 +159,12 @@ class Experiment:
             yield
         except BaseException as error:
             where = self.run.read_state()["where"]
-            status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            lost = self.world.lost()  # torchrun ends the others by a signal, which says nothing of the reason
+            status = "stopped" if isinstance(error, KeyboardInterrupt) and not lost else "failed"
             try:
-                self.run.mark(status, where, reason=str(error) or type(error).__name__)
+                self.run.mark(status, where, reason=lost or str(error) or type(error).__name__)
                 self.run.error.write_text(traceback.format_exc(), encoding="utf-8")
-            except OSError as second:
+            except (OSError, RuntimeError) as second:
                 log.error("could not record the end in %s: %s", self.run.state, second)
             log.error("%s at %s; go on with: --output %s --resume", status, where, self.run.folder)
             raise

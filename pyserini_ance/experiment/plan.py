@@ -6,7 +6,15 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.experiment.dry_run import dry_run
 from pyserini_ance.experiment.prepare import read_collection, tokenise
-from pyserini_ance.experiment.schedule import closing_encodings, documents_encoded, evaluation_steps, refresh_steps, times_mined
+from pyserini_ance.experiment.schedule import (
+    checkpoints_at_once,
+    closing_encodings,
+    documents_encoded,
+    evaluation_steps,
+    generations_kept,
+    refresh_steps,
+    vectors_at_once,
+)
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.models import Recipe, Stage
 
@@ -38,16 +46,13 @@ class Sizes:
         weights = sum(p.numel() * p.element_size() for p in encoder.towers.parameters())
         vectors = len(data.documents) * encoder.dimension * 4
         mined = [(stage, s) for stage in recipe.stages.values() for term in stage.terms.values() for s in term.negatives]
-        candidates = sum(getattr(source, "depth", 0) * times_mined(stage, source) for stage, source in mined)
+        candidates = sum(getattr(source, "depth", 0) * generations_kept(recipe, stage, source) for stage, source in mined)
         return cls(weights, weights * recipe.encoder.weight_files, vectors, candidates * len(data.split.queries) * 8)
 
     def describe(self, recipe: Recipe, data: PreparedData) -> str:
-        """A checkpoint holds weights and two moments. Each stage keeps its result, a running one three, and there is the start.
-
-        Vectors lie on disk in the mining and in the closing precision, and in the index.
-        """
+        """A checkpoint holds weights and two moments."""
         checkpoint = self.weight_files + 2 * self.weights
-        disk = checkpoint * (len(recipe.stages) + 2) + 2 * self.weight_files + 3 * self.vectors + self.tables
+        disk = checkpoint * checkpoints_at_once(recipe) + 2 * self.weight_files + self.vectors * vectors_at_once(recipe) + self.tables
         memory = 5 * self.weights + 2 * self.vectors
         splits = ", ".join(f"{name} {len(tokens):,}" for name, tokens in data.queries.items())
         length = recipe.encoder.tokenization.document.length_tokens
@@ -56,17 +61,26 @@ class Sizes:
             [
                 f"documents: {len(data.documents):,} of {mean:.1f} tokens on average (at most {length}); queries: {splits}",
                 f"memory: about {memory / GIB:.2f} GiB for weights, gradients, moments and vectors, beside activations and libraries",
-                f"disk: at most about {disk / GIB:.2f} GiB in the run directory ({self.tables / GIB:.2f} GiB of it negatives)",
+                f"disk: at most about {disk / GIB:.2f} GiB in the run directory: {checkpoints_at_once(recipe)} checkpoints of "
+                f"{checkpoint / GIB:.2f}, {vectors_at_once(recipe)} times the vectors of {self.vectors / GIB:.2f}, negatives {self.tables / GIB:.2f}",
                 f"closing table: encodes all documents {closing_encodings(recipe)} times",
             ]
         )
 
 
-STAGE_COLUMNS = ["stage", "start", "steps", "queries drawn", "epochs", "refreshes", "dev evaluations", "documents to encode"]
+STAGE_COLUMNS = ["stage", "start", "steps", "queries drawn", "epochs", "run", "refreshes", "dev evaluations", "documents to encode"]
 
 
 def _stage_row(name: str, stage: Stage, data: PreparedData) -> dict:
     drawn = stage.steps * stage.batch_queries
     epochs = f"{drawn / len(data.split.queries):.1f}"
-    counts = (len(refresh_steps(stage)), len(evaluation_steps(stage)), documents_encoded(stage, len(data.documents)))
+    counts = (_run(stage), len(refresh_steps(stage)), len(evaluation_steps(stage)), documents_encoded(stage, len(data.documents)))
     return dict(zip(STAGE_COLUMNS, (name, stage.start, stage.steps, drawn, epochs, *counts), strict=True))
+
+
+def _run(stage: Stage) -> str:
+    """How what is made of checkpoints comes back: inline, or from a refresher, and when."""
+    product = stage.refresh or stage.measuring
+    if product is None or product.run == "inline":
+        return "inline"
+    return "background, ready" if product.lag_steps is None else f"background, +{product.lag_steps}"

@@ -9,6 +9,7 @@ from ir_measures import Measure
 from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import TokenStore, open_or_build
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_tokenizer
 from pyserini_ance.encoders.tokenization import Side, TextTokenizer
 from pyserini_ance.measures.evaluate import parse
@@ -39,6 +40,25 @@ def read_collection(recipe: Recipe) -> Collection:
     for source in sources(recipe):
         source.check_data(collection.split(recipe.train_split), len(collection.documents))
     return collection
+
+
+def prepare(recipe: Recipe, world: World, digest: str | None = None) -> PreparedData:
+    """The data of a run, memory-mapped: read and checked by the first process, opened by the others.
+
+    With `digest`, that of the data a run was begun with, it is not read again where the cache knows it.
+    """
+
+    def read() -> str:
+        known = digest and find_collection(recipe, digest)
+        return digest if known else map_collection(recipe, read_collection(recipe)).digest
+
+    digest = world.once(read)
+    # Another host may have a cache of its own.
+    collection = find_collection(recipe, digest) or map_collection(recipe, read_collection(recipe))
+    if collection.digest != digest:
+        raise ValueError(f"this process reads other data (digest {collection.digest[:12]}) than the first ({digest[:12]}): {recipe.data}")
+    world.once(lambda: tokenise(recipe, collection) and None)
+    return tokenise(recipe, collection)
 
 
 def _check_measures(recipe: Recipe, measures: list[Measure]) -> None:

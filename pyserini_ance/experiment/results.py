@@ -6,6 +6,7 @@ from pathlib import Path
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.measures.evaluate import parse
 from pyserini_ance.measures.table import table
+from pyserini_ance.experiment.resume import MAY_CHANGE
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import sha256_json, write_whole
 
@@ -33,7 +34,7 @@ class Results:
 
 def variant(recipe: Recipe) -> str:
     """A digest of all that may change a result but the seed: runs that share it differ by chance alone."""
-    return sha256_json(recipe.model_dump(mode="json", exclude={"seed", "cache", "device", "expect", "about"}))[:12]
+    return sha256_json(recipe.model_dump(mode="json", exclude={"seed", "expect", "about", "keep", *MAY_CHANGE}))[:12]
 
 
 def write_qrels(collection: Collection, split: str, path: Path) -> None:

@@ -7,7 +7,7 @@ from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
 
-MAY_CHANGE = ("cache", "device")  # where a run computes, not what
+MAY_CHANGE = ("cache", "device", "threads", "refresher")  # where a run computes, not what
 
 
 def refuse_other_run(run: RunDir, recipe: Recipe, collection: Collection) -> None:
@@ -15,15 +15,28 @@ def refuse_other_run(run: RunDir, recipe: Recipe, collection: Collection) -> Non
     for path in (run.state, run.recipe, run.environment):
         if not path.exists():
             raise FileNotFoundError(f"{run.folder} holds no run to resume (no {path.name}); leave out --resume to start one")
+    refuse_other_recipe(run, recipe)
+    refuse_other_data(run, collection)
+
+
+def refuse_other_recipe(run: RunDir, recipe: Recipe) -> None:
     saved = load(run.recipe).recipe
     if saved != recipe.model_copy(update={key: getattr(saved, key) for key in MAY_CHANGE}):
         raise ValueError(
-            f"{run.recipe} differs from the recipe given; resume with the same one: "
+            f"{run.recipe} differs from the recipe given; go on with the same one: "
             f"python -m pyserini_ance.train {run.recipe} --output {run.folder} --resume"
         )
-    digest = json.loads(run.environment.read_text(encoding="utf-8"))["data"]["digest"]
+
+
+def refuse_other_data(run: RunDir, collection: Collection) -> None:
+    digest = data_digest(run)
     if digest != collection.digest:
         raise ValueError(
             f"the data is not what {run.folder} was begun with (digest {collection.digest[:12]}, then {digest[:12]}): "
             f"its negatives and rankings would mean other documents. Bring the old data back, or start again with --overwrite."
         )
+
+
+def data_digest(run: RunDir) -> str:
+    """The digest of the collection that the run was begun with."""
+    return json.loads(run.environment.read_text(encoding="utf-8"))["data"]["digest"]

@@ -1,7 +1,9 @@
 """What a recipe will do, counted before it runs."""
 
+import math
+
 from pyserini_ance.negatives.source import Source
-from pyserini_ance.recipe.models import Recipe, Stage
+from pyserini_ance.recipe.models import Product, Recipe, Stage
 
 
 def refresh_steps(stage: Stage) -> set[int]:
@@ -15,6 +17,37 @@ def evaluation_steps(stage: Stage) -> set[int]:
 def times_mined(stage: Stage, source: Source) -> int:
     """Once for a static source, at each refresh for the others."""
     return len(refresh_steps(stage)) if source.refreshed else 1
+
+
+def open_at_once(stage: Stage) -> int:
+    """The most checkpoints of which a refresher has still to make something, or training to take it up."""
+    return sum(_open(product) for product in (stage.refresh, stage.measuring) if product)
+
+
+def _open(product: Product) -> int:
+    if product.lag_steps is None:
+        return 2  # the one in the works, and the newest
+    return math.ceil(product.lag_steps / product.every_steps)
+
+
+def checkpoints_at_once(recipe: Recipe) -> int:
+    """Checkpoints in the run directory at its fullest: the start, of each stage the newest and the best, and those in work.
+
+    While a stage runs, its former best stays beside the new one.
+    """
+    kept = sum(recipe.keep.checkpoints + (stage.evaluate is not None) for stage in recipe.stages.values())
+    return 1 + kept + max((stage.evaluate is not None) + open_at_once(stage) for stage in recipe.stages.values())
+
+
+def vectors_at_once(recipe: Recipe) -> int:
+    """Vectors of all documents: of the newest checkpoint and those in work, in the closing precision, and in the index."""
+    return 3 + max(open_at_once(stage) for stage in recipe.stages.values())
+
+
+def generations_kept(recipe: Recipe, stage: Stage, source: Source) -> int:
+    """Tables of a source in the run directory at their most."""
+    mined = times_mined(stage, source)
+    return mined if recipe.keep.tables == "all" else min(mined, recipe.keep.tables + 1 + open_at_once(stage))
 
 
 def documents_encoded(stage: Stage, documents: int) -> int:

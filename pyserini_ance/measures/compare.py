@@ -38,6 +38,12 @@ def compare(results: Sequence[Mapping]) -> tuple[list[dict], list[str]]:
     return rows, ["recipe", "runs", *measures, "seconds"]
 
 
+def labels(results: Sequence[Mapping]) -> list[str]:
+    """What the table calls each run."""
+    keys = [(result["recipe"], result["variant"]) for result in results]
+    return [_label(key, list(dict.fromkeys(keys))) for key in keys]
+
+
 def _label(key: tuple[str, str], keys: Sequence[tuple[str, str]]) -> str:
     name, variant = key
     return name if sum(other == name for other, _ in keys) == 1 else f"{name} [{variant[:6]}]"

@@ -29,22 +29,93 @@ class Term(Settings):
         return self
 
 
-class Refresh(Settings):
-    """When the model that is being trained re-encodes the corpus and mines again: at step 0 and every so many steps."""
+class AfterSteps(Settings):
+    """What checkpoint S gave is adopted exactly at step S + `after_steps`: asynchronous, and yet the same in every run."""
+
+    after_steps: PositiveInt
+
+
+class Product(Settings):
+    """What is made of a checkpoint every so many steps, by the training processes themselves (`inline`) or by a refresher
+    beside them (`background`).
+
+    `adopt: ready` takes it at the first step that finds it made; default: `after_steps` equal to `every_steps`.
+    """
 
     every_steps: PositiveInt
-    run: Literal["inline"] = "inline"
+    run: Literal["inline", "background"] = "inline"
+    adopt: AfterSteps | Literal["ready"] | None = None
+
+    @property
+    def lag_steps(self) -> int | None:
+        """Steps from the checkpoint to the adoption of what was made of it; None: as soon as it is ready."""
+        if self.run == "inline":
+            return 0
+        if self.adopt == "ready":
+            return None
+        return self.adopt.after_steps if self.adopt else self.every_steps
+
+    @field_validator("adopt", mode="before")
+    @classmethod
+    def is_ready_or_a_mapping(cls, value: Any) -> Any:
+        if isinstance(value, str) and value != "ready":
+            raise ValueError(f"expected `ready` or `{{after_steps: N}}`, got {value!r}")
+        return value
+
+    @model_validator(mode="after")
+    def inline_is_adopted_at_once(self):
+        if self.run == "inline" and self.adopt is not None:
+            raise ValueError("run: inline is adopted at once; leave out `adopt`, or set run: background")
+        return self
 
 
-class Evaluate(Settings):
-    """Measuring on the dev split while training; the stage's result is its best checkpoint if `keep_best`."""
+class Refresh(Product):
+    """When the corpus is encoded and mined again with the model that is being trained: at step 0 and every so many steps.
 
-    every_steps: PositiveInt
+    No step trains on negatives of a checkpoint more than `max_staleness_steps` old: training waits (default with `adopt: ready`:
+    2 x every_steps; the other ways to adopt keep a bound of their own).
+    """
+
+    max_staleness_steps: PositiveInt | None = None
+
+    @property
+    def staleness_steps(self) -> int:
+        """The greatest age, in steps, of the checkpoint whose negatives a step trains on."""
+        if self.lag_steps is None:
+            return self.max_staleness_steps or 2 * self.every_steps
+        return self.every_steps + self.lag_steps - 1
+
+    @model_validator(mode="after")
+    def bound_can_be_kept(self):
+        least = self.every_steps if self.lag_steps is None else self.staleness_steps
+        if self.max_staleness_steps is not None and self.max_staleness_steps < least:
+            raise ValueError(
+                f"max_staleness_steps {self.max_staleness_steps} cannot be kept: with every_steps {self.every_steps} and this `adopt` "
+                f"negatives are up to {least} steps old; raise it to {least}, or refresh more often"
+            )
+        return self
+
+
+class Evaluate(Product):
+    """Measuring on the dev split while training; the stage's result is its best checkpoint if `keep_best`.
+
+    `run` and `adopt` are by default those of the stage's `refresh`, whose vectors are used. `patience` ends the stage after so
+    many evaluations in a row without a new best.
+    """
+
+    run: Literal["inline", "background"] | None = None
     split: str = "dev"
     measure: str = "RR@10"
     queries: PositiveInt | None = None
     sample_documents: PositiveInt | None = None
     keep_best: bool = True
+    patience: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def patience_has_a_best(self):
+        if self.patience is not None and not self.keep_best:
+            raise ValueError("patience ends a stage at its best checkpoint; it needs keep_best: true")
+        return self
 
 
 class Optimizer(Settings):
@@ -79,9 +150,26 @@ class Stage(Settings):
     evaluate: Evaluate | None = None
     save_every_steps: PositiveInt | None = None
 
+    @property
+    def refreshing(self) -> Product:
+        """How tables of negatives are made: as `refresh` says; those of a stage without one, once and inline."""
+        return self.refresh or Refresh(every_steps=self.steps)
+
+    @property
+    def measuring(self) -> Evaluate | None:
+        """`evaluate`, with what it leaves open taken from `refresh`."""
+        if self.evaluate is None or self.evaluate.run is not None:
+            return self.evaluate
+        adopt = self.evaluate.adopt or self.refreshing.adopt
+        return Evaluate(**{**dict(self.evaluate), "run": self.refreshing.run, "adopt": adopt})
+
     def refresh_is_due(self, step: int) -> bool:
-        """Before step `step` (from 0), refreshed sources are mined."""
-        return self.refresh is not None and step < self.steps and step % self.refresh.every_steps == 0
+        """The checkpoint before step `step` (from 0) is to be mined with, for it will be used in this stage."""
+        return (
+            self.refresh is not None
+            and step % self.refresh.every_steps == 0
+            and (step == 0 or step + (self.refresh.lag_steps or 0) < self.steps)
+        )
 
     def evaluation_is_due(self, step: int) -> bool:
         return self.evaluate is not None and step > 0 and (step == self.steps or step % self.evaluate.every_steps == 0)
@@ -109,6 +197,30 @@ class Encoding(Settings):
     search: Literal["torch", "faiss"] = "torch"
 
 
+class RefresherProcess(Settings):
+    """The refresher of `run: background`: a `child` of the training command, or started by somebody `elsewhere`.
+
+    `threads` and `processes` (under torchrun) are a child's. Training that needs it and does not hear of it stops after
+    `wait_seconds`; a refresher that does not hear of training leaves after `leave_after_seconds`.
+    """
+
+    start: Literal["child", "elsewhere"] = "child"
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    threads: PositiveInt | None = None
+    processes: PositiveInt = 1
+    wait_seconds: PositiveInt = 600
+    leave_after_seconds: PositiveInt = 600
+
+
+class Retention(Settings):
+    """What a run directory keeps: of each stage the newest and the best checkpoints, the newest document vectors, and tables of
+    negatives, all of them by default. What training still needs, or somebody reads, stays in any case.
+    """
+
+    checkpoints: PositiveInt = 1
+    tables: PositiveInt | Literal["all"] = "all"
+
+
 class Bm25(Settings):
     """BM25 by Pyserini: `index` is `build` (from the collection), a Lucene index folder, or a prebuilt index name."""
 
@@ -129,7 +241,10 @@ class Test(Settings):
 
 
 class Recipe(Settings):
-    """An experiment: data, encoder, stages, and how it is measured. `expect:` holds published or earlier figures."""
+    """An experiment: data, encoder, stages, and how it is measured. `expect:` holds published or earlier figures.
+
+    `threads` are the processor threads of each training process (default: torch's choice).
+    """
 
     name: str
     about: str = ""
@@ -140,6 +255,9 @@ class Recipe(Settings):
     stages: dict[str, Stage] = Field(min_length=1)
     test: Test = Test()
     train_split: str = "train"
+    refresher: RefresherProcess = RefresherProcess()
+    keep: Retention = Retention()
+    threads: PositiveInt | None = None
     seed: int = Field(default=42, ge=0)
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"

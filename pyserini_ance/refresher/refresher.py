@@ -1,52 +1,91 @@
-"""refresh(checkpoint): mine the negatives of a stage, and measure, with one checkpoint's view of the collection."""
+"""refresh(checkpoint): mine the negatives of a stage, or measure, with one checkpoint's view of the collection."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable
+from contextlib import ExitStack
 
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import MinedSource
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.evaluation import evaluate_on_dev
 from pyserini_ance.refresher.report import table_report
 from pyserini_ance.runs.checkpoint import Checkpoint
-from pyserini_ance.runs.generation import Refreshed, TableKey, open_tables, publish_tables, table_name
+from pyserini_ance.runs.evaluation import publish_evaluation
+from pyserini_ance.runs.generation import (
+    TableKey, mined_sources, newest_generation_before, open_generation, publish_generation, table_name
+)  # fmt: skip
+from pyserini_ance.runs.orders import Order
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.lease import leased
+from pyserini_ance.storage.publish import is_complete, read_manifest
 
 
 class Refresher:
-    """Bound to one experiment; called with a checkpoint, now by the trainer, inline."""
+    """Bound to one run. Called by the training processes (inline) or by a refresher's own: every process of the world calls `make`.
 
-    def __init__(self, recipe: Recipe, data: PreparedData, run: RunDir, device: str):
-        self.recipe, self.data, self.run, self.device = recipe, data, run, device
+    `say` hears what it does.
+    """
 
-    def refresh(
-        self,
-        checkpoint: Checkpoint,
-        stage_name: str,
-        step: int,
-        sources: Mapping[TableKey, MinedSource],
-        previous: Mapping[TableKey, NegativeTable],
-        measure_dev: bool,
-    ) -> Refreshed:
-        """Mine `sources` and publish their tables; with `measure_dev` also run the stage's evaluation.
+    def __init__(
+        self, recipe: Recipe, data: PreparedData, run: RunDir, device: str, world: World, say: Callable[[str], None] = lambda doing: None
+    ):
+        self.recipe, self.data, self.run, self.device, self.world, self.say = recipe, data, run, device, world, say
+        self._seen: Snapshot | None = None
 
-        `previous` tables are compared with the new ones in the reports.
-        """
-        stage = self.recipe.stages[stage_name]
-        snapshot = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, self.recipe.encoding, self.run.scratch, self.device)
+    def make(self, order: Order) -> None:
+        """Publish what is ordered, unless it is there. Raises FileNotFoundError when its checkpoint has gone."""
+        if self.world.once(lambda: order.is_made(self.run)):
+            return
+        with ExitStack() as leases:
+            if not self.world.once(lambda: self._lease(leases, order)):
+                raise FileNotFoundError(f"{self.run.checkpoint(order.stage, order.step)} has gone, and {order.kind} were ordered of it")
+            snapshot = self._snapshot(order)
+            self._mine(order, snapshot) if order.kind == "tables" else self._measure(order, snapshot)
+
+    def _lease(self, leases: ExitStack, order: Order) -> bool:
+        """Keep the checkpoint, and what is encoded with it, from being removed. False when it has gone already."""
+        folder = self.run.checkpoint(order.stage, order.step)
+        self.say(f"{order.kind} of {folder.name}")
+        if is_complete(folder):
+            leases.enter_context(leased(folder, f"{order.kind} are made of it"))
+        return is_complete(folder)
+
+    def _snapshot(self, order: Order) -> Snapshot:
+        """The last one when it is of the same checkpoint: what it has encoded and found serves again."""
+        checkpoint = Checkpoint.open(self.run.checkpoint(order.stage, order.step))
+        if checkpoint.weights != order.weights:
+            raise RuntimeError(f"{checkpoint.folder} holds weights {checkpoint.weights[:12]}, but {order.weights[:12]} were ordered")
+        if self._seen is None or self._seen.weights != checkpoint.weights:
+            where = (self.recipe.encoding, self.run.scratch, self.device)
+            self._seen = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, *where)
+        self._seen.seconds.clear()
+        return self._seen
+
+    def _mine(self, order: Order, snapshot: Snapshot) -> None:
+        previous = self._tables_before(order)
         tables, reports = {}, {}
-        for key, source in sources.items():
+        for key, source in mined_sources(self.recipe.stages[order.stage], refreshed_only=order.step > 0).items():
             start = time.perf_counter()
             tables[key] = source.mine(snapshot)
             short = source.check(tables[key], self.data.split)
             reports[table_name(key)] = {"short_queries": short, **table_report(tables[key], previous.get(key), snapshot, source)}
             snapshot.seconds[f"mine {source.kind}"] = time.perf_counter() - start
-        folder = self.run.generation(stage_name, step) if tables else None
-        if folder:
-            about = {"stage": stage_name, "step": step, "weights": checkpoint.weights, "collection": self.data.collection.digest}
-            publish_tables(folder, tables, about)
-            tables = open_tables(folder, checkpoint.weights, self.data.collection.digest)  # what is trained on is what was published
-        dev = evaluate_on_dev(snapshot, stage.evaluate, self.recipe.seed) if measure_dev else None
-        return Refreshed(tables, reports, dev, {k: round(v, 3) for k, v in snapshot.seconds.items()}, folder)
+
+        def publish() -> None:
+            about = {"stage": order.stage, "step": order.step, "weights": order.weights, "collection": self.data.collection.digest}
+            publish_generation(self.run.generation(order.stage, order.step), tables, reports, snapshot.seconds, about)
+
+        self.world.once(publish)
+
+    def _tables_before(self, order: Order) -> dict[TableKey, NegativeTable]:
+        """Of the generation before, for comparison."""
+        folder = newest_generation_before(self.run, order.stage, order.step)
+        return open_generation(folder, read_manifest(folder)["weights"], self.data.collection.digest).tables if folder else {}
+
+    def _measure(self, order: Order, snapshot: Snapshot) -> None:
+        value = evaluate_on_dev(snapshot, self.recipe.stages[order.stage].evaluate, self.recipe.seed)
+        seconds = {part: round(seconds, 3) for part, seconds in snapshot.seconds.items()}
+        path = self.run.evaluation(order.stage, order.step)
+        self.world.once(lambda: publish_evaluation(path, value, order.weights, seconds))

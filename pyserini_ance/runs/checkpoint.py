@@ -1,9 +1,7 @@
 """Checkpoints: the encoder of a step, and, for resuming, the optimiser's moments and the place in the schedule."""
 
 import json
-import shutil
-from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -22,12 +20,18 @@ TRAINING, PLACE = "training.safetensors", "place.json"
 
 @dataclass(frozen=True)
 class Place:
-    """Where training stands before step `step` of `stage`, and the best evaluation so far."""
+    """Where training stands before step `step` of `stage`: the best evaluation so far, and how many came since without a new best."""
 
     stage: str
     step: int
     best_step: int | None = None
     best_value: float | None = None
+    since_best: int = 0
+
+    def after_evaluation(self, of_step: int, value: float) -> "Place":
+        if self.best_value is None or value > self.best_value:
+            return replace(self, best_step=of_step, best_value=value, since_best=0)
+        return replace(self, since_best=self.since_best + 1)
 
 
 @dataclass(frozen=True)
@@ -42,9 +46,9 @@ class Checkpoint:
         return self.folder / ENCODER
 
     @classmethod
-    def open(cls, folder: Path) -> "Checkpoint":
-        """Raises FileNotFoundError or RuntimeError when it is not complete and as it was written."""
-        return cls(folder, read_manifest(folder)["parts"][WEIGHTS]["sha256"])
+    def open(cls, folder: Path, verify: bool = True) -> "Checkpoint":
+        """Raises FileNotFoundError or RuntimeError when it is not complete and, with `verify`, as it was written."""
+        return cls(folder, read_manifest(folder, verify)["parts"][WEIGHTS]["sha256"])
 
 
 def publish_checkpoint(run: RunDir, encoder: Encoder, optimizer: torch.optim.Optimizer | None, place: Place) -> Checkpoint:
@@ -72,17 +76,6 @@ def restore_moments(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) ->
     for index, parameter in enumerate(_parameters(optimizer)):
         state = {name: saved[f"{index}.{name}"] for name in ("step", "exp_avg", "exp_avg_sq") if f"{index}.{name}" in saved}
         optimizer.state[parameter] = {name: value.to(parameter.device) for name, value in state.items()}
-
-
-def prune(run: RunDir, stage: str, keep: Collection[Checkpoint]) -> None:
-    """Remove the checkpoints of `stage`, and the document vectors of any checkpoint, that are not of `keep`."""
-    folders, weights = {c.folder for c in keep}, {c.weights[:16] for c in keep}
-    for folder in run.checkpoints.glob(f"{stage}-????????"):
-        if folder not in folders and is_complete(folder):
-            shutil.rmtree(folder)
-    for vectors in run.scratch.iterdir() if run.scratch.exists() else ():
-        if vectors.name.partition("-")[0] not in weights:
-            shutil.rmtree(vectors)
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:

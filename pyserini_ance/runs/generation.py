@@ -1,52 +1,77 @@
-"""A generation of negatives: the tables that one refresh mined, published under the run and opened by whoever adopts them."""
+"""A generation of negatives: the tables that were mined with one checkpoint, and a report on them; published as a folder."""
 
+import json
+import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyserini_ance.negatives.source import MinedSource
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Stage
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 
 TableKey = tuple[str, int]
+REPORT = "report.json"
 
 
 @dataclass(frozen=True)
-class Refreshed:
-    """What came of one refresh: the tables it mined by (term, position), a report on each, the dev measure, seconds by part."""
+class Generation:
+    """Tables by (term, position in the term), of the checkpoint before `step`.
 
-    tables: dict[TableKey, NegativeTable] = field(default_factory=dict)
-    reports: dict[str, dict] = field(default_factory=dict)
-    dev: float | None = None
-    seconds: dict[str, float] = field(default_factory=dict)
-    folder: Path | None = None
-
-
-def publish_tables(folder: Path, tables: Mapping[TableKey, NegativeTable], about: dict) -> None:
-    """Write `tables` with what they were made from. They are a function of it, so a complete generation stays as it is.
-
-    Raises RuntimeError when the folder holds tables made from something else.
+    `report` holds `tables` (what `table_report` says of each) and `seconds` (by part of the work).
     """
-    if is_complete(folder):
-        published = read_manifest(folder)
-        if any(published[key] != value for key, value in about.items()):
-            raise RuntimeError(f"{folder} was mined with other weights or data than {about}; remove it")
-        return
+
+    folder: Path
+    step: int
+    weights: str
+    tables: dict[TableKey, NegativeTable]
+    report: dict
+
+    def describe(self) -> str:
+        """One line: what it took, and what is new in it."""
+        parts = ", ".join(f"{part.replace('_', ' ')} {seconds:.1f} s" for part, seconds in self.report["seconds"].items())
+        return f"{parts}; {'; '.join(_describe(name, report) for name, report in self.report['tables'].items())}"
+
+
+def _describe(name: str, report: dict) -> str:
+    new = "" if report["new_share"] is None else f", {report['new_share']:.0%} new"
+    margin = f", margin {report['margin']['mean']:.3f}" if "margin" in report else ""
+    dropped = "".join(f", {count} {what} dropped" for what, count in report["dropped"].items())
+    return f"{name}: {report['candidates']} candidates{new}{margin}{dropped}"
+
+
+def publish_generation(
+    folder: Path, tables: Mapping[TableKey, NegativeTable], reports: dict[str, dict], seconds: dict[str, float], about: dict
+) -> None:
+    """Write `tables` with what they were made from (`about`: stage, step, weights, collection) and what is to be said of them."""
+    start = time.perf_counter()
     with publishing(folder, about) as claimed:
         for key, table in tables.items():
             table.save(claimed / f"{table_name(key)}.safetensors")
+        seconds = {**seconds, "write": time.perf_counter() - start}
+        report = {"tables": reports, "seconds": {part: round(value, 3) for part, value in seconds.items()}}
+        write_json(claimed / REPORT, report)
 
 
-def open_tables(folder: Path, weights: str, collection: str) -> dict[TableKey, NegativeTable]:
-    """The tables of a published generation, verified. Raises RuntimeError when they were mined with other weights or data."""
+def open_generation(folder: Path, weights: str, collection: str) -> Generation:
+    """A published generation, verified. Raises RuntimeError when it was mined with other weights or data."""
     manifest = read_manifest(folder)
     if manifest["weights"] != weights:
-        raise RuntimeError(f"{folder} was mined with weights {manifest['weights'][:12]}, expected {weights[:12]}")
+        raise RuntimeError(f"{folder} was mined with weights {manifest['weights'][:12]}, expected {weights[:12]}; remove it")
     if manifest["collection"] != collection:
         raise RuntimeError(f"{folder} was mined from another collection ({manifest['collection'][:12]}) than this one ({collection[:12]})")
-    names = (Path(part).stem for part in manifest["parts"])
-    return {(n.rpartition(".")[0], int(n.rpartition(".")[2])): NegativeTable.load(folder / f"{n}.safetensors") for n in names}
+    names = [Path(part).stem for part in manifest["parts"] if part != REPORT]
+    tables = {(n.rpartition(".")[0], int(n.rpartition(".")[2])): NegativeTable.load(folder / f"{n}.safetensors") for n in names}
+    return Generation(folder, manifest["step"], weights, tables, json.loads((folder / REPORT).read_text(encoding="utf-8")))
+
+
+def newest_generation_before(run: RunDir, stage: str, step: int) -> Path | None:
+    """The folder of the last complete generation of `stage` from a checkpoint before `step`."""
+    folders = sorted(run.negatives.glob(f"{stage}-????????")) if run.negatives.exists() else []
+    return next((f for f in reversed(folders) if is_complete(f) and f.name < run.generation(stage, step).name), None)
 
 
 def mined_sources(stage: Stage, refreshed_only: bool = False) -> dict[TableKey, MinedSource]:

@@ -1,6 +1,7 @@
 """The two records of a run: metrics of every step, and decisions that later steps depend on."""
 
 import json
+from collections.abc import Collection
 from typing import Any
 
 from pyserini_ance.runs.rundir import RunDir
@@ -8,17 +9,22 @@ from pyserini_ance.storage.files import append_json_line, read_json_lines, write
 
 
 class RunLog:
-    """Appends to `metrics.jsonl` and `decisions.jsonl`. Every record has an `event`, and in training a `stage` and a `step`."""
+    """Appends to `metrics.jsonl` and `decisions.jsonl`. Every record has an `event`, and in training a `stage` and a `step`.
 
-    def __init__(self, run: RunDir):
-        self.run = run
+    Of several processes one `writes`.
+    """
+
+    def __init__(self, run: RunDir, writes: bool = True):
+        self.run, self.writes = run, writes
 
     def metric(self, event: str, **values: Any) -> None:
-        append_json_line(self.run.metrics, {"event": event, **values})
+        if self.writes:
+            append_json_line(self.run.metrics, {"event": event, **values})
 
     def decide(self, event: str, **values: Any) -> None:
         """On disk before this returns."""
-        append_json_line(self.run.decisions, {"event": event, **values}, durable=True)
+        if self.writes:
+            append_json_line(self.run.decisions, {"event": event, **values}, durable=True)
 
     def decisions(self, event: str) -> list[dict]:
         return [record for record in read_json_lines(self.run.decisions) if record["event"] == event]
@@ -29,8 +35,10 @@ class RunLog:
         columns = {"train seconds": "step", "refresh seconds": "refresh"}
         return {name: round(sum(r["seconds"] for r in records if r["event"] == event), 1) for name, event in columns.items()}
 
-    def forget_after(self, stage: str, step: int) -> None:
-        """Drop what a resumed run will do again: records of `stage` from `step` on."""
-        for path in (self.run.metrics, self.run.decisions):
-            kept = [r for r in read_json_lines(path) if r.get("stage") != stage or r["step"] < step]
-            write_whole(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept))
+    def forget_after(self, stage: str, step: int, keep: Collection[str] = ()) -> None:
+        """Drop what a resumed run will do again: records of `stage` from `step` on, but for decisions of the events in `keep`."""
+        for path, kept_events in ((self.run.metrics, ()), (self.run.decisions, keep)):
+            records = read_json_lines(path)
+            kept = [r for r in records if r.get("stage") != stage or r["step"] < step or r["event"] in kept_events]
+            if kept != records:
+                write_whole(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in kept))

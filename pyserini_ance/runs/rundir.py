@@ -28,6 +28,10 @@ class RunDir:
         self.error = folder / "error.txt"
         self.checkpoints = folder / "checkpoints"
         self.negatives = folder / "negatives"
+        self.evaluations = folder / "evaluations"
+        self.orders = folder / "orders.json"
+        self.replay = folder / "replay.jsonl"
+        self.refresher_log = folder / "refresher.log"
         self.scratch = folder / "scratch"
         self.model = folder / "model"
         self.index = folder / "index"
@@ -40,6 +44,14 @@ class RunDir:
     def generation(self, stage: str, step: int) -> Path:
         """The published tables that were mined with the checkpoint of that stage and step."""
         return self.negatives / f"{stage}-{step:08d}"
+
+    def evaluation(self, stage: str, step: int) -> Path:
+        """The dev measure of the checkpoint of that stage and step."""
+        return self.evaluations / f"{stage}-{step:08d}.json"
+
+    def bm25_negatives(self, split: str) -> Path:
+        """BM25's ranking of the training queries, which sources of negatives draw from."""
+        return self.run_files / f"bm25.{split}.negatives.trec"
 
     def final_run(self, split: str) -> Path:
         return self.folder / f"run.{split}.trec"

@@ -1,64 +1,78 @@
-"""The training loop: step after step of a stage, with refreshes, evaluations and checkpoints where they are due."""
+"""The training loop: step after step of a stage, with checkpoints, and with what is made of them, where they are due."""
 
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from accelerate import Accelerator
+from torch import nn
 from tqdm import tqdm
 
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder
-from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.recipe.models import Recipe, Stage
-from pyserini_ance.runs.checkpoint import Checkpoint, Place, newest_place, prune, publish_checkpoint, restore_moments
-from pyserini_ance.runs.generation import Refreshed, TableKey, mined_sources, open_tables
+from pyserini_ance.recipe.models import Product, Recipe, Stage
+from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint, restore_moments
 from pyserini_ance.runs.log import RunLog
+from pyserini_ance.runs.orders import ProductKind
+from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.trainer.adoption import Adoption
 from pyserini_ance.trainer.batch import plan_batch
+from pyserini_ance.trainer.handover import Desk, Script
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate
+from pyserini_ance.trainer.resume import Resumed, resume_stage
 from pyserini_ance.trainer.step import StepRunner
 
 log = logging.getLogger(__name__)
 
 
 class StageTraining:
-    """One stage of a run. `refresh` is the refresher's, injected: trainer and refresher do not know each other."""
+    """One stage of a run. `desk_of` says where a product is ordered: of the training processes themselves, or of a refresher.
+
+    `scripts` are recorded adoptions to repeat.
+    """
 
     def __init__(
-        self, recipe: Recipe, name: str, data: PreparedData, run: RunDir, accelerator: Accelerator, refresh: Callable[..., Refreshed]
+        self,
+        recipe: Recipe,
+        name: str,
+        data: PreparedData,
+        run: RunDir,
+        accelerator: Accelerator,
+        world: World,
+        desk_of: Callable[[Product], Desk],
+        scripts: Mapping[ProductKind, Script] | None = None,
     ):
         self.recipe, self.name, self.data, self.run = recipe, name, data, run
         self.stage: Stage = recipe.stages[name]
         self.number = list(recipe.stages).index(name)
-        self.accelerator, self.refresh, self.log = accelerator, refresh, RunLog(run)
-        self.tables: dict[TableKey, NegativeTable] = {}
+        self.accelerator, self.world, self.log = accelerator, world, RunLog(run, world.is_main)
+        self.adoption = Adoption(run, name, self.stage, data.collection.digest, world, desk_of, scripts or {})
         self.place = Place(name, 0)
 
     def train(self, start: Checkpoint, resume: bool = False) -> Checkpoint:
         """Run the steps from `start`, or with `resume` go on from the newest checkpoint; returns the stage's result."""
         self._begin(start, resume)
-        with tqdm(total=self.stage.steps, initial=self.place.step, desc=f"train {self.name}", unit="step", smoothing=0.05) as bar:
-            for step in range(self.place.step, self.stage.steps):
-                self._visit(step)
+        shown = {"desc": f"train {self.name}", "unit": "step", "smoothing": 0.05, "disable": not self.world.is_main}
+        with tqdm(total=self.stage.steps, initial=self.place.step, **shown) as bar:
+            for step in range(self.place.step, self.stage.steps + 1):
+                if self._visit(step):
+                    break
                 self._step(step, bar)
                 bar.update()
-            self._visit(self.stage.steps)
         return self._finish()
 
     def _begin(self, start: Checkpoint, resume: bool) -> None:
-        place = newest_place(self.run, self.name) if resume else None
-        source = Checkpoint.open(self.run.checkpoint(self.name, place.step)) if place else start
-        self.place = place or self.place
+        resumed = resume_stage(self.run, self.name, self.adoption, self.log, self.world) if resume else Resumed()
+        source, self.place = resumed.checkpoint or start, resumed.place or self.place
         self.encoder = load_encoder(source.encoder, str(self.accelerator.device))
         self.encoder.towers.train()
         self.optimizer = build_optimizer(self.encoder.towers, self.stage.optimizer)
-        if place or self.stage.keep_optimizer:
+        if resumed.checkpoint or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer)
-        if resume:
-            self._recall()
         log.info("stage %s: from %s, step %d, %s", self.name, source.folder.name, self.place.step, self.accelerator.device)
         self.runner = StepRunner(
             self.stage,
@@ -67,56 +81,68 @@ class StageTraining:
             self.accelerator.autocast,
             self.recipe.encoding.training_tokens_per_batch,
             (self.recipe.seed, self.number),
+            self.world,
         )
 
-    def _recall(self) -> None:
-        """Forget what was logged after the checkpoint, and take up the tables that were adopted before it."""
-        self.log.forget_after(self.name, self.place.step)
-        for adopted in self.log.decisions("adopt"):
-            if adopted["stage"] == self.name:
-                self.tables.update(open_tables(self.run.folder / adopted["folder"], adopted["weights"], self.data.collection.digest))
-
-    def _visit(self, step: int) -> None:
-        """What is due before step `step`: a checkpoint, and from it new negatives, a dev measure, or both."""
-        sources, measure = self._due_sources(step), self.stage.evaluation_is_due(step)
-        saving = step == self.stage.steps or (step and self.stage.save_every_steps and step % self.stage.save_every_steps == 0)
+    def _visit(self, step: int) -> bool:
+        """What is due before step `step`: a checkpoint, orders of what is to be made of it, and adoptions. Does the stage end here?"""
+        start = time.perf_counter()
+        due = self.adoption.due(step)
         self.place = published = replace(self.place, step=step)
-        if not (sources or measure or saving):
+        standing = dict(self.adoption.table_steps)
+        checkpoint = self._publish() if due or self._saving_is_due(step) else None
+        for kind in due:
+            self.adoption.order(kind, step, checkpoint.weights)
+        measured = self.adoption.take(step)
+        for of_step, value in measured:
+            self.place = self.place.after_evaluation(of_step, value)
+            if self.place.best_step == of_step:
+                self.log.decide("best", stage=self.name, step=step, of=of_step, value=value)
+        if due or measured or standing != self.adoption.table_steps:
+            self.log.metric("refresh", stage=self.name, step=step, seconds=round(time.perf_counter() - start, 3))
+        if checkpoint:
+            self._prune(published, set(standing.values()))
+        return step == self.stage.steps or self._is_past_its_best(step)
+
+    def _saving_is_due(self, step: int) -> bool:
+        every = self.stage.save_every_steps
+        return step == self.stage.steps or bool(step and every and step % every == 0)
+
+    def _publish(self) -> Checkpoint:
+        self.world.same(_checksum(self.encoder.towers), "the weights")
+
+        def publish() -> str:
+            checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, self.place)
+            self.run.mark("running", f"stage {self.name}, step {self.place.step}")
+            return checkpoint.weights
+
+        return Checkpoint(self.run.checkpoint(self.name, self.place.step), self.world.once(publish))
+
+    def _is_past_its_best(self, step: int) -> bool:
+        patience = self.stage.evaluate and self.stage.evaluate.patience
+        if not patience or self.place.since_best < patience:
+            return False
+        self.log.decide("early_stop", stage=self.name, step=step, best_step=self.place.best_step)
+        log.info("stage %s ends at step %d: the best dev measure is that of step %d", self.name, step, self.place.best_step)
+        return True
+
+    def _prune(self, published: Place, standing: set[int]) -> None:
+        """Keep what the recipe says, and all that a run resumed from the checkpoint just published would need.
+
+        `standing` are the steps of the tables that were in use when it was published.
+        """
+        if not self.world.is_main:
             return
-        checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, self.place)
-        self.run.mark("running", f"stage {self.name}, step {step}")
-        if sources or measure:
-            start = time.perf_counter()
-            refreshed = self.refresh(checkpoint, self.name, step, sources, self.tables, measure)
-            self._take(refreshed, checkpoint, step, time.perf_counter() - start)
+        ordered = self.adoption.open_steps
+        tables = standing | ordered | set(self.adoption.table_steps.values())
         # The best that this checkpoint's place names stays until the next one: resuming starts from that place.
-        best = {place.best_step for place in (published, self.place)} - {None, step}
-        prune(self.run, self.name, [checkpoint, *(Checkpoint.open(self.run.checkpoint(self.name, b)) for b in best)])
-
-    def _due_sources(self, step: int) -> dict:
-        if step == 0:
-            return mined_sources(self.stage)
-        return mined_sources(self.stage, refreshed_only=True) if self.stage.refresh_is_due(step) else {}
-
-    def _take(self, refreshed: Refreshed, checkpoint: Checkpoint, step: int, seconds: float) -> None:
-        where = {"stage": self.name, "step": step}
-        self.log.metric("refresh", **where, seconds=round(seconds, 3), parts=refreshed.seconds)
-        if refreshed.tables:
-            folder = str(refreshed.folder.relative_to(self.run.folder))
-            self.log.decide("adopt", **where, folder=folder, weights=checkpoint.weights)
-            self.tables.update(refreshed.tables)
-            self.log.metric("generation", **where, tables=refreshed.reports)
-        if refreshed.dev is not None:
-            self.log.metric("dev", **where, measure=self.stage.evaluate.measure, value=refreshed.dev)
-            log.info("stage %s, step %d: dev %s %.4f", self.name, step, self.stage.evaluate.measure, refreshed.dev)
-            if self.place.best_value is None or refreshed.dev > self.place.best_value:
-                self.log.decide("best", **where, value=refreshed.dev)
-                self.place = replace(self.place, best_step=step, best_value=refreshed.dev)
+        best = {place.best_step for place in (published, self.place)} - {None}
+        prune_stage(self.run, self.name, self.recipe.keep, {published.step, *ordered, *best}, {published.step, *ordered}, tables)
 
     def _step(self, step: int, bar: tqdm) -> None:
         start = time.perf_counter()
         documents = len(self.data.collection.documents)
-        batch = plan_batch(self.stage, self.number, step, self.recipe.seed, self.data.split, documents, self.tables)
+        batch = plan_batch(self.stage, self.number, step, self.recipe.seed, self.data.split, documents, self.adoption.tables)
         losses = self.runner.accumulate(batch, step)
         norm = float(self.accelerator.clip_grad_norm_(self.encoder.towers.parameters(), self.stage.optimizer.max_grad_norm))
         total = sum(self.stage.terms[name].weight * loss for name, loss in losses.items())
@@ -138,9 +164,15 @@ class StageTraining:
 
     def _finish(self) -> Checkpoint:
         """The best checkpoint by the dev measure where one was kept, else the last."""
+        self.adoption.close()
         keep_best = self.stage.evaluate is not None and self.stage.evaluate.keep_best
-        step = self.place.best_step if keep_best else self.stage.steps
+        step = self.place.best_step if keep_best else self.place.step
         result = Checkpoint.open(self.run.checkpoint(self.name, step))
-        self.log.decide("stage_end", stage=self.name, step=self.stage.steps, result=result.folder.name, weights=result.weights)
-        prune(self.run, self.name, [result])
+        self.log.decide("stage_end", stage=self.name, step=self.place.step, result=result.folder.name, weights=result.weights)
+        if self.world.is_main:
+            prune_stage(self.run, self.name, self.recipe.keep, {step}, {step}, set(self.adoption.table_steps.values()))
         return result
+
+
+def _checksum(towers: nn.Module) -> float:
+    return float(sum(p.detach().double().sum() for p in towers.parameters()))

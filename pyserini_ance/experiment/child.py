@@ -1,0 +1,84 @@
+"""The refresher that training starts beside itself, on the same machine."""
+
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from pyserini_ance.recipe.models import Recipe, RefresherProcess
+from pyserini_ance.runs.rundir import RunDir
+
+log = logging.getLogger(__name__)
+LEAVE_SECONDS = 30
+# What torchrun tells its processes; a child of one of them is no part of that world.
+OF_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE",
+               "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT")  # fmt: skip
+
+
+def refresh_command(run: RunDir) -> str:
+    """What to type to start a refresher of this run."""
+    return f"python -m pyserini_ance.refresh {run.recipe} --output {run.folder}"
+
+
+def needs_refresher(recipe: Recipe) -> bool:
+    products = [product for stage in recipe.stages.values() for product in (stage.refresh, stage.measuring) if product]
+    return any(product.run == "background" for product in products)
+
+
+@contextmanager
+def refresher_beside(recipe: Recipe, run: RunDir) -> Iterator[None]:
+    """A refresher at work while the body runs, where the recipe wants a child and none is at work already.
+
+    It is a session of its own: Ctrl-C reaches training alone, which then ends it; of a training that was killed it takes leave itself.
+    """
+    if not needs_refresher(recipe) or recipe.refresher.start == "elsewhere" or run.refresher.is_held():
+        yield
+        return
+    with open(run.refresher_log, "ab") as output:
+        child = subprocess.Popen(
+            command_of(recipe.refresher, run), stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True,
+            env=environment_of(recipe.refresher),
+        )  # fmt: skip
+    log.info("started a refresher, process %d; it writes %s", child.pid, run.refresher_log)
+    ending = threading.Event()
+    threading.Thread(target=_report_end, args=(child, run, ending), daemon=True).start()
+    try:
+        yield
+    except BaseException:
+        ending.set()
+        child.terminate()
+        raise
+    finally:
+        ending.set()
+        _end(child)
+
+
+def command_of(settings: RefresherProcess, run: RunDir) -> list[str]:
+    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={settings.processes}"] if settings.processes > 1 else []
+    return [sys.executable, *launcher, "-m", "pyserini_ance.refresh", str(run.recipe), "--output", str(run.folder)]
+
+
+def environment_of(settings: RefresherProcess) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name not in OF_TORCHRUN and not name.startswith("TORCHELASTIC_")}
+    return {**kept, "OMP_NUM_THREADS": str(settings.threads)} if settings.threads else kept
+
+
+def _report_end(child: subprocess.Popen, run: RunDir, ending: threading.Event) -> None:
+    code = child.wait()
+    if not ending.is_set():
+        log.error(
+            "the refresher has ended (exit code %d, see %s); training goes on as far as it may without. Start another with: %s",
+            code, run.refresher_log, refresh_command(run),
+        )  # fmt: skip
+
+
+def _end(child: subprocess.Popen) -> None:
+    """It leaves by itself when the run has finished; otherwise it was asked to."""
+    try:
+        child.wait(LEAVE_SECONDS)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        child.wait()

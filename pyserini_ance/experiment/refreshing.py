@@ -1,0 +1,59 @@
+"""The refresher's own job, beside training: what the `refresh` command calls."""
+
+import logging
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+import torch
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.experiment.prepare import prepare
+from pyserini_ance.experiment.resume import data_digest, refuse_other_data, refuse_other_recipe
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.refresher.refresher import Refresher
+from pyserini_ance.refresher.watch import Watching
+from pyserini_ance.runs.rundir import RunDir
+
+log = logging.getLogger(__name__)
+POLL_SECONDS = 0.5
+
+
+def refresh(recipe: Recipe, folder: Path) -> str:
+    """Be the refresher of the run in `folder`, which may not have begun yet, until its training has ended; why it left.
+
+    Raises RuntimeError when another refresher is at work there, ValueError when the run is of another recipe or other data.
+    """
+    run, world = RunDir(folder), World.join(recipe.refresher.device)
+    if recipe.refresher.threads:
+        torch.set_num_threads(recipe.refresher.threads)
+    with world.guarding(), ExitStack() as held:
+        digest = world.once(lambda: _begin(run, recipe, held))
+        data = prepare(recipe, world, digest)
+        refuse_other_data(run, data.collection)
+        data.run_files["bm25"] = run.bm25_negatives(recipe.train_split)
+        refresher = Refresher(recipe, data, run, world.device_of(recipe.refresher.device), world, _say(run, world))
+        return Watching(run, refresher, recipe.refresher, world).work()
+
+
+def _begin(run: RunDir, recipe: Recipe, held: ExitStack) -> str:
+    """Wait for the run, and take the post; the digest of its data."""
+    _wait_for(run, recipe)
+    refuse_other_recipe(run, recipe)
+    held.enter_context(run.refresher.hold("preparing"))
+    return data_digest(run)
+
+
+def _wait_for(run: RunDir, recipe: Recipe) -> None:
+    start, said = time.monotonic(), False
+    while not (run.recipe.exists() and run.environment.exists()):
+        if time.monotonic() - start > recipe.refresher.leave_after_seconds:
+            raise FileNotFoundError(f"no training has begun in {run.folder} for {recipe.refresher.leave_after_seconds} seconds")
+        if not said:
+            log.info("waiting for training to begin: python -m pyserini_ance.train %s --output %s", recipe.name, run.folder)
+            said = True
+        time.sleep(POLL_SECONDS)
+
+
+def _say(run: RunDir, world: World):
+    return (lambda doing: run.refresher.mark("running", doing)) if world.is_main else (lambda doing: None)

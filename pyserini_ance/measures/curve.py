@@ -1,0 +1,68 @@
+"""The dev measure over the time that training took: what refreshing earns, and what standing still for it costs."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from pyserini_ance.storage.files import read_json_lines
+
+# What training's processes spend: steps, and standing still for checkpoints, for products made inline, and waiting.
+SPENT = ("step", "refresh")
+
+
+@dataclass(frozen=True)
+class Point:
+    """The dev measure of the checkpoint before step `step` of `stage`, `seconds` of training after the run's first step."""
+
+    stage: str
+    step: int
+    measure: str
+    seconds: float
+    value: float
+
+
+def dev_curve(metrics: Path) -> list[Point]:
+    """The points of a run, from its `metrics.jsonl`. A checkpoint counts from when training had reached its step."""
+    points, reached, spent = [], {}, 0.0
+    for record in read_json_lines(metrics):
+        if record["event"] in SPENT:
+            reached.setdefault((record["stage"], record["step"]), spent)
+            spent += record["seconds"]
+        elif record["event"] == "dev":
+            key = (record["stage"], record["of"])
+            points.append(Point(*key, record["measure"], reached.get(key, spent), record["value"]))
+    return points
+
+
+def mean_curves(runs: Sequence[tuple[str, Path]]) -> dict[str, list[Point]]:
+    """For each label the curve of its runs' means; all runs of a label have the same steps. `runs`: (label, metrics.jsonl)."""
+    together: Mapping[str, list[list[Point]]] = defaultdict(list)
+    for label, metrics in runs:
+        together[label].append(dev_curve(metrics))
+    return {label: [_mean(points) for points in zip(*curves, strict=True)] for label, curves in together.items()}
+
+
+def _mean(points: Sequence[Point]) -> Point:
+    first = points[0]
+    if len({(p.stage, p.step, p.measure) for p in points}) > 1:
+        raise ValueError(f"runs of one recipe were measured at different steps, or by different measures: {points}; compare runs with the same stages")
+    return Point(first.stage, first.step, first.measure, fmean(p.seconds for p in points), fmean(p.value for p in points))
+
+
+def draw(curves: Mapping[str, Sequence[Point]], path: Path) -> None:
+    """A plot of the curves; the format is that of the file's ending."""
+    try:
+        import matplotlib.figure
+    except ImportError as error:
+        raise RuntimeError("plots need matplotlib: pip install matplotlib") from error
+    measures = dict.fromkeys(point.measure for points in curves.values() for point in points)
+    figure = matplotlib.figure.Figure(figsize=(7, 4), layout="constrained")
+    axes = figure.subplots()
+    for label, points in curves.items():
+        axes.plot([p.seconds / 60 for p in points], [p.value for p in points], marker="o", label=label)
+    axes.set(xlabel="minutes of training (steps, checkpoints, refreshes, waiting)", ylabel="dev " + ", ".join(measures))
+    axes.grid(alpha=0.3)
+    axes.legend()
+    figure.savefig(path)

@@ -1,0 +1,113 @@
+"""Adoption: what a stage has made of its checkpoints, ordered where it is due and taken up by every process together."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.recipe.models import Product, Stage
+from pyserini_ance.runs.evaluation import open_evaluation
+from pyserini_ance.runs.generation import Generation, TableKey, mined_sources, open_generation
+from pyserini_ance.runs.log import RunLog
+from pyserini_ance.runs.orders import Order, ProductKind
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.trainer.handover import Desk, Handover, Script
+
+log = logging.getLogger(__name__)
+
+
+class Adoption:
+    """`tables` are those that steps draw from now, by source; `table_steps` the steps of the checkpoints they were mined with.
+
+    `desk_of` says where a product is ordered; `collection` is the data's digest.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        name: str,
+        stage: Stage,
+        collection: str,
+        world: World,
+        desk_of: Callable[[Product], Desk],
+        scripts: Mapping[ProductKind, Script],
+    ):
+        self.run, self.name, self.stage, self.collection, self.world = run, name, stage, collection, world
+        self.log = RunLog(run, world.is_main)
+        products: dict[ProductKind, Product | None] = {"tables": stage.refreshing, "dev": stage.measuring}
+        self.handovers = {
+            kind: Handover(kind, product, stage.steps, desk_of(product), scripts.get(kind, Script()))
+            for kind, product in products.items()
+            if product
+        }
+        self.tables: dict[TableKey, NegativeTable] = {}
+        self.table_steps: dict[TableKey, int] = {}
+
+    def due(self, step: int) -> list[ProductKind]:
+        """What is to be made of the checkpoint before step `step`."""
+        mine = bool(mined_sources(self.stage)) if step == 0 else self.stage.refresh_is_due(step)
+        return [kind for kind, is_due in (("tables", mine), ("dev", self.stage.evaluation_is_due(step))) if is_due]
+
+    @property
+    def open_steps(self) -> set[int]:
+        """Steps of the checkpoints of which something is still to be made or taken."""
+        return {order.step for handover in self.handovers.values() for order in handover.open}
+
+    def order(self, kind: ProductKind, step: int, weights: str) -> None:
+        self.handovers[kind].order(self.name, step, weights)
+
+    def take(self, step: int) -> list[tuple[int, float]]:
+        """Adopt what is to be adopted before step `step`; the dev measures among it: (step of the checkpoint, value)."""
+        measured = []
+        for kind, handover in self.handovers.items():
+            start = time.perf_counter()
+            for order in handover.take(step):
+                if kind == "tables":
+                    self._adopt(order, step, time.perf_counter() - start)
+                else:
+                    measured.append((order.step, self._evaluation(order, step)))
+        return measured
+
+    def recall(self, decisions: list[dict]) -> None:
+        """Take up again the tables that adoptions before an interruption left: static ones of the first, others of the last."""
+        static = mined_sources(self.stage).keys() - mined_sources(self.stage, refreshed_only=True).keys()
+        first = decisions[:1] if static else []
+        for decision in [*first, *decisions[-1:]]:
+            self._use(open_generation(self.run.folder / decision["folder"], decision["weights"], self.collection))
+
+    def close(self) -> None:
+        """The stage has ended."""
+        for handover in self.handovers.values():
+            handover.close()
+
+    def _adopt(self, order: Order, step: int, waited: float) -> None:
+        generation = self._open(order)
+        where = {"stage": self.name, "step": step, "of": order.step}
+        self.log.decide("adopt", **where, folder=str(generation.folder.relative_to(self.run.folder)), weights=order.weights)
+        self._use(generation)
+        self.log.metric("generation", **where, age_steps=step - order.step, waited_seconds=round(waited, 3), **generation.report)
+        log.info("stage %s, step %d: negatives of step %d; waited %.1f s; %s", self.name, step, order.step, waited, generation.describe())
+
+    def _open(self, order: Order) -> Generation:
+        """Every process opens and verifies the tables; training goes on only when all could."""
+        folder, error, generation = self.run.generation(self.name, order.step), None, None
+        try:
+            generation = open_generation(folder, order.weights, self.collection)
+        except (OSError, RuntimeError) as problem:
+            error = problem
+        if not self.world.all_agree(error is None):
+            raise error or RuntimeError(f"{folder} could not be opened by another process")
+        return generation
+
+    def _use(self, generation: Generation) -> None:
+        self.tables.update(generation.tables)
+        self.table_steps.update(dict.fromkeys(generation.tables, generation.step))
+
+    def _evaluation(self, order: Order, step: int) -> float:
+        where = {"stage": self.name, "step": step, "of": order.step}
+        found = self.world.once(lambda: open_evaluation(self.run.evaluation(self.name, order.step), order.weights))
+        self.log.decide("evaluate", **where, value=found["value"], weights=order.weights)
+        self.log.metric("dev", **where, measure=self.stage.evaluate.measure, value=found["value"], parts=found["seconds"])
+        log.info("stage %s, step %d: dev %s %.4f", self.name, order.step, self.stage.evaluate.measure, found["value"])
+        return found["value"]

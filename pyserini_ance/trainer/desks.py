@@ -1,0 +1,94 @@
+"""The two desks: products are made by the training processes themselves, at once, or by a refresher beside them."""
+
+import logging
+import time
+from collections.abc import Callable, Collection
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.recipe.models import RefresherProcess
+from pyserini_ance.runs.orders import Order, write_orders
+from pyserini_ance.runs.rundir import RunDir
+
+log = logging.getLogger(__name__)
+POLL_SECONDS = 0.2
+FIRST_REPORT_SECONDS, REPORT_SECONDS = 10, 60
+NAMES = {"tables": "negatives", "dev": "dev measure"}
+
+
+class Inline:
+    """`make` is the refresher's, injected: trainer and refresher do not know each other."""
+
+    def __init__(self, make: Callable[[Order], None]):
+        self.make = make
+
+    def place(self, order: Order) -> None:
+        self.make(order)
+
+    def drop(self, orders: Collection[Order]) -> None:
+        pass
+
+    def is_made(self, order: Order) -> bool:
+        return True
+
+    def wait(self, orders: Collection[Order]) -> None:
+        pass
+
+
+class Background:
+    """Orders go into the run directory, and what a refresher makes of them comes from there. The first process looks, for all.
+
+    `command` starts a refresher; it stands in messages.
+    """
+
+    def __init__(self, run: RunDir, settings: RefresherProcess, command: str, world: World):
+        self.run, self.settings, self.command, self.world = run, settings, command, world
+        self.open: list[Order] = []
+
+    def place(self, order: Order) -> None:
+        self._write([*self.open, order])
+
+    def drop(self, orders: Collection[Order]) -> None:
+        self._write([order for order in self.open if order not in orders])
+
+    def is_made(self, order: Order) -> bool:
+        return self.world.once(lambda: order.is_made(self.run))
+
+    def wait(self, orders: Collection[Order]) -> None:
+        """Raises RuntimeError when no refresher is heard of for `wait_seconds`, or when it has failed."""
+        self.world.once(lambda: self._wait(orders))
+
+    def _write(self, orders: list[Order]) -> None:
+        self.open = sorted(orders, key=lambda order: order.step)
+        if self.world.is_main:
+            write_orders(self.run, self.open)
+
+    def _wait(self, orders: Collection[Order]) -> None:
+        watch, heard = self.run.refresher.watch(), time.monotonic()
+        say = heard + FIRST_REPORT_SECONDS
+        wanted = " or ".join(f"{NAMES[order.kind]} of stage {order.stage}, step {order.step}" for order in orders)
+        while not any(order.is_made(self.run) for order in orders):
+            now = time.monotonic()
+            if watch.alive():
+                heard = now
+            else:
+                self._refuse_failed(wanted)
+            if now - heard > self.settings.wait_seconds:
+                raise RuntimeError(
+                    f"training needs the {wanted}, and no refresher has been heard of for {self.settings.wait_seconds} seconds "
+                    f"({watch.describe()}). Start one with: {self.command}\nand go on with --resume"
+                )
+            if now > say:
+                say = now + REPORT_SECONDS
+                log.info("waiting for the %s: %s", wanted, watch.describe() if now == heard else self._how_to_start(watch))
+            time.sleep(POLL_SECONDS)
+
+    def _how_to_start(self, watch) -> str:
+        return f"no refresher is at work ({watch.describe()}); start one with: {self.command}"
+
+    def _refuse_failed(self, wanted: str) -> None:
+        state = self.run.refresher.read()
+        if state and state["status"] == "failed":
+            raise RuntimeError(
+                f"training needs the {wanted}, but the refresher has failed: {state.get('reason')}\n"
+                f"Start it again with: {self.command}\nand go on with --resume"
+            )

@@ -1,0 +1,43 @@
+import json
+
+import pytest
+
+from pyserini_ance.measures.curve import Point, dev_curve, draw, mean_curves
+
+RECORDS = [
+    {"event": "refresh", "stage": "a", "step": 0, "seconds": 5.0},
+    {"event": "step", "stage": "a", "step": 0, "seconds": 1.0},
+    {"event": "step", "stage": "a", "step": 1, "seconds": 1.5},
+    {"event": "refresh", "stage": "a", "step": 2, "seconds": 0.25},
+    {"event": "step", "stage": "a", "step": 2, "seconds": 1.0},
+    {"event": "dev", "stage": "a", "step": 3, "of": 2, "measure": "RR@10", "value": 0.4},
+    {"event": "step", "stage": "a", "step": 3, "seconds": 1.0},
+    {"event": "refresh", "stage": "a", "step": 4, "seconds": 3.0},
+    {"event": "dev", "stage": "a", "step": 4, "of": 4, "measure": "RR@10", "value": 0.5},
+]
+
+
+def write(path, records, factor=1.0):
+    path.write_text("".join(json.dumps({**r, "seconds": r.get("seconds", 0) * factor}) + "\n" for r in records))
+    return path
+
+
+def test_a_checkpoint_counts_from_when_training_had_reached_it(tmp_path):
+    metrics = write(tmp_path / "metrics.jsonl", RECORDS)
+    assert dev_curve(metrics) == [Point("a", 2, "RR@10", 7.5, 0.4), Point("a", 4, "RR@10", 9.75, 0.5)]
+
+
+def test_runs_of_one_label_are_averaged_and_drawn(tmp_path):
+    runs = [("one", write(tmp_path / "1", RECORDS)), ("one", write(tmp_path / "2", RECORDS, 3.0)), ("two", write(tmp_path / "3", RECORDS))]
+    curves = mean_curves(runs)
+    assert curves == {"one": [Point("a", 2, "RR@10", 15.0, 0.4), Point("a", 4, "RR@10", 19.5, 0.5)], "two": dev_curve(tmp_path / "3")}
+    pytest.importorskip("matplotlib")
+    draw(curves, tmp_path / "curve.svg")
+    text = (tmp_path / "curve.svg").read_text()
+    assert text.count("<path") > 4 and "svg" in text
+
+
+def test_runs_measured_at_other_steps_are_not_averaged(tmp_path):
+    other = [{**record, "step": record["step"] + 1, "of": record.get("of", 0) + 1} for record in RECORDS]
+    with pytest.raises(ValueError, match="measured at different steps"):
+        mean_curves([("one", write(tmp_path / "1", RECORDS)), ("one", write(tmp_path / "2", other))])
