@@ -8,6 +8,7 @@ from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.data.stored import open_collection, store_collection
 from pyserini_ance.data.token_store import TokenStore, open_or_build
 from pyserini_ance.encoders.checkpoint import start_tokenizer
 from pyserini_ance.encoders.tokenization import Side, TextTokenizer
@@ -39,6 +40,19 @@ def read_collection(recipe: Recipe) -> Collection:
     for source in sources(recipe):
         source.check_data(collection.split(recipe.train_split), len(collection.documents))
     return collection
+
+
+def map_collection(recipe: Recipe, collection: Collection) -> Collection:
+    """The same collection, memory-mapped from the cache, where it is stored first unless it is there."""
+    store_collection(collection, recipe.cache)
+    mapped = open_collection(recipe.cache, collection.digest)
+    # What was skipped, and the order of the splits, are not in the digest: another reading may have stored it.
+    return Collection(mapped.documents, {name: mapped.split(name) for name in collection.splits}, collection.skipped)
+
+
+def find_collection(recipe: Recipe, digest: str) -> Collection | None:
+    """The collection of that digest, memory-mapped, when the recipe's cache holds it."""
+    return open_collection(recipe.cache, digest)
 
 
 def _check_measures(recipe: Recipe, measures: list[Measure]) -> None:

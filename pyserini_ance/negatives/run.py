@@ -52,13 +52,13 @@ def _read(path: Path, snapshot: Snapshot, depth: int) -> tuple[np.ndarray, np.nd
     ranking = read_run(path)
     for row, query_id in enumerate(queries.ids):
         best = sorted(ranking.get(query_id, {}).items(), key=lambda hit: -hit[1])[:depth]
-        unknown = [document_id for document_id, _ in best if document_id not in documents.rows]
-        if unknown:
+        rows = [documents.rows.get(document_id, PADDING) for document_id, _ in best]
+        if PADDING in rows:
             raise ValueError(
-                f"{path} ranks document {unknown[0]!r} for query {query_id!r}, but the collection has no such document; "
+                f"{path} ranks document {best[rows.index(PADDING)][0]!r} for query {query_id!r}, but the collection has no such document; "
                 f"name a run over these {len(documents)} documents"
             )
-        found[row, : len(best)] = [documents.rows[document_id] for document_id, _ in best]
+        found[row, : len(best)] = rows
         scores[row, : len(best)] = [score for _, score in best]
     if (found == PADDING).all():
         raise ValueError(f"{path} ranks documents for none of the {len(queries)} training queries; is it a run of another split?")
