@@ -35,7 +35,7 @@ def publish_tables(folder: Path, tables: Mapping[TableKey, NegativeTable], about
         return
     with publishing(folder, about) as claimed:
         for key, table in tables.items():
-            table.save(claimed / f"{table_name(key)}.safetensors")
+            table.save(claimed / table_name(key))
 
 
 def open_tables(folder: Path, weights: str, collection: str) -> dict[TableKey, NegativeTable]:
@@ -45,8 +45,8 @@ def open_tables(folder: Path, weights: str, collection: str) -> dict[TableKey, N
         raise RuntimeError(f"{folder} was mined with weights {manifest['weights'][:12]}, expected {weights[:12]}")
     if manifest["collection"] != collection:
         raise RuntimeError(f"{folder} was mined from another collection ({manifest['collection'][:12]}) than this one ({collection[:12]})")
-    names = (Path(part).stem for part in manifest["parts"])
-    return {(n.rpartition(".")[0], int(n.rpartition(".")[2])): NegativeTable.load(folder / f"{n}.safetensors") for n in names}
+    names = sorted({str(Path(part).parent) for part in manifest["parts"]})
+    return {(n.rpartition(".")[0], int(n.rpartition(".")[2])): NegativeTable.load(folder / n) for n in names}
 
 
 def mined_sources(stage: Stage, refreshed_only: bool = False) -> dict[TableKey, MinedSource]:
