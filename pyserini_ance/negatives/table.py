@@ -1,7 +1,7 @@
 """NegativeTable: for each anchor its candidates in rank order, and where they came from."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +18,7 @@ ARRAYS = {"anchors": np.int32, "candidates": np.int32, "scores": np.float32}
 class NegativeTable:
     """anchors (A,) int32 rows; candidates (A, n) int32 rows in rank order, then PADDING; scores (A, n) float32.
 
-    A query's candidates never hold one of its known positives.
+    A query's candidates never hold one of its known positives. `dropped` says how many candidates each filter took out.
     """
 
     anchor_side: Side
@@ -27,6 +27,7 @@ class NegativeTable:
     candidates: np.ndarray
     scores: np.ndarray
     source: str
+    dropped: dict[str, int] = field(default_factory=dict)
 
     @property
     def counts(self) -> np.ndarray:
@@ -47,7 +48,8 @@ class NegativeTable:
         arrays = {name: np.ascontiguousarray(getattr(self, name), kind) for name, kind in ARRAYS.items()}
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array, allow_pickle=False)
-        about = {"anchor_side": self.anchor_side, "candidate_side": self.candidate_side, "source": self.source}
+        sides = {"anchor_side": self.anchor_side, "candidate_side": self.candidate_side}
+        about = {**sides, "source": self.source, "dropped": dict(sorted(self.dropped.items()))}
         write_json(folder / ABOUT, {**about, "shapes": {name: array.shape for name, array in arrays.items()}})
 
     @classmethod

@@ -36,6 +36,7 @@ def test_a_run_is_read_by_score_without_positives_and_other_queries(tmp_path, sn
     assert table.candidates[:, :2].tolist() == [[2, 0], [4, 0], [PADDING, PADDING]]
     assert table.scores[:2, :2].tolist() == [[8.0, 7.5], [2.0, 1.0]]
     assert (table.candidates[:, 2:] == PADDING).all()
+    assert table.dropped == {"known positives": 3}
 
 
 def test_ties_stay_in_the_order_of_the_file(tmp_path, snapshot):
@@ -59,7 +60,7 @@ def test_a_stored_collection_gives_the_same_table(tmp_path, snapshot):
     store_collection(read, tmp_path)
     snapshot.data = replace(snapshot.data, collection=open_collection(tmp_path, read.digest))
     found = source.mine(snapshot)
-    assert (found.candidates == expected.candidates).all()
+    assert (found.candidates == expected.candidates).all() and found.dropped == expected.dropped
     with pytest.raises(ValueError, match="ranks document 'd77' for query 'q1', but the collection has no such document"):
         Run(file=written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))).mine(snapshot)
 

@@ -40,10 +40,11 @@ def test_more_than_the_table_is_wide_can_be_asked_for():
 
 
 def test_save_and_load_round_trip(tmp_path):
-    saved = table([4, 5, PADDING], [1, 2, 3])
+    saved = replace(table([4, 5, PADDING], [1, 2, 3]), dropped={"known positives": 812, "another": 0})
     saved.save(tmp_path / "t")
     loaded = NegativeTable.load(tmp_path / "t")
     assert (loaded.anchor_side, loaded.candidate_side, loaded.source) == ("query", "document", "ann")
+    assert loaded.dropped == {"known positives": 812, "another": 0}
     for name in ("anchors", "candidates", "scores"):
         before, after = getattr(saved, name), getattr(loaded, name)
         assert before.dtype == after.dtype and np.array_equal(before, after)
@@ -75,7 +76,8 @@ def test_equal_tables_are_equal_bytes(tmp_path):
     for number, kind in enumerate(kinds):
         one = table([4, 5, PADDING], [1, 2, 3])
         fortran = np.asfortranarray(one.candidates.astype(kind))
-        replace(one, anchors=one.anchors.astype(kind), candidates=fortran).save(tmp_path / str(number))
+        dropped = dict(sorted({"a": 1, "b": 2}.items(), reverse=bool(number)))
+        replace(one, anchors=one.anchors.astype(kind), candidates=fortran, dropped=dropped).save(tmp_path / str(number))
     written = [{path.name: path.read_bytes() for path in (tmp_path / str(number)).iterdir()} for number in range(len(kinds))]
     assert written[0] == written[1] == written[2] and len(written[0]) == 4
 
