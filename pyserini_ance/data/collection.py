@@ -1,10 +1,11 @@
 """The collection: documents, and splits of queries with what is relevant to each.
 
-Rows are contiguous ints in file order; string ids stay exactly as they were read.
+Rows are contiguous ints in file order; string ids stay exactly as they were read. Strings and arrays are in memory, as a
+format reads them, or memory-mapped from the cache (`stored.py`).
 """
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
@@ -17,8 +18,8 @@ import numpy as np
 class Texts:
     """Documents or queries: one id and one value of every field a row. Compare by `digest`."""
 
-    ids: list[str]
-    columns: dict[str, list[str]]
+    ids: Sequence[str]
+    columns: dict[str, Sequence[str]]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -35,7 +36,8 @@ class Texts:
         return Texts([self.ids[row] for row in rows], columns)
 
     @cached_property
-    def rows(self) -> dict[str, int]:
+    def rows(self) -> Mapping[str, int]:
+        """The row of each id."""
         return {id: row for row, id in enumerate(self.ids)}
 
     @cached_property

@@ -71,7 +71,7 @@ def open_or_build(
     kind = np.uint16 if vocabulary <= 1 << 16 else np.uint32
     publish_once(folder, {"texts": len(texts), "label": label}, lambda claimed: _build(claimed, texts, tokenize, kind, label))
     read_manifest(folder)
-    offsets = np.load(folder / "offsets.npy", allow_pickle=False)
+    offsets = np.load(folder / "offsets.npy", mmap_mode="r", allow_pickle=False)
     kind = np.uint16 if (folder / "ids.uint16").exists() else np.uint32
     path = folder / f"ids.{np.dtype(kind).name}"
     ids = np.memmap(path, kind, "r") if offsets[-1] else np.empty(0, kind)

@@ -8,6 +8,7 @@ from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.data.stored import open_collection, store_collection
 from pyserini_ance.data.token_store import TokenStore, open_or_build
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_tokenizer
@@ -15,6 +16,7 @@ from pyserini_ance.encoders.tokenization import Side, TextTokenizer
 from pyserini_ance.measures.evaluate import parse
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.storage.files import sha256_json
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +63,19 @@ def prepare(recipe: Recipe, world: World, digest: str | None = None) -> Prepared
     return tokenise(recipe, collection)
 
 
+def map_collection(recipe: Recipe, collection: Collection) -> Collection:
+    """The same collection, memory-mapped from the cache, where it is stored first unless it is there."""
+    store_collection(collection, recipe.cache)
+    mapped = open_collection(recipe.cache, collection.digest)
+    # What was skipped, and the order of the splits, are not in the digest: another reading may have stored it.
+    return Collection(mapped.documents, {name: mapped.split(name) for name in collection.splits}, collection.skipped)
+
+
+def find_collection(recipe: Recipe, digest: str) -> Collection | None:
+    """The collection of that digest, memory-mapped, when the recipe's cache holds it."""
+    return open_collection(recipe.cache, digest)
+
+
 def _check_measures(recipe: Recipe, measures: list[Measure]) -> None:
     """A measure that looks deeper than the ranking, or counts other grades than training does, would be a wrong number."""
     threshold = recipe.data.relevance_threshold
@@ -84,7 +99,8 @@ def tokenise(recipe: Recipe, collection: Collection) -> PreparedData:
     _check_templates(recipe, collection)
     documents = _cached(recipe.cache, tokenizer, "document", collection.documents, "documents")
     queries = {name: _cached(recipe.cache, tokenizer, "query", split.queries, f"{name} queries") for name, split in collection.splits.items()}
-    return PreparedData(collection, documents, queries, recipe.train_split)
+    tokenization = [tokenizer.key("query"), tokenizer.key("document"), recipe.encoder.tokenization.model_dump(mode="json")]
+    return PreparedData(collection, documents, queries, recipe.train_split, sha256_json(tokenization))
 
 
 def _check_templates(recipe: Recipe, collection: Collection) -> None:

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from pydantic import PositiveInt
 
-from pyserini_ance.negatives.guards import keep, known_positive
+from pyserini_ance.negatives.guards import KNOWN_POSITIVES, known_positive, take_out
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MinedSource
 from pyserini_ance.negatives.table import NegativeTable
@@ -25,5 +25,6 @@ class Ann(MinedSource):
         anchors = snapshot.query_rows
         scores, found = snapshot.search(self.depth + snapshot.most_positives)
         # Differs from microsoft/ANCE: there only the last positive in the qrels is excluded.
-        candidates, scores = keep(found, scores, ~known_positive(qrels, anchors, found), self.depth)
-        return NegativeTable("query", "document", anchors, candidates, scores, self.kind)
+        marked = {KNOWN_POSITIVES: known_positive(qrels, anchors, found)}
+        candidates, scores, dropped = take_out(found, scores, marked, self.depth)
+        return NegativeTable("query", "document", anchors, candidates, scores, self.kind, dropped)

@@ -1,9 +1,13 @@
 """Guards against false negatives: candidates that must not be used, taken out of a table's rows."""
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from pyserini_ance.data.collection import Qrels
 from pyserini_ance.negatives.table import PADDING
+
+KNOWN_POSITIVES = "known positives"
 
 
 def known_positive(qrels: Qrels, query_rows: np.ndarray, documents: np.ndarray) -> np.ndarray:
@@ -16,6 +20,20 @@ def known_positive(qrels: Qrels, query_rows: np.ndarray, documents: np.ndarray) 
     anchor = np.arange(len(query_rows))[:, None]
     positives = (anchor * base + qrels.relevant_rows[np.where(inside, columns, 0)])[inside]
     return np.isin(anchor * base + documents, positives) & (documents != PADDING)
+
+
+def take_out(
+    candidates: np.ndarray, scores: np.ndarray, marked: Mapping[str, np.ndarray], width: int
+) -> tuple[np.ndarray, np.ndarray, dict[str, int]]:
+    """The first `width` candidates of each row that no filter marks, and how many each filter took out of all (A, n).
+
+    marked[filter]: (A, n) bool. What several mark is counted for the first of them; PADDING is no candidate and never counts.
+    """
+    kept, dropped = candidates != PADDING, {}
+    for name, mark in marked.items():
+        dropped[name] = int((kept & mark).sum())
+        kept &= ~mark
+    return *keep(candidates, scores, kept, width), dropped
 
 
 def keep(candidates: np.ndarray, scores: np.ndarray, kept: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:

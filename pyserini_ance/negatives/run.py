@@ -9,7 +9,7 @@ from pydantic import PositiveInt
 from pyserini_ance.data.collection import Split
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.trec import read_run
-from pyserini_ance.negatives.guards import keep, known_positive
+from pyserini_ance.negatives.guards import KNOWN_POSITIVES, known_positive, take_out
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MinedSource
 from pyserini_ance.negatives.table import PADDING, NegativeTable
@@ -36,9 +36,9 @@ class Run(MinedSource):
     def mine(self, snapshot: Snapshot) -> NegativeTable:
         path = find_file(self.file, KEY) if self.file else snapshot.run_files["bm25"]
         found, scores = _read(path, snapshot, self.depth + snapshot.most_positives)
-        kept = (found != PADDING) & ~known_positive(snapshot.split.qrels, snapshot.query_rows, found)
-        candidates, scores = keep(found, scores, kept, self.depth)
-        return NegativeTable("query", "document", snapshot.query_rows, candidates, scores, self.kind)
+        marked = {KNOWN_POSITIVES: known_positive(snapshot.split.qrels, snapshot.query_rows, found)}
+        candidates, scores, dropped = take_out(found, scores, marked, self.depth)
+        return NegativeTable("query", "document", snapshot.query_rows, candidates, scores, self.kind, dropped)
 
 
 def _read(path: Path, snapshot: Snapshot, depth: int) -> tuple[np.ndarray, np.ndarray]:
@@ -52,13 +52,13 @@ def _read(path: Path, snapshot: Snapshot, depth: int) -> tuple[np.ndarray, np.nd
     ranking = read_run(path)
     for row, query_id in enumerate(queries.ids):
         best = sorted(ranking.get(query_id, {}).items(), key=lambda hit: -hit[1])[:depth]
-        unknown = [document_id for document_id, _ in best if document_id not in documents.rows]
-        if unknown:
+        rows = [documents.rows.get(document_id, PADDING) for document_id, _ in best]
+        if PADDING in rows:
             raise ValueError(
-                f"{path} ranks document {unknown[0]!r} for query {query_id!r}, but the collection has no such document; "
+                f"{path} ranks document {best[rows.index(PADDING)][0]!r} for query {query_id!r}, but the collection has no such document; "
                 f"name a run over these {len(documents)} documents"
             )
-        found[row, : len(best)] = [documents.rows[document_id] for document_id, _ in best]
+        found[row, : len(best)] = rows
         scores[row, : len(best)] = [score for _, score in best]
     if (found == PADDING).all():
         raise ValueError(f"{path} ranks documents for none of the {len(queries)} training queries; is it a run of another split?")

@@ -1,21 +1,24 @@
 """NegativeTable: for each anchor its candidates in rank order, and where they came from."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from pyserini_ance.encoders.tokenization import Side
+from pyserini_ance.storage.files import write_json
 
 PADDING = -1
+ABOUT = "table.json"
+ARRAYS = {"anchors": np.int32, "candidates": np.int32, "scores": np.float32}
 
 
 @dataclass(frozen=True)
 class NegativeTable:
     """anchors (A,) int32 rows; candidates (A, n) int32 rows in rank order, then PADDING; scores (A, n) float32.
 
-    A query's candidates never hold one of its known positives.
+    A query's candidates never hold one of its known positives. `dropped` says how many candidates each filter took out.
     """
 
     anchor_side: Side
@@ -24,6 +27,7 @@ class NegativeTable:
     candidates: np.ndarray
     scores: np.ndarray
     source: str
+    dropped: dict[str, int] = field(default_factory=dict)
 
     @property
     def counts(self) -> np.ndarray:
@@ -38,21 +42,41 @@ class NegativeTable:
         drawn = np.take_along_axis(choices, columns, 1)
         return np.pad(drawn, ((0, 0), (0, n - drawn.shape[1])), constant_values=PADDING)
 
-    def save(self, path: Path) -> None:
-        from safetensors.numpy import save_file
-
-        about = {"anchor_side": self.anchor_side, "candidate_side": self.candidate_side, "source": self.source}
-        arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in ("anchors", "candidates", "scores")}
-        # One key, because safetensors writes several in random order: equal tables are equal bytes, with equal hashes.
-        save_file(arrays, path, {"about": json.dumps(about)})
+    def save(self, folder: Path) -> None:
+        """Write a folder, one file an array: equal tables are equal bytes, with equal hashes."""
+        folder.mkdir(parents=True)
+        arrays = {name: np.ascontiguousarray(getattr(self, name), kind) for name, kind in ARRAYS.items()}
+        for name, array in arrays.items():
+            np.save(folder / f"{name}.npy", array, allow_pickle=False)
+        sides = {"anchor_side": self.anchor_side, "candidate_side": self.candidate_side}
+        about = {**sides, "source": self.source, "dropped": dict(sorted(self.dropped.items()))}
+        write_json(folder / ABOUT, {**about, "shapes": {name: array.shape for name, array in arrays.items()}})
 
     @classmethod
-    def load(cls, path: Path) -> "NegativeTable":
-        from safetensors import safe_open
+    def load(cls, folder: Path) -> "NegativeTable":
+        """Memory-mapped: processes share its pages. Raises RuntimeError naming the file that is not as `table.json` says."""
+        about = _read_about(folder / ABOUT)
+        arrays = {name: _open_array(folder / f"{name}.npy", shape) for name, shape in about.pop("shapes").items()}
+        return cls(**about, **arrays)
 
-        with safe_open(path, "numpy") as file:
-            about = json.loads(file.metadata()["about"])
-            return cls(**about, **{name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118
+
+def _read_about(path: Path) -> dict:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise RuntimeError(f"{path} is damaged ({error}); mine the table again") from error
+
+
+def _open_array(path: Path, shape: list[int]) -> np.ndarray:
+    expected = f"{np.dtype(ARRAYS[path.stem])} {tuple(shape)}"
+    try:
+        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        found = f"{array.dtype} {array.shape}"
+    except (OSError, ValueError, EOFError) as error:
+        found = str(error)
+    if found != expected:
+        raise RuntimeError(f"{path} is not as {ABOUT} says: expected {expected}, found {found}; mine the table again")
+    return array
 
 
 def turnover(new: NegativeTable, old: NegativeTable) -> float:

@@ -19,7 +19,7 @@ from pyserini_ance.runs.generation import (
 from pyserini_ance.runs.orders import Order
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.lease import leased
-from pyserini_ance.storage.publish import is_complete, read_manifest
+from pyserini_ance.storage.publish import is_complete
 
 
 class Refresher:
@@ -74,7 +74,7 @@ class Refresher:
             snapshot.seconds[f"mine {source.kind}"] = time.perf_counter() - start
 
         def publish() -> None:
-            about = {"stage": order.stage, "step": order.step, "weights": order.weights, "collection": self.data.collection.digest}
+            about = {"stage": order.stage, "step": order.step, "weights": order.weights, **self.data.identity}
             publish_generation(self.run.generation(order.stage, order.step), tables, reports, snapshot.seconds, about)
 
         self.world.once(publish)
@@ -82,7 +82,7 @@ class Refresher:
     def _tables_before(self, order: Order) -> dict[TableKey, NegativeTable]:
         """Of the generation before, for comparison."""
         folder = newest_generation_before(self.run, order.stage, order.step)
-        return open_generation(folder, read_manifest(folder)["weights"], self.data.collection.digest).tables if folder else {}
+        return open_generation(folder, self.data.identity).tables if folder else {}
 
     def _measure(self, order: Order, snapshot: Snapshot) -> None:
         value = evaluate_on_dev(snapshot, self.recipe.stages[order.stage].evaluate, self.recipe.seed)

@@ -18,6 +18,7 @@ def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot:
     report = {
         "kind": source.kind,
         "candidates": int(table.counts.sum()),
+        "dropped": table.dropped,
         "new_share": None if previous is None else round(turnover(table, previous), 4),
     }
     if not source.refreshed or snapshot.ranking is None:
@@ -26,7 +27,6 @@ def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot:
     ranks = np.where(hits.any(1), hits.argmax(1) + 1, 0)
     return {
         **report,
-        "positives_dropped": int(hits.sum()),
         "positive_ranks": [int(rank) if rank else None for rank in ranks],
         "margin": _quantiles(_margins(table, snapshot)),
     }

@@ -46,26 +46,26 @@ def _describe(name: str, report: dict) -> str:
 def publish_generation(
     folder: Path, tables: Mapping[TableKey, NegativeTable], reports: dict[str, dict], seconds: dict[str, float], about: dict
 ) -> None:
-    """Write `tables` with what they were made from (`about`: stage, step, weights, collection) and what is to be said of them."""
+    """Write `tables` with what they were made from (`about`: stage, step, weights, data) and what is to be said of them."""
     start = time.perf_counter()
     with publishing(folder, about) as claimed:
         for key, table in tables.items():
-            table.save(claimed / f"{table_name(key)}.safetensors")
+            table.save(claimed / table_name(key))
         seconds = {**seconds, "write": time.perf_counter() - start}
         report = {"tables": reports, "seconds": {part: round(value, 3) for part, value in seconds.items()}}
         write_json(claimed / REPORT, report)
 
 
-def open_generation(folder: Path, weights: str, collection: str) -> Generation:
-    """A published generation, verified. Raises RuntimeError when it was mined with other weights or data."""
+def open_generation(folder: Path, made_from: Mapping[str, str]) -> Generation:
+    """A published generation, verified. Raises RuntimeError when its manifest says anything else than `made_from` (weights, data)."""
     manifest = read_manifest(folder)
-    if manifest["weights"] != weights:
-        raise RuntimeError(f"{folder} was mined with weights {manifest['weights'][:12]}, expected {weights[:12]}; remove it")
-    if manifest["collection"] != collection:
-        raise RuntimeError(f"{folder} was mined from another collection ({manifest['collection'][:12]}) than this one ({collection[:12]})")
-    names = [Path(part).stem for part in manifest["parts"] if part != REPORT]
-    tables = {(n.rpartition(".")[0], int(n.rpartition(".")[2])): NegativeTable.load(folder / f"{n}.safetensors") for n in names}
-    return Generation(folder, manifest["step"], weights, tables, json.loads((folder / REPORT).read_text(encoding="utf-8")))
+    for key, expected in made_from.items():
+        if manifest[key] != expected:
+            raise RuntimeError(f"{folder} was mined with {key} {manifest[key][:12]}, expected {expected[:12]}; remove it, or bring that {key} back")
+    names = sorted({str(Path(part).parent) for part in manifest["parts"] if part != REPORT})
+    tables = {(n.rpartition(".")[0], int(n.rpartition(".")[2])): NegativeTable.load(folder / n) for n in names}
+    report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    return Generation(folder, manifest["step"], manifest["weights"], tables, report)
 
 
 def newest_generation_before(run: RunDir, stage: str, step: int) -> Path | None:

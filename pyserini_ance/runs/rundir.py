@@ -11,7 +11,7 @@ from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.owner import lives, this_process
 
 Status = Literal["running", "stopped", "failed", "finished"]
-LAYOUT = 1
+LAYOUT = 2
 
 
 class RunDir:

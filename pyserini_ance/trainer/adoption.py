@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 class Adoption:
     """`tables` are those that steps draw from now, by source; `table_steps` the steps of the checkpoints they were mined with.
 
-    `desk_of` says where a product is ordered; `collection` is the data's digest.
+    `desk_of` says where a product is ordered; `identity` is the data's.
     """
 
     def __init__(
@@ -28,12 +28,12 @@ class Adoption:
         run: RunDir,
         name: str,
         stage: Stage,
-        collection: str,
+        identity: Mapping[str, str],
         world: World,
         desk_of: Callable[[Product], Desk],
         scripts: Mapping[ProductKind, Script],
     ):
-        self.run, self.name, self.stage, self.collection, self.world = run, name, stage, collection, world
+        self.run, self.name, self.stage, self.identity, self.world = run, name, stage, identity, world
         self.log = RunLog(run, world.is_main)
         products: dict[ProductKind, Product | None] = {"tables": stage.refreshing, "dev": stage.measuring}
         self.handovers = {
@@ -74,7 +74,7 @@ class Adoption:
         static = mined_sources(self.stage).keys() - mined_sources(self.stage, refreshed_only=True).keys()
         first = decisions[:1] if static else []
         for decision in [*first, *decisions[-1:]]:
-            self._use(open_generation(self.run.folder / decision["folder"], decision["weights"], self.collection))
+            self._use(open_generation(self.run.folder / decision["folder"], {"weights": decision["weights"], **self.identity}))
 
     def close(self) -> None:
         """The stage has ended."""
@@ -93,7 +93,7 @@ class Adoption:
         """Every process opens and verifies the tables; training goes on only when all could."""
         folder, error, generation = self.run.generation(self.name, order.step), None, None
         try:
-            generation = open_generation(folder, order.weights, self.collection)
+            generation = open_generation(folder, {"weights": order.weights, **self.identity})
         except (OSError, RuntimeError) as problem:
             error = problem
         if not self.world.all_agree(error is None):

@@ -50,7 +50,7 @@ class StageTraining:
         self.stage: Stage = recipe.stages[name]
         self.number = list(recipe.stages).index(name)
         self.accelerator, self.world, self.log = accelerator, world, RunLog(run, world.is_main)
-        self.adoption = Adoption(run, name, self.stage, data.collection.digest, world, desk_of, scripts or {})
+        self.adoption = Adoption(run, name, self.stage, data.identity, world, desk_of, scripts or {})
         self.place = Place(name, 0)
 
     def train(self, start: Checkpoint, resume: bool = False) -> Checkpoint:

@@ -99,7 +99,7 @@ def test_one_store_serves_all_lengths_without_tokenising_again(tmp_path):
     assert (first.calls, second.calls) == (1, 0)
     for length in (3, 5, 50):
         np.testing.assert_array_equal(built.batch(np.arange(6), length)[0], opened.batch(np.arange(6), length)[0])
-    assert isinstance(opened.ids, np.memmap)
+    assert isinstance(opened.ids, np.memmap) and isinstance(opened.offsets, np.memmap)
 
 
 def test_texts_are_tokenised_in_blocks(tmp_path, monkeypatch):

@@ -67,10 +67,10 @@ def kill_in_checkpoint(stage: str, step: int) -> None:
 def kill_in_tables(stage: str, step: int) -> None:
     save = NegativeTable.save
 
-    def struck(table, path):
-        save(table, path)
-        if path.parent.name == f"{stage}-{step:08d}":
-            halve_and_die(path)
+    def struck(table, folder):
+        save(table, folder)
+        if folder.parent.name == f"{stage}-{step:08d}":
+            halve_and_die(folder / "candidates.npy")
 
     NegativeTable.save = struck
 

@@ -11,6 +11,7 @@ import pytest
 from pyserini_ance.experiment.schedule import evaluation_steps, refresh_steps
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.storage.files import read_json_lines, sha256_file
+from pyserini_ance.storage.publish import read_manifest
 
 OPTIMIZER = {"learning_rate": 1e-3}
 LOSS = {"kind": "nll", "scale": 0.1}
@@ -78,7 +79,7 @@ def outcome(folder: Path) -> dict:
         "metrics": [without_times(record) for record in read_json_lines(folder / "metrics.jsonl")],
         "decisions": [record for record in read_json_lines(folder / "decisions.jsonl") if record["event"] != "resume"],
         "checkpoints": sorted(path.name for path in (folder / "checkpoints").iterdir()),
-        "negatives": {path.name: sha256_file(path / "query.0.safetensors") for path in (folder / "negatives").iterdir()},
+        "negatives": {path.name: read_manifest(path)["parts"] for path in (folder / "negatives").iterdir()},
         "files": sorted(path.name for path in folder.iterdir()),
     }
 
@@ -91,6 +92,8 @@ def test_a_run_leaves_what_it_promises(undisturbed):
     assert all(0 < row["R@20"] <= 1 for row in found["rows"])
     assert found["checkpoints"] == ["ance-00000010", "initial-00000000", "warm-00000004"]
     assert sorted(found["negatives"]) == ["ance-00000000", "ance-00000004", "ance-00000008"]
+    table = {f"query.0/{part}" for part in ("anchors.npy", "candidates.npy", "scores.npy", "table.json")}
+    assert all(set(parts) == table for parts in found["negatives"].values())
     assert [(r["stage"], r["step"]) for r in found["metrics"] if r["event"] == "step"] == [
         *(("warm", step) for step in range(4)),
         *(("ance", step) for step in range(10)),

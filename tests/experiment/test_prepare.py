@@ -1,11 +1,18 @@
+from dataclasses import replace
+
+import numpy as np
 import pytest
 import torch
 
+from pyserini_ance.data.strings import Strings
 from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.plan import plan
-from pyserini_ance.experiment.prepare import read_collection, tokenise
+from pyserini_ance.experiment.prepare import find_collection, map_collection, read_collection, retrieve_bm25, tokenise
 from pyserini_ance.experiment.results import write_qrels
-from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.pyserini_bridge import bm25
+from pyserini_ance.pyserini_bridge.export import write_index, write_topics
+from pyserini_ance.recipe.models import Bm25, Recipe
+from pyserini_ance.refresher.evaluation import as_qrels, as_run
 
 STAGE = {"steps": 6, "batch_queries": 2, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"negatives": [{"kind": "random"}]}}}
 ANN = {**STAGE, "terms": {"query": {"negatives": [{"kind": "ann", "depth": 5}]}}, "refresh": {"every_steps": 3}}
@@ -45,6 +52,66 @@ def test_qrels_are_written_with_string_ids(small_recipe, tmp_path):
         "train-0 0 red-tiger 1",
         "train-1 0 red-stone 1",
     ]
+
+
+@pytest.fixture
+def mapped(small_recipe, tmp_path):
+    """A recipe, its collection as it is read, and the same one mapped."""
+    recipe = small_recipe({"a": STAGE}, cache=str(tmp_path / "cache"), bm25=Bm25())
+    read = read_collection(recipe)
+    return recipe, read, map_collection(recipe, read)
+
+
+def test_a_mapped_collection_is_the_one_that_was_read(mapped):
+    recipe, read, found = mapped
+    assert isinstance(found.documents.ids, Strings) and found.digest == read.digest
+    assert find_collection(recipe, read.digest).digest == read.digest and find_collection(recipe, "0" * 64) is None
+
+
+def test_what_the_digest_does_not_cover_is_that_of_this_reading(mapped):
+    recipe, read, _ = mapped
+    other = replace(read, splits=dict(reversed(read.splits.items())), skipped={"dev queries without positives": 4})
+    again = map_collection(recipe, other)
+    assert (list(again.splits), again.skipped) == (["test", "dev", "train"], other.skipped)
+    assert find_collection(recipe, read.digest).skipped == {}
+
+
+def test_a_mapped_collection_is_tokenised_to_the_same_ids(mapped, tmp_path):
+    recipe, read, found = mapped
+    stores = [tokenise(recipe.model_copy(update={"cache": tmp_path / name}), c) for name, c in {"one": read, "two": found}.items()]
+    pairs = [(data.documents, *data.queries.values()) for data in stores]
+    for one, two in zip(*pairs, strict=True):
+        assert np.array_equal(one.ids, two.ids) and np.array_equal(one.offsets, two.offsets) and one.specials == two.specials
+
+
+def test_a_mapped_collection_is_ranked_by_bm25_like_the_one_that_was_read(mapped, tmp_path, monkeypatch):
+    recipe, read, found = mapped
+    asked = []
+    monkeypatch.setattr(bm25, "retrieve", lambda documents, rankings, *rest: asked.append((list(documents), rankings, *rest)))
+    for collection in (read, found):
+        retrieve_bm25(recipe, collection, [("train", tmp_path / "train.trec", 5), ("dev", tmp_path / "dev.trec", 5)])
+    assert asked[0] == asked[1] and len(asked[0][0]) == 30 and len(asked[0][1][0].queries) == 15
+
+
+def test_a_mapped_collection_writes_the_same_files(mapped, tmp_path):
+    _, read, found = mapped
+    for name, collection in {"read": read, "mapped": found}.items():
+        (tmp_path / name).mkdir()
+        queries = collection.split("dev").queries
+        write_qrels(collection, "train", tmp_path / name / "qrels")
+        write_topics(list(zip(queries.ids, queries.columns["text"], strict=True)), tmp_path / name, "dev")
+        write_index(np.eye(30, dtype=np.float32), collection.documents.ids, tmp_path / name / "index", {})
+    written = [{str(p.relative_to(tmp_path / n)): p.read_bytes() for p in (tmp_path / n).rglob("*") if p.is_file()} for n in ("read", "mapped")]
+    assert written[0] == written[1] and len(written[0]) == 5
+
+
+def test_a_mapped_collection_is_evaluated_alike(mapped):
+    _, read, found = mapped
+    rows, documents = np.array([4, 0]), np.array([[29, 3], [0, 7]], np.int32)
+    scores = np.array([[2.0, 1.0], [4.0, 3.0]])
+    runs = [as_run(c, c.split("train"), rows, documents, scores) for c in (read, found)]
+    qrels = [as_qrels(c, c.split("train"), rows) for c in (read, found)]
+    assert runs[0] == runs[1] and qrels[0] == qrels[1] == {"train-4": {"green-stone": 1}, "train-0": {"red-apple": 1, "red-tiger": 1}}
 
 
 def test_the_plan_says_what_will_happen_and_a_dry_run_what_it_takes(small_recipe, tmp_path, monkeypatch):

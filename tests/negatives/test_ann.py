@@ -11,6 +11,7 @@ def test_candidates_are_the_best_that_are_no_positives(split_of, snapshot_of):
     assert table.candidates.tolist() == [[0, 2, 3], [3, 1, 0]]
     assert table.scores.tolist() == [[4, 2, 1], [3, 1, 0]]
     assert (table.anchors.tolist(), table.source) == ([0, 1], "ann")
+    assert table.dropped == {"known positives": 3}
 
 
 @pytest.mark.parametrize("depth", [1, 10, 60, 200])
@@ -19,12 +20,15 @@ def test_table_agrees_with_brute_force(split_of, snapshot_of, depth):
     positives = [rng.choice(60, count, replace=False).tolist() for count in (1, 2, 25, 1, 58)]
     queries, documents = rng.integers(-2, 3, (5, 3)), rng.integers(-2, 3, (60, 3))  # small integers: many scores tie
     table = Ann(depth=depth).mine(snapshot_of(split_of(*positives), queries, documents))
+    dropped = 0
     for query, known in enumerate(positives):
         scores = documents @ queries[query]
+        dropped += sum(row in known for row in np.lexsort((np.arange(60), -scores))[: depth + 58])
         ranked = [row for row in np.lexsort((np.arange(60), -scores)).tolist() if row not in known][:depth]
         padding = [PADDING] * (table.candidates.shape[1] - len(ranked))
         assert table.candidates[query].tolist() == ranked + padding
         assert table.scores[query].tolist() == [*scores[ranked].tolist(), *[-np.inf] * len(padding)]
+    assert table.dropped == {"known positives": dropped}
 
 
 def test_a_deeper_search_is_made_once_and_cut_for_others(split_of, snapshot_of):

@@ -33,6 +33,7 @@ def test_no_table_and_no_draw_holds_a_known_positive(kind, depth, snapshot):
     if table:
         assert table.anchors.tolist() == list(range(QUERIES))
         assert source.check(table, snapshot.split) == 0
+        assert table.dropped["known positives"] == sum(map(len, POSITIVES))
         for row, known in zip(table.candidates, POSITIVES, strict=True):
             found = row[row != PADDING].tolist()
             assert not set(found) & set(known)

@@ -1,6 +1,6 @@
 import numpy as np
 
-from pyserini_ance.negatives.guards import keep, known_positive
+from pyserini_ance.negatives.guards import keep, known_positive, take_out
 from pyserini_ance.negatives.table import PADDING
 
 
@@ -34,3 +34,30 @@ def test_keep_takes_the_first_of_each_row_in_order_and_pads():
     assert candidates.tolist() == [[5, 3], [6, PADDING]]
     assert scores.tolist() == [[3, 2], [2, -np.inf]]
     assert (candidates.dtype, scores.dtype) == (np.int32, np.float32)
+
+
+def test_what_filters_take_out_agrees_with_a_slow_loop():
+    rng = np.random.default_rng(0)
+    candidates, scores = rng.integers(-1, 40, (30, 12)), rng.random((30, 12))  # -1 is padding
+    marked = {name: rng.random((30, 12)) < 0.3 for name in ("first", "second")}
+    found, found_scores, dropped = take_out(candidates, scores, marked, 5)
+    expected = {"first": 0, "second": 0}
+    for row in range(30):
+        kept = []
+        for place in range(12):
+            by = next((name for name in marked if marked[name][row, place]), None)
+            if candidates[row, place] == PADDING:
+                continue
+            if by:
+                expected[by] += 1
+            else:
+                kept.append(place)
+        kept, padding = kept[:5], 5 - len(kept[:5])
+        assert found[row].tolist() == [*candidates[row, kept], *[PADDING] * padding]
+        assert found_scores[row].tolist() == [*scores[row, kept].astype(np.float32), *[-np.inf] * padding]
+    assert dropped == expected and list(dropped) == ["first", "second"]
+
+
+def test_a_filter_that_takes_nothing_out_says_so():
+    candidates, scores = np.array([[1, PADDING]]), np.zeros((1, 2))
+    assert take_out(candidates, scores, {"a": np.array([[False, True]])}, 2)[2] == {"a": 0}

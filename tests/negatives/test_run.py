@@ -1,7 +1,9 @@
 import gzip
+from dataclasses import replace
 
 import pytest
 
+from pyserini_ance.data.stored import open_collection, store_collection
 from pyserini_ance.negatives.run import Run
 from pyserini_ance.negatives.table import PADDING
 
@@ -34,6 +36,7 @@ def test_a_run_is_read_by_score_without_positives_and_other_queries(tmp_path, sn
     assert table.candidates[:, :2].tolist() == [[2, 0], [4, 0], [PADDING, PADDING]]
     assert table.scores[:2, :2].tolist() == [[8.0, 7.5], [2.0, 1.0]]
     assert (table.candidates[:, 2:] == PADDING).all()
+    assert table.dropped == {"known positives": 3}
 
 
 def test_ties_stay_in_the_order_of_the_file(tmp_path, snapshot):
@@ -49,6 +52,17 @@ def test_an_unknown_document_is_refused_with_file_and_query(tmp_path, snapshot):
     path = written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))
     with pytest.raises(ValueError, match=r"a\.trec ranks document 'd77' for query 'q1', but the collection has no such document"):
         Run(file=path).mine(snapshot)
+
+
+def test_a_stored_collection_gives_the_same_table(tmp_path, snapshot):
+    source, read = Run(file=written(tmp_path, RANKED)), snapshot.collection
+    expected = source.mine(snapshot)
+    store_collection(read, tmp_path)
+    snapshot.data = replace(snapshot.data, collection=open_collection(tmp_path, read.digest))
+    found = source.mine(snapshot)
+    assert (found.candidates == expected.candidates).all() and found.dropped == expected.dropped
+    with pytest.raises(ValueError, match="ranks document 'd77' for query 'q1', but the collection has no such document"):
+        Run(file=written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))).mine(snapshot)
 
 
 def test_a_run_of_another_split_is_refused(tmp_path, snapshot):

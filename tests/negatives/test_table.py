@@ -1,5 +1,7 @@
 from collections import Counter
+from dataclasses import replace
 from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -38,19 +40,86 @@ def test_more_than_the_table_is_wide_can_be_asked_for():
 
 
 def test_save_and_load_round_trip(tmp_path):
-    saved = table([4, 5, PADDING], [1, 2, 3])
-    saved.save(tmp_path / "t.safetensors")
-    loaded = NegativeTable.load(tmp_path / "t.safetensors")
+    saved = replace(table([4, 5, PADDING], [1, 2, 3]), dropped={"known positives": 812, "another": 0})
+    saved.save(tmp_path / "t")
+    loaded = NegativeTable.load(tmp_path / "t")
     assert (loaded.anchor_side, loaded.candidate_side, loaded.source) == ("query", "document", "ann")
+    assert loaded.dropped == {"known positives": 812, "another": 0}
     for name in ("anchors", "candidates", "scores"):
         before, after = getattr(saved, name), getattr(loaded, name)
         assert before.dtype == after.dtype and np.array_equal(before, after)
 
 
+@pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0, 0)])
+def test_a_table_of_nothing_is_a_table(tmp_path, shape):
+    nothing = np.empty(shape, np.int32)
+    NegativeTable("query", "document", np.arange(shape[0], dtype=np.int32), nothing, nothing.astype(np.float32), "ann").save(tmp_path / "t")
+    loaded = NegativeTable.load(tmp_path / "t")
+    assert loaded.candidates.shape == loaded.scores.shape == shape and loaded.counts.tolist() == [0] * shape[0]
+
+
+def test_a_loaded_table_is_mapped_and_a_draw_touches_its_rows_alone(tmp_path, resident_bytes):
+    rows = np.arange(20_000 * 250, dtype=np.int32).reshape(20_000, 250)
+    saved = NegativeTable("query", "document", np.arange(20_000, dtype=np.int32), rows, rows.astype(np.float32), "ann")
+    saved.save(tmp_path / "t")
+    loaded = NegativeTable.load(tmp_path / "t")
+    for array in (loaded.anchors, loaded.candidates, loaded.scores):
+        assert isinstance(array, np.memmap) and not array.flags.writeable
+    positions = np.array([19_999, 7, 7, 12_000])
+    drawn = loaded.draw(positions, 3, np.random.default_rng(0))
+    assert np.array_equal(drawn, saved.draw(positions, 3, np.random.default_rng(0))) and type(drawn) is np.ndarray
+    assert 0 < resident_bytes(tmp_path) < 10 << 20  # of 40; a page brings up to 2 with it
+
+
 def test_equal_tables_are_equal_bytes(tmp_path):
-    for number in range(20):
-        table([4, 5, PADDING]).save(tmp_path / str(number))
-    assert len({path.read_bytes() for path in tmp_path.iterdir()}) == 1
+    kinds = (np.int32, np.int64, np.float64)
+    for number, kind in enumerate(kinds):
+        one = table([4, 5, PADDING], [1, 2, 3])
+        fortran = np.asfortranarray(one.candidates.astype(kind))
+        dropped = dict(sorted({"a": 1, "b": 2}.items(), reverse=bool(number)))
+        replace(one, anchors=one.anchors.astype(kind), candidates=fortran, dropped=dropped).save(tmp_path / str(number))
+    written = [{path.name: path.read_bytes() for path in (tmp_path / str(number)).iterdir()} for number in range(len(kinds))]
+    assert written[0] == written[1] == written[2] and len(written[0]) == 4
+
+
+def _cut(path):
+    path.write_bytes(path.read_bytes()[:-1])
+
+
+def _empty(path):
+    path.write_bytes(b"")
+
+
+def _of_another_shape(path):
+    np.save(path, np.load(path)[:1])
+
+
+def _of_another_kind(path):
+    np.save(path, np.load(path).astype(np.int64))
+
+
+def _pickled(path):
+    np.save(path, np.array([{}]))
+
+
+DAMAGES = [_cut, _empty, _of_another_shape, _of_another_kind, _pickled, Path.unlink]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
+@pytest.mark.parametrize("name", ["anchors", "candidates", "scores"])
+def test_an_array_that_is_not_as_written_is_refused(tmp_path, name, damage):
+    table([4, 5, PADDING], [1, 2, 3]).save(tmp_path / "t")
+    damage(tmp_path / "t" / f"{name}.npy")
+    with pytest.raises(RuntimeError, match=rf"t/{name}\.npy is not as table\.json says: expected (int|float)32 \(2,"):
+        NegativeTable.load(tmp_path / "t")
+
+
+def test_a_damaged_description_is_refused(tmp_path):
+    table([4, 5]).save(tmp_path / "t")
+    _cut(tmp_path / "t" / "table.json")
+    _cut(tmp_path / "t" / "table.json")
+    with pytest.raises(RuntimeError, match=r"t/table\.json is damaged"):
+        NegativeTable.load(tmp_path / "t")
 
 
 @pytest.mark.parametrize(

@@ -103,5 +103,5 @@ def test_nothing_to_resume(tmp_path):
 
 def test_a_run_of_another_layout_is_refused(run):
     change_state(run, layout=99)
-    with pytest.raises(RuntimeError, match="layout 99; this version reads 1"):
+    with pytest.raises(RuntimeError, match="layout 99; this version reads 2"):
         run.reopen()
