@@ -8,8 +8,7 @@ from statistics import fmean
 
 from pyserini_ance.storage.files import read_json_lines
 
-# What training's processes spend: steps, and standing still for checkpoints, for products made inline, and waiting.
-SPENT = ("step", "refresh")
+SPENT = ("step", "refresh")  # steps, and standing still for checkpoints, for what is made of them inline, and for waiting
 
 
 @dataclass(frozen=True)
@@ -24,12 +23,15 @@ class Point:
 
 
 def dev_curve(metrics: Path) -> list[Point]:
-    """The points of a run, from its `metrics.jsonl`. A checkpoint counts from when training had reached its step."""
+    """The points of a run, from its `metrics.jsonl`. A checkpoint counts from when training had reached its step.
+
+    Measuring itself is left out: it is the same in all that is compared.
+    """
     points, reached, spent = [], {}, 0.0
     for record in read_json_lines(metrics):
         if record["event"] in SPENT:
             reached.setdefault((record["stage"], record["step"]), spent)
-            spent += record["seconds"]
+            spent += record["seconds"] - record.get("dev_seconds", 0.0)
         elif record["event"] == "dev":
             key = (record["stage"], record["of"])
             points.append(Point(*key, record["measure"], reached.get(key, spent), record["value"]))
@@ -62,7 +64,7 @@ def draw(curves: Mapping[str, Sequence[Point]], path: Path) -> None:
     axes = figure.subplots()
     for label, points in curves.items():
         axes.plot([p.seconds / 60 for p in points], [p.value for p in points], marker="o", label=label)
-    axes.set(xlabel="minutes of training (steps, checkpoints, refreshes, waiting)", ylabel="dev " + ", ".join(measures))
+    axes.set(xlabel="minutes of training (steps, checkpoints, refreshes, waiting; not measuring)", ylabel="dev " + ", ".join(measures))
     axes.grid(alpha=0.3)
     axes.legend()
     figure.savefig(path)

@@ -54,19 +54,20 @@ class Adoption:
         """Steps of the checkpoints of which something is still to be made or taken."""
         return {order.step for handover in self.handovers.values() for order in handover.open}
 
-    def order(self, kind: ProductKind, step: int, weights: str) -> None:
-        self.handovers[kind].order(self.name, step, weights)
+    def proceed(self, kind: ProductKind, step: int, ordered: str | None) -> list[tuple[int, float]]:
+        """Order `kind` of the checkpoint before step `step`, whose weights are `ordered`, and adopt what is to be adopted now.
 
-    def take(self, step: int) -> list[tuple[int, float]]:
-        """Adopt what is to be adopted before step `step`; the dev measures among it: (step of the checkpoint, value)."""
+        The dev measures among it: (step of the checkpoint, value).
+        """
+        handover, start = self.handovers[kind], time.perf_counter()
+        if ordered:
+            handover.order(self.name, step, ordered)
         measured = []
-        for kind, handover in self.handovers.items():
-            start = time.perf_counter()
-            for order in handover.take(step):
-                if kind == "tables":
-                    self._adopt(order, step, time.perf_counter() - start)
-                else:
-                    measured.append((order.step, self._evaluation(order, step)))
+        for order in handover.take(step):
+            if kind == "tables":
+                self._adopt(order, step, time.perf_counter() - start)
+            else:
+                measured.append((order.step, self._evaluation(order, step)))
         return measured
 
     def recall(self, decisions: list[dict]) -> None:

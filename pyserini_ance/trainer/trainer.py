@@ -91,15 +91,17 @@ class StageTraining:
         self.place = published = replace(self.place, step=step)
         standing = dict(self.adoption.table_steps)
         checkpoint = self._publish() if due or self._saving_is_due(step) else None
-        for kind in due:
-            self.adoption.order(kind, step, checkpoint.weights)
-        measured = self.adoption.take(step)
+        seconds, measured = {}, []
+        for kind in self.adoption.handovers:
+            since = time.perf_counter()
+            measured += self.adoption.proceed(kind, step, checkpoint.weights if kind in due else None)
+            seconds[f"{kind}_seconds"] = round(time.perf_counter() - since, 3)
         for of_step, value in measured:
             self.place = self.place.after_evaluation(of_step, value)
             if self.place.best_step == of_step:
                 self.log.decide("best", stage=self.name, step=step, of=of_step, value=value)
         if due or measured or standing != self.adoption.table_steps:
-            self.log.metric("refresh", stage=self.name, step=step, seconds=round(time.perf_counter() - start, 3))
+            self.log.metric("refresh", stage=self.name, step=step, seconds=round(time.perf_counter() - start, 3), **seconds)
         if checkpoint:
             self._prune(published, set(standing.values()))
         return step == self.stage.steps or self._is_past_its_best(step)

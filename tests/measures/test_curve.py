@@ -8,7 +8,7 @@ RECORDS = [
     {"event": "refresh", "stage": "a", "step": 0, "seconds": 5.0},
     {"event": "step", "stage": "a", "step": 0, "seconds": 1.0},
     {"event": "step", "stage": "a", "step": 1, "seconds": 1.5},
-    {"event": "refresh", "stage": "a", "step": 2, "seconds": 0.25},
+    {"event": "refresh", "stage": "a", "step": 2, "seconds": 4.25, "dev_seconds": 4.0},
     {"event": "step", "stage": "a", "step": 2, "seconds": 1.0},
     {"event": "dev", "stage": "a", "step": 3, "of": 2, "measure": "RR@10", "value": 0.4},
     {"event": "step", "stage": "a", "step": 3, "seconds": 1.0},
@@ -18,7 +18,7 @@ RECORDS = [
 
 
 def write(path, records, factor=1.0):
-    path.write_text("".join(json.dumps({**r, "seconds": r.get("seconds", 0) * factor}) + "\n" for r in records))
+    path.write_text("".join(json.dumps({**r, **{key: r[key] * factor for key in r if "seconds" in key}}) + "\n" for r in records))
     return path
 
 

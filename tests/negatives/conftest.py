@@ -35,7 +35,7 @@ def snapshot_of():
 
     def make(split: Split, queries, documents, **run_files) -> Snapshot:
         texts = Texts([f"d{i}" for i in range(len(documents))], {"text": ["!"] * len(documents)})
-        data = PreparedData(Collection(texts, {"train": split}), None, {}, "train", run_files)
+        data = PreparedData(Collection(texts, {"train": split}), None, {}, "train", "", run_files)
         return GivenVectors(data, np.asarray(queries, np.float32), np.asarray(documents, np.float32))
 
     return make
