@@ -139,7 +139,7 @@ def _commit(folder: Path, about: dict[str, Any], claim: dict[str, Any]) -> None:
     """The claim stays until the manifest is there: hashing takes long, and an unclaimed folder would be taken over."""
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p != folder / CLAIM)
     parts = {str(p.relative_to(folder)): {"bytes": p.stat().st_size, "sha256": sha256_file(p)} for p in files}
-    for path in files:
+    for path in [*files, *(p for p in folder.rglob("*") if p.is_dir())]:
         sync(path)
     if _owner(folder) != claim:
         raise RuntimeError(f"{folder} was taken over by another process while this one wrote it")
