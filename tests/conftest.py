@@ -1,19 +1,15 @@
 """Fixtures that several rooms share: real data beside the repository, and small random models made on the spot."""
 
-import itertools
 import json
 import os
-import string
 from pathlib import Path
 
 import pytest
+from small import TINY_SHAPE, make_small_collection, make_tiny_bert, small_settings
 
 # One thread, here and in child processes: matrices are tiny, and on a busy machine threads that wait for one another
 # cost some 8 ms an operation.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-
-# Wide weights: with the usual 0.02 all vectors of a random model are nearly the same.
-TINY_SHAPE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, initializer_range=0.5)
 
 
 @pytest.fixture(scope="session")
@@ -44,19 +40,7 @@ def resident_bytes():
 
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory) -> Path:
-    """A random BERT of 32 dimensions, 128 positions, with a lower-casing WordPiece tokenizer of letters and a few words."""
-    import torch
-    from transformers import BertConfig, BertModel, BertTokenizer
-
-    folder = tmp_path_factory.mktemp("tiny_bert")
-    characters = string.ascii_lowercase + string.digits + string.punctuation
-    words = "the of and query title text document".split()
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *(f"##{c}" for c in characters), *words]
-    (folder / "vocab.txt").write_text("\n".join(pieces))
-    BertTokenizer.from_pretrained(str(folder), do_lower_case=True, model_max_length=128).save_pretrained(folder)
-    torch.manual_seed(0)
-    BertModel(BertConfig(vocab_size=len(pieces), max_position_embeddings=128, **TINY_SHAPE)).save_pretrained(folder)
-    return folder
+    return make_tiny_bert(tmp_path_factory.mktemp("tiny_bert"))
 
 
 @pytest.fixture(scope="session")
@@ -78,38 +62,12 @@ def tiny_roberta(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="session")
 def small_recipe(tiny_bert, tmp_path_factory):
-    """Make recipes, of the stages given, over 30 documents of a colour and a thing each, with `tiny_bert`; no BM25.
-
-    The 15 training queries ask for things 1-3 of a colour; the first has two positives. 5 dev and 5 test queries.
-    """
+    """Make recipes, of the stages given, over the small collection with `tiny_bert`."""
     from pyserini_ance.recipe.models import Recipe
 
-    folder = tmp_path_factory.mktemp("small_collection")
-    colours, things = "red green blue gray pink".split(), "apple stone river cloud horse tiger".split()
-    documents = [(f"{c}-{t}", f"the {t} is {c} {'very ' * (i % 7)}") for i, (c, t) in enumerate(itertools.product(colours, things))]
-    (folder / "corpus.jsonl").write_text("".join(json.dumps({"id": id, "contents": text}) + "\n" for id, text in documents))
-    files = {}
-    for split, asked in {"train": things[:3], "dev": things[3:4], "test": things[4:5]}.items():
-        queries = [(f"{split}-{i}", c, t) for i, (c, t) in enumerate(itertools.product(colours, asked))]
-        judged = [(id, f"{c}-{t}") for id, c, t in queries] + [("train-0", "red-tiger")] * (split == "train")
-        (folder / f"{split}.tsv").write_text("".join(f"{id}\tquery of {c} {t}\n" for id, c, t in queries))
-        (folder / f"{split}.qrels").write_text("".join(f"{query} 0 {document} 1\n" for query, document in judged))
-        files[split] = {"topics": str(folder / f"{split}.tsv"), "qrels": str(folder / f"{split}.qrels")}
+    collection = make_small_collection(tmp_path_factory.mktemp("small_collection"))
 
     def make(stages: dict, **more) -> Recipe:
-        lengths = {"query": {"length_tokens": 24}, "document": {"length_tokens": 32, "template": "{text}"}}
-        settings = {
-            "name": "small",
-            "data": {"kind": "pyserini_jsonl", "corpus": str(folder / "corpus.jsonl"), "splits": files},
-            "encoder": {"kind": "transformer", "model": str(tiny_bert), "pooling": "mean", "tokenization": lengths},
-            "encoding": {"precision": "fp32", "training_tokens_per_batch": 256},
-            "bm25": None,
-            "stages": stages,
-            "test": {"hits": 20, "measures": ["RR@10", "R@20"]},
-            "device": "cpu",
-            "precision": "fp32",
-            "cache": str(folder / "cache"),
-        }
-        return Recipe.model_validate({**settings, **more})
+        return Recipe.model_validate({**small_settings(collection, tiny_bert, stages), **more})
 
     return make

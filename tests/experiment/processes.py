@@ -1,7 +1,7 @@
-"""Forks a process for each line of stdin from one that has imported everything: many real runs for the price of one import.
+"""Forks processes, as told on stdin, from one that has imported everything: many real runs for the price of one import.
 
-In: {"arguments": of the train command, "trouble": a function below or null, "stage", "step": where it strikes}.
-Out: {"code": exit code, or minus the signal that ended it, "stderr"}.
+{"command", "arguments": of it, "trouble": a function below or null, "stage", "step": where it strikes} answers {"pid"};
+{"wait": pid} answers {"code": exit code, or minus the signal that ended it, "stderr"}; {"look": pid} answers {"ended"}.
 """
 
 import errno
@@ -12,17 +12,22 @@ import signal
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import faiss  # noqa: F401
 import transformers.models.bert.modeling_bert  # noqa: F401
 
-import pyserini_ance.experiment.experiment  # noqa: F401
-from pyserini_ance import cli, train
+import pyserini_ance.experiment.experiment
+import pyserini_ance.experiment.refreshing  # noqa: F401
+from pyserini_ance import cli, refresh, train
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pyserini_bridge import export
 from pyserini_ance.runs import checkpoint
 from pyserini_ance.runs import log as runs_log
 from pyserini_ance.trainer.step import StepRunner
+
+
+COMMANDS = {"train": train.main, "refresh": refresh.main}
 
 
 def signal_in_step(number: int, stage: str, step: int) -> None:
@@ -102,23 +107,55 @@ def run(request: dict) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if request["trouble"]:
         globals()[request["trouble"]](request["stage"], request["step"])
-    cli.run(lambda: train.main(request["arguments"]))
+    cli.run(lambda: COMMANDS[request["command"]](request["arguments"]))
+
+
+class Children:
+    def __init__(self):
+        self.outputs: dict[int, Any] = {}
+        self.codes: dict[int, int] = {}
+
+    def start(self, request: dict) -> dict:
+        output = tempfile.TemporaryFile()
+        child = os.fork()
+        if child == 0:
+            os.dup2(output.fileno(), 2)
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            try:
+                run(request)
+            except SystemExit as end:
+                os._exit(end.code)
+            finally:
+                os._exit(1)
+        self.outputs[child] = output
+        return {"pid": child}
+
+    def look(self, pid: int, options: int = os.WNOHANG) -> dict:
+        if pid not in self.codes:
+            ended, status = os.waitpid(pid, options)
+            if ended:
+                self.codes[pid] = os.waitstatus_to_exitcode(status)
+        return {"ended": pid in self.codes}
+
+    def wait(self, pid: int) -> dict:
+        self.look(pid, 0)
+        with self.outputs.pop(pid) as output:
+            output.seek(0)
+            return {"code": self.codes.pop(pid), "stderr": output.read().decode()}
 
 
 def main() -> None:
+    children = Children()
     for line in sys.stdin:
-        with tempfile.TemporaryFile() as stderr:
-            child = os.fork()
-            if child == 0:
-                os.dup2(stderr.fileno(), 2)
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-                try:
-                    run(json.loads(line))
-                except SystemExit as end:
-                    os._exit(end.code)
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            stderr.seek(0)
-            print(json.dumps({"code": code, "stderr": stderr.read().decode()}), flush=True)
+        request = json.loads(line)
+        if "wait" in request:
+            answer = children.wait(request["wait"])
+        elif "look" in request:
+            answer = children.look(request["look"])
+        else:
+            answer = children.start(request)
+        print(json.dumps(answer), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,15 @@
 """Whole runs of the train command in processes of their own: undisturbed, killed, interrupted, and on a full disk."""
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from experiment.outcome import outcome
+from experiment.servant import Servant
 
 from pyserini_ance.experiment.schedule import evaluation_steps, refresh_steps
 from pyserini_ance.recipe.load import dump, load
-from pyserini_ance.storage.files import read_json_lines, sha256_file
 from pyserini_ance.storage.publish import read_manifest
 
 OPTIMIZER = {"learning_rate": 1e-3}
@@ -39,17 +38,12 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def train(recipe) -> Callable[..., dict]:
     """Run `train RECIPE --output FOLDER ...` in a process; its exit code and stderr."""
-    command = [sys.executable, str(Path(__file__).with_name("processes.py"))]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as processes:
+    with Servant() as servant:
 
-        def run(folder: Path, *flags: str, trouble: str | None = None, stage: str = "", step: int = 0) -> dict:
-            arguments = [str(recipe), "--output", str(folder), *flags]
-            processes.stdin.write(json.dumps({"arguments": arguments, "trouble": trouble, "stage": stage, "step": step}) + "\n")
-            processes.stdin.flush()
-            return json.loads(processes.stdout.readline())
+        def run(folder: Path, *flags: str, **trouble) -> dict:
+            return servant.run("train", [str(recipe), "--output", str(folder), *flags], **trouble)
 
         yield run
-        processes.stdin.close()
 
 
 @pytest.fixture(scope="module")
@@ -62,26 +56,6 @@ def undisturbed(train, tmp_path_factory) -> Path:
 
 def state(folder: Path) -> dict:
     return json.loads((folder / "state.json").read_text())
-
-
-def without_times(record: dict) -> dict:
-    return {key: value for key, value in record.items() if "seconds" not in key and key != "parts"}
-
-
-def outcome(folder: Path) -> dict:
-    """Everything a run leaves that must not depend on how it came about."""
-    measures = json.loads((folder / "measures.json").read_text())
-    return {
-        "weights": sha256_file(folder / "model" / "model.safetensors"),
-        "index": sha256_file(folder / "index" / "index"),
-        "ranking": (folder / "run.test.trec").read_text(),
-        "rows": [without_times(row) for row in measures["rows"]],
-        "metrics": [without_times(record) for record in read_json_lines(folder / "metrics.jsonl")],
-        "decisions": [record for record in read_json_lines(folder / "decisions.jsonl") if record["event"] != "resume"],
-        "checkpoints": sorted(path.name for path in (folder / "checkpoints").iterdir()),
-        "negatives": {path.name: read_manifest(path)["parts"] for path in (folder / "negatives").iterdir()},
-        "files": sorted(path.name for path in folder.iterdir()),
-    }
 
 
 def test_a_run_leaves_what_it_promises(undisturbed):

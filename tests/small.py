@@ -1,0 +1,58 @@
+"""Small things that tests, and commands beside them, are tried on: a random model, a collection, the settings of a recipe."""
+
+import itertools
+import json
+import string
+from pathlib import Path
+
+# Wide weights: with the usual 0.02 all vectors of a random model are nearly the same.
+TINY_SHAPE = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, initializer_range=0.5)
+
+
+def make_tiny_bert(folder: Path) -> Path:
+    """A random BERT of 32 dimensions, 128 positions, with a lower-casing WordPiece tokenizer of letters and a few words."""
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    folder.mkdir(exist_ok=True)
+    characters = string.ascii_lowercase + string.digits + string.punctuation
+    words = "the of and query title text document".split()
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *characters, *(f"##{c}" for c in characters), *words]
+    (folder / "vocab.txt").write_text("\n".join(pieces))
+    BertTokenizer.from_pretrained(str(folder), do_lower_case=True, model_max_length=128).save_pretrained(folder)
+    torch.manual_seed(0)
+    BertModel(BertConfig(vocab_size=len(pieces), max_position_embeddings=128, **TINY_SHAPE)).save_pretrained(folder)
+    return folder
+
+
+def make_small_collection(folder: Path) -> Path:
+    """30 documents of a colour and a thing each; 15 training queries, for things 1-3 of a colour, the first with two
+    positives; 5 dev and 5 test queries.
+    """
+    colours, things = "red green blue gray pink".split(), "apple stone river cloud horse tiger".split()
+    documents = [(f"{c}-{t}", f"the {t} is {c} {'very ' * (i % 7)}") for i, (c, t) in enumerate(itertools.product(colours, things))]
+    (folder / "corpus.jsonl").write_text("".join(json.dumps({"id": id, "contents": text}) + "\n" for id, text in documents))
+    for split, asked in {"train": things[:3], "dev": things[3:4], "test": things[4:5]}.items():
+        queries = [(f"{split}-{i}", c, t) for i, (c, t) in enumerate(itertools.product(colours, asked))]
+        judged = [(id, f"{c}-{t}") for id, c, t in queries] + [("train-0", "red-tiger")] * (split == "train")
+        (folder / f"{split}.tsv").write_text("".join(f"{id}\tquery of {c} {t}\n" for id, c, t in queries))
+        (folder / f"{split}.qrels").write_text("".join(f"{query} 0 {document} 1\n" for query, document in judged))
+    return folder
+
+
+def small_settings(collection: Path, model: Path, stages: dict) -> dict:
+    """A recipe's, over `make_small_collection` with `make_tiny_bert`; no BM25."""
+    lengths = {"query": {"length_tokens": 24}, "document": {"length_tokens": 32, "template": "{text}"}}
+    files = {split: {"topics": str(collection / f"{split}.tsv"), "qrels": str(collection / f"{split}.qrels")} for split in ("train", "dev", "test")}
+    return {
+        "name": "small",
+        "data": {"kind": "pyserini_jsonl", "corpus": str(collection / "corpus.jsonl"), "splits": files},
+        "encoder": {"kind": "transformer", "model": str(model), "pooling": "mean", "tokenization": lengths},
+        "encoding": {"precision": "fp32", "training_tokens_per_batch": 256},
+        "bm25": None,
+        "stages": stages,
+        "test": {"hits": 20, "measures": ["RR@10", "R@20"]},
+        "device": "cpu",
+        "precision": "fp32",
+        "cache": str(collection / "cache"),
+    }
