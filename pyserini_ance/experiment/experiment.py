@@ -12,14 +12,15 @@ import torch
 from accelerate import Accelerator
 
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.experiment.closing import Closing
 from pyserini_ance.experiment.environment import environment
 from pyserini_ance.experiment.export import export
 from pyserini_ance.experiment.prepare import check_tools, read_collection, retrieve_bm25, sources, tokenise
-from pyserini_ance.experiment.resume import refuse_other_run
 from pyserini_ance.experiment.results import Results, write_qrels
+from pyserini_ance.experiment.resume import refuse_other_run
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import Refresher
@@ -39,7 +40,7 @@ class Experiment:
 
     def __init__(self, recipe: Recipe, folder: Path):
         self.recipe, self.run = recipe, RunDir(folder)
-        self.log = RunLog(self.run)
+        self.log, self.world = RunLog(self.run), World()
         self.accelerator = accelerator_of(recipe)
         self.device = str(self.accelerator.device)
 
@@ -70,7 +71,7 @@ class Experiment:
         self.log.decide("resume", environment=now)
 
     def _rows(self, data: PreparedData, untrained: Encoder, resume: bool) -> tuple[list[dict], dict]:
-        closing = Closing(self.recipe, data, self.run, self.device)
+        closing = Closing(self.recipe, data, self.run, self.device, self.world)
         rows = [self._bm25(data, closing)] if self.recipe.bm25 else []
         result = initial = self.publish_untrained(untrained)
         self.run.mark("running", "the untrained encoder")
@@ -109,7 +110,7 @@ class Experiment:
         if ended:
             return Checkpoint.open(self.run.checkpoints / ended[-1]["result"])
         self.run.mark("running", f"stage {name}, step 0")
-        refresher = Refresher(self.recipe, data, self.run, self.device)
+        refresher = Refresher(self.recipe, data, self.run, self.device, self.world)
         return StageTraining(self.recipe, name, data, self.run, self.accelerator, refresher.refresh).train(start, resume)
 
     @contextmanager

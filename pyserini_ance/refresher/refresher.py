@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MinedSource
 from pyserini_ance.negatives.table import NegativeTable
@@ -18,8 +19,8 @@ from pyserini_ance.runs.rundir import RunDir
 class Refresher:
     """Bound to one experiment; called with a checkpoint, now by the trainer, inline."""
 
-    def __init__(self, recipe: Recipe, data: PreparedData, run: RunDir, device: str):
-        self.recipe, self.data, self.run, self.device = recipe, data, run, device
+    def __init__(self, recipe: Recipe, data: PreparedData, run: RunDir, device: str, world: World):
+        self.recipe, self.data, self.run, self.device, self.world = recipe, data, run, device, world
 
     def refresh(
         self,
@@ -35,7 +36,8 @@ class Refresher:
         `previous` tables are compared with the new ones in the reports.
         """
         stage = self.recipe.stages[stage_name]
-        snapshot = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, self.recipe.encoding, self.run.scratch, self.device)
+        encoding, scratch = self.recipe.encoding, self.run.scratch
+        snapshot = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, encoding, scratch, self.device, self.world)
         tables, reports = {}, {}
         for key, source in sources.items():
             start = time.perf_counter()
