@@ -8,6 +8,7 @@ from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.recipe.parts import part_class
+from pyserini_ance.vectors import encode
 from pyserini_ance.vectors.encode import encode_into, encode_some
 from pyserini_ance.vectors.store import VectorStore
 
@@ -84,6 +85,7 @@ ORDERS = [[5, 0, 11, 3], list(range(11, -1, -1)), [7], []]
 
 def some(world: World, model: Path) -> list[tuple[np.ndarray, int]]:
     """For each of ORDERS the vectors, and how many texts this process encoded itself."""
+    encode.ROWS_PER_GATHER = 2
     encoder = start_encoder(family(model), seed=1)
     tokens = TokenStore.of_lists(encoder.tokenizer.ids("document", RECORDS), encoder.tokenizer.specials)
     found = []

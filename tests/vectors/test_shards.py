@@ -1,5 +1,6 @@
 """Shards of vectors: read like one array, encoded by several real processes."""
 
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -62,7 +63,7 @@ def test_shards_are_of_about_equal_length(texts, shards):
         lengths = np.random.default_rng(seed).integers(0, [3, 512][seed % 2], texts)
         bounds = shard_bounds(lengths, shards)
         assert bounds.shape == (shards + 1,) and bounds[0] == 0 and bounds[-1] == texts and (np.diff(bounds) >= 0).all()
-        tokens = [lengths[a:b].sum() for a, b in zip(bounds, bounds[1:], strict=False)]
+        tokens = [lengths[a:b].sum() for a, b in pairwise(bounds)]
         assert max(tokens) <= lengths.sum() / shards + lengths.max(initial=0)
 
 
