@@ -2,7 +2,9 @@
 
 import argparse
 import logging
+import os
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from pyserini_ance import cli
@@ -18,11 +20,21 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
     args = parser.parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    from pyserini_ance.distributed.world import World
     from pyserini_ance.experiment.encode import encode_corpus
 
-    with tempfile.TemporaryDirectory(prefix=".pyserini_ance.", dir=_parent(args.output)) as scratch:
-        count = encode_corpus(args.corpus, args.encoder, args.output, args.precision, args.tokens_per_batch, args.device, Path(scratch))
-    print(f"{args.output}: {count:,} documents; search it with: python -m pyserini_ance.search faiss --index {args.output} ...")
+    world, device = World.join(args.device), _device(args.device)
+    with ExitStack() as stack:
+        made = world.once(lambda: stack.enter_context(tempfile.TemporaryDirectory(prefix=".pyserini_ance.", dir=_parent(args.output))))
+        settings = args.precision, args.tokens_per_batch, device
+        count = encode_corpus(args.corpus, args.encoder, args.output, *settings, Path(made), world)
+    if world.is_main:
+        print(f"{args.output}: {count:,} documents; search it with: python -m pyserini_ance.search faiss --index {args.output} ...")
+
+
+def _device(setting: str) -> str:
+    """Processes that torchrun started on one host take a GPU each."""
+    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if setting == "cuda" else setting
 
 
 def _parent(output: Path) -> Path:

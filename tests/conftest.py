@@ -2,6 +2,10 @@
 
 import json
 import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -71,3 +75,53 @@ def small_recipe(tiny_bert, tmp_path_factory):
         return Recipe.model_validate({**small_settings(collection, tiny_bert, stages), **more})
 
     return make
+
+
+class Processes:
+    """Runs a test's own function in the processes of a world, with torchrun's environment and real gloo on one machine.
+
+    A world costs about half a second: its processes are forked from one that has imported the test file already. So
+    what the function needs is imported at the top of that file, and the function stands there by a name of its own:
+
+        def total(world, part):
+            return sum(int(one) for one in world.gather(torch.tensor([part + world.rank])))
+
+        def test_total(run_processes):
+            assert run_processes(3, total, 10) == [33, 33, 33]
+
+    Arguments and values are pickled. `join=False` leaves the joining to the function, which then gets no world: a
+    command that makes its own. Monkeypatches of the test do not reach the processes; the function may patch for itself.
+    """
+
+    def __init__(self, server: subprocess.Popen):
+        self._server = server
+
+    def __call__(self, size: int, function: Callable, *arguments, join: bool = True, seconds: float = 60) -> list:
+        """What `function(world, *arguments)` returns on each rank; fails with the tracebacks when one ends otherwise."""
+        ends = self.ends(size, function, *arguments, join=join, seconds=seconds)
+        bad = [f"rank {rank} ended with {end['code']}\n{end['error']}\n{end['output']}" for rank, end in enumerate(ends) if end["code"]]
+        assert not bad, "\n".join(bad)
+        return [end["value"] for end in ends]
+
+    def ends(self, size: int, function: Callable, *arguments, join: bool = True, seconds: float = 60) -> list[dict]:
+        """How each rank ended, for tests in which some fail: value, error (traceback), code, output, seconds from the start.
+
+        `code` is minus the signal's number for a killed process. One that is left after `seconds`, or stopped when
+        all others have ended, is killed.
+        """
+        where = {"file": function.__code__.co_filename, "module": function.__module__, "function": function.__qualname__}
+        how = {"size": size, "arguments": pickle.dumps(arguments), "join": join, "seconds": seconds}
+        pickle.dump({**where, **how}, self._server.stdin)
+        self._server.stdin.flush()
+        ends = pickle.load(self._server.stdout)
+        assert isinstance(ends, list), ends
+        return ends
+
+
+@pytest.fixture(scope="session")
+def run_processes():
+    """`run_processes(size, function, *arguments)`: see `Processes`."""
+    program = Path(__file__).parent / "distributed" / "processes.py"
+    with subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
+        yield Processes(server)
+        server.stdin.close()

@@ -13,6 +13,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, BertTokenizer
 
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.prepare import read_collection, tokenise
@@ -73,7 +74,7 @@ def test_refreshed_negatives_win_where_documents_are_confusable(encoder, collect
     settings = {"name": "behaviour", "data": collection, "encoder": encoder, "bm25": None, "stages": stages, "test": {"split": "dev"}}
     recipe = Recipe.model_validate({**settings, **exact, "cache": str(tmp_path / "cache")})
     data, run = tokenise(recipe, read_collection(recipe)), RunDir(tmp_path / "run")
-    refresh = Refresher(recipe, data, run, "cpu").refresh
+    refresh = Refresher(recipe, data, run, "cpu", World()).refresh
 
     def trained(name, start):
         return StageTraining(recipe, name, data, run, accelerator_of(recipe), refresh).train(start)

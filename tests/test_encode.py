@@ -42,6 +42,18 @@ def test_a_faiss_folder_that_names_its_encoder(encoder, tmp_path):
     assert again.returncode == 2 and "exists; remove it" in again.stderr
 
 
+def test_processes_write_one_folder(run_processes, encoder, tmp_path):
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"id": id, "contents": text}) + "\n" for id, text in CORPUS))
+    flags = [str(flag) for flag in ("--corpus", corpus, "--encoder", encoder)]
+    for size in (1, 2):
+        run_processes(size, main, [*flags, "--output", str(tmp_path / f"of-{size}" / "index")], join=False)
+        assert [path.name for path in (tmp_path / f"of-{size}").iterdir()] == ["index"]
+        subprocess.run([sys.executable, "-c", READ_INDEX, tmp_path / f"of-{size}" / "index/index", tmp_path / f"{size}.npy"], check=True)
+    np.testing.assert_allclose(np.load(tmp_path / "2.npy"), np.load(tmp_path / "1.npy"), atol=1e-6)
+    assert (tmp_path / "of-2/index/docid").read_text() == (tmp_path / "of-1/index/docid").read_text()
+
+
 @pytest.mark.parametrize(
     "line, message",
     [('{"id": "1", "contents": ""}', "document '1' is empty"), ('{"id": "1", "contents": "x"', "line 1: malformed JSON"), ("", "no document")],

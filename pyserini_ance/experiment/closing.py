@@ -9,38 +9,38 @@ import numpy as np
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.trec import read_qrels, read_run, write_run
+from pyserini_ance.distributed.world import World
 from pyserini_ance.measures.evaluate import evaluate, parse
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json
-from pyserini_ance.vectors.search import exact_search
 
 
 @dataclass(frozen=True)
 class Closing:
-    """Evaluates rows of one run. A row's ranking and measures lie in `runs/<row>.*`; a row that is there is not redone."""
+    """Evaluates rows of one run. A row's ranking and measures lie in `runs/<row>.*`; a row that is there is not redone.
+
+    All processes of `world` make the same calls and have the same results; the first one reads and writes the files.
+    """
 
     recipe: Recipe
     data: PreparedData
     run: RunDir
     device: str
+    world: World
 
     def ranking(self, row: str) -> Path:
         return self.run.run_files / f"{row}.{self.recipe.test.split}.trec"
 
     def measured(self, row: str) -> dict | None:
-        path = self.run.run_files / f"{row}.json"
-        return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+        path = self._record(row)
+        return self.world.once(lambda: json.loads(path.read_text(encoding="utf-8")) if path.exists() else None)
 
     def measure(self, row: str, seconds: float, **more) -> dict:
         """Measure the ranking of `row` from its file, as anybody could do again, and record it."""
-        test = self.recipe.test
-        values = evaluate(read_qrels(self.run.qrels(test.split)), read_run(self.ranking(row)), parse(test.measures))
-        record = {"row": row, **values, "test seconds": round(seconds, 1), **more}
-        write_json(self.run.run_files / f"{row}.json", record)
-        return record
+        return self.world.once(lambda: self._measure(row, seconds, more))
 
     def rank(self, row: str, checkpoint: Checkpoint) -> Snapshot:
         """Rank the test queries with a checkpoint and write the ranking of `row`; the view it was made from.
@@ -49,13 +49,12 @@ class Closing:
         """
         test = self.recipe.test
         encoding = self.recipe.encoding.model_copy(update={"precision": test.precision})
-        snapshot = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, encoding, self.run.scratch, self.device)
-        split, ids = self.data.collection.split(test.split), self.data.collection.documents.ids
-        queries = snapshot.encode_queries(test.split, np.arange(len(split.queries)), precision="fp32")
-        scores, found = exact_search(queries, snapshot.document_vectors, test.hits, encoding.search, self.device)
-        hits = zip(split.queries.ids, found, scores, strict=True)
-        self.run.run_files.mkdir(exist_ok=True)
-        write_run(self.ranking(row), ((q, ids[d], float(s)) for q, ds, ss in hits for d, s in zip(ds, ss, strict=True)), row)
+        scratch = self.run.scratch
+        snapshot = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, encoding, scratch, self.device, self.world)
+        rows = np.arange(len(self.data.collection.split(test.split).queries))
+        queries = snapshot.encode_queries(test.split, rows, precision="fp32")
+        scores, found = snapshot.rank(queries, snapshot.document_vectors, test.hits)
+        self.world.once(lambda: self._write(row, scores, found))
         return snapshot
 
     def row(self, name: str, checkpoint: Checkpoint, **more) -> dict:
@@ -65,3 +64,19 @@ class Closing:
         start = time.perf_counter()
         self.rank(name, checkpoint)
         return self.measure(name, time.perf_counter() - start, **more)
+
+    def _record(self, row: str) -> Path:
+        return self.run.run_files / f"{row}.json"
+
+    def _measure(self, row: str, seconds: float, more: dict) -> dict:
+        test = self.recipe.test
+        values = evaluate(read_qrels(self.run.qrels(test.split)), read_run(self.ranking(row)), parse(test.measures))
+        record = {"row": row, **values, "test seconds": round(seconds, 1), **more}
+        write_json(self._record(row), record)
+        return record
+
+    def _write(self, row: str, scores: np.ndarray, found: np.ndarray) -> None:
+        queries, ids = self.data.collection.split(self.recipe.test.split).queries, self.data.collection.documents.ids
+        hits = zip(queries.ids, found, scores, strict=True)
+        self.run.run_files.mkdir(exist_ok=True)
+        write_run(self.ranking(row), ((q, ids[d], float(s)) for q, ds, ss in hits for d, s in zip(ds, ss, strict=True)), row)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.experiment.experiment import Experiment
@@ -66,6 +67,6 @@ def _seconds_to_encode(encoder: Encoder, recipe: Recipe, data: PreparedData, pre
     precision = resolve_precision(precision, recipe.device)
     rows = np.linspace(0, len(data.documents) - 1, min(SAMPLED_DOCUMENTS, len(data.documents))).astype(np.int64)
     start = time.perf_counter()
-    encode_some(encoder, data.documents, rows, "document", precision, recipe.encoding.tokens_per_batch, "sample")
+    encode_some(encoder, data.documents, rows, "document", precision, recipe.encoding.tokens_per_batch, "sample", World())
     lengths = data.documents.lengths(encoder.length_tokens("document"))
     return (time.perf_counter() - start) * float(lengths.sum() / lengths[rows].sum())

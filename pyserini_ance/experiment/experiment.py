@@ -23,6 +23,7 @@ from pyserini_ance.experiment.prepare import check_tools, prepare, retrieve_bm25
 from pyserini_ance.experiment.replay import read_replay, replay_scripts
 from pyserini_ance.experiment.resume import refuse_other_run
 from pyserini_ance.experiment.results import Results, write_qrels
+from pyserini_ance.experiment.resume import refuse_other_run
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Product, Recipe
 from pyserini_ance.refresher.refresher import Refresher

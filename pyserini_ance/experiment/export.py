@@ -9,30 +9,36 @@ from pyserini_ance.experiment.closing import Closing
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.storage.files import write_whole
 from pyserini_ance.storage.folders import whole_folder
+from pyserini_ance.vectors.shards import ShardedVectors
 
 
 def export(row: str, checkpoint: Checkpoint, closing: Closing, seconds: dict) -> tuple[dict, dict]:
     """Write `model/`, `index/`, the final run and the topics; the row's record, and how to search with the model.
 
-    The ranking that is measured was searched over exactly the vectors that the index holds.
+    The ranking that is measured was searched over exactly the vectors that the index holds. Called by all processes of
+    the closing's world; the first one writes.
     """
-    from pyserini_ance.pyserini_bridge.export import search_command, stock_class, write_index, write_topics
-
-    run, split = closing.run, closing.recipe.test.split
     start = time.perf_counter()
     snapshot = closing.rank(row, checkpoint)
     record = closing.measure(row, time.perf_counter() - start, **seconds)
+    vectors, about = snapshot.document_vectors, {"weights": checkpoint.weights, "precision": snapshot.precision}
+    return record, closing.world.once(lambda: _write(row, checkpoint, closing, vectors, about))
+
+
+def _write(row: str, checkpoint: Checkpoint, closing: Closing, vectors: ShardedVectors, about: dict) -> dict:
+    from pyserini_ance.pyserini_bridge.export import search_command, stock_class, write_index, write_topics
+
+    run, split = closing.run, closing.recipe.test.split
     _replace(run.model, lambda beside: shutil.copytree(checkpoint.encoder, beside, dirs_exist_ok=True))
     choice = stock_class(read_side_file(run.model), run.model)
     shutil.rmtree(run.index, ignore_errors=True)
-    about = {"encoder": "../model", "weights": checkpoint.weights, "precision": snapshot.precision}
-    write_index(snapshot.document_vectors, closing.data.collection.documents.ids, run.index, about)
+    write_index(vectors, closing.data.collection.documents.ids, run.index, {"encoder": "../model", **about})
     write_whole(run.final_run(split), closing.ranking(row).read_bytes())
     queries = closing.data.collection.split(split).queries
     topics = write_topics(list(zip(queries.ids, queries.columns["text"], strict=True)), run.folder, split)
     command = search_command(run.folder, topics, choice, closing.recipe.test.hits)
     documents = {"class": choice.document_class, "flags": choice.document_flags}
-    return record, {"class": choice.query_class, "documents": documents, "notes": choice.describe(), "command": command}
+    return {"class": choice.query_class, "documents": documents, "notes": choice.describe(), "command": command}
 
 
 def _replace(folder: Path, fill) -> None:

@@ -10,25 +10,29 @@ import numpy as np
 
 from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.recipe.models import Encoding
-from pyserini_ance.vectors.encode import encode_into, encode_some
+from pyserini_ance.vectors.encode import encode_some
 from pyserini_ance.vectors.precision import resolve_precision
-from pyserini_ance.vectors.search import exact_search
-from pyserini_ance.vectors.store import VectorStore
+from pyserini_ance.vectors.search import searcher
+from pyserini_ance.vectors.sharded_search import search_shards
+from pyserini_ance.vectors.shards import ShardedVectors, encode_shards
 
 
 class Snapshot:
-    """`model` is a checkpoint's encoder folder and `weights` its hash.
+    """`model` is a checkpoint's encoder folder and `weights` its hash. All processes of `world` make the same calls in the
+    same order, share the work, and have the same results.
 
     `scratch` holds document vectors, one folder for weights and precision: whoever looks at the same checkpoint again
-    finds them there. `seconds` records what each part took: load, encode_documents, encode_queries, search.
+    finds them there. `seconds` records what each part took, waiting for the other processes included: load,
+    encode_documents, encode_queries, build (of faiss's index), search.
     """
 
-    def __init__(self, model: Path, weights: str, data: PreparedData, encoding: Encoding, scratch: Path, device: str):
+    def __init__(self, model: Path, weights: str, data: PreparedData, encoding: Encoding, scratch: Path, device: str, world: World):
         self.model, self.weights, self.data, self.encoding = model, weights, data, encoding
-        self.scratch, self.device = scratch, device
+        self.scratch, self.device, self.world = scratch, device, world
         self.seconds: dict[str, float] = {}
         self.ranking: tuple[np.ndarray, np.ndarray] | None = None
 
@@ -60,15 +64,13 @@ class Snapshot:
             return load_encoder(self.model, self.device)
 
     @cached_property
-    def document_vectors(self) -> np.ndarray:
+    def document_vectors(self) -> ShardedVectors:
         """(N, D) float32, memory-mapped; what an interrupted encoding wrote is kept."""
         key = {"weights": self.weights, "texts": self.collection.digest, "side": "document", "precision": self.precision}
-        folder = vectors_folder(self.scratch, self.weights, self.precision)
-        store = VectorStore(folder, len(self.data.documents), self.encoder.dimension, key)
+        folder, budget = vectors_folder(self.scratch, self.weights, self.precision), self.encoding.tokens_per_batch
+        encoder, documents = self.encoder, self.data.documents
         with self._timed("encode_documents"):
-            encode_into(store, self.encoder, self.data.documents, "document", self.precision, self.encoding.tokens_per_batch, "documents")
-        store.close()
-        return store.read()
+            return encode_shards(folder, key, encoder, documents, "document", self.precision, budget, "documents", self.world)
 
     @cached_property
     def query_vectors(self) -> np.ndarray:
@@ -77,32 +79,39 @@ class Snapshot:
 
     def encode_queries(self, split: str, rows: np.ndarray, precision: str | None = None) -> np.ndarray:
         """(R, D) float32 of some queries of a split, in the snapshot's precision or another."""
-        precision, budget = precision or self.precision, self.encoding.tokens_per_batch
+        encoder, precision, budget = self.encoder, precision or self.precision, self.encoding.tokens_per_batch
         with self._timed("encode_queries"):
-            return encode_some(self.encoder, self.data.queries[split], rows, "query", precision, budget, f"{split} queries")
+            return encode_some(encoder, self.data.queries[split], rows, "query", precision, budget, f"{split} queries", self.world)
 
     def encode_documents(self, rows: np.ndarray) -> np.ndarray:
         """Vectors of some documents, for an evaluation on a sample."""
         if "document_vectors" in vars(self):
             return self.document_vectors[rows]
+        encoder, precision, budget = self.encoder, self.precision, self.encoding.tokens_per_batch
         with self._timed("encode_documents"):
-            budget = self.encoding.tokens_per_batch
-            return encode_some(self.encoder, self.data.documents, rows, "document", self.precision, budget, "sampled documents")
+            return encode_some(encoder, self.data.documents, rows, "document", precision, budget, "sampled documents", self.world)
 
     def search(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The k best documents of every training query: scores (A, k) float32 and rows (A, k) int32."""
         k = min(k, len(self.collection.documents))
         if self.ranking is None or self.ranking[0].shape[1] < k:
-            queries, documents = self.query_vectors, self.document_vectors
-            with self._timed("search"):
-                self.ranking = exact_search(queries, documents, k, self.encoding.search, self.device)
+            self.ranking = self.rank(self.query_vectors, self.document_vectors, k)
         scores, rows = self.ranking
         return scores[:, :k], rows[:, :k]
 
-    @property
+    def rank(self, queries: np.ndarray, documents: ShardedVectors | np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The k best of `documents` (N, D) for each of `queries` (Q, D): scores (Q, k) float32 and rows (Q, k) int32."""
+        if not isinstance(documents, ShardedVectors):
+            documents = ShardedVectors.split(documents, self.world)
+        with self._timed("build"):
+            own = searcher(documents.own, self.encoding.search, self.device, self.world.is_main)
+        with self._timed("search"):
+            return search_shards(own, queries, documents, k, self.world)
+
+    @cached_property
     def precision(self) -> str:
-        """What `auto` means here."""
-        return resolve_precision(self.encoding.precision, self.device)
+        """What `auto` means on the first process, for all: vectors of two precisions are not compared."""
+        return self.world.once(lambda: resolve_precision(self.encoding.precision, self.device))
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[None]:

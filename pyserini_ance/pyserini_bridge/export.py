@@ -11,8 +11,8 @@ from pyserini_ance.pyserini_bridge.command import search_command
 from pyserini_ance.pyserini_bridge.ids import refuse_unwritable
 from pyserini_ance.pyserini_bridge.stock import stock_class
 from pyserini_ance.pyserini_bridge.topics import write_topics
-from pyserini_ance.storage.folders import whole_folder
 from pyserini_ance.storage.files import write_json, write_whole
+from pyserini_ance.storage.folders import whole_folder
 
 __all__ = ["require_faiss", "search_command", "stock_class", "write_index", "write_topics"]
 ROWS_PER_BLOCK = 1 << 16
@@ -24,12 +24,10 @@ def require_faiss() -> None:
         raise RuntimeError("faiss is not installed: pip install 'pyserini_ance[cpu]', or [gpu] where there is an NVIDIA GPU, never both")
 
 
-def write_index(
-    vectors: np.ndarray | Iterable[tuple[int, np.ndarray]], ids: Sequence[str], folder: Path, about: dict[str, Any]
-) -> None:
+def write_index(vectors: np.ndarray | Iterable[tuple[int, np.ndarray]], ids: Sequence[str], folder: Path, about: dict[str, Any]) -> None:
     """Write a Faiss folder as Pyserini reads it: `index` (flat, inner product), `docid`, and `encoder.json` with `about`.
 
-    `vectors`: (N, D) float32, or blocks (start row, (B, D) float32) in row order. The folder appears only when complete.
+    `vectors`: (N, D) float32, an array or what reads like one, or blocks (start row, (B, D) float32) in row order. The folder appears only when complete.
     Raises ValueError for ids that no run can carry, and when ids and vectors do not match.
     """
     import faiss
@@ -50,6 +48,6 @@ def write_index(
 
 
 def _blocks(vectors: np.ndarray | Iterable[tuple[int, np.ndarray]]) -> Iterator[tuple[int, np.ndarray]]:
-    if isinstance(vectors, np.ndarray):
+    if hasattr(vectors, "shape"):
         return ((start, vectors[start : start + ROWS_PER_BLOCK]) for start in range(0, len(vectors), ROWS_PER_BLOCK))
     return iter(vectors)

@@ -1,12 +1,12 @@
 """The dev measure of a checkpoint, on all or on sampled queries and documents."""
 
 import numpy as np
+from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.measures.evaluate import evaluate, parse
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Evaluate
-from pyserini_ance.vectors.search import exact_search
 
 DEPTH = 100
 
@@ -15,7 +15,7 @@ def evaluate_on_dev(snapshot: Snapshot, settings: Evaluate, seed: int) -> float:
     """The measure of the checkpoint over `settings.queries` of the split, against `settings.sample_documents` documents.
 
     A sample always holds every judged document of its queries; it makes the task easier, so that values from
-    different samples must not be compared.
+    different samples must not be compared. Called by all processes of the snapshot's world.
     """
     split = snapshot.collection.split(settings.split)
     rng = np.random.default_rng(seed)
@@ -24,10 +24,14 @@ def evaluate_on_dev(snapshot: Snapshot, settings: Evaluate, seed: int) -> float:
     vectors = snapshot.document_vectors if documents is None else snapshot.encode_documents(documents)
     (measure,) = parse([settings.measure])
     depth = max(DEPTH, int(measure.params.get("cutoff") or 0))
-    scores, found = exact_search(snapshot.encode_queries(settings.split, rows), vectors, depth, snapshot.encoding.search, snapshot.device)
+    scores, found = snapshot.rank(snapshot.encode_queries(settings.split, rows), vectors, depth)
     found = found if documents is None else documents[found]
-    run = as_run(snapshot.collection, split, rows, found, scores)
-    return evaluate(as_qrels(snapshot.collection, split, rows), run, [measure])[str(measure)]
+    return snapshot.world.once(lambda: _value(snapshot.collection, split, rows, found, scores, measure))
+
+
+def _value(collection: Collection, split: Split, rows: np.ndarray, found: np.ndarray, scores: np.ndarray, measure: Measure) -> float:
+    run, qrels = as_run(collection, split, rows, found, scores), as_qrels(collection, split, rows)
+    return evaluate(qrels, run, [measure])[str(measure)]
 
 
 def as_run(collection: Collection, split: Split, rows: np.ndarray, found: np.ndarray, scores: np.ndarray) -> dict[str, dict[str, float]]:

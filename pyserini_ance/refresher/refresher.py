@@ -58,7 +58,7 @@ class Refresher:
         if checkpoint.weights != order.weights:
             raise RuntimeError(f"{checkpoint.folder} holds weights {checkpoint.weights[:12]}, but {order.weights[:12]} were ordered")
         if self._seen is None or self._seen.weights != checkpoint.weights:
-            where = (self.recipe.encoding, self.run.scratch, self.device)
+            where = (self.recipe.encoding, self.run.scratch, self.device, self.world)
             self._seen = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, *where)
         self._seen.seconds.clear()
         return self._seen

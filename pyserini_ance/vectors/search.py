@@ -3,6 +3,8 @@
 Results are ordered by falling score, then by rising row: equal vectors come in a defined order on every backend.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -12,21 +14,33 @@ from tqdm import tqdm
 QUERIES_PER_BLOCK = 1024
 DOCUMENTS_PER_BLOCK = 65_536
 
+Backend = Literal["torch", "faiss"]
+Searcher = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]  # (queries (Q, D), k) -> scores and rows (Q, k)
+
 
 def exact_search(
-    queries: np.ndarray, documents: np.ndarray, k: int, backend: Literal["torch", "faiss"] = "torch", device: str = "cpu"
+    queries: np.ndarray, documents: np.ndarray, k: int, backend: Backend = "torch", device: str = "cpu"
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k documents of largest inner product: scores (Q, k) float32 and rows (Q, k) int32, best first.
 
     queries (Q, D) and documents (N, D) are float32; documents may be a memory map. k is cut to N.
     """
+    return searcher(documents, backend, device)(queries, k)
+
+
+def searcher(documents: np.ndarray, backend: Backend, device: str, show: bool = True) -> Searcher:
+    """`exact_search` over `documents`: faiss copies them into an index now, torch reads them at each search."""
+    if backend == "faiss" and len(documents):
+        return partial(_search_index, _build_index(documents), show)
+    return partial(_search_blocks, documents, device, show)
+
+
+def _search_blocks(documents: np.ndarray, device: str, show: bool, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     k = min(k, len(documents))
-    if backend == "faiss":
-        return _faiss(queries, documents, k)
-    scores, rows = np.full((len(queries), k), -np.inf, np.float32), np.zeros((len(queries), k), np.int32)
+    scores, rows = np.full((len(queries), k), np.nan, np.float32), np.zeros((len(queries), k), np.int32)
     starts = range(0, len(queries), QUERIES_PER_BLOCK)
     firsts = range(0, len(documents), DOCUMENTS_PER_BLOCK)
-    with tqdm(total=len(starts) * len(firsts), desc="search", unit="block", leave=False) as bar:
+    with tqdm(total=len(starts) * len(firsts), desc="search", unit="block", leave=False, disable=not show) as bar:
         for first in firsts:  # documents are many: each block is read, and moved to the device, once
             part = torch.from_numpy(np.array(documents[first : first + DOCUMENTS_PER_BLOCK])).to(device)
             for start in starts:
@@ -37,9 +51,7 @@ def exact_search(
     return scores, rows
 
 
-def _merge(
-    best: np.ndarray, best_rows: np.ndarray, scores: torch.Tensor, rows: torch.Tensor, first: int
-) -> tuple[np.ndarray, np.ndarray]:
+def _merge(best: np.ndarray, best_rows: np.ndarray, scores: torch.Tensor, rows: torch.Tensor, first: int) -> tuple[np.ndarray, np.ndarray]:
     """The best so far and a block's best together, again k of each query. Stable: of equals, the earlier block stays ahead."""
     together = np.concatenate([best, scores.cpu().numpy()], axis=1)
     rows_together = np.concatenate([best_rows, (rows + first).cpu().numpy().astype(np.int32)], axis=1)
@@ -61,14 +73,19 @@ def _top_of_block(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Ten
     return best.gather(1, order), rows
 
 
-def _faiss(queries: np.ndarray, documents: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _build_index(documents: np.ndarray):
     import faiss
 
     index = faiss.IndexFlatIP(documents.shape[1])
     for first in range(0, len(documents), DOCUMENTS_PER_BLOCK):
         index.add(np.ascontiguousarray(documents[first : first + DOCUMENTS_PER_BLOCK], np.float32))
+    return index
+
+
+def _search_index(index, show: bool, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    k = min(k, index.ntotal)
     scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int32)
-    for start in tqdm(range(0, len(queries), QUERIES_PER_BLOCK), desc="search", unit="block", leave=False):
+    for start in tqdm(range(0, len(queries), QUERIES_PER_BLOCK), desc="search", unit="block", leave=False, disable=not show):
         block = slice(start, start + QUERIES_PER_BLOCK)
         scores[block], rows[block] = _search_past_ties(index, np.ascontiguousarray(queries[block], np.float32), k)
     return scores, rows

@@ -18,8 +18,8 @@ class VectorStore:
     """
 
     def __init__(self, folder: Path, rows: int, dimension: int, key: dict):
-        self.folder, self.rows, self.dimension = folder, rows, dimension
-        key = {**key, "rows": rows, "dimension": dimension}
+        self.folder, self.rows, self.dimension, self.key = folder, rows, dimension, key
+        key = _whole_key(rows, dimension, key)
         if not _holds(folder, key):
             shutil.rmtree(folder, ignore_errors=True)
             folder.mkdir(parents=True)
@@ -29,7 +29,7 @@ class VectorStore:
 
     def missing(self) -> np.ndarray:
         """Rows not yet written, ascending."""
-        return np.flatnonzero(~np.fromfile(self.folder / WRITTEN, bool, self.rows))
+        return _missing(self.folder, self.rows)
 
     def write(self, rows: np.ndarray, vectors: np.ndarray) -> None:
         """Write vectors (B, D) float32 to `rows` (B,); the bitmap follows the vectors, never the other way round."""
@@ -43,14 +43,34 @@ class VectorStore:
 
     def read(self) -> np.ndarray:
         """All vectors as a read-only memory map. Raises RuntimeError when rows are missing."""
-        missing = self.missing()
-        if len(missing):
-            raise RuntimeError(f"{self.folder} lacks {len(missing)} of {self.rows} vectors, first row {missing[0]}; encode them first")
-        return np.memmap(self.folder / VECTORS, np.float32, "r", shape=(self.rows, self.dimension))
+        return read_vectors(self.folder, self.rows, self.dimension, self.key)
 
     def close(self) -> None:
         self._vectors.close()
         self._written.close()
+
+
+def read_vectors(folder: Path, rows: int, dimension: int, key: dict) -> np.ndarray:
+    """The vectors of a store that another process may have written, as a read-only memory map.
+
+    Raises RuntimeError when rows are missing or it holds vectors of something else.
+    """
+    if not _holds(folder, _whole_key(rows, dimension, key)):
+        raise RuntimeError(f"{folder} does not hold the vectors of {key}; all processes must see the same files and data")
+    missing = _missing(folder, rows)
+    if len(missing):
+        raise RuntimeError(f"{folder} lacks {len(missing)} of {rows} vectors, first row {missing[0]}; encode them first")
+    if not rows:  # an empty file cannot be mapped
+        return np.empty((0, dimension), np.float32)
+    return np.memmap(folder / VECTORS, np.float32, "r", shape=(rows, dimension))
+
+
+def _missing(folder: Path, rows: int) -> np.ndarray:
+    return np.flatnonzero(~np.fromfile(folder / WRITTEN, bool, rows))
+
+
+def _whole_key(rows: int, dimension: int, key: dict) -> dict:
+    return {**key, "rows": rows, "dimension": dimension}
 
 
 def _holds(folder: Path, key: dict) -> bool:

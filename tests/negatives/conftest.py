@@ -5,6 +5,7 @@ import pytest
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Encoding
 
@@ -13,7 +14,7 @@ class GivenVectors(Snapshot):
     query_vectors = document_vectors = None
 
     def __init__(self, data: PreparedData, queries: np.ndarray, documents: np.ndarray):
-        super().__init__(None, "weights", data, Encoding(), None, "cpu")
+        super().__init__(None, "weights", data, Encoding(), None, "cpu", World())
         self.query_vectors, self.document_vectors = queries, documents
 
 

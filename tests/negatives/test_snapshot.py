@@ -1,21 +1,36 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
+import transformers.models.bert.modeling_bert  # noqa: F401  here, before processes are forked: it takes seconds
 
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, save_encoder, start_encoder
 from pyserini_ance.experiment.prepare import read_collection, tokenise
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.recipe.models import Encoding
+from pyserini_ance.recipe.models import Encoding, Recipe
+from pyserini_ance.vectors import precision
 
 STAGES = {"a": {"steps": 1, "batch_queries": 2, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"pool": "step"}}}}
 
 
 @pytest.fixture
-def snapshot(small_recipe, tmp_path):
+def recipe(small_recipe, tmp_path):
     recipe = small_recipe(STAGES)
     (tmp_path / "model").mkdir()
     save_encoder(start_encoder(recipe.encoder, 0), tmp_path / "model")
+    return recipe
+
+
+@pytest.fixture
+def snapshot(recipe, tmp_path):
+    return view(World(), recipe, tmp_path)
+
+
+def view(world: World, recipe: Recipe, folder: Path, **encoding) -> Snapshot:
     data = tokenise(recipe, read_collection(recipe))
-    return Snapshot(tmp_path / "model", "hash", data, Encoding(precision="fp32", tokens_per_batch=64), tmp_path / "scratch", "cpu")
+    settings = Encoding(**{"precision": "fp32", "tokens_per_batch": 64, **encoding})
+    return Snapshot(folder / "model", "hash", data, settings, folder / "scratch", "cpu", world)
 
 
 def test_rankings_are_those_of_the_checkpoint(snapshot):
@@ -23,7 +38,7 @@ def test_rankings_are_those_of_the_checkpoint(snapshot):
     documents = encoder.encode(collection.documents.take(range(30)), "document")
     queries = encoder.encode(snapshot.split.queries.take(range(15)), "query")
     scores, rows = snapshot.search(7)
-    assert np.allclose(snapshot.document_vectors, documents, atol=1e-5) and np.allclose(snapshot.query_vectors, queries, atol=1e-5)
+    assert np.allclose(snapshot.document_vectors[:], documents, atol=1e-5) and np.allclose(snapshot.query_vectors, queries, atol=1e-5)
     expected = queries @ documents.T
     assert np.allclose(scores, -np.sort(-expected, axis=1)[:, :7], atol=1e-4)
     assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
@@ -32,7 +47,7 @@ def test_rankings_are_those_of_the_checkpoint(snapshot):
 def test_everything_is_made_once_on_first_use(snapshot, monkeypatch):
     assert snapshot.seconds == {} and not snapshot.scratch.exists()
     snapshot.search(5)
-    assert {"load", "encode_documents", "encode_queries", "search"} == set(snapshot.seconds)
+    assert {"load", "encode_documents", "encode_queries", "build", "search"} == set(snapshot.seconds)
     monkeypatch.setattr(type(snapshot.encoder), "encode_rows", None)  # nothing is encoded again
     assert snapshot.search(3)[1].tolist() == snapshot.search(5)[1][:, :3].tolist()
     assert snapshot.search(1000)[1].shape == (15, 30)
@@ -42,3 +57,43 @@ def test_vectors_of_some_rows_are_those_of_all(snapshot):
     rows = np.array([4, 29, 0])
     assert np.allclose(snapshot.encode_documents(rows), snapshot.document_vectors[rows], atol=1e-5)
     assert np.allclose(snapshot.encode_queries("train", rows[[0, 2]]), snapshot.query_vectors[[4, 0]], atol=1e-5)
+
+
+def everything(snapshot: Snapshot) -> dict[str, np.ndarray]:
+    scores, rows = snapshot.search(7)
+    some = np.array([4, 29, 0])
+    return {
+        "rows": rows,
+        "scores": scores,
+        "queries": snapshot.encode_queries("dev", some[[2, 0]]),
+        "documents": np.array(snapshot.document_vectors[some]),
+    }
+
+
+def seen(world: World, recipe: Recipe, folder: Path, backend: str) -> tuple[dict, set[str], np.ndarray]:
+    """Everything of a snapshot, its seconds, and a sample that is encoded without the other documents."""
+    snapshot = view(world, recipe, folder, search=backend)
+    sample = snapshot.encode_documents(np.array([4, 29, 0]))
+    assert "document_vectors" not in vars(snapshot)
+    return everything(snapshot), set(snapshot.seconds), sample
+
+
+@pytest.mark.parametrize(("size", "backend"), [(2, "torch"), (3, "faiss")])
+def test_processes_share_the_work_and_have_equal_results(run_processes, recipe, snapshot, tmp_path, size, backend):
+    """Rows equal; scores to rounding, because a batch of other texts is padded otherwise."""
+    expected = everything(snapshot)
+    for found, seconds, sample in run_processes(size, seen, recipe, tmp_path, backend):
+        np.testing.assert_array_equal(found["rows"], expected["rows"])
+        for name in ("scores", "queries", "documents"):
+            np.testing.assert_allclose(found[name], expected[name], atol=1e-4)
+        np.testing.assert_allclose(sample, expected["documents"], atol=1e-5)
+        assert seconds == {"load", "encode_documents", "encode_queries", "build", "search"}
+
+
+def precision_of(world: World, recipe: Recipe, folder: Path) -> str:
+    precision.cpu_has_fast_bf16 = lambda: world.is_main
+    return view(world, recipe, folder, precision="auto").precision
+
+
+def test_processes_agree_on_the_precision(run_processes, recipe, tmp_path):
+    assert run_processes(2, precision_of, recipe, tmp_path) == ["bf16", "bf16"]

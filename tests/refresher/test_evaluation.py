@@ -2,9 +2,12 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.distributed.world import World
 from pyserini_ance.measures.evaluate import evaluate, parse
+from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Encoding, Evaluate
 from pyserini_ance.refresher.evaluation import _sampled_documents, evaluate_on_dev
+from pyserini_ance.vectors.shards import ShardedVectors
 
 DOCUMENTS = 400
 # query 0: documents 300 (grade 2) and 301; query 1: document 302, and 303 judged not relevant; query 2: document 399
@@ -12,13 +15,14 @@ QRELS = Qrels.of([0, 0, 1, 1, 2], [300, 301, 302, 303, 399], [2, 1, 1, 0, 1], 3)
 SPLIT = Split("dev", Texts(["a", "b", "c"], {"text": ["?"] * 3}), QRELS)
 
 
-class GivenScores:
+class GivenScores(Snapshot):
     """A snapshot in which query q scores document d by `scores[q, d]`."""
 
-    encoding, device = Encoding(), "cpu"
+    document_vectors = None
     collection = Collection(Texts([f"d{i:03}" for i in range(DOCUMENTS)], {"text": ["!"] * DOCUMENTS}), {"dev": SPLIT})
 
     def __init__(self, scores: np.ndarray):
+        super().__init__(None, "weights", None, Encoding(), None, "cpu", World())
         self.document_vectors = scores.T.astype(np.float32)
         self.sampled = None
 
@@ -88,3 +92,27 @@ def test_samples_have_the_size_asked_for_and_change_with_the_seed():
     assert samples[0].tolist() == samples[1].tolist() != samples[2].tolist()
     assert _sampled_documents(SPLIT, rows, DOCUMENTS, DOCUMENTS, np.random.default_rng(0)) is None
     assert set(_sampled_documents(SPLIT, rows[1:2], DOCUMENTS, 3, np.random.default_rng(0)).tolist()) >= {302, 303}
+
+
+class GivenTexts(GivenScores):
+    """Its vectors are split over the processes like encoded ones."""
+
+    def __init__(self, scores: np.ndarray, world: World):
+        super().__init__(scores)
+        self.world = world
+        self.document_vectors = ShardedVectors.split(self.document_vectors, world)
+
+
+def measured(world: World, scores: np.ndarray, settings: list[Evaluate]) -> list[float]:
+    return [evaluate_on_dev(GivenTexts(scores, world), one, seed) for one in settings for seed in range(3)]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_processes_measure_what_one_does(run_processes, size):
+    scores = np.random.default_rng(0).integers(-5, 6, (3, DOCUMENTS)).astype(float)
+    scores[[0, 0, 1, 2], [300, 301, 302, 399]] = [5, 6, 5, 3]
+    measures = ("RR@10", "nDCG@10", "R@200")
+    samples = ({}, {"sample_documents": 50}, {"sample_documents": 50, "queries": 2})
+    settings = [Evaluate(every_steps=1, measure=measure, **sample) for measure in measures for sample in samples]
+    alone = measured(World(), scores, settings)
+    assert run_processes(size, measured, scores, settings) == [alone] * size and len(set(alone)) > 6

@@ -5,6 +5,7 @@ import statistics
 import numpy as np
 import pytest
 
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
 from pyserini_ance.experiment.prepare import read_collection, tokenise
 from pyserini_ance.refresher.refresher import Refresher
@@ -30,7 +31,7 @@ class Made:
     def __init__(self, recipe, folder):
         self.recipe, self.run = recipe, RunDir(folder)
         self.data = tokenise(recipe, read_collection(recipe))
-        self.refresher = Refresher(recipe, self.data, self.run, "cpu")
+        self.refresher = Refresher(recipe, self.data, self.run, "cpu", World())
         self.checkpoint = self.checkpoint_of(0)
         self.sources = mined_sources(recipe.stages["a"])
 
@@ -117,8 +118,8 @@ def test_mining_and_measuring_share_one_encoding(made, monkeypatch):
     from pyserini_ance.negatives import snapshot
 
     encoded = []
-    encode_into = snapshot.encode_into
-    monkeypatch.setattr(snapshot, "encode_into", lambda *args: (encoded.append(args), encode_into(*args))[1])
+    encode_shards = snapshot.encode_shards
+    monkeypatch.setattr(snapshot, "encode_shards", lambda *args: (encoded.append(args), encode_shards(*args))[1])
     refreshed = made.refresh(made.checkpoint, 0, measure=True)
     assert len(encoded) == 1
     assert {"load", "encode_documents", "encode_queries", "search", "mine ann"} <= set(refreshed.seconds)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
 from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.prepare import read_collection, tokenise
@@ -32,7 +33,7 @@ class Training:
         self.start = publish_checkpoint(self.run, start_encoder(self.recipe.encoder, 0), None, Place("initial", 0))
 
     def train(self, refresh=None, resume: bool = False):
-        refresh = refresh or Refresher(self.recipe, self.data, self.run, "cpu").refresh
+        refresh = refresh or Refresher(self.recipe, self.data, self.run, "cpu", World()).refresh
         stage = StageTraining(self.recipe, "a", self.data, self.run, accelerator_of(self.recipe), refresh)
         return stage.train(self.start, resume)
 
@@ -104,7 +105,7 @@ def test_static_negatives_are_mined_once(training, tmp_path):
     (tmp_path.parent / "ranked.trec").write_text(ranked)
     sources = [{"kind": "run", "file": str(tmp_path.parent / "ranked.trec")}, {"kind": "ann"}]
     made, asked = training({"query": {"negatives": sources}}, steps=8, refresh={"every_steps": 4}), {}
-    real = Refresher(made.recipe, made.data, made.run, "cpu").refresh
+    real = Refresher(made.recipe, made.data, made.run, "cpu", World()).refresh
 
     def refresh(checkpoint, stage, step, sources, *rest):
         asked[step] = [position for _, position in sources]
@@ -146,7 +147,7 @@ def everything(made: Training) -> list[dict]:
 
 def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(training, monkeypatch):
     made = training(MIXED, refresh={"every_steps": 4}, evaluate={"every_steps": 5}, save_every_steps=3, positives="random")
-    real = Refresher(made.recipe, made.data, made.run, "cpu").refresh
+    real = Refresher(made.recipe, made.data, made.run, "cpu", World()).refresh
     whole = made.train()
     expected = everything(made)
     made.run.metrics.unlink(), made.run.decisions.unlink()
@@ -191,7 +192,7 @@ def test_moments_are_kept_between_stages_when_wanted(small_recipe, tmp_path):
 
 def test_encodings_see_no_dropout_and_training_does(training):
     made = training(MIXED, refresh={"every_steps": 5})
-    refresh = Refresher(made.recipe, made.data, made.run, "cpu").refresh
+    refresh = Refresher(made.recipe, made.data, made.run, "cpu", World()).refresh
     stage = StageTraining(made.recipe, "a", made.data, made.run, accelerator_of(made.recipe), refresh)
     result = stage.train(made.start)
     assert all(module.training for module in stage.encoder.towers.modules())

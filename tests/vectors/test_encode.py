@@ -1,9 +1,14 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
+import transformers.models.bert.modeling_bert  # noqa: F401  here, before processes are forked: it takes seconds
 
 from pyserini_ance.data.token_store import TokenStore
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.recipe.parts import part_class
+from pyserini_ance.vectors import encode
 from pyserini_ance.vectors.encode import encode_into, encode_some
 from pyserini_ance.vectors.store import VectorStore
 
@@ -11,10 +16,13 @@ RECORDS = [{"title": "", "text": "word " * (i * 7 % 12) + str(i)} for i in range
 SETTINGS = ("document", "fp32", 40)
 
 
+def family(model: Path):
+    return part_class("encoder", "transformer")(model=str(model), pooling="mean", tokenization={"document": {"length_tokens": 32}})
+
+
 @pytest.fixture(scope="module")
 def encoder(tiny_bert):
-    family = part_class("encoder", "transformer")(model=str(tiny_bert), pooling="mean", tokenization={"document": {"length_tokens": 32}})
-    return start_encoder(family, seed=1)
+    return start_encoder(family(tiny_bert), seed=1)
 
 
 @pytest.fixture(scope="module")
@@ -37,6 +45,7 @@ class Recording:
 
     def __init__(self, encoder, stop_after: int | None = None):
         self.encoder, self.stop_after, self.batches = encoder, stop_after, []
+        self.dimension, self.length_tokens = encoder.dimension, encoder.length_tokens
 
     def encode_rows(self, *arguments):
         for rows, vectors in self.encoder.encode_rows(*arguments):
@@ -66,6 +75,33 @@ def test_encoding_goes_on_where_it_was_interrupted(store, encoder, tokens, expec
 
 @pytest.mark.parametrize("rows", [[5, 0, 11, 3], list(range(12)), [7], []])
 def test_some_rows_come_in_their_order(encoder, tokens, expected, rows):
-    vectors = encode_some(encoder, tokens, np.array(rows, np.int64), *SETTINGS, "sample")
+    vectors = encode_some(encoder, tokens, np.array(rows, np.int64), *SETTINGS, "sample", World())
     assert vectors.shape == (len(rows), 32) and vectors.dtype == np.float32
     np.testing.assert_allclose(vectors, expected[rows], atol=1e-5)
+
+
+ORDERS = [[5, 0, 11, 3], list(range(11, -1, -1)), [7], []]
+
+
+def some(world: World, model: Path) -> list[tuple[np.ndarray, int]]:
+    """For each of ORDERS the vectors, and how many texts this process encoded itself."""
+    encode.ROWS_PER_GATHER = 2
+    encoder = start_encoder(family(model), seed=1)
+    tokens = TokenStore.of_lists(encoder.tokenizer.ids("document", RECORDS), encoder.tokenizer.specials)
+    found = []
+    for rows in ORDERS:
+        recording = Recording(encoder)
+        vectors = encode_some(recording, tokens, np.array(rows, np.int64), *SETTINGS, "sample", world)
+        found.append((vectors, sum(map(len, recording.batches))))
+    return found
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_processes_encode_some_rows_each_and_have_all(run_processes, tiny_bert, expected, size):
+    ends = run_processes(size, some, tiny_bert)
+    for i, rows in enumerate(ORDERS):
+        counts = [end[i][1] for end in ends]
+        assert sum(counts) == len(rows) and max(counts) - min(counts) <= 1
+        for end in ends:
+            np.testing.assert_array_equal(end[i][0], ends[0][i][0])
+            np.testing.assert_allclose(end[i][0], expected[rows], atol=1e-5)

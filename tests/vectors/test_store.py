@@ -3,7 +3,7 @@ import os
 import numpy as np
 import pytest
 
-from pyserini_ance.vectors.store import VECTORS, VectorStore
+from pyserini_ance.vectors.store import VECTORS, VectorStore, read_vectors
 
 VECTORS_OF_ROWS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
 KEY = {"weights": "abc", "side": "document"}
@@ -57,6 +57,22 @@ def test_a_folder_without_key_is_emptied(tmp_path):
     store.write(np.arange(20), VECTORS_OF_ROWS)
     (tmp_path / "store" / "key.json").unlink()
     assert len(open_store(tmp_path).missing()) == 20
+
+
+def test_another_process_reads_only_what_it_asks_for(tmp_path):
+    store = open_store(tmp_path)
+    store.write(np.arange(20), VECTORS_OF_ROWS)
+    np.testing.assert_array_equal(read_vectors(store.folder, 20, 3, KEY), VECTORS_OF_ROWS)
+    for other in ((20, 3, {**KEY, "weights": "xyz"}), (19, 3, KEY), (20, 2, KEY)):
+        with pytest.raises(RuntimeError, match="does not hold the vectors of"):
+            read_vectors(store.folder, *other)
+    with pytest.raises(RuntimeError, match="does not hold the vectors of"):
+        read_vectors(tmp_path / "nothing", 20, 3, KEY)
+
+
+def test_a_store_may_be_empty(tmp_path):
+    store = open_store(tmp_path, rows=0)
+    assert store.missing().tolist() == [] and store.read().shape == (0, 3)
 
 
 def test_the_bitmap_follows_the_vectors(tmp_path, monkeypatch):

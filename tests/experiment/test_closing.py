@@ -1,0 +1,63 @@
+"""The closing evaluation and the export, by one process and by several."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers.models.bert.modeling_bert  # noqa: F401  here, before processes are forked: it takes seconds
+
+from pyserini_ance.data.trec import read_run
+from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.checkpoint import start_encoder
+from pyserini_ance.experiment.closing import Closing
+from pyserini_ance.experiment.export import export
+from pyserini_ance.experiment.prepare import read_collection, tokenise
+from pyserini_ance.experiment.results import write_qrels
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint
+from pyserini_ance.runs.rundir import RunDir
+
+STAGES = {"a": {"steps": 1, "batch_queries": 2, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"pool": "step"}}}}
+
+
+@pytest.fixture(params=["torch", "faiss"])
+def recipe(request, small_recipe) -> Recipe:
+    return small_recipe(STAGES, encoding={"precision": "fp32", "tokens_per_batch": 64, "search": request.param})
+
+
+def start(recipe: Recipe, folder: Path) -> None:
+    """A run directory up to the untrained encoder."""
+    run = RunDir(folder)
+    write_qrels(read_collection(recipe), "test", run.qrels("test"))
+    publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("initial", 0))
+
+
+def close(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict, tuple[dict, dict], np.ndarray]:
+    """A row, the same again, the export's, and what the index holds."""
+    import faiss
+
+    run = RunDir(folder)
+    closing = Closing(recipe, tokenise(recipe, read_collection(recipe)), run, "cpu", world)
+    checkpoint = Checkpoint.open(run.checkpoint("initial", 0))
+    row, again = (closing.row("untrained", checkpoint, more=7) for _ in range(2))
+    exported = export("a", checkpoint, closing, {})
+    return row, again, exported, faiss.read_index(str(run.index / "index")).reconstruct_n(0, 30)
+
+
+def test_processes_close_a_run_as_one_does(run_processes, recipe, tmp_path):
+    folders = [tmp_path / f"{size}" for size in (1, 3)]
+    for folder in folders:
+        folder.mkdir()
+        start(recipe, folder)
+    ((expected, _, _, vectors),) = run_processes(1, close, recipe, folders[0])
+    ends = run_processes(3, close, recipe, folders[1])
+    for row, again, (record, how), index in ends:
+        assert row == again == ends[0][0] and row["more"] == 7
+        assert [row[name] for name in recipe.test.measures] == [expected[name] for name in recipe.test.measures]
+        assert [record[name] for name in recipe.test.measures] == [row[name] for name in recipe.test.measures]
+        assert how == ends[0][2][1] and "pyserini" in how["command"]
+        np.testing.assert_allclose(index, vectors, atol=1e-5)
+    alone, together = (read_run(folder / "run.test.trec") for folder in folders)
+    assert {query: list(hits) for query, hits in together.items()} == {query: list(hits) for query, hits in alone.items()}
+    assert json.loads((folders[1] / "runs" / "untrained.json").read_text()) == ends[0][0]

@@ -1,0 +1,103 @@
+"""Search over shards in real processes, against numpy over the whole. Whole numbers make every score exact: ties are ties."""
+
+import numpy as np
+import pytest
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.vectors import search
+from pyserini_ance.vectors.search import searcher
+from pyserini_ance.vectors.sharded_search import search_shards
+from pyserini_ance.vectors.shards import ShardedVectors
+
+
+def drawn(seed: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Queries, documents, where the shards are cut, k: few distinct values, so that most scores tie, at the border of k too.
+
+    Shards may be empty or smaller than k, and k larger than all documents.
+    """
+    rng = np.random.default_rng(seed)
+    count, dimension = int(rng.integers(1, 60)), int(rng.integers(1, 5))
+    queries = rng.integers(-2, 3, (int(rng.integers(0, 14)), dimension)).astype(np.float32)
+    documents = rng.integers(-1, 2, (count, dimension)).astype(np.float32)
+    return queries, documents, np.sort(rng.integers(0, count + 1, size - 1)), int(rng.integers(1, 70))
+
+
+def reference(queries: np.ndarray, documents: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    scores = queries @ documents.T
+    rows = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(scores, rows, 1), rows
+
+
+def found(world: World, queries, documents, cuts, k, backend="torch") -> tuple[np.ndarray, np.ndarray]:
+    shards = ShardedVectors(np.split(documents, cuts), world.rank)
+    return search_shards(searcher(shards.own, backend, "cpu", show=False), queries, shards, k, world)
+
+
+def small_blocks() -> None:
+    search.QUERIES_PER_BLOCK, search.DOCUMENTS_PER_BLOCK = 5, 7
+
+
+def found_for_all(world: World, seeds: range, backend: str) -> list[tuple[np.ndarray, np.ndarray]]:
+    small_blocks()
+    return [found(world, *drawn(seed, world.size), backend) for seed in seeds]
+
+
+@pytest.mark.parametrize("backend", ["torch", "faiss"])
+@pytest.mark.parametrize("size", [2, 3])
+def test_equals_numpy_on_every_process(run_processes, size, backend):
+    ends = run_processes(size, found_for_all, range(80), backend)
+    for seed, results in enumerate(zip(*ends, strict=True)):
+        queries, documents, _, k = drawn(seed, size)
+        expected_scores, expected_rows = reference(queries, documents, k)
+        for scores, rows in results:
+            assert (scores.dtype, rows.dtype) == (np.float32, np.int32)
+            np.testing.assert_array_equal(scores, expected_scores, err_msg=f"seed {seed}")
+            np.testing.assert_array_equal(rows, expected_rows, err_msg=f"seed {seed}")
+
+
+def minus_infinity(world: World):
+    """The first shard is too small and fills up; a real -inf of the last one still comes before what filled it."""
+    return found(world, np.ones((1, 1), np.float32), np.array([[1], [-np.inf], [2], [-np.inf]], np.float32), [1], 4)
+
+
+def test_the_worst_score_is_a_score(run_processes):
+    for scores, rows in run_processes(2, minus_infinity):
+        assert rows.tolist() == [[2, 0, 1, 3]] and scores.tolist() == [[2, 1, -np.inf, -np.inf]]
+
+
+def real_vectors(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(40, 96)).astype(np.float32), rng.normal(size=(3000, 96)).astype(np.float32)
+
+
+def found_in_real_vectors(world: World, backend: str):
+    return found(world, *real_vectors(), [1000, 2111][: world.size - 1], 50, backend)
+
+
+@pytest.mark.parametrize("backend", ["torch", "faiss"])
+def test_real_vectors(run_processes, backend):
+    queries, documents = real_vectors()
+    expected_scores, expected_rows = reference(queries.astype(np.float64), documents.astype(np.float64), 50)
+    for scores, rows in run_processes(3, found_in_real_vectors, backend):
+        np.testing.assert_array_equal(rows, expected_rows)
+        np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)
+
+
+def gathered(world: World) -> list[int]:
+    small_blocks()
+    lengths, gather = [], world.gather
+    world.gather = lambda part: (lengths.append(len(part)), gather(part))[1]
+    found(world, *real_vectors(), [1000], 50)
+    return lengths
+
+
+def test_rankings_are_gathered_in_blocks_of_queries(run_processes):
+    assert run_processes(2, gathered) == [[5] * 16] * 2
+
+
+def test_one_process_gathers_nothing():
+    queries, documents = real_vectors()
+    scores, rows = found(World(), queries, documents, [], 50)
+    expected_scores, expected_rows = search.exact_search(queries, documents, 50)
+    np.testing.assert_array_equal(scores, expected_scores)
+    np.testing.assert_array_equal(rows, expected_rows)
