@@ -13,6 +13,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel, BertTokenizer
 
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.prepare import read_collection, tokenise
@@ -76,7 +77,7 @@ def test_refreshed_negatives_win_where_documents_are_confusable(encoder, collect
     refresh = Refresher(recipe, data, run, "cpu").refresh
 
     def trained(name, start):
-        return StageTraining(recipe, name, data, run, accelerator_of(recipe), refresh).train(start)
+        return StageTraining(recipe, name, data, run, accelerator_of(recipe), refresh, World()).train(start)
 
     warm = trained("warm", publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("initial", 0)))
     for name in ("random", "refreshed"):

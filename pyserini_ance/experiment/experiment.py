@@ -12,6 +12,7 @@ import torch
 from accelerate import Accelerator
 
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.experiment.closing import Closing
@@ -110,7 +111,7 @@ class Experiment:
             return Checkpoint.open(self.run.checkpoints / ended[-1]["result"])
         self.run.mark("running", f"stage {name}, step 0")
         refresher = Refresher(self.recipe, data, self.run, self.device)
-        return StageTraining(self.recipe, name, data, self.run, self.accelerator, refresher.refresh).train(start, resume)
+        return StageTraining(self.recipe, name, data, self.run, self.accelerator, refresher.refresh, World()).train(start, resume)
 
     @contextmanager
     def _recording_the_end(self) -> Iterator[None]:

@@ -10,6 +10,7 @@ from accelerate import Accelerator
 from tqdm import tqdm
 
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Recipe, Stage
@@ -28,12 +29,19 @@ class StageTraining:
     """One stage of a run. `refresh` is the refresher's, injected: trainer and refresher do not know each other."""
 
     def __init__(
-        self, recipe: Recipe, name: str, data: PreparedData, run: RunDir, accelerator: Accelerator, refresh: Callable[..., Refreshed]
+        self,
+        recipe: Recipe,
+        name: str,
+        data: PreparedData,
+        run: RunDir,
+        accelerator: Accelerator,
+        refresh: Callable[..., Refreshed],
+        world: World,
     ):
         self.recipe, self.name, self.data, self.run = recipe, name, data, run
         self.stage: Stage = recipe.stages[name]
         self.number = list(recipe.stages).index(name)
-        self.accelerator, self.refresh, self.log = accelerator, refresh, RunLog(run)
+        self.accelerator, self.refresh, self.log, self.world = accelerator, refresh, RunLog(run), world
         self.tables: dict[TableKey, NegativeTable] = {}
         self.place = Place(name, 0)
 
@@ -67,6 +75,7 @@ class StageTraining:
             self.accelerator.autocast,
             self.recipe.encoding.training_tokens_per_batch,
             (self.recipe.seed, self.number),
+            self.world,
         )
 
     def _recall(self) -> None:

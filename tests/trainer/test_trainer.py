@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
 from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.prepare import read_collection, tokenise
@@ -33,7 +34,7 @@ class Training:
 
     def train(self, refresh=None, resume: bool = False):
         refresh = refresh or Refresher(self.recipe, self.data, self.run, "cpu").refresh
-        stage = StageTraining(self.recipe, "a", self.data, self.run, accelerator_of(self.recipe), refresh)
+        stage = StageTraining(self.recipe, "a", self.data, self.run, accelerator_of(self.recipe), refresh, World())
         return stage.train(self.start, resume)
 
     def metrics(self, event: str) -> list[dict]:
@@ -184,7 +185,7 @@ def test_moments_are_kept_between_stages_when_wanted(small_recipe, tmp_path):
     run, data = RunDir(tmp_path), tokenise(recipe, read_collection(recipe))
     checkpoint = publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("initial", 0))
     for name, counts in {"a": {3}, "kept": {4}, "new": {1}}.items():
-        stage = StageTraining(recipe, name, data, run, accelerator_of(recipe), refresh=None)
+        stage = StageTraining(recipe, name, data, run, accelerator_of(recipe), refresh=None, world=World())
         checkpoint = stage.train(checkpoint)
         assert {int(state["step"]) for state in stage.optimizer.state.values() if state} == counts
 
@@ -192,7 +193,7 @@ def test_moments_are_kept_between_stages_when_wanted(small_recipe, tmp_path):
 def test_encodings_see_no_dropout_and_training_does(training):
     made = training(MIXED, refresh={"every_steps": 5})
     refresh = Refresher(made.recipe, made.data, made.run, "cpu").refresh
-    stage = StageTraining(made.recipe, "a", made.data, made.run, accelerator_of(made.recipe), refresh)
+    stage = StageTraining(made.recipe, "a", made.data, made.run, accelerator_of(made.recipe), refresh, World())
     result = stage.train(made.start)
     assert all(module.training for module in stage.encoder.towers.modules())
     record = made.data.collection.documents.take([0])
