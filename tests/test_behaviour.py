@@ -77,7 +77,7 @@ def test_refreshed_negatives_win_where_documents_are_confusable(encoder, collect
     refresh = Refresher(recipe, data, run, "cpu", World()).refresh
 
     def trained(name, start):
-        return StageTraining(recipe, name, data, run, accelerator_of(recipe), refresh).train(start)
+        return StageTraining(recipe, name, data, run, accelerator_of(recipe), refresh, World()).train(start)
 
     warm = trained("warm", publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("initial", 0)))
     for name in ("random", "refreshed"):

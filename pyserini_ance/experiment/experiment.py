@@ -21,7 +21,6 @@ from pyserini_ance.experiment.environment import environment
 from pyserini_ance.experiment.export import export
 from pyserini_ance.experiment.prepare import check_tools, prepare, retrieve_bm25, sources
 from pyserini_ance.experiment.replay import read_replay, replay_scripts
-from pyserini_ance.experiment.resume import refuse_other_run
 from pyserini_ance.experiment.results import Results, write_qrels
 from pyserini_ance.experiment.resume import refuse_other_run
 from pyserini_ance.recipe.load import dump

@@ -1,4 +1,4 @@
-"""Dropout as a function of where it happens: the same step, chunk and tower draw the same masks, whenever they run."""
+"""Dropout as a function of where it happens: the same step, chunk, tower and process draw the same masks, whenever they run."""
 
 import hashlib
 from collections.abc import Iterator
@@ -8,9 +8,9 @@ import torch
 
 
 @contextmanager
-def dropout_of(*key: int | str) -> Iterator[None]:
-    """Seed torch's generators from `key` (seed, stage, step, chunk, tower), and put their state back afterwards."""
+def dropout_of(*key: int | str, rank: int = 0) -> Iterator[None]:
+    """Seed torch's generators from `key` (seed, stage, step, chunk, tower) and `rank`, and put their state back afterwards."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
-        torch.manual_seed(int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:8]) >> 1)
+        torch.manual_seed((int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:8]) >> 1) + rank)
         yield

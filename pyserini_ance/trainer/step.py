@@ -1,15 +1,16 @@
 """One optimiser step: encode the batch's texts, take the terms' losses, and leave gradients on the towers."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.recipe.models import Stage
 from pyserini_ance.trainer.batch import Batch
-from pyserini_ance.trainer.forward import Forward, SideInput, cached_backward
+from pyserini_ance.trainer.forward import Forward, SideInput, cached_backward, plain_backward
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
 
 
@@ -23,46 +24,51 @@ class StepRunner:
     autocast: object
     tokens_per_batch: int
     key: tuple
+    world: World
 
     def accumulate(self, batch: Batch, step: int) -> dict[str, float]:
-        """Gradients of the step's whole loss, and its value by term (mean over the whole batch).
+        """Gradients of the step's whole loss, and its value by term (mean over the whole batch), alike on all processes.
 
         Own pools of different queries are independent, so chunks of queries simply add up. A step pool couples
-        them all: its chunks go through GradCache.
+        them all: its chunks go through GradCache. The towers come without gradients: processes add up what they find there.
         """
-        coupled = any(term.pool == "step" for term in self.stage.terms.values())
-        if coupled and self.stage.chunk_queries is not None:
-            return self._cached(batch, step)
         totals = dict.fromkeys(self.stage.terms, 0.0)
-        for number, chunk in enumerate(batch.chunks(self.stage.chunk_queries)):
-            forward, share = self._forward(step, number), len(chunk.queries) / len(batch.queries)
-            losses = self._losses(chunk, *(forward.vectors(side) for side in self._sides(chunk)))
-            (weighted_sum(self.stage.terms, losses) * share).backward()
-            totals = {name: totals[name] + share * float(loss.detach()) for name, loss in losses.items()}
+        for number, chunk in enumerate([batch] if self._coupled else batch.chunks(self._queries_at_once)):
+            losses = self._backward(chunk, len(chunk.queries) / len(batch.queries), self._forward(step, number))
+            totals = {name: totals[name] + loss for name, loss in losses.items()}
+        self.world.sum_gradients(self.encoder.towers.parameters())
         return totals
 
-    def _cached(self, batch: Batch, step: int) -> dict[str, float]:
+    def _backward(self, chunk: Batch, share: float, forward: Forward) -> dict[str, float]:
         values: dict[str, float] = {}
 
         def loss_of(queries: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
-            losses = self._losses(batch, queries, documents)
-            values.update({name: float(loss.detach()) for name, loss in losses.items()})
-            return weighted_sum(self.stage.terms, losses)
+            losses = term_losses(self.stage.terms, chunk, self.data.split.qrels, queries, documents)
+            values.update({name: share * float(loss.detach()) for name, loss in losses.items()})
+            return share * weighted_sum(self.stage.terms, losses)
 
-        share = self.stage.chunk_queries / len(batch.queries)
-        sides = [replace(side, texts_per_chunk=math.ceil(share * len(side.rows))) for side in self._sides(batch)]
-        cached_backward(self._forward(step, 0), sides, loss_of)
+        backward = cached_backward if self._coupled and self.stage.chunk_queries else plain_backward
+        backward(forward, self._sides(chunk), loss_of)
         return values
 
-    def _losses(self, batch: Batch, queries: torch.Tensor, documents: torch.Tensor) -> dict[str, torch.Tensor]:
-        return term_losses(self.stage.terms, batch, self.data.split.qrels, queries, documents)
+    @property
+    def _coupled(self) -> bool:
+        return any(term.pool == "step" for term in self.stage.terms.values())
 
-    def _sides(self, batch: Batch) -> list[SideInput]:
-        queries = self.data.queries[self.data.train_split]
+    @property
+    def _queries_at_once(self) -> int | None:
+        """By all processes together: `chunk_queries` bounds the memory of each, and they share a chunk."""
+        return self.stage.chunk_queries and self.stage.chunk_queries * self.world.size
+
+    def _sides(self, chunk: Batch) -> list[SideInput]:
+        queries, documents = self.data.queries[self.data.train_split], self.data.documents
+        texts = [("query", queries, chunk.unique_queries), ("document", documents, chunk.unique_documents)]
+        share = self.stage.chunk_queries and self.stage.chunk_queries / len(chunk.queries)
         return [
-            SideInput("query", queries, batch.unique_queries, self.encoder.length_tokens("query")),
-            SideInput("document", self.data.documents, batch.unique_documents, self.encoder.length_tokens("document")),
+            SideInput(side, tokens, rows, self.encoder.length_tokens(side), share and math.ceil(share * len(rows)))
+            for side, tokens, rows in texts
         ]
 
     def _forward(self, step: int, chunk: int) -> Forward:
-        return Forward(self.encoder.towers, self.autocast, self.tokens_per_batch, self.encoder.device, (*self.key, step, chunk))
+        key = (*self.key, step, chunk)
+        return Forward(self.encoder.towers, self.autocast, self.tokens_per_batch, self.encoder.device, key, self.world)

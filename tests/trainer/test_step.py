@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
 from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.prepare import read_collection, tokenise
@@ -85,7 +86,7 @@ def test_two_steps_equal_a_written_out_reference(made, tmp_path, chunk_queries):
     recipe = recipe.model_copy(update={"stages": {"a": stage}})
     run = RunDir(tmp_path)
     start = publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("initial", 0))
-    result = StageTraining(recipe, "a", data, run, accelerator_of(recipe), refresh=None).train(start)
+    result = StageTraining(recipe, "a", data, run, accelerator_of(recipe), refresh=None, world=World()).train(start)
 
     model, moments = load_encoder(start.encoder).towers.queries.backbone, {}
     logged = [json.loads(line) for line in run.metrics.read_text().splitlines()]
@@ -107,7 +108,7 @@ def test_dropout_changes_from_step_to_step_and_from_chunk_to_chunk(made, small_r
     stage, encoder = recipe.stages["a"], start_encoder(recipe.encoder, 0)
     encoder.towers.train()
     own = stage.model_copy(update={"terms": {"own": stage.terms["own"]}})
-    for runner in (StepRunner(changed, data, encoder, accelerator_of(recipe).autocast, 512, (3, 0)) for changed in (stage, own)):
+    for runner in (StepRunner(changed, data, encoder, accelerator_of(recipe).autocast, 512, (3, 0), World()) for changed in (stage, own)):
         batch = plan_batch(stage, 0, 0, 3, data.split, 30, {})
         first, again, other = (runner.accumulate(batch, step) for step in (0, 0, 1))
         assert first == again and first["own"] != other["own"]
@@ -120,7 +121,7 @@ def gradients_of(recipe, data, **changes) -> tuple[dict, list[torch.Tensor]]:
     stage = recipe.stages["a"].model_copy(update=changes)
     encoder = start_encoder(recipe.encoder, 0)
     encoder.towers.train()
-    runner = StepRunner(stage, data, encoder, accelerator_of(recipe).autocast, 128, (3, 0))
+    runner = StepRunner(stage, data, encoder, accelerator_of(recipe).autocast, 128, (3, 0), World())
     losses = runner.accumulate(plan_batch(stage, 0, 0, 3, data.split, 30, {}), 0)
     return losses, [p.grad for p in encoder.towers.parameters() if p.grad is not None]
 

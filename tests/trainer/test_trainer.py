@@ -185,7 +185,7 @@ def test_moments_are_kept_between_stages_when_wanted(small_recipe, tmp_path):
     run, data = RunDir(tmp_path), tokenise(recipe, read_collection(recipe))
     checkpoint = publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("initial", 0))
     for name, counts in {"a": {3}, "kept": {4}, "new": {1}}.items():
-        stage = StageTraining(recipe, name, data, run, accelerator_of(recipe), refresh=None)
+        stage = StageTraining(recipe, name, data, run, accelerator_of(recipe), refresh=None, world=World())
         checkpoint = stage.train(checkpoint)
         assert {int(state["step"]) for state in stage.optimizer.state.values() if state} == counts
 
