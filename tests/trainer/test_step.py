@@ -15,6 +15,7 @@ from pyserini_ance.experiment.prepare import read_collection, tokenise
 from pyserini_ance.runs.checkpoint import Place, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.batch import Batch, plan_batch
+from pyserini_ance.trainer.desks import Inline
 from pyserini_ance.trainer.step import StepRunner
 from pyserini_ance.trainer.trainer import StageTraining
 
@@ -86,7 +87,7 @@ def test_two_steps_equal_a_written_out_reference(made, tmp_path, chunk_queries):
     recipe = recipe.model_copy(update={"stages": {"a": stage}})
     run = RunDir(tmp_path)
     start = publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("initial", 0))
-    result = StageTraining(recipe, "a", data, run, accelerator_of(recipe), refresh=None, world=World()).train(start)
+    result = StageTraining(recipe, "a", data, run, accelerator_of(recipe), World(), lambda product: Inline(None)).train(start)
 
     model, moments = load_encoder(start.encoder).towers.queries.backbone, {}
     logged = [json.loads(line) for line in run.metrics.read_text().splitlines()]

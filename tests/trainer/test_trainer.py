@@ -8,11 +8,14 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
 from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.prepare import read_collection, tokenise
+from pyserini_ance.recipe.models import Retention
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Place, publish_checkpoint
-from pyserini_ance.runs.generation import Refreshed, open_tables
+from pyserini_ance.runs.evaluation import publish_evaluation
+from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines
+from pyserini_ance.trainer.desks import Inline
 from pyserini_ance.trainer.step import StepRunner
 from pyserini_ance.trainer.trainer import StageTraining
 
@@ -32,10 +35,16 @@ class Training:
         self.data = tokenise(self.recipe, read_collection(self.recipe))
         self.start = publish_checkpoint(self.run, start_encoder(self.recipe.encoder, 0), None, Place("initial", 0))
 
-    def train(self, refresh=None, resume: bool = False):
-        refresh = refresh or Refresher(self.recipe, self.data, self.run, "cpu", World()).refresh
-        stage = StageTraining(self.recipe, "a", self.data, self.run, accelerator_of(self.recipe), refresh)
-        return stage.train(self.start, resume)
+    @property
+    def make(self):
+        return Refresher(self.recipe, self.data, self.run, "cpu", World()).make
+
+    def stage(self, make=None) -> StageTraining:
+        desk = Inline(make or self.make)
+        return StageTraining(self.recipe, "a", self.data, self.run, accelerator_of(self.recipe), World(), lambda product: desk)
+
+    def train(self, make=None, resume: bool = False):
+        return self.stage(make).train(self.start, resume)
 
     def metrics(self, event: str) -> list[dict]:
         return [record for record in read_json_lines(self.run.metrics) if record["event"] == event]
@@ -49,9 +58,9 @@ def training(small_recipe, tmp_path):
     return lambda terms, **stage: Training(small_recipe, tmp_path, terms, **stage)
 
 
-def dev_values(values: dict[int, float]):
-    """A refresh that mines nothing and measures what it is told."""
-    return lambda checkpoint, stage, step, sources, tables, measure: Refreshed(dev=values[step] if measure else None)
+def dev_values(made: Training, values: dict[int, float]):
+    """A refresher that measures what it is told."""
+    return lambda order: publish_evaluation(made.run.evaluation("a", order.step), values[order.step], order.weights, {})
 
 
 def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
@@ -63,7 +72,9 @@ def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
     adopted = made.decisions("adopt")
     assert [(record["step"], record["folder"]) for record in adopted] == [(step, f"negatives/a-{step:08d}") for step in (0, 4, 8)]
     assert adopted[0]["weights"] == made.start.weights and len({record["weights"] for record in adopted}) == 3
-    generations = [open_tables(made.run.folder / record["folder"], record["weights"], made.data.collection.digest)["query", 0] for record in adopted]
+    made_from = [{"weights": record["weights"], **made.data.identity} for record in adopted]
+    opened = [open_generation(made.run.folder / record["folder"], of) for record, of in zip(adopted, made_from, strict=True)]
+    generations = [generation.tables["query", 0] for generation in opened]
     for step, batch in enumerate(drawn):
         candidates = generations[step // 4].candidates[batch.queries]
         assert all(set(line) <= set(row) for line, row in zip(batch.negatives["query"].tolist(), candidates.tolist(), strict=True))
@@ -88,31 +99,26 @@ def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
 
 def test_the_best_checkpoint_by_the_dev_measure_is_the_result(training):
     made = training(RANDOM, evaluate={"every_steps": 3})
-    result = made.train(dev_values({3: 0.25, 6: 0.5, 9: 0.5, 10: 0.125}))
+    result = made.train(dev_values(made, {3: 0.25, 6: 0.5, 9: 0.5, 10: 0.125}))
     assert result.folder == made.run.checkpoint("a", 6)
     assert [(record["step"], record["value"]) for record in made.metrics("dev")] == [(3, 0.25), (6, 0.5), (9, 0.5), (10, 0.125)]
     assert [(record["step"], record["value"]) for record in made.decisions("best")] == [(3, 0.25), (6, 0.5)]
-    assert sorted(folder.name for folder in made.run.checkpoints.iterdir()) == ["a-00000006", "initial-00000000"]
+    assert sorted(folder.name for folder in made.run.checkpoints.iterdir()) == ["a-00000006", "a-00000010", "initial-00000000"]
 
 
 def test_the_last_checkpoint_is_the_result_when_the_best_is_not_wanted(training):
     made = training(RANDOM, evaluate={"every_steps": 5, "keep_best": False})
-    assert made.train(dev_values({5: 0.5, 10: 0.25})).folder == made.run.checkpoint("a", 10)
+    assert made.train(dev_values(made, {5: 0.5, 10: 0.25})).folder == made.run.checkpoint("a", 10)
 
 
 def test_static_negatives_are_mined_once(training, tmp_path):
     ranked = "".join(f"train-{query} Q0 blue-tiger 1 2 t\ntrain-{query} Q0 gray-tiger 2 1 t\n" for query in range(15))
     (tmp_path.parent / "ranked.trec").write_text(ranked)
     sources = [{"kind": "run", "file": str(tmp_path.parent / "ranked.trec")}, {"kind": "ann"}]
-    made, asked = training({"query": {"negatives": sources}}, steps=8, refresh={"every_steps": 4}), {}
-    real = Refresher(made.recipe, made.data, made.run, "cpu", World()).refresh
-
-    def refresh(checkpoint, stage, step, sources, *rest):
-        asked[step] = [position for _, position in sources]
-        return real(checkpoint, stage, step, sources, *rest)
-
-    made.train(refresh)
-    assert asked == {0: [0, 1], 4: [1]}  # and nothing is mined after the last step
+    made = training({"query": {"negatives": sources}}, steps=8, refresh={"every_steps": 4})
+    made.train()
+    # and nothing is mined after the last step
+    assert {step: list(record["tables"]) for record in made.metrics("generation") for step in [record["step"]]} == {0: ["query.0", "query.1"], 4: ["query.1"]}
 
 
 @pytest.mark.parametrize(("loss", "norm"), [(math.nan, 1.0), (math.inf, 1.0), (0.5, math.nan)])
@@ -142,16 +148,16 @@ def test_a_loss_that_is_no_number_stops_the_run_before_it_reaches_the_weights(tr
 def everything(made: Training) -> list[dict]:
     """What a run records, but for times."""
     records = read_json_lines(made.run.metrics) + read_json_lines(made.run.decisions)
-    return [{key: value for key, value in record.items() if key not in ("seconds", "parts")} for record in records]
+    return [{key: value for key, value in record.items() if "seconds" not in key and key != "parts"} for record in records]
 
 
 def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(training, monkeypatch):
     made = training(MIXED, refresh={"every_steps": 4}, evaluate={"every_steps": 5}, save_every_steps=3, positives="random")
-    real = Refresher(made.recipe, made.data, made.run, "cpu", World()).refresh
+    real = made.make
     whole = made.train()
     expected = everything(made)
     made.run.metrics.unlink(), made.run.decisions.unlink()
-    for folder in [*made.run.checkpoints.glob("a-*"), *made.run.negatives.iterdir()]:
+    for folder in [*made.run.checkpoints.glob("a-*"), *made.run.negatives.iterdir(), *made.run.evaluations.iterdir()]:
         folder.rename(made.run.folder / f"{folder.parent.name}.{folder.name}.whole")
 
     accumulate, stops, refreshes = StepRunner.accumulate, [0, 2, 5, 7, 9], [4, 5]
@@ -162,12 +168,11 @@ def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(traini
             raise KeyboardInterrupt
         return accumulate(runner, batch, step)
 
-    def interrupted_refresh(checkpoint, stage, step, *rest):
-        if refreshes and refreshes[0] == step:
+    def interrupted_refresh(order):
+        real(order)
+        if refreshes and refreshes[0] == order.step:  # everything was published, nothing taken
             refreshes.pop(0)
-            real(checkpoint, stage, step, *rest)  # everything was published, nothing taken
             raise KeyboardInterrupt
-        return real(checkpoint, stage, step, *rest)
 
     monkeypatch.setattr(StepRunner, "accumulate", interrupted)
     for resume in [False] + [True] * 6:
@@ -185,18 +190,43 @@ def test_moments_are_kept_between_stages_when_wanted(small_recipe, tmp_path):
     run, data = RunDir(tmp_path), tokenise(recipe, read_collection(recipe))
     checkpoint = publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("initial", 0))
     for name, counts in {"a": {3}, "kept": {4}, "new": {1}}.items():
-        stage = StageTraining(recipe, name, data, run, accelerator_of(recipe), refresh=None, world=World())
+        stage = StageTraining(recipe, name, data, run, accelerator_of(recipe), World(), lambda product: Inline(None))
         checkpoint = stage.train(checkpoint)
         assert {int(state["step"]) for state in stage.optimizer.state.values() if state} == counts
 
 
 def test_encodings_see_no_dropout_and_training_does(training):
     made = training(MIXED, refresh={"every_steps": 5})
-    refresh = Refresher(made.recipe, made.data, made.run, "cpu", World()).refresh
-    stage = StageTraining(made.recipe, "a", made.data, made.run, accelerator_of(made.recipe), refresh)
+    stage = made.stage()
     result = stage.train(made.start)
     assert all(module.training for module in stage.encoder.towers.modules())
     record = made.data.collection.documents.take([0])
     again = load_encoder(result.encoder).encode(record, "document")
     assert np.array_equal(stage.encoder.encode(record, "document"), again)
     assert all(module.training for module in stage.encoder.towers.modules())
+
+
+def test_a_stage_ends_when_the_dev_measure_has_not_risen_for_long_enough(training):
+    made = training(RANDOM, steps=20, evaluate={"every_steps": 2, "patience": 2})
+    result = made.train(dev_values(made, {2: 0.3, 4: 0.5, 6: 0.4, 8: 0.5}))
+    assert result.folder == made.run.checkpoint("a", 4)
+    assert [(r["step"], r["best_step"]) for r in made.decisions("early_stop")] == [(8, 4)]
+    assert [record["step"] for record in made.metrics("step")] == list(range(8))
+    assert made.decisions("stage_end")[0]["step"] == 8
+
+
+def test_checkpoints_and_tables_are_kept_as_the_recipe_says(small_recipe, tmp_path):
+    made = Training(small_recipe, tmp_path, MIXED, steps=12, refresh={"every_steps": 3}, evaluate={"every_steps": 2})
+    made.recipe = made.recipe.model_copy(update={"keep": Retention(checkpoints=2, tables=1)})
+    make, seen = made.make, []
+
+    def watched(order):
+        seen.append((order.step, *(len(list(folder.glob("a-????????"))) for folder in (made.run.checkpoints, made.run.scratch.parent / "negatives"))))
+        publish_evaluation(made.run.evaluation("a", order.step), 0.5 - order.step / 100, order.weights, {}) if order.kind == "dev" else make(order)
+
+    result = made.train(watched)
+    assert result.folder == made.run.checkpoint("a", 2)
+    assert sorted(folder.name for folder in made.run.checkpoints.glob("a-*")) == ["a-00000002", "a-00000010", "a-00000012"]
+    assert sorted(folder.name for folder in made.run.negatives.iterdir()) == ["a-00000009"]
+    assert max(count for _, count, _ in seen) <= 4  # two newest, the best, and the one just published
+    assert len(list(made.run.scratch.iterdir())) <= 1
