@@ -19,7 +19,7 @@ def prune_stage(
     for folder in complete:
         if folder not in needed:
             remove_unless_leased(folder)
-    for folder in run.scratch.iterdir() if run.scratch.exists() else ():
+    for folder in sorted(run.scratch.glob("[!.]*")):
         if folder.name.partition("-")[0] not in of_vectors:
             remove_unless_leased(folder)
     if keep.tables != "all":
