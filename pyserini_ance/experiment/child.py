@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.election import Held
 
 log = logging.getLogger(__name__)
 LEAVE_SECONDS = 30
@@ -34,7 +35,7 @@ def refresher_beside(recipe: Recipe, run: RunDir) -> Iterator[None]:
 
     It is a session of its own: Ctrl-C reaches training alone, which then ends it; of a training that was killed it takes leave itself.
     """
-    if not needs_refresher(recipe) or recipe.refresher.start == "elsewhere" or run.refresher.is_held():
+    if not needs_refresher(recipe) or recipe.refresher.start == "elsewhere" or _is_at_work(run):
         yield
         return
     with open(run.refresher_log, "ab") as output:
@@ -54,6 +55,15 @@ def refresher_beside(recipe: Recipe, run: RunDir) -> Iterator[None]:
     finally:
         ending.set()
         _end(child)
+
+
+def _is_at_work(run: RunDir) -> bool:
+    try:
+        run.refresher.vacant()
+    except Held as other:
+        log.info("a refresher is at work already: %s", other)
+        return True
+    return False
 
 
 def command_of(settings: RefresherProcess, run: RunDir) -> list[str]:

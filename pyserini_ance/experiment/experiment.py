@@ -50,7 +50,7 @@ class Experiment:
             torch.set_num_threads(recipe.threads)
         self.world = World.join(recipe.device)
         self.accelerator = accelerator_of(recipe)
-        self.device = str(self.accelerator.device)
+        self.device = self.world.device
         self.log = RunLog(self.run, self.world.is_main)
 
     def conduct(self, overwrite: bool = False, resume: bool = False, replay: Path | None = None) -> Results | None:

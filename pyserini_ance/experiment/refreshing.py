@@ -12,7 +12,7 @@ from pyserini_ance.experiment.prepare import prepare
 from pyserini_ance.experiment.resume import data_digest, refuse_other_data, refuse_other_recipe
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import Refresher
-from pyserini_ance.refresher.watch import Watching
+from pyserini_ance.refresher.watching import Watching
 from pyserini_ance.runs.rundir import RunDir
 
 log = logging.getLogger(__name__)
@@ -32,7 +32,7 @@ def refresh(recipe: Recipe, folder: Path) -> str:
         data = prepare(recipe, world, digest)
         refuse_other_data(run, data.collection)
         data.run_files["bm25"] = run.bm25_negatives(recipe.train_split)
-        refresher = Refresher(recipe, data, run, world.device_of(recipe.refresher.device), world, _say(run, world))
+        refresher = Refresher(recipe, data, run, world.device, world, _say(run, world))
         return Watching(run, refresher, recipe.refresher, world).work()
 
 

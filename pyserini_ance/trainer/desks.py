@@ -8,6 +8,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.models import RefresherProcess
 from pyserini_ance.runs.orders import Order, write_orders
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.watch import Watch
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.2
@@ -51,7 +52,7 @@ class Background:
         self._write([order for order in self.open if order not in orders])
 
     def is_made(self, order: Order) -> bool:
-        return self.world.once(lambda: order.is_made(self.run))
+        return self.world.all_agree(order.is_made(self.run))  # asked before every step: a collective is quicker than polling
 
     def wait(self, orders: Collection[Order]) -> None:
         """Raises RuntimeError when no refresher is heard of for `wait_seconds`, or when it has failed."""
@@ -63,7 +64,7 @@ class Background:
             write_orders(self.run, self.open)
 
     def _wait(self, orders: Collection[Order]) -> None:
-        watch, heard = self.run.refresher.watch(), time.monotonic()
+        watch, heard = Watch(self.run.refresher), time.monotonic()
         say = heard + FIRST_REPORT_SECONDS
         wanted = " or ".join(f"{NAMES[order.kind]} of stage {order.stage}, step {order.step}" for order in orders)
         while not any(order.is_made(self.run) for order in orders):
@@ -82,7 +83,7 @@ class Background:
                 log.info("waiting for the %s: %s", wanted, watch.describe() if now == heard else self._how_to_start(watch))
             time.sleep(POLL_SECONDS)
 
-    def _how_to_start(self, watch) -> str:
+    def _how_to_start(self, watch: Watch) -> str:
         return f"no refresher is at work ({watch.describe()}); start one with: {self.command}"
 
     def _refuse_failed(self, wanted: str) -> None:

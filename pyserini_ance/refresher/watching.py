@@ -8,6 +8,7 @@ from pyserini_ance.recipe.models import RefresherProcess
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.orders import Order, next_orders, read_orders
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.watch import Watch
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.2
@@ -21,7 +22,7 @@ class Watching:
 
     def __init__(self, run: RunDir, refresher: Refresher, settings: RefresherProcess, world: World):
         self.run, self.refresher, self.settings, self.world = run, refresher, settings, world
-        self.trainer = run.trainer.watch()
+        self.trainer = Watch(run.trainer)
 
     def work(self) -> str:
         """Returns why it leaves."""
