@@ -4,10 +4,16 @@ import json
 from pathlib import Path
 
 from pyserini_ance.storage.files import read_json_lines, sha256_file
+from pyserini_ance.storage.publish import read_manifest
 
 
 def without_times(record: dict) -> dict:
     return {key: value for key, value in record.items() if "seconds" not in key and key != "parts"}
+
+
+def tables(generation: Path) -> dict[str, str]:
+    """The hash of every file of a generation but its report, which tells of times."""
+    return {name: part["sha256"] for name, part in read_manifest(generation)["parts"].items() if name != "report.json"}
 
 
 def outcome(folder: Path) -> dict:
@@ -20,7 +26,7 @@ def outcome(folder: Path) -> dict:
         "metrics": [without_times(record) for record in read_json_lines(folder / "metrics.jsonl")],
         "decisions": [record for record in read_json_lines(folder / "decisions.jsonl") if record["event"] != "resume"],
         "checkpoints": sorted(path.name for path in (folder / "checkpoints").iterdir()),
-        "negatives": {path.name: sha256_file(path / "query.0" / "candidates.npy") for path in (folder / "negatives").iterdir()},
+        "negatives": {path.name: tables(path) for path in (folder / "negatives").iterdir()},
         "evaluations": {path.name: json.loads(path.read_text())["value"] for path in (folder / "evaluations").iterdir()},
         "files": sorted(path.name for path in folder.iterdir()),
     }
