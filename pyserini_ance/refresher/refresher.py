@@ -67,11 +67,12 @@ class Refresher:
         previous = self._tables_before(order)
         tables, reports = {}, {}
         for key, source in mined_sources(self.recipe.stages[order.stage], refreshed_only=order.step > 0).items():
-            start = time.perf_counter()
+            start, before = time.perf_counter(), sum(snapshot.seconds.values())
             tables[key] = source.mine(snapshot)
             short = source.check(tables[key], self.data.split)
             reports[table_name(key)] = {"short_queries": short, **table_report(tables[key], previous.get(key), snapshot, source)}
-            snapshot.seconds[f"mine {source.kind}"] = time.perf_counter() - start
+            within = sum(snapshot.seconds.values()) - before
+            snapshot.seconds["filter"] = snapshot.seconds.get("filter", 0.0) + time.perf_counter() - start - within
 
         def publish() -> None:
             about = {"stage": order.stage, "step": order.step, "weights": order.weights, **self.data.identity}

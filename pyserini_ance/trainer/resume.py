@@ -1,14 +1,17 @@
 """Taking up a stage that stopped: from its newest checkpoint, with the tables adopted before it and the orders still open."""
 
+import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import inf
+from pathlib import Path
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.runs.checkpoint import Checkpoint, Place, newest_place
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.orders import ProductKind
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.publish import is_complete
+from pyserini_ance.storage.publish import is_complete, read_manifest
 from pyserini_ance.trainer.adoption import Adoption
 from pyserini_ance.trainer.handover import Script
 
@@ -39,7 +42,7 @@ def resume_stage(run: RunDir, name: str, adoption: Adoption, log: RunLog, world:
         records = [r for r in found["decisions"] if r["event"] == EVENTS[kind]]
         if later := [r for r in records if r["step"] >= place.step]:
             handover.script = script_of(later, until=max(r["step"] for r in later))
-        weights = dict(found["weights"]) | {r["of"]: r["weights"] for r in records}
+        weights = dict(found["weights"])
         due = (step for step in range(1, place.step) if kind in adoption.due(step))
         handover.reopen(name, [(step, weights.get(step)) for step in due], {r["of"] for r in records if r["step"] < place.step})
     return Resumed(place, Checkpoint.open(run.checkpoint(name, place.step)))
@@ -57,6 +60,20 @@ def _look_back(run: RunDir, stage: str, log: RunLog, keep: list[str]) -> dict:
     place = newest_place(run, stage)
     log.forget_after(stage, place.step if place else 0, keep)
     decisions = [r for event in EVENTS.values() for r in log.decisions(event) if r["stage"] == stage]
-    folders = run.checkpoints.glob(f"{stage}-????????") if run.checkpoints.exists() else ()
-    weights = [(int(f.name.rpartition("-")[2]), Checkpoint.open(f, verify=False).weights) for f in folders if is_complete(f)]
-    return {"place": place and asdict(place), "decisions": decisions, "weights": weights}
+    return {"place": place and asdict(place), "decisions": decisions, "weights": list(_known_weights(run, stage))}
+
+
+def _known_weights(run: RunDir, stage: str) -> Iterator[tuple[int, str]]:
+    """(step, weights) of checkpoints, and of what was made of them: that is enough where the checkpoint has been removed since."""
+    for folder in run.checkpoints.glob(f"{stage}-????????"):
+        if is_complete(folder):
+            yield _step(folder), Checkpoint.open(folder, verify=False).weights
+    for folder in run.negatives.glob(f"{stage}-????????"):
+        if is_complete(folder):
+            yield _step(folder), read_manifest(folder, verify=False)["weights"]
+    for path in run.evaluations.glob(f"{stage}-????????.json"):
+        yield _step(path), json.loads(path.read_text(encoding="utf-8"))["weights"]
+
+
+def _step(path: Path) -> int:
+    return int(path.stem.rpartition("-")[2])
