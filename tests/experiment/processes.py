@@ -1,7 +1,7 @@
 """Forks processes, as told on stdin, from one that has imported everything: many real runs for the price of one import.
 
 {"command", "arguments": of it, "trouble": a function below or null, "stage", "step": where it strikes} answers {"pid"};
-{"wait": pid} answers {"code": exit code, or minus the signal that ended it, "stderr"}; {"look": pid} answers {"ended"}.
+{"wait": pid} answers {"code": exit code, or minus the signal that ended it, "stdout", "stderr"}; {"look": pid} answers {"ended"}.
 """
 
 import errno
@@ -11,6 +11,7 @@ import resource
 import signal
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ import pyserini_ance.experiment.refreshing  # noqa: F401
 from pyserini_ance import cli, refresh, train
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pyserini_bridge import export
+from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs import checkpoint
 from pyserini_ance.runs import log as runs_log
 from pyserini_ance.trainer.step import StepRunner
@@ -51,6 +53,27 @@ def interrupt_in_step(stage: str, step: int) -> None:
 
 def terminate_in_step(stage: str, step: int) -> None:
     signal_in_step(signal.SIGTERM, stage, step)
+
+
+def pause_in_step(stage: str, step: int) -> None:
+    accumulate = StepRunner.accumulate
+
+    def struck(runner, batch, now):
+        if now == step:
+            time.sleep(3)
+        return accumulate(runner, batch, now)
+
+    StepRunner.accumulate = struck
+
+
+def slow_refresher(stage: str, step: int) -> None:
+    make = Refresher.make
+
+    def struck(refresher, order):
+        time.sleep(0.2)
+        make(refresher, order)
+
+    Refresher.make = struck
 
 
 def halve_and_die(path: Path) -> None:
@@ -116,11 +139,11 @@ class Children:
         self.codes: dict[int, int] = {}
 
     def start(self, request: dict) -> dict:
-        output = tempfile.TemporaryFile()
+        output, results = tempfile.TemporaryFile(), tempfile.TemporaryFile()
         child = os.fork()
         if child == 0:
             os.dup2(output.fileno(), 2)
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            os.dup2(results.fileno(), 1)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
             try:
                 run(request)
@@ -128,7 +151,7 @@ class Children:
                 os._exit(end.code)
             finally:
                 os._exit(1)
-        self.outputs[child] = output
+        self.outputs[child] = (results, output)
         return {"pid": child}
 
     def look(self, pid: int, options: int = os.WNOHANG) -> dict:
@@ -140,9 +163,14 @@ class Children:
 
     def wait(self, pid: int) -> dict:
         self.look(pid, 0)
-        with self.outputs.pop(pid) as output:
-            output.seek(0)
-            return {"code": self.codes.pop(pid), "stderr": output.read().decode()}
+        texts = [_content(file) for file in self.outputs.pop(pid)]
+        return {"code": self.codes.pop(pid), **dict(zip(("stdout", "stderr"), texts, strict=True))}
+
+
+def _content(file: Any) -> str:
+    with file:
+        file.seek(0)
+        return file.read().decode()
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ class Servant:
         return self._ask(command=command, arguments=list(arguments), trouble=trouble, stage=stage, step=step)["pid"]
 
     def wait(self, pid: int) -> dict:
-        """`code`, minus the signal that ended it where one did, and `stderr`."""
+        """`code`, minus the signal that ended it where one did, `stdout` and `stderr`."""
         return self._ask(wait=pid)
 
     def has_ended(self, pid: int) -> bool:

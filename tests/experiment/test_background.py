@@ -1,0 +1,231 @@
+"""A trainer and a refresher in processes of their own, which meet only in the run directory: in peace, killed, and alone."""
+
+import json
+import os
+import shutil
+import time
+from pathlib import Path
+
+import pytest
+from experiment.faults import STAGES as LONG_STAGES
+from experiment.faults import strike, write_recipe
+from experiment.outcome import outcome
+from experiment.servant import Servant
+
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.storage.files import read_json_lines
+
+STAGE = {
+    "steps": 30,
+    "batch_queries": 4,
+    "optimizer": {"learning_rate": 1e-3},
+    "terms": {"query": {"negatives": [{"kind": "ann", "depth": 8}], "loss": {"kind": "nll", "scale": 0.1}}},
+    "refresh": {"every_steps": 6, "run": "background", "adopt": {"after_steps": 4}},
+    "evaluate": {"every_steps": 10},
+}
+READY = {"every_steps": 6, "run": "background", "adopt": "ready", "max_staleness_steps": 14}
+SHORT = {"start": "elsewhere", "wait_seconds": 2, "leave_after_seconds": 2}
+PATIENT = {"start": "elsewhere", "wait_seconds": 60, "leave_after_seconds": 60}
+
+
+class Runs:
+    """Starts both commands on one recipe."""
+
+    def __init__(self, servant: Servant, small_recipe, folder: Path):
+        self.servant, self.small_recipe, self.folder = servant, small_recipe, folder
+
+    def recipe(self, refresher: dict = PATIENT, **stage) -> Path:
+        path = self.folder / f"{len(list(self.folder.glob('*.yaml')))}.yaml"
+        path.write_text(dump(self.small_recipe({"ance": {**STAGE, **stage}}, refresher=refresher)))
+        return path
+
+    def start(self, command: str, recipe: Path, run: Path, *flags: str, **trouble) -> int:
+        return self.servant.start(command, [str(recipe), "--output", str(run), *flags], **trouble)
+
+    def both(self, recipe: Path, run: Path, *flags: str, **trouble) -> tuple[dict, dict]:
+        """How trainer and refresher ended."""
+        refresher = self.start("refresh", recipe, run, **trouble)
+        trainer = self.start("train", recipe, run, *flags)
+        return self.servant.wait(trainer), self.servant.wait(refresher)
+
+
+@pytest.fixture(scope="module")
+def servant():
+    with Servant() as servant:
+        yield servant
+
+
+@pytest.fixture
+def runs(servant, small_recipe, tmp_path) -> Runs:
+    return Runs(servant, small_recipe, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def peaceful(servant, small_recipe, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("peaceful")
+    runs = Runs(servant, small_recipe, folder)
+    trainer, refresher = runs.both(runs.recipe(), folder / "run")
+    assert trainer["code"] == 0, trainer["stderr"]
+    assert refresher["code"] == 0, refresher["stderr"]
+    return folder / "run"
+
+
+def records(run: Path, event: str, file: str = "metrics.jsonl") -> list[dict]:
+    return [record for record in read_json_lines(run / file) if record["event"] == event]
+
+
+def until(happened, seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not happened():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)
+
+
+def test_adoptions_are_exactly_so_many_steps_late(peaceful):
+    adopted = [(r["step"], r["of"]) for r in records(peaceful, "adopt", "decisions.jsonl")]
+    assert adopted == [(0, 0), (10, 6), (16, 12), (22, 18), (28, 24)]
+    assert [(r["step"], r["of"]) for r in records(peaceful, "evaluate", "decisions.jsonl")] == [(14, 10), (24, 20), (30, 30)]
+
+
+def test_each_adoption_says_what_it_took_and_what_is_new(peaceful):
+    generations = records(peaceful, "generation")
+    assert [r["age_steps"] for r in generations] == [0, 4, 4, 4, 4]
+    for record in generations:
+        assert {"encode_documents", "encode_queries", "build", "search", "filter", "write"} <= record["seconds"].keys()
+        assert record["waited_seconds"] >= 0
+        report = record["tables"]["query.0"]
+        assert report["dropped"]["known positives"] > 0 and "mean" in report["margin"]
+    assert [r["tables"]["query.0"]["new_share"] is None for r in generations] == [True, False, False, False, False]
+
+
+def test_it_does_not_matter_who_comes_first(runs, peaceful, tmp_path):
+    recipe, run = runs.recipe(), tmp_path / "run"
+    trainer = runs.start("train", recipe, run)
+    until((run / "orders.json").exists)
+    refresher = runs.start("refresh", recipe, run)
+    assert runs.servant.wait(trainer)["code"] == 0
+    assert runs.servant.wait(refresher)["code"] == 0
+    assert outcome(run) == outcome(peaceful)
+
+
+def test_a_second_refresher_says_so_and_leaves(runs, tmp_path):
+    recipe, run = runs.recipe(), tmp_path / "run"
+    first = runs.start("refresh", recipe, run)
+    trainer = runs.start("train", recipe, run, trouble="pause_in_step", stage="30", step=3)
+    until((run / "refresher.json").exists)
+    second = runs.servant.wait(runs.start("refresh", recipe, run))
+    assert second["code"] == 2 and f"process {first}" in second["stderr"], second["stderr"]
+    assert runs.servant.wait(trainer)["code"] == 0
+    assert runs.servant.wait(first)["code"] == 0
+
+
+def test_training_without_a_refresher_says_how_to_start_one_and_resumes(runs, peaceful, tmp_path):
+    recipe, run = runs.recipe(SHORT), tmp_path / "run"
+    alone = runs.servant.wait(runs.start("train", recipe, run))
+    assert alone["code"] == 2
+    assert "no refresher has been heard of for 2 seconds (no process)" in alone["stderr"]
+    assert f"python -m pyserini_ance.refresh {run}/recipe.yaml --output {run}" in alone["stderr"]
+    trainer, refresher = runs.both(recipe, run, "--resume")
+    assert trainer["code"] == 0, trainer["stderr"]
+    assert outcome(run) == outcome(peaceful)
+
+
+def test_when_the_refresher_dies_training_goes_on_to_its_bound_and_says_when_it_was_last_heard(runs, peaceful, tmp_path):
+    recipe, run = runs.recipe(SHORT), tmp_path / "run"
+    refresher = runs.start("refresh", recipe, run)
+    trainer = runs.start("train", recipe, run)
+    until(lambda: any(r["of"] == 6 for r in records(run, "adopt", "decisions.jsonl")))
+    runs.servant.kill(refresher)
+    ended = runs.servant.wait(trainer)
+    steps = [r["step"] for r in records(run, "step")]
+    if ended["code"] == 0:
+        pytest.skip("the refresher had made everything before it was killed")
+    assert f"process {refresher} on host" in ended["stderr"] and "last heartbeat" in ended["stderr"]
+    last = max(r["of"] for r in records(run, "adopt", "decisions.jsonl"))
+    assert steps[-1] + 1 == last + 6 + 4, "all steps up to the next adoption"
+    trainer, refresher = runs.both(recipe, run, "--resume")
+    assert trainer["code"] == 0, trainer["stderr"]
+    assert outcome(run) == outcome(peaceful)
+
+
+def test_when_the_trainer_dies_the_refresher_leaves_after_a_while(runs, tmp_path):
+    recipe, run = runs.recipe(SHORT), tmp_path / "run"
+    refresher = runs.start("refresh", recipe, run)
+    trainer = runs.start("train", recipe, run)
+    until(lambda: len(records(run, "step")) > 3)
+    runs.servant.kill(trainer)
+    ended = runs.servant.wait(refresher)
+    assert ended["code"] == 0 and "training has not been heard of for 2 seconds" in ended["stdout"], ended
+    assert json.loads((run / "refresher.json").read_text())["status"] == "finished"
+
+
+def test_what_the_refresher_failed_of_is_what_training_says(runs, tmp_path):
+    terms = {"query": {"negatives": [{"kind": "ann", "depth": 2, "per_query": 3}]}}
+    trainer, refresher = runs.both(runs.recipe(terms=terms), tmp_path / "run")
+    assert refresher["code"] == 2 and trainer["code"] == 2
+    reason = "15 of 15 queries have fewer than per_query=3 candidates"
+    assert reason in refresher["stderr"] and f"the refresher has failed: negatives ann: {reason}" in trainer["stderr"]
+
+
+@pytest.mark.parametrize("part", ["candidates.npy", "report.json"])
+def test_damaged_tables_stop_the_run_with_the_file_s_name(runs, peaceful, tmp_path, part):
+    run = tmp_path / "run"
+    shutil.copytree(peaceful, run)
+    recipe = runs.recipe()
+    decisions = [r for r in read_json_lines(run / "decisions.jsonl") if r["event"] != "stage_end"]
+    (run / "decisions.jsonl").write_text("".join(json.dumps(r) + "\n" for r in decisions))
+    [path] = (run / "negatives" / "ance-00000024").rglob(part)
+    os.truncate(path, path.stat().st_size - 1)
+    trainer, _ = runs.both(recipe, run, "--resume")
+    assert trainer["code"] == 2 and f"{path} is not what" in trainer["stderr"], trainer["stderr"]
+
+
+def test_a_replay_repeats_a_run_that_depended_on_time(runs, tmp_path):
+    recipe, first, second = runs.recipe(refresh=READY), tmp_path / "first", tmp_path / "second"
+    trainer, refresher = runs.both(recipe, first, trouble="slow_refresher")
+    assert trainer["code"] == 0, trainer["stderr"]
+    trainer, refresher = runs.both(recipe, second, "--replay", str(first / "decisions.jsonl"))
+    assert trainer["code"] == 0, trainer["stderr"]
+    assert "differ from the recorded run's" not in trainer["stderr"]
+    adopted = records(first, "adopt", "decisions.jsonl")
+    assert adopted == records(second, "adopt", "decisions.jsonl")
+    assert all(r["step"] - r["of"] <= 14 for r in adopted) and any(r["step"] - r["of"] not in (0, 14) for r in adopted)
+    one, other = outcome(first), outcome(second)
+    assert all(one[key] == other[key] for key in ("weights", "index", "ranking", "rows", "decisions"))
+
+
+def test_a_run_that_took_what_was_ready_resumes_with_what_it_had_taken(runs, tmp_path):
+    recipe, run = runs.recipe(refresh=READY, save_every_steps=50), tmp_path / "run"
+    refresher = runs.start("refresh", recipe, run, trouble="slow_refresher")
+    trainer = runs.start("train", recipe, run)
+    until(lambda: len(records(run, "adopt", "decisions.jsonl")) > 1)
+    runs.servant.kill(trainer)
+    before = records(run, "adopt", "decisions.jsonl")
+    trainer = runs.servant.wait(runs.start("train", recipe, run, "--resume"))
+    assert trainer["code"] == 0, trainer["stderr"]
+    runs.servant.wait(refresher)
+    after = records(run, "adopt", "decisions.jsonl")
+    assert after[: len(before)] == before and len(after) > len(before)
+    assert [r["step"] for r in records(run, "step")] == list(range(30))
+
+
+def test_a_replay_of_another_recipe_is_refused(runs, peaceful, tmp_path):
+    recipe = runs.recipe(steps=29)
+    ended = runs.servant.wait(runs.start("train", recipe, tmp_path / "run", "--replay", str(peaceful / "decisions.jsonl")))
+    assert ended["code"] == 2 and "that run was of another recipe" in ended["stderr"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_starts_a_refresher_of_its_own(runs, peaceful, tmp_path):
+    recipe, run = runs.recipe({"start": "child", "threads": 1}), tmp_path / "run"
+    ended = runs.servant.wait(runs.start("train", recipe, run))
+    assert ended["code"] == 0, ended["stderr"] + (run / "refresher.log").read_text()
+    assert "the refresher leaves: the run has finished" in (run / "refresher.log").read_text()
+    found = outcome(run)
+    found["files"].remove("refresher.log")
+    assert found == outcome(peaceful)
+
+
+def test_ten_kills_change_nothing(tmp_path):
+    struck = strike(tmp_path, write_recipe(tmp_path), kills=10, seed=int(os.environ.get("FAULT_SEED", "1")))
+    assert sum(struck.killed.values()) >= 10 and LONG_STAGES["ance"]["steps"] > 100
