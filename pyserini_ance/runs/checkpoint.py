@@ -1,7 +1,6 @@
 """Checkpoints: the encoder of a step, and, for resuming, the optimiser's moments and the place in the schedule."""
 
 import json
-import shutil
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from pyserini_ance.encoders.checkpoint import save_encoder
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json
+from pyserini_ance.storage.lease import remove_unless_leased
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 
 ENCODER = "encoder"
@@ -75,14 +75,14 @@ def restore_moments(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) ->
 
 
 def prune(run: RunDir, stage: str, keep: Collection[Checkpoint]) -> None:
-    """Remove the checkpoints of `stage`, and the document vectors of any checkpoint, that are not of `keep`."""
+    """Remove the checkpoints of `stage`, and the document vectors of any checkpoint, that are not of `keep` and that nobody reads."""
     folders, weights = {c.folder for c in keep}, {c.weights[:16] for c in keep}
-    for folder in run.checkpoints.glob(f"{stage}-????????"):
+    for folder in sorted(run.checkpoints.glob(f"{stage}-????????")):
         if folder not in folders and is_complete(folder):
-            shutil.rmtree(folder)
-    for vectors in run.scratch.iterdir() if run.scratch.exists() else ():
+            remove_unless_leased(folder)
+    for vectors in sorted(run.scratch.glob("[!.]*")):
         if vectors.name.partition("-")[0] not in weights:
-            shutil.rmtree(vectors)
+            remove_unless_leased(vectors)
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
