@@ -1,25 +1,30 @@
 """RunDir: the names of everything an experiment leaves, and the state that says whether it is whole."""
 
-import json
-import os
 import shutil
-import time
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Literal
 
-from pyserini_ance.storage.files import write_json, write_whole
-from pyserini_ance.storage.owner import lives, this_process
+from pyserini_ance.storage.beside import sweep
+from pyserini_ance.storage.election import Election
+from pyserini_ance.storage.files import write_whole
+from pyserini_ance.storage.owner import lives
+from pyserini_ance.storage.post import Post, Status
+from pyserini_ance.storage.publish import clear_abandoned
 
-Status = Literal["running", "stopped", "failed", "finished"]
 LAYOUT = 2
 
 
 class RunDir:
-    """Names only, and `state.json`; what is written under a name is the writer's business."""
+    """Names only, and who works here: the trainer in `state.json`, the refresher in `refresher.json`.
+
+    What is written under a name is the writer's business.
+    """
 
     def __init__(self, folder: Path):
         self.folder = folder
         self.state = folder / "state.json"
+        self.trainer = Post(self.state, LAYOUT)
+        self.refresher = Post(folder / "refresher.json", LAYOUT)
         self.recipe = folder / "recipe.yaml"
         self.environment = folder / "environment.json"
         self.metrics = folder / "metrics.jsonl"
@@ -60,7 +65,11 @@ class RunDir:
         return self.folder / f"qrels.{split}.txt"
 
     def create(self, recipe_yaml: str, overwrite: bool = False) -> None:
-        """Make the folder for a new run. Raises FileExistsError when it holds anything, unless `overwrite` clears a run."""
+        """Make the folder for a new run, and take the trainer's post in it; `held` keeps it.
+
+        Raises FileExistsError when the folder holds anything, unless `overwrite` clears a run; Held when processes that
+        live work on that run: those of other hosts are watched for a while to see whether they do.
+        """
         if self.folder.exists() and any(self.folder.iterdir()):
             if not overwrite:
                 raise FileExistsError(
@@ -69,46 +78,66 @@ class RunDir:
                 )
             if not self.state.exists():
                 raise FileExistsError(f"{self.folder} is not a run directory (no {self.state.name}); --overwrite refuses to clear it")
-            self._refuse_living_owner(unknown_lives=True)
-            shutil.rmtree(self.folder)
+            self.refresher.vacant()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.mark("running", "preparing")
+        self.trainer.take("preparing")
+        if overwrite:
+            self._clear()
         write_whole(self.recipe, recipe_yaml)
 
     def reopen(self) -> None:
-        """Take up a run that stopped; it is ours from then on.
+        """Take up a run that stopped, and the trainer's post in it; `held` keeps it.
 
-        Raises FileNotFoundError without one, RuntimeError when a living process works on it or another version wrote it.
+        Raises FileNotFoundError without one, RuntimeError when another version wrote it, Held as `create` does.
         """
         if not self.state.exists():
             raise FileNotFoundError(f"{self.folder} holds no run to resume; leave out --resume to start one")
-        self._refuse_living_owner(unknown_lives=False)
-        state = self.read_state()
-        if state["layout"] != LAYOUT:
-            raise RuntimeError(f"{self.folder} was written with layout {state['layout']}; this version reads {LAYOUT}")
+        where = self.read_state()["where"]
         if not self.recipe.exists():
             raise FileNotFoundError(f"{self.folder} holds a run without its {self.recipe.name}; use --overwrite to start it again")
-        self.mark("running", state["where"])
+        self._clean_up(self.trainer.take(where))
         self.error.unlink(missing_ok=True)
+
+    def held(self) -> AbstractContextManager[None]:
+        """After `create` or `reopen`: inside it, a heartbeat shows other hosts that this process lives."""
+        return self.trainer.hold(self.read_state()["where"])
 
     def mark(self, status: Status, where: str, **more) -> None:
         """Record what the run is doing, so that whoever opens the folder knows where it stands."""
-        write_json(self.state, {"layout": LAYOUT, "status": status, "where": where, "time": time.time(), **this_process(), **more})
+        self.trainer.mark(status, where, **more)
 
     def read_state(self) -> dict:
-        return json.loads(self.state.read_text(encoding="utf-8"))
+        state = self.trainer.read()
+        if state is None:
+            raise FileNotFoundError(f"{self.folder} holds no run (no {self.state.name})")
+        return state
 
     def describe(self) -> str:
         """One phrase about what lies in the folder: `a run that stopped at stage ance, step 100`."""
-        if not self.state.exists():
+        state = Election(self.state).read()
+        if state is None:
             return "other files"
-        state = self.read_state()
-        died = state["status"] == "running" and lives(state) is False
-        return f"a run that {'died' if died else state['status'].replace('running', 'is running')} at {state['where']}"
+        if state["status"] != "running":
+            return f"a run that {state['status']} at {state['where']}"
+        doing = {True: "is running", False: "died", None: f"is running, or died, on host {state['host']}"}[lives(state)]
+        return f"a run that {doing} at {state['where']}"
 
-    def _refuse_living_owner(self, unknown_lives: bool) -> None:
-        """`unknown_lives` decides about a run of another host: a job may be resumed on another node, but not wiped out there."""
-        state = self.read_state()
-        living = lives(state)
-        if state["status"] == "running" and (unknown_lives if living is None else living and state["pid"] != os.getpid()):
-            raise RuntimeError(f"{self.folder} is in use by process {state['pid']} on {state['host']}; stop that run first")
+    def _clean_up(self, former: dict | None) -> None:
+        """Remove what dead processes left half-done. That a trainer of another host is dead is known only by its silence."""
+        silent = former if former and former["status"] == "running" and lives(former) is None else None
+        sweep(self.folder, silent)
+        if silent:
+            for room in (self.checkpoints, self.negatives):
+                clear_abandoned(room, silent)
+
+    def _clear(self) -> None:
+        """Under the trainer's post, so that of two that overwrite a run neither clears the other's new one."""
+        self.recipe.unlink(missing_ok=True)  # first: without it a half-cleared run cannot be resumed
+        for path in self.folder.iterdir():
+            if self.state.name in path.name:  # the post, and another process's attempt to take it
+                continue
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+        sweep(self.folder)

@@ -1,35 +1,78 @@
 """Small durable writes: a file is replaced whole, and a full disk is an error, never a half-written file."""
 
+import errno
 import hashlib
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from pyserini_ance.storage.beside import beside
+
 BLOCK_BYTES = 1 << 22
+ESTALE_TRIES = 5
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Let an OSError inside name `path`: the system names no file when a write fails, and a hidden one when an open does."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename == str(path):
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
     """Write `content` beside `path`, sync it, and rename it into place: readers see the old file or the new one."""
     data = content.encode() if isinstance(content, str) else content
-    beside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(beside, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    unfinished = beside(path, "tmp")
+    with naming(path):
+        try:
+            with open(unfinished, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def read_json_object(path: Path) -> dict[str, Any] | None:
+    """A JSON object that others replace whole; None without the file. Raises RuntimeError when it is anything else."""
+    data = _read_current(path)
+    if data is None:
+        return None
+    try:
+        value = json.loads(data)
+    except ValueError:
+        value = None
+    if not isinstance(value, dict):
+        raise RuntimeError(f"{path} was damaged: found {data[:40]!r} ({len(data)} bytes), expected one JSON object; restore or remove it")
+    return value
+
+
+def _read_current(path: Path) -> bytes | None:
+    for attempt in range(1, ESTALE_TRIES + 1):
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:  # NFS: another host replaced the file between the opening and the reading
+            if error.errno != errno.ESTALE or attempt == ESTALE_TRIES:
+                raise
+
+
 def append_json_line(path: Path, value: Any, durable: bool = False) -> None:
     """Append one JSON line; `durable` waits until the disk has it. A last line that a crash cut short is removed first."""
-    with open(path, "ab+") as file:
+    with naming(path), open(path, "ab+") as file:
         _drop_cut_line(file)
         file.write(json.dumps(value, ensure_ascii=False).encode() + b"\n")
         if durable:
@@ -83,16 +126,18 @@ class BlockFile:
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             if size_bytes:
-                os.posix_fallocate(self._handle, 0, size_bytes)
+                with naming(path):
+                    os.posix_fallocate(self._handle, 0, size_bytes)
         except OSError:
             os.close(self._handle)
             raise
 
     def write_at(self, offset_bytes: int, data: memoryview | bytes) -> None:
         view = memoryview(data).cast("B")
-        while len(view):
-            written = os.pwrite(self._handle, view[:BLOCK_BYTES], offset_bytes)
-            view, offset_bytes = view[written:], offset_bytes + written
+        with naming(self.path):
+            while len(view):
+                written = os.pwrite(self._handle, view[:BLOCK_BYTES], offset_bytes)
+                view, offset_bytes = view[written:], offset_bytes + written
 
     def close(self) -> None:
         os.fsync(self._handle)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from pyserini_ance.storage.beside import beside
 from pyserini_ance.storage.files import sync
 
 
@@ -22,21 +23,21 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     if folder.exists() and any(folder.iterdir()):
         raise FileExistsError(f"{folder} exists and is not empty; remove it or name another folder")
     folder.parent.mkdir(parents=True, exist_ok=True)
-    beside = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(beside, ignore_errors=True)  # of a dead process that had our number
-    beside.mkdir()
+    unfinished = beside(folder, "tmp")
+    shutil.rmtree(unfinished, ignore_errors=True)  # of a dead process that had our number
+    unfinished.mkdir()
     try:
-        yield beside
-        for path in beside.rglob("*"):
+        yield unfinished
+        for path in unfinished.rglob("*"):
             sync(path)
-        _move(beside, folder)
+        _move(unfinished, folder)
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
-def _move(beside: Path, folder: Path) -> None:
+def _move(unfinished: Path, folder: Path) -> None:
     try:
-        os.rename(beside, folder)
+        os.rename(unfinished, folder)
     except OSError as error:
         if folder.exists():
             raise WrittenMeanwhile(f"{folder} was written by another process meanwhile") from error

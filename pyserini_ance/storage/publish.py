@@ -14,8 +14,9 @@ from typing import Any
 from safetensors import SafetensorError
 
 from pyserini_ance import __version__
+from pyserini_ance.storage.beside import beside
 from pyserini_ance.storage.files import sha256_file, sync, write_json
-from pyserini_ance.storage.owner import lives, this_process
+from pyserini_ance.storage.owner import lives, process_of, this_process
 
 MANIFEST = "manifest.json"
 CLAIM = "claim.json"
@@ -89,11 +90,23 @@ def read_manifest(folder: Path, verify: bool = True) -> dict[str, Any]:
     return manifest
 
 
+def clear_abandoned(room: Path, former: dict[str, Any]) -> None:
+    """Remove the folders in `room` that the process `former` has claimed and not completed; the caller knows it to be gone.
+
+    Of a process of this host nobody needs to know that: the next claim finds it dead.
+    """
+    for folder in sorted(room.glob("[!.]*")):
+        owner = _owner(folder)
+        if owner is not None and process_of(owner) == process_of(former) and not is_complete(folder):
+            log.info("removing %s, left unfinished by process %s on host %s, which is gone", folder, former["pid"], former["host"])
+            shutil.rmtree(folder)
+
+
 def _claim(folder: Path) -> dict[str, Any]:
     """Rename a folder that holds our claim into place, which fails where files lie: no folder is ever without an owner."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     claim = {**this_process(), "time": time.time()}
-    ours = folder.with_name(f".{folder.name}.{os.getpid()}.claim")
+    ours = beside(folder, "claim")
     shutil.rmtree(ours, ignore_errors=True)  # of a dead process that had our number
     ours.mkdir()
     try:
@@ -143,10 +156,10 @@ def _commit(folder: Path, about: dict[str, Any], claim: dict[str, Any]) -> None:
         sync(path)
     if _owner(folder) != claim:
         raise RuntimeError(f"{folder} was taken over by another process while this one wrote it")
-    beside = folder / f".{MANIFEST}.tmp"
-    write_json(beside, {"format": MANIFEST_FORMAT, "version": __version__, "time": time.time(), **about, "parts": parts})
-    os.link(beside, folder / MANIFEST)  # unlike a rename, a link refuses to replace what another process committed
-    beside.unlink()
+    written = folder / f".{MANIFEST}.tmp"
+    write_json(written, {"format": MANIFEST_FORMAT, "version": __version__, "time": time.time(), **about, "parts": parts})
+    os.link(written, folder / MANIFEST)  # unlike a rename, a link refuses to replace what another process committed
+    written.unlink()
     (folder / CLAIM).unlink()
     sync(folder)
     sync(folder.parent)

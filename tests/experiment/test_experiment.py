@@ -10,7 +10,6 @@ from experiment.servant import Servant
 
 from pyserini_ance.experiment.schedule import evaluation_steps, refresh_steps
 from pyserini_ance.recipe.load import dump, load
-from pyserini_ance.storage.publish import read_manifest
 
 OPTIMIZER = {"learning_rate": 1e-3}
 LOSS = {"kind": "nll", "scale": 0.1}

@@ -165,7 +165,7 @@ def test_every_stage_that_is_no_mapping_is_refused(base):
 
 def test_a_wrong_key_of_every_stage_is_named_with_its_file(base, write):
     top = write("top", "extends: base\nevery_stage: {stepz: 5}")
-    assert f"stages.only.stepz: unknown key 'stepz' (did you mean 'steps'?)" in refused(top)
+    assert "stages.only.stepz: unknown key 'stepz' (did you mean 'steps'?)" in refused(top)
     assert refused(top).endswith(f"got 5 (set in {top})")
 
 

@@ -1,4 +1,6 @@
 import shutil
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -113,6 +115,23 @@ def test_prune_removes_vectors_of_other_weights(encoder, run):
         folder.mkdir(parents=True)
     prune(run, "a", [checkpoint])
     assert list(run.scratch.iterdir()) == [kept]
+
+
+def test_prune_leaves_what_somebody_reads(encoder, run):
+    """One that is killed as it reads keeps nothing; its lease goes with the folder."""
+    first, last = (publish_checkpoint(run, encoder, None, Place("a", step)) for step in (1, 2))
+    vectors = vectors_folder(run.scratch, "0" * 64, "fp32")
+    vectors.mkdir(parents=True)
+    source = "import sys; from pathlib import Path; from pyserini_ance.storage.lease import leased\n"
+    source += "with leased(Path(sys.argv[1]), 'encode'), leased(Path(sys.argv[2]), 'search'): print(flush=True); sys.stdin.read()"
+    command = [sys.executable, "-c", source, str(first.folder), str(vectors)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+        reader.stdout.readline()
+        prune(run, "a", [last])
+        assert Checkpoint.open(first.folder) == first and vectors.exists()
+        reader.kill()
+    prune(run, "a", [last])
+    assert list(run.checkpoints.iterdir()) == [last.folder] and list(run.scratch.iterdir()) == []
 
 
 def test_a_full_disk_is_an_oserror_and_leaves_no_folder(encoder, run, monkeypatch):

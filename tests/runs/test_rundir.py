@@ -1,12 +1,16 @@
 import json
 import os
+import socket
 import subprocess
 import sys
+import time
+from contextlib import contextmanager
 
 import pytest
 
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage import owner
+from pyserini_ance.storage.election import Held
 
 NO_PROCESS = 1 << 30  # above the highest process number that Linux gives
 
@@ -45,7 +49,7 @@ def test_overwrite_replaces_a_run_whole(run):
     (run.folder / "left").write_text("over")
     RunDir(run.folder).create("name: b\n", overwrite=True)
     assert run.recipe.read_text() == "name: b\n"
-    assert sorted(path.name for path in run.folder.iterdir()) == ["recipe.yaml", "state.json"]
+    assert sorted(path.name for path in run.folder.iterdir() if not path.name.startswith(".")) == ["recipe.yaml", "state.json"]
 
 
 def test_overwrite_clears_nothing_but_runs(tmp_path):
@@ -79,11 +83,108 @@ def test_a_run_whose_process_is_gone_has_died(run, gone):
     run.reopen()
 
 
-def test_a_run_of_another_host_may_be_resumed_but_not_wiped_out(run):
+def test_a_run_of_another_host_is_resumed_or_overwritten_when_it_stays_silent(run, monkeypatch, caplog):
+    monkeypatch.setattr("pyserini_ance.storage.watch.LOST_SECONDS", 0.2)
+    change_state(run, host="elsewhere", started=5, where="stage ance, step 100")
+    assert run.describe() == "a run that is running, or died, on host elsewhere at stage ance, step 100"
+    with caplog.at_level("INFO"):
+        run.reopen()
+    assert f"waiting up to 0.2 s to see whether process {os.getpid()} on host elsewhere is alive: {run.state}" in caplog.text
+    assert run.read_state()["where"] == "stage ance, step 100" and run.read_state()["pid"] == os.getpid()
     change_state(run, host="elsewhere")
-    with pytest.raises(RuntimeError, match="in use by process .* on elsewhere"):
-        run.create("name: a\n", overwrite=True)
+    RunDir(run.folder).create("name: b\n", overwrite=True)
+    assert run.recipe.read_text() == "name: b\n"
+
+
+OTHER_HOST = """
+import socket, sys, time
+from pathlib import Path
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage import post
+
+post.BEAT_SECONDS = 0.02
+socket.gethostname = lambda: "elsewhere"
+with getattr(RunDir(Path(sys.argv[1])), sys.argv[2]).hold("encode"):
+    print("holding", flush=True)
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def other_host(run: RunDir, role: str):
+    with subprocess.Popen([sys.executable, "-c", OTHER_HOST, run.folder, role], stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "holding\n"
+        yield process
+        process.kill()
+
+
+def test_a_run_of_another_host_that_beats_is_refused(run):
+    run.mark("stopped", "stage ance, step 100")
+    with other_host(run, "trainer") as process:
+        for attempt in (lambda: RunDir(run.folder).create("name: b\n", overwrite=True), run.reopen):
+            with pytest.raises(Held, match=f"in use by process {process.pid} on host elsewhere since .*, at work on encode"):
+                attempt()
+    assert run.recipe.read_text() == "name: a\n"
+
+
+def test_a_run_is_not_cleared_under_a_living_refresher(run):
+    run.mark("stopped", "stage ance, step 100")
+    with other_host(run, "refresher") as process:
+        with pytest.raises(Held, match=f"in use by process {process.pid} on host elsewhere .*refresher.json"):
+            RunDir(run.folder).create("name: b\n", overwrite=True)
+        assert run.describe() == "a run that stopped at stage ance, step 100"
+        run.reopen()
+
+
+def test_a_run_that_is_held_beats_and_says_how_it_ended(run, monkeypatch):
+    monkeypatch.setattr("pyserini_ance.storage.post.BEAT_SECONDS", 0.01)
+    with run.held():
+        first = run.read_state()
+        assert (first["status"], first["where"], first["term"]) == ("running", "preparing", 1)
+        time.sleep(0.1)
+        assert run.read_state()["beat"] > first["beat"]
+        run.mark("running", "stage ance, step 1")
+    assert run.describe() == "a run that finished at stage ance, step 1"
+    assert sorted(path.name for path in run.folder.iterdir()) == ["recipe.yaml", "state.json"]
+
+
+def test_reopening_removes_what_dead_processes_left_half_done(run, monkeypatch):
+    """A trainer of this host, and one of another that is known to be dead by its silence."""
+    monkeypatch.setattr("pyserini_ance.storage.watch.LOST_SECONDS", 0.1)
+    change_state(run, host="elsewhere", pid=7, started=5)
+    kept = [run.folder / ".state.json.8@elsewhere.tmp", run.checkpoint("ance", 2), run.folder / "recipe.yaml"]
+    left = [run.folder / f".metrics.jsonl.{NO_PROCESS}@{socket.gethostname()}.tmp", run.folder / ".state.json.7@elsewhere.tmp"]
+    left += [run.checkpoints / ".ance-00000001.0.7@elsewhere.gone", run.checkpoint("ance", 1)]
+    for path in (run.checkpoint("ance", 1), run.checkpoint("ance", 2), left[2]):
+        path.mkdir(parents=True)
+    for path, pid in ((run.checkpoint("ance", 1), 7), (run.checkpoint("ance", 2), 8)):
+        (path / "claim.json").write_text(json.dumps({"pid": pid, "host": "elsewhere", "started": 5}))
+    for path in (kept[0], *left[:2]):
+        path.touch()
     run.reopen()
+    assert [path for path in kept if not path.exists()] == [path for path in left if path.exists()] == []
+
+
+def test_of_two_that_overwrite_a_run_one_is_refused(run):
+    """And what the other has written is not cleared."""
+    run.mark("stopped", "the end")
+    source = "import sys; from pathlib import Path; from pyserini_ance.runs.rundir import RunDir\nrun = RunDir(Path(sys.argv[1]))\n"
+    source += "print(flush=True); sys.stdin.readline(); run.create(f'name: {sys.argv[2]}', overwrite=True); print('created', flush=True)\n"
+    source += "sys.stdin.readline(); print(run.recipe.read_text(), run.read_state()['pid'], flush=True)"
+    start = lambda name: subprocess.Popen(  # noqa: E731
+        [sys.executable, "-c", source, run.folder, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    with start("b") as b, start("c") as c:
+        for process in (b, c):
+            process.stdout.readline()
+        for process in (b, c):
+            process.stdin.write("\n")
+            process.stdin.flush()
+        created = [process.stdout.readline() for process in (b, c)]
+        assert sorted(created) == ["", "created\n"]
+        winner, loser = (b, c) if created[0] else (c, b)
+        assert f"in use by process {winner.pid} " in loser.communicate()[1]
+        assert winner.communicate("\n")[0] == f"name: {'b' if winner is b else 'c'} {winner.pid}\n"
 
 
 def test_resuming_takes_the_run_up_where_it_stood(run):
@@ -105,3 +206,13 @@ def test_a_run_of_another_layout_is_refused(run):
     change_state(run, layout=99)
     with pytest.raises(RuntimeError, match="layout 99; this version reads 2"):
         run.reopen()
+    RunDir(run.folder).create("name: b\n", overwrite=True)
+    assert run.read_state()["layout"] == 1
+
+
+def test_a_damaged_state_is_an_error_with_its_name(run):
+    run.state.write_text("")
+    for attempt in (run.reopen, lambda: run.create("name: b\n"), lambda: run.create("name: b\n", overwrite=True), run.describe):
+        with pytest.raises(RuntimeError, match="state.json was damaged: found b'' .* expected one JSON object; restore or remove it"):
+            attempt()
+    assert run.recipe.read_text() == "name: a\n"

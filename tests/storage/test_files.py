@@ -7,7 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from pyserini_ance.storage.files import BlockFile, append_json_line, read_json_lines, sha256_file, sha256_json, write_json, write_whole
+from pyserini_ance.storage.files import (
+    BlockFile,
+    append_json_line,
+    read_json_lines,
+    read_json_object,
+    sha256_file,
+    sha256_json,
+    write_json,
+    write_whole,
+)
 
 
 def _full(*_):
@@ -33,6 +42,44 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch, cal
         write_whole(path, "new")
     assert path.read_text() == "old"
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_an_error_names_the_file_that_was_meant(tmp_path, monkeypatch):
+    """The system names no file when a write fails, and the hidden one beside it when an open does."""
+    with pytest.raises(FileNotFoundError, match=r"No such file or directory: '.*/nowhere/file'$"):
+        write_whole(tmp_path / "nowhere" / "file", "new")
+    monkeypatch.setattr(os, "fsync", _full)
+    with pytest.raises(OSError, match=rf"\[Errno 28\] No space left on device: '{tmp_path}/file'$"):
+        write_whole(tmp_path / "file", "new")
+    with pytest.raises(OSError, match=rf"No space left on device: '{tmp_path}/log.jsonl'$"):
+        append_json_line(tmp_path / "log.jsonl", {}, durable=True)
+
+
+def test_a_json_object_is_read_whole_or_not_at_all(tmp_path, monkeypatch):
+    path = tmp_path / "object.json"
+    assert read_json_object(path) is None
+    write_json(path, {"é": 1})
+    assert read_json_object(path) == {"é": 1}
+    for content in (b"", b'{"a": ', b"[]", b"null", b"\xff"):
+        path.write_bytes(content)
+        with pytest.raises(RuntimeError, match=rf"object.json was damaged: found b'.*' \({len(content)} bytes\), expected one JSON object"):
+            read_json_object(path)
+
+
+def test_a_file_that_another_host_replaces_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+    path, answers = tmp_path / "object.json", [OSError(errno.ESTALE, "Stale file handle")] * 4 + [b'{"a": 1}']
+
+    def read(_):
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+    assert read_json_object(path) == {"a": 1}
+    answers[:] = [OSError(errno.ESTALE, "Stale file handle")] * 9
+    with pytest.raises(OSError, match="Stale"):
+        read_json_object(path)
 
 
 def test_json_lines_round_trip_whatever_separators_they_hold(tmp_path):
@@ -103,7 +150,7 @@ def fails(call):
     try:
         call()
     except OSError as error:
-        print("OSError", error.errno)
+        print("OSError", error.errno, Path(error.filename).name)
 
 fails(lambda: BlockFile(folder / "reserved", 2000))
 growing = BlockFile(folder / "growing", 0)
@@ -118,7 +165,7 @@ print((folder / "whole").read_text(), sorted(path.name for path in folder.iterdi
 
 def test_no_room_is_an_error_and_not_a_signal(tmp_path):
     done = subprocess.run([sys.executable, "-c", LIMITED, tmp_path], capture_output=True, text=True)
-    expected = f"OSError {errno.EFBIG}\n" * 3 + "old ['growing', 'reserved', 'whole']\n"
+    expected = "".join(f"OSError {errno.EFBIG} {name}\n" for name in ("reserved", "growing", "whole")) + "old ['growing', 'reserved', 'whole']\n"
     assert (done.returncode, done.stdout) == (0, expected), done.stderr
 
 

@@ -1,9 +1,11 @@
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 
-from pyserini_ance.storage.owner import _start_ticks, lives, this_process
+from pyserini_ance.storage.owner import lives, process_lives, process_of, this_process
 
 
 def test_a_process_lives_until_it_ends():
@@ -15,16 +17,6 @@ def test_a_process_lives_until_it_ends():
     assert lives(owner) is False
 
 
-def test_a_process_that_has_ended_lives_no_more_though_its_parent_has_not_asked():
-    child = subprocess.Popen(["sleep", "60"])
-    owner = {**this_process(), "pid": child.pid, "started": _start_ticks(child.pid)}
-    assert lives(owner) is True
-    child.kill()
-    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-    assert lives(owner) is False
-    child.wait()
-
-
 def test_a_number_that_was_given_again_is_another_process():
     assert lives({**this_process(), "pid": 1}) is False
 
@@ -32,3 +24,25 @@ def test_a_number_that_was_given_again_is_another_process():
 def test_what_cannot_be_known():
     assert lives({**this_process(), "host": "elsewhere"}) is None
     assert lives({"pid": os.getpid(), "host": this_process()["host"]}) is None
+
+
+def test_a_process_that_has_ended_does_not_live_before_its_parent_asks(fork):
+    def waits(connection):
+        connection.send(this_process())
+        connection.recv()
+
+    child = fork(waits)
+    owner = child.hear()
+    os.kill(child.pid, signal.SIGSTOP)
+    assert lives(owner) is True and process_lives(child.pid)
+    os.kill(child.pid, signal.SIGKILL)
+    end = time.monotonic() + 5
+    while lives(owner):
+        assert time.monotonic() < end
+        time.sleep(0.005)
+    assert os.path.exists(f"/proc/{child.pid}") and not process_lives(child.pid)
+
+
+def test_a_record_tells_its_process_whatever_else_it_says():
+    assert process_of({**this_process(), "why": "encode"}) == this_process()
+    assert process_of({"pid": os.getpid()}) != this_process()

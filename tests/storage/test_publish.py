@@ -124,6 +124,17 @@ def test_an_owner_on_another_machine_is_taken_for_living(folder):
         _publish(folder)
 
 
+def test_what_a_process_that_is_known_to_be_gone_left_unfinished_is_cleared(tmp_path, published):
+    former, other = {"pid": 1, "host": "elsewhere", "started": 5}, {"pid": 2, "host": "elsewhere", "started": 5}
+    for name, claim in {"half": former, "theirs": other, "complete": former}.items():
+        (published.parent / name).mkdir()
+        (published.parent / name / CLAIM).write_text(json.dumps({**claim, "time": 0}))
+    (published.parent / "complete" / MANIFEST).touch()
+    publish.clear_abandoned(published.parent, {**former, "status": "running"})
+    assert sorted(os.listdir(published.parent)) == ["complete", "published", "theirs"]
+    publish.clear_abandoned(tmp_path / "nowhere", former)
+
+
 def test_files_that_nobody_claimed_are_left_alone(folder):
     folder.mkdir(parents=True)
     (folder / "thesis").write_text("precious")
