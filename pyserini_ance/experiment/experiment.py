@@ -1,7 +1,6 @@
 """The main job: data, BM25, the untrained encoder, each stage, export, and the closing table."""
 
 import logging
-import shutil
 import time
 import traceback
 from collections.abc import Iterator
@@ -30,6 +29,7 @@ from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json, write_whole
+from pyserini_ance.storage.lease import remove_unless_leased
 from pyserini_ance.trainer.desks import Background, Inline
 from pyserini_ance.trainer.trainer import StageTraining
 from pyserini_ance.vectors.precision import resolve_precision
@@ -104,7 +104,8 @@ class Experiment:
                 rows.append(closing.row(name, result, **seconds))
         record, exported = export(name, result, closing, seconds)
         if self.world.is_main:
-            shutil.rmtree(self.run.scratch, ignore_errors=True)
+            for vectors in sorted(self.run.scratch.glob("[!.]*")):
+                remove_unless_leased(vectors)
         return [*rows, record], exported
 
     def _mark(self, where: str) -> None:

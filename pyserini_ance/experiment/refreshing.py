@@ -14,6 +14,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.refresher.watching import Watching
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.publish import clear_abandoned
 
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.5
@@ -40,6 +41,9 @@ def _begin(run: RunDir, recipe: Recipe, held: ExitStack) -> str:
     """Wait for the run, and take the post; the digest of its data."""
     _wait_for(run, recipe)
     refuse_other_recipe(run, recipe)
+    former = run.refresher.take("preparing")
+    if former and former["status"] == "running":
+        clear_abandoned(run.negatives, former)
     held.enter_context(run.refresher.hold("preparing"))
     return data_digest(run)
 
