@@ -2,7 +2,6 @@
 
 import argparse
 import logging
-import os
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
@@ -23,18 +22,13 @@ def main(arguments: list[str] | None = None) -> None:
     from pyserini_ance.distributed.world import World
     from pyserini_ance.experiment.encode import encode_corpus
 
-    world, device = World.join(args.device), _device(args.device)
-    with ExitStack() as stack:
+    with World.join(args.device).guarding() as world, ExitStack() as stack:
         made = world.once(lambda: stack.enter_context(tempfile.TemporaryDirectory(prefix=".pyserini_ance.", dir=_parent(args.output))))
-        settings = args.precision, args.tokens_per_batch, device
-        count = encode_corpus(args.corpus, args.encoder, args.output, *settings, Path(made), world)
+        device = args.device if world.size == 1 else world.device
+        count = encode_corpus(args.corpus, args.encoder, args.output, args.precision, args.tokens_per_batch, device, Path(made), world)
+        world.meet()  # NFS removes no folder in which somebody still has a file open
     if world.is_main:
         print(f"{args.output}: {count:,} documents; search it with: python -m pyserini_ance.search faiss --index {args.output} ...")
-
-
-def _device(setting: str) -> str:
-    """Processes that torchrun started on one host take a GPU each."""
-    return f"cuda:{os.environ.get('LOCAL_RANK', '0')}" if setting == "cuda" else setting
 
 
 def _parent(output: Path) -> Path:

@@ -104,7 +104,7 @@ class Snapshot:
         if not isinstance(documents, ShardedVectors):
             documents = ShardedVectors.split(documents, self.world)
         with self._timed("build"):
-            own = searcher(documents.own, self.encoding.search, self.device, self.world.is_main)
+            own = searcher(documents.own, self.encoding.search, self.device, self.world)
         with self._timed("search"):
             return search_shards(own, queries, documents, k, self.world)
 

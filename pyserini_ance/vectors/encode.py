@@ -21,13 +21,14 @@ def encode_into(
     precision: Precision,
     tokens_per_batch: int,
     label: str,
-    first: int = 0,
-    show: bool = True,
+    first: int,
+    world: World,
 ) -> None:
     """Write the vectors that `store` lacks; its row 0 is text `first` of `tokens`."""
     rows = store.missing() + first
-    with tqdm(total=len(rows), desc=f"encode {label}", unit="text", leave=False, disable=not show) as bar:
+    with tqdm(total=len(rows), desc=f"encode {label}", unit="text", leave=False, disable=not world.is_main) as bar:
         for done, vectors in encoder.encode_rows(tokens, rows, side, precision, tokens_per_batch):
+            world.check()
             store.write(done - first, vectors)
             bar.update(len(done))
 
@@ -54,6 +55,7 @@ def encode_some(
     vectors = np.empty((len(own), encoder.dimension), np.float32)
     with tqdm(total=len(own), desc=f"encode {label}", unit="text", leave=False, disable=not world.is_main) as bar:
         for done, block in encoder.encode_rows(tokens, own, side, precision, tokens_per_batch):
+            world.check()
             vectors[position[done]] = block
             bar.update(len(done))
     return _gather_dealt(vectors, dealt, world)

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from pyserini_ance.distributed.world import World
+
 QUERIES_PER_BLOCK = 1024
 DOCUMENTS_PER_BLOCK = 65_536
 
@@ -25,25 +27,29 @@ def exact_search(
 
     queries (Q, D) and documents (N, D) are float32; documents may be a memory map. k is cut to N.
     """
-    return searcher(documents, backend, device)(queries, k)
+    return searcher(documents, backend, device, World())(queries, k)
 
 
-def searcher(documents: np.ndarray, backend: Backend, device: str, show: bool = True) -> Searcher:
-    """`exact_search` over `documents`: faiss copies them into an index now, torch reads them at each search."""
+def searcher(documents: np.ndarray, backend: Backend, device: str, world: World) -> Searcher:
+    """`exact_search` over `documents`: faiss copies them into an index now, torch reads them at each search.
+
+    Searching raises PeerError when another process of `world` has ended.
+    """
     if backend == "faiss" and len(documents):
-        return partial(_search_index, _build_index(documents), show)
-    return partial(_search_blocks, documents, device, show)
+        return partial(_search_index, _build_index(documents), world)
+    return partial(_search_blocks, documents, device, world)
 
 
-def _search_blocks(documents: np.ndarray, device: str, show: bool, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _search_blocks(documents: np.ndarray, device: str, world: World, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     k = min(k, len(documents))
     scores, rows = np.full((len(queries), k), np.nan, np.float32), np.zeros((len(queries), k), np.int32)
     starts = range(0, len(queries), QUERIES_PER_BLOCK)
     firsts = range(0, len(documents), DOCUMENTS_PER_BLOCK)
-    with tqdm(total=len(starts) * len(firsts), desc="search", unit="block", leave=False, disable=not show) as bar:
+    with tqdm(total=len(starts) * len(firsts), desc="search", unit="block", leave=False, disable=not world.is_main) as bar:
         for first in firsts:  # documents are many: each block is read, and moved to the device, once
             part = torch.from_numpy(np.array(documents[first : first + DOCUMENTS_PER_BLOCK])).to(device)
             for start in starts:
+                world.check()
                 block = slice(start, start + QUERIES_PER_BLOCK)
                 asked = torch.from_numpy(np.ascontiguousarray(queries[block])).to(device)
                 scores[block], rows[block] = _merge(scores[block], rows[block], *_top_of_block(asked @ part.T, k), first)
@@ -82,10 +88,11 @@ def _build_index(documents: np.ndarray):
     return index
 
 
-def _search_index(index, show: bool, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _search_index(index, world: World, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     k = min(k, index.ntotal)
     scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int32)
-    for start in tqdm(range(0, len(queries), QUERIES_PER_BLOCK), desc="search", unit="block", leave=False, disable=not show):
+    for start in tqdm(range(0, len(queries), QUERIES_PER_BLOCK), desc="search", unit="block", leave=False, disable=not world.is_main):
+        world.check()
         block = slice(start, start + QUERIES_PER_BLOCK)
         scores[block], rows[block] = _search_past_ties(index, np.ascontiguousarray(queries[block], np.float32), k)
     return scores, rows

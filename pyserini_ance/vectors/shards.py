@@ -88,7 +88,7 @@ def encode_shards(
         for name, (first, stop) in zip(names, pairwise(bounds), strict=True)
     ]
     store = VectorStore(*stores[world.rank])
-    encode_into(store, encoder, tokens, side, precision, tokens_per_batch, label, bounds[world.rank], world.is_main)
+    encode_into(store, encoder, tokens, side, precision, tokens_per_batch, label, bounds[world.rank], world)
     store.close()
     world.meet()
     return ShardedVectors([read_vectors(*one) for one in stores], world.rank)

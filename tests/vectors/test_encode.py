@@ -5,6 +5,7 @@ import pytest
 import transformers.models.bert.modeling_bert  # noqa: F401  here, before processes are forked: it takes seconds
 
 from pyserini_ance.data.token_store import TokenStore
+from pyserini_ance.distributed.loss import Loss, PeerError
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.recipe.parts import part_class
@@ -56,21 +57,34 @@ class Recording:
 
 
 def test_every_text_is_encoded_into_its_row(store, encoder, tokens, expected):
-    encode_into(store, encoder, tokens, *SETTINGS, "documents")
+    encode_into(store, encoder, tokens, *SETTINGS, "documents", 0, World())
     np.testing.assert_allclose(store.read(), expected, atol=1e-5)
 
 
 def test_encoding_goes_on_where_it_was_interrupted(store, encoder, tokens, expected):
     first, second, third = Recording(encoder, stop_after=2), Recording(encoder), Recording(encoder)
     with pytest.raises(KeyboardInterrupt):
-        encode_into(store, first, tokens, *SETTINGS, "documents")
+        encode_into(store, first, tokens, *SETTINGS, "documents", 0, World())
     store.close()
     again = VectorStore(store.folder, len(RECORDS), encoder.dimension, {"weights": "abc"})
-    encode_into(again, second, tokens, *SETTINGS, "documents")
-    encode_into(again, third, tokens, *SETTINGS, "documents")
+    encode_into(again, second, tokens, *SETTINGS, "documents", 0, World())
+    encode_into(again, third, tokens, *SETTINGS, "documents", 0, World())
     done = [sum(recording.batches, []) for recording in (first, second, third)]
     assert done[0] and done[1] and sorted(done[0] + done[1]) == list(range(12)) and done[2] == []
     np.testing.assert_allclose(again.read(), expected, atol=1e-5)
+
+
+def test_encoding_ends_when_another_process_has(store, encoder, tokens, monkeypatch):
+    def ended(_):
+        raise PeerError(Loss(1, "process 1 has died"))
+
+    monkeypatch.setattr(World, "check", ended)
+    first, some = Recording(encoder), Recording(encoder)
+    with pytest.raises(PeerError, match="process 1 has died"):
+        encode_into(store, first, tokens, *SETTINGS, "documents", 0, World())
+    with pytest.raises(PeerError, match="process 1 has died"):
+        encode_some(some, tokens, np.arange(12), *SETTINGS, "sample", World())
+    assert len(first.batches) == len(some.batches) == 1
 
 
 @pytest.mark.parametrize("rows", [[5, 0, 11, 3], list(range(12)), [7], []])

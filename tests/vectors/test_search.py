@@ -6,6 +6,8 @@ import sys
 import numpy as np
 import pytest
 
+from pyserini_ance.distributed.loss import Loss, PeerError
+from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import search
 from pyserini_ance.vectors.search import exact_search
 
@@ -102,6 +104,20 @@ def test_real_vectors_from_a_memory_map(tmp_path, small_blocks):
     expected_scores, expected_rows = reference(queries.astype(np.float64), documents.astype(np.float64), 10)
     np.testing.assert_allclose(scores, expected_scores, atol=1e-5)
     np.testing.assert_array_equal(rows, expected_rows)
+
+
+@pytest.mark.parametrize("backend", ["torch", "faiss"])
+def test_a_search_ends_when_another_process_has(monkeypatch, backend):
+    class Index:
+        ntotal = 3
+
+    def ended(_):
+        raise PeerError(Loss(1, "process 1 has died"))
+
+    monkeypatch.setattr(World, "check", ended)
+    monkeypatch.setattr(search, "_build_index", lambda _: Index())
+    with pytest.raises(PeerError, match="process 1 has died"):
+        search.searcher(np.ones((3, 4), np.float32), backend, "cpu", World())(np.ones((1, 4), np.float32), 2)
 
 
 def test_no_queries_find_nothing():

@@ -30,7 +30,7 @@ def reference(queries: np.ndarray, documents: np.ndarray, k: int) -> tuple[np.nd
 
 def found(world: World, queries, documents, cuts, k, backend="torch") -> tuple[np.ndarray, np.ndarray]:
     shards = ShardedVectors(np.split(documents, cuts), world.rank)
-    return search_shards(searcher(shards.own, backend, "cpu", show=False), queries, shards, k, world)
+    return search_shards(searcher(shards.own, backend, "cpu", world), queries, shards, k, world)
 
 
 def small_blocks() -> None:
