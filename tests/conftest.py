@@ -114,8 +114,9 @@ class Processes:
         def test_total(run_processes):
             assert run_processes(3, total, 10) == [33, 33, 33]
 
-    Arguments and values are pickled. `join=False` leaves the joining to the function, which then gets no world: a
-    command that makes its own. Monkeypatches of the test do not reach the processes; the function may patch for itself.
+    The function runs within `world.guarding()`; `join=False` leaves the joining to the function, which then gets no
+    world: a command that makes its own. Arguments and values are pickled. Monkeypatches of the test do not reach the
+    processes; the function may patch for itself.
     """
 
     def __init__(self, server: subprocess.Popen):

@@ -23,4 +23,5 @@ def _start_ticks(pid: int) -> int | None:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    return int(stat.rpartition(")")[2].split()[19])
+    state, *numbers = stat.rpartition(")")[2].split()
+    return None if state in "ZX" else int(numbers[18])  # Z: it has ended, and waits for its parent to ask how

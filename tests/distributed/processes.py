@@ -56,7 +56,10 @@ def environment(rank: int, size: int, port: int) -> dict[str, str]:
 def work(request: dict) -> object:
     function = getattr(sys.modules[request["module"]], request["function"])
     arguments = pickle.loads(request["arguments"])
-    return function(World.join("cpu"), *arguments) if request["join"] else function(*arguments)
+    if not request["join"]:
+        return function(*arguments)
+    with World.join("cpu").guarding() as world:
+        return function(world, *arguments)
 
 
 def child(request: dict, rank: int, port: int, output: io.FileIO, answer: io.FileIO) -> None:

@@ -1,24 +1,224 @@
-"""World: real gloo processes on one machine."""
+"""World: what its processes share and agree on; real gloo processes on one machine."""
 
+import os
+import time
+
+import pytest
 import torch
+from accelerate import PartialState
 
-
-def total(world, part):
-    return sum(int(one) for one in world.gather(torch.tensor([part + world.rank])))
-
-
-def test_gather_over_three_processes(run_processes):
-    assert run_processes(3, total, 10) == [33, 33, 33]
+from pyserini_ance.distributed import gradients
+from pyserini_ance.distributed import world as world_module
+from pyserini_ance.distributed.join import device_of
+from pyserini_ance.distributed.world import World
 
 
 def breaks_on_rank_1(world):
     print("said before")
     if world.rank == 1:
         raise ValueError("seven is odd")
-    return 0
 
 
 def test_the_harness_reports_a_failing_rank(run_processes):
-    fine, broken = run_processes.ends(2, breaks_on_rank_1)
-    assert (fine["code"], fine["value"], broken["code"]) == (0, 0, 1)
-    assert "ValueError: seven is odd" in broken["error"] and "said before" in broken["output"]
+    broken = run_processes.ends(2, breaks_on_rank_1)[1]
+    assert broken["code"] == 1 and "ValueError: seven is odd" in broken["error"] and "said before" in broken["output"]
+    with pytest.raises(AssertionError, match="seven is odd"):
+        run_processes(2, breaks_on_rank_1)
+
+
+def gather_rows(world, rows, dtype):
+    part = torch.arange(rows[world.rank] * 2).reshape(-1, 2).add(100 * world.rank).to(dtype).requires_grad_(dtype.is_floating_point)
+    return world.gather(part)
+
+
+@pytest.mark.parametrize(
+    ("rows", "dtype"), [((2, 2, 2), torch.float32), ((3, 0, 1), torch.int64), ((0, 0, 5), torch.bfloat16), ((0, 0, 0), torch.float32)]
+)
+def test_gather_gives_every_process_all_parts_in_rank_order(run_processes, rows, dtype):
+    expected = [torch.arange(n * 2).reshape(-1, 2).add(100 * rank).to(dtype) for rank, n in enumerate(rows)]
+    for parts in run_processes(3, gather_rows, rows, dtype):
+        assert [part.dtype for part in parts] == [dtype] * 3 and not any(part.requires_grad for part in parts)
+        assert [part.shape for part in parts] == [part.shape for part in expected]
+        assert all(torch.equal(part, other) for part, other in zip(parts, expected, strict=True))
+
+
+SHAPES = [(3, 4), (5,), (2, 2), (1,), (6,), (3,)]
+# Which ranks have a gradient, a parameter; the last is frozen.
+HAVE = [(0, 1, 2), (1,), (), (0, 2), (0, 1, 2), ()]
+
+
+def gradient(parameter: int, rank: int, dtype: torch.dtype = torch.float32) -> torch.Tensor | None:
+    if rank not in HAVE[parameter]:
+        return None
+    return torch.randn(SHAPES[parameter], generator=torch.Generator().manual_seed(10 * parameter + rank)).to(dtype)
+
+
+def summed_gradients(world, bucket_bytes):
+    gradients.BUCKET_BYTES = bucket_bytes
+    parameters = [torch.nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
+    parameters[4] = torch.nn.Parameter(torch.zeros(SHAPES[4], dtype=torch.float64))
+    parameters[5].requires_grad = False
+    for i, parameter in enumerate(parameters):
+        parameter.grad = gradient(i, world.rank, parameter.dtype)
+    calls, collective = [], world._collective
+    world._collective = lambda *arguments: (calls.append(arguments), collective(*arguments))
+    world.sum_gradients(iter(parameters))
+    return [parameter.grad for parameter in parameters], len(calls)
+
+
+@pytest.mark.parametrize(("bucket_bytes", "collectives"), [(2**20, 3), (60, 4), (1, 5)])
+def test_gradients_are_summed_and_who_has_none_anywhere_keeps_none(run_processes, bucket_bytes, collectives):
+    ranks = run_processes(3, summed_gradients, bucket_bytes)
+    assert [calls for _, calls in ranks] == [collectives] * 3
+    for i, found in enumerate(zip(*(grads for grads, _ in ranks), strict=True)):
+        if not HAVE[i]:
+            assert found == (None, None, None)
+            continue
+        expected = sum(gradient(i, rank, found[0].dtype) for rank in HAVE[i])
+        torch.testing.assert_close(found[0], expected, rtol=1e-6, atol=1e-6)
+        assert all(torch.equal(one.view(torch.uint8), found[0].view(torch.uint8)) for one in found)
+
+
+def test_buckets_are_bounded_and_of_one_type(monkeypatch):
+    monkeypatch.setattr(gradients, "BUCKET_BYTES", 16)
+    sizes = [(2, torch.float32), (1, torch.float64), (2, torch.float32), (9, torch.float32), (1, torch.float32)]
+    parameters = [torch.nn.Parameter(torch.zeros(n, dtype=dtype)) for n, dtype in sizes]
+    assert [[one.numel() for one in bucket] for bucket in gradients.buckets(parameters)] == [[2, 2], [9], [1], [1]]
+    assert list(gradients.buckets([])) == []
+
+
+def once_and_meet(world):
+    """Waits longer than any collective may, on rank 1 and then on rank 0."""
+    world_module.COLLECTIVE_SECONDS = 0.2
+    worked_at = time.process_time()
+    first = world.once(lambda: time.sleep(1) or {"rows": (1, 2), "at": world.rank})
+    second = world.once(lambda: None)
+    time.sleep(1 - world.rank)
+    came = time.monotonic()
+    world.meet()
+    return first, second, came, time.monotonic(), time.process_time() - worked_at
+
+
+def test_once_works_on_the_first_process_and_meet_waits_for_the_last(run_processes):
+    ranks = run_processes(2, once_and_meet)
+    assert [rank[:2] for rank in ranks] == [({"rows": [1, 2], "at": 0}, None)] * 2
+    assert min(left for *_, left, _ in ranks) >= max(came for *_, came, _, _ in ranks)
+    assert max(cpu for *_, cpu in ranks) < 0.5  # of two seconds of waiting
+
+
+def once_fails(world, value):
+    def work():
+        if value is None:
+            raise ValueError("no such recipe")
+        return value
+
+    try:
+        return world.once(work)
+    except Exception as error:
+        caught = f"{type(error).__name__}: {error}"
+    world.meet()  # one that catches it goes on
+    return caught
+
+
+def test_an_error_in_once_is_raised_everywhere(run_processes):
+    mine = "ValueError: no such recipe"
+    assert run_processes(3, once_fails, None) == [mine, *[f"PeerError: process 0 of 3 failed: {mine}"] * 2]
+    mine = "TypeError: Object of type complex is not JSON serializable"
+    assert run_processes(2, once_fails, 1j) == [mine, f"PeerError: process 0 of 2 failed: {mine}"]
+
+
+def agreed(world):
+    return world.all_agree(world.rank != 1), world.all_agree(True), world.all_agree(False)
+
+
+def test_all_agree(run_processes):
+    assert run_processes(2, agreed) == [(False, True, False)] * 2
+
+
+def compared(world):
+    world.same(0.1 + 0.2, "the loss")
+    world.same(float("nan"), "the loss")
+    world.same(world.rank + 0.5, "the norm of the weights")
+
+
+def test_a_number_that_must_be_the_same_and_is_not_ends_all(run_processes):
+    for end in run_processes.ends(2, compared):
+        assert (
+            "RuntimeError: the norm of the weights must be the same on all processes, but is 0.5 on process 0, 1.5 on process 1"
+            in end["error"]
+        )
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7])
+def test_slices_are_everything_each_once(size):
+    for count in (0, 1, 6, 7, 20):
+        parts = [range(count)[World(rank, size).slice_of(count)] for rank in range(size)]
+        assert [row for part in parts for row in part] == list(range(count))
+        assert max(map(len, parts)) - min(map(len, parts)) <= 1
+
+
+def alone(part):
+    with World.join("cpu").guarding() as world:
+        parameter = torch.nn.Parameter(torch.zeros(2))
+        world.sum_gradients([parameter])
+        world.same(1.0, "the loss")
+        world.meet()
+        world.check()
+        facts = world.rank, world.size, world.is_main, world.device, world.slice_of(5), world.lost(), parameter.grad
+        agreed = world.all_agree(True), world.all_agree(False)
+        return facts, agreed, world.once(lambda: {"rows": (1, 2)}), world.gather(part), torch.distributed.is_initialized()
+
+
+def test_one_process_needs_no_process_group(run_processes):
+    part = torch.ones(2, 3)
+    [(facts, agreed, value, [gathered], has_group)] = run_processes(1, alone, part, join=False)
+    assert facts == (0, 1, True, "cpu", slice(0, 5), None, None) and agreed == (True, False)
+    assert value == {"rows": [1, 2]} and torch.equal(gathered, part) and not has_group
+
+
+def one_after_another():
+    values = []
+    for value in range(3):
+        with World.join("cpu").guarding() as world:
+            values.append([world.once(lambda value=value: value), int(sum(world.gather(torch.tensor([value]))))])
+            world.meet()
+    return values
+
+
+def test_a_process_can_join_again_after_it_has_left(run_processes):
+    assert run_processes(3, one_after_another, join=False) == [[[0, 0], [1, 3], [2, 6]]] * 3
+
+
+def with_accelerate(world):
+    state = PartialState(cpu=True)
+    return state.process_index, state.num_processes, os.environ["RANK"]
+
+
+def test_accelerate_takes_the_group_that_world_made(run_processes):
+    assert run_processes(2, with_accelerate) == [(0, 2, "0"), (1, 2, "1")]
+
+
+def late(world):
+    world_module.COLLECTIVE_SECONDS, world_module.HEAR_SECONDS = 0.3, 0.1
+    if world.rank == 1:
+        time.sleep(2)
+        return
+    world.gather(torch.ones(1))
+
+
+def test_a_collective_does_not_wait_long(run_processes):
+    assert "process 0 of 2 lost the others (the others did not come within 0.3 s)" in run_processes.ends(2, late)[0]["error"]
+
+
+def test_device_of(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert device_of("cpu") == device_of("auto") == "cpu"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert device_of("cpu") == "cpu" and device_of("auto") == device_of("cuda") == "cuda:1"
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(ValueError, match="process 2 of this host has no GPU of its own, torch sees 2: fewer --nproc-per-node"):
+        device_of("auto")
+    monkeypatch.delenv("LOCAL_RANK")
+    assert device_of("auto") == "cuda"

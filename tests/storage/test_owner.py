@@ -3,7 +3,7 @@ import os
 import subprocess
 import sys
 
-from pyserini_ance.storage.owner import lives, this_process
+from pyserini_ance.storage.owner import _start_ticks, lives, this_process
 
 
 def test_a_process_lives_until_it_ends():
@@ -13,6 +13,16 @@ def test_a_process_lives_until_it_ends():
     assert owner["pid"] == child.pid and lives(owner) is True
     child.communicate()
     assert lives(owner) is False
+
+
+def test_a_process_that_has_ended_lives_no_more_though_its_parent_has_not_asked():
+    child = subprocess.Popen(["sleep", "60"])
+    owner = {**this_process(), "pid": child.pid, "started": _start_ticks(child.pid)}
+    assert lives(owner) is True
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert lives(owner) is False
+    child.wait()
 
 
 def test_a_number_that_was_given_again_is_another_process():

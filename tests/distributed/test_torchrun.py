@@ -1,0 +1,40 @@
+"""A command of two processes, started by the real torchrun, whose agent then holds the store and ends what is left."""
+
+import subprocess
+import sys
+
+PROGRAM = """
+import signal
+
+import torch
+
+from pyserini_ance import cli
+from pyserini_ance.distributed.world import World
+
+
+def main():
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with World.join("cpu").guarding() as world:
+        parts = [int(part) for part in world.gather(torch.tensor([world.rank + 1]))]
+        print(world.once(lambda: "made once"), parts, flush=True)
+        world.meet()
+    print("closed", flush=True)
+    with World.join("cpu").guarding() as world:
+        if world.rank == 1:
+            raise ValueError("seven is odd")
+        world.meet()
+
+
+cli.run(main)
+"""
+
+
+def test_a_command_under_torchrun_ends_with_the_reason_on_all_processes(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.stdout.splitlines().count("made once [1, 2]") == 2 and done.stdout.splitlines().count("closed") == 2, done.stderr
+    assert done.returncode == 1
+    messages = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
+    assert sorted(messages) == ["error: process 1 of 2 failed: ValueError: seven is odd", "error: seven is odd"]
