@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
-from pyserini_ance.recipe.models import Product
+from pyserini_ance.recipe.products import Product
 from pyserini_ance.runs.orders import Order, ProductKind
 
 

@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from pyserini_ance.recipe.models import Evaluate, Refresh
+from pyserini_ance.recipe.products import Evaluate, Refresh
 from pyserini_ance.trainer.handover import Handover, Script
 
 
