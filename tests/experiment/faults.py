@@ -107,7 +107,7 @@ class Faults:
 def write_recipe(folder: Path) -> Path:
     """The small collection and model, and a recipe over them."""
     bert = make_tiny_bert(folder / "bert")
-    settings = small_settings(make_small_collection(folder), bert, STAGES)
+    settings = small_settings(make_small_collection(folder, others=1500), bert, STAGES)
     path = folder / "faults.yaml"
     path.write_text(dump(Recipe.model_validate({**settings, "refresher": REFRESHER, "name": "faults"})))
     return path
