@@ -145,6 +145,7 @@ class Experiment:
         self._mark(f"stage {name}, step 0")
         inline = Inline(Refresher(self.recipe, data, self.run, self.device, self.world).make)
         background = Background(self.run, self.recipe.refresher, refresh_command(self.run), self.world)
+        background.reset()
 
         def desk_of(product: Product) -> Inline | Background:
             return inline if product.run == "inline" else background
