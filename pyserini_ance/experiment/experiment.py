@@ -53,6 +53,7 @@ class Experiment:
         self.accelerator = accelerator_of(recipe)
         self.device = self.world.device
         self.log = RunLog(self.run, self.world.is_main)
+        self.former_refresher: dict | None = None
 
     def conduct(self, overwrite: bool = False, resume: bool = False, replay: Path | None = None) -> Results | None:
         """Everything, in order; the results on the first process.
@@ -79,6 +80,7 @@ class Experiment:
         if resume:
             refuse_other_run(self.run, self.recipe, data.collection)
             self.run.reopen()
+            self.former_refresher = self.run.refresher.read()
         else:
             decisions = read_replay(replay, self.recipe) if replay else None
             self.run.create(dump(self.recipe), overwrite)
@@ -144,7 +146,7 @@ class Experiment:
             return Checkpoint.open(self.run.checkpoints / ended[-1]["result"])
         self._mark(f"stage {name}, step 0")
         inline = Inline(Refresher(self.recipe, data, self.run, self.device, self.world).make)
-        background = Background(self.run, self.recipe.refresher, refresh_command(self.run), self.world)
+        background = Background(self.run, self.recipe.refresher, refresh_command(self.run), self.world, self.former_refresher)
         background.reset()
 
         def desk_of(product: Product) -> Inline | Background:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import NegativeTable
@@ -86,7 +87,7 @@ class Adoption:
     def _adopt(self, order: Order, step: int, waited: float) -> None:
         generation = self._open(order)
         where = {"stage": self.name, "step": step, "of": order.step}
-        self.log.decide("adopt", **where, folder=str(generation.folder.relative_to(self.run.folder)), weights=order.weights)
+        self._decide("tables", "adopt", **where, folder=str(generation.folder.relative_to(self.run.folder)), weights=order.weights)
         self._use(generation)
         self.log.metric("generation", **where, age_steps=step - order.step, waited_seconds=round(waited, 3), **generation.report)
         log.info("stage %s, step %d: negatives of step %d; waited %.1f s; %s", self.name, step, order.step, waited, generation.describe())
@@ -102,6 +103,10 @@ class Adoption:
             raise error or RuntimeError(f"{folder} could not be opened by another process")
         return generation
 
+    def _decide(self, kind: ProductKind, event: str, **values: Any) -> None:
+        if not self.handovers[kind].script.stands_in_the_log(values["step"]):
+            self.log.decide(event, **values)
+
     def _use(self, generation: Generation) -> None:
         self.tables.update(generation.tables)
         self.table_steps.update(dict.fromkeys(generation.tables, generation.step))
@@ -109,7 +114,7 @@ class Adoption:
     def _evaluation(self, order: Order, step: int) -> float:
         where = {"stage": self.name, "step": step, "of": order.step}
         found = self.world.once(lambda: open_evaluation(self.run.evaluation(self.name, order.step), order.weights))
-        self.log.decide("evaluate", **where, value=found["value"], weights=order.weights)
+        self._decide("dev", "evaluate", **where, value=found["value"], weights=order.weights)
         self.log.metric("dev", **where, measure=self.stage.evaluate.measure, value=found["value"], parts=found["seconds"])
         log.info("stage %s, step %d: dev %s %.4f", self.name, order.step, self.stage.evaluate.measure, found["value"])
         return found["value"]

@@ -38,6 +38,10 @@ class Script:
     until: float = -1
     weights: Mapping[int, str] = field(default_factory=dict)
 
+    def stands_in_the_log(self, step: int) -> bool:
+        """Whether the run itself recorded, before it was interrupted, what it adopts before step `step`."""
+        return step <= self.until < inf
+
     def uses(self, checkpoint_step: int) -> bool:
         return any(checkpoint_step in steps for steps in self.adoptions.values())
 
