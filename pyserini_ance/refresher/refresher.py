@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.evaluation import evaluate_on_dev
@@ -20,6 +20,11 @@ from pyserini_ance.runs.orders import Order
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.lease import leased
 from pyserini_ance.storage.publish import is_complete
+from pyserini_ance.vectors.precision import resolve_precision
+
+
+class CheckpointGone(FileNotFoundError):
+    """What was ordered cannot be made any more. All processes of the world hear it together."""
 
 
 class Refresher:
@@ -35,21 +40,23 @@ class Refresher:
         self._seen: Snapshot | None = None
 
     def make(self, order: Order) -> None:
-        """Publish what is ordered, unless it is there. Raises FileNotFoundError when its checkpoint has gone."""
+        """Publish what is ordered, unless it is there. Raises CheckpointGone where it applies."""
         if self.world.once(lambda: order.is_made(self.run)):
             return
         with ExitStack() as leases:
             if not self.world.once(lambda: self._lease(leases, order)):
-                raise FileNotFoundError(f"{self.run.checkpoint(order.stage, order.step)} has gone, and {order.kind} were ordered of it")
+                raise CheckpointGone(f"{self.run.checkpoint(order.stage, order.step)} has gone, and {order.kind} were ordered of it")
             snapshot = self._snapshot(order)
             self._mine(order, snapshot) if order.kind == "tables" else self._measure(order, snapshot)
 
     def _lease(self, leases: ExitStack, order: Order) -> bool:
         """Keep the checkpoint, and what is encoded with it, from being removed. False when it has gone already."""
-        folder = self.run.checkpoint(order.stage, order.step)
+        folder, precision = self.run.checkpoint(order.stage, order.step), resolve_precision(self.recipe.encoding.precision, self.device)
         self.say(f"{order.kind} of {folder.name}")
         if is_complete(folder):
             leases.enter_context(leased(folder, f"{order.kind} are made of it"))
+            self.run.scratch.mkdir(exist_ok=True)
+            leases.enter_context(leased(vectors_folder(self.run.scratch, order.weights, precision), f"{order.kind} are made of them"))
         return is_complete(folder)
 
     def _snapshot(self, order: Order) -> Snapshot:
