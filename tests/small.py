@@ -25,12 +25,13 @@ def make_tiny_bert(folder: Path) -> Path:
     return folder
 
 
-def make_small_collection(folder: Path) -> Path:
-    """30 documents of a colour and a thing each; 15 training queries, for things 1-3 of a colour, the first with two
-    positives; 5 dev and 5 test queries.
+def make_small_collection(folder: Path, others: int = 0) -> Path:
+    """30 documents of a colour and a thing each, and `others`; 15 training queries, for things 1-3 of a colour, the first with
+    two positives; 5 dev and 5 test queries.
     """
     colours, things = "red green blue gray pink".split(), "apple stone river cloud horse tiger".split()
     documents = [(f"{c}-{t}", f"the {t} is {c} {'very ' * (i % 7)}") for i, (c, t) in enumerate(itertools.product(colours, things))]
+    documents += [(f"other-{i}", f"{'very ' * (i % 5)}different from document {i} of {others}") for i in range(others)]
     (folder / "corpus.jsonl").write_text("".join(json.dumps({"id": id, "contents": text}) + "\n" for id, text in documents))
     for split, asked in {"train": things[:3], "dev": things[3:4], "test": things[4:5]}.items():
         queries = [(f"{split}-{i}", c, t) for i, (c, t) in enumerate(itertools.product(colours, asked))]

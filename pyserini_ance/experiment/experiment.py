@@ -23,7 +23,8 @@ from pyserini_ance.experiment.replay import read_replay, replay_scripts
 from pyserini_ance.experiment.results import Results, write_qrels
 from pyserini_ance.experiment.resume import refuse_other_run
 from pyserini_ance.recipe.load import dump
-from pyserini_ance.recipe.models import Product, Recipe
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.products import Product
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint
 from pyserini_ance.runs.log import RunLog
@@ -158,6 +159,7 @@ class Experiment:
         self._mark(f"stage {name}, step 0")
         inline = Inline(Refresher(self.recipe, data, self.run, self.device, self.world).make)
         background = Background(self.run, self.recipe.refresher, refresh_command(self.run), self.world)
+        background.reset()
 
         def desk_of(product: Product) -> Inline | Background:
             return inline if product.run == "inline" else background

@@ -3,7 +3,8 @@
 import math
 
 from pyserini_ance.negatives.source import Source
-from pyserini_ance.recipe.models import Product, Recipe, Stage
+from pyserini_ance.recipe.models import Recipe, Stage
+from pyserini_ance.recipe.products import Product
 
 
 def refresh_steps(stage: Stage) -> set[int]:

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from pyserini_ance.recipe.parts import Settings, part_of
+from pyserini_ance.recipe.products import Evaluate, Product, Refresh
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 RESERVED_NAMES = {"bm25", "untrained", "initial"}  # names of rows and checkpoints that are not stages
@@ -26,95 +27,6 @@ class Term(Settings):
     def has_negatives(self):
         if self.pool == "own" and not self.negatives:
             raise ValueError("pool: own has no negatives; name a source under `negatives:` or use `pool: step`")
-        return self
-
-
-class AfterSteps(Settings):
-    """What checkpoint S gave is adopted exactly at step S + `after_steps`: asynchronous, and yet the same in every run."""
-
-    after_steps: PositiveInt
-
-
-class Product(Settings):
-    """What is made of a checkpoint every so many steps, by the training processes themselves (`inline`) or by a refresher
-    beside them (`background`).
-
-    `adopt: ready` takes it at the first step that finds it made; default: `after_steps` equal to `every_steps`.
-    """
-
-    every_steps: PositiveInt
-    run: Literal["inline", "background"] = "inline"
-    adopt: AfterSteps | Literal["ready"] | None = None
-
-    @property
-    def lag_steps(self) -> int | None:
-        """Steps from the checkpoint to the adoption of what was made of it; None: as soon as it is ready."""
-        if self.run == "inline":
-            return 0
-        if self.adopt == "ready":
-            return None
-        return self.adopt.after_steps if self.adopt else self.every_steps
-
-    @field_validator("adopt", mode="before")
-    @classmethod
-    def is_ready_or_a_mapping(cls, value: Any) -> Any:
-        if isinstance(value, str) and value != "ready":
-            raise ValueError(f"expected `ready` or `{{after_steps: N}}`, got {value!r}")
-        return value
-
-    @model_validator(mode="after")
-    def inline_is_adopted_at_once(self):
-        if self.run == "inline" and self.adopt is not None:
-            raise ValueError("run: inline is adopted at once; leave out `adopt`, or set run: background")
-        return self
-
-
-class Refresh(Product):
-    """When the corpus is encoded and mined again with the model that is being trained: at step 0 and every so many steps.
-
-    No step trains on negatives of a checkpoint more than `max_staleness_steps` old: training waits (default with `adopt: ready`:
-    2 x every_steps; the other ways to adopt keep a bound of their own).
-    """
-
-    max_staleness_steps: PositiveInt | None = None
-
-    @property
-    def staleness_steps(self) -> int:
-        """The greatest age, in steps, of the checkpoint whose negatives a step trains on."""
-        if self.lag_steps is None:
-            return self.max_staleness_steps or 2 * self.every_steps
-        return self.every_steps + self.lag_steps - 1
-
-    @model_validator(mode="after")
-    def bound_can_be_kept(self):
-        least = self.every_steps if self.lag_steps is None else self.staleness_steps
-        if self.max_staleness_steps is not None and self.max_staleness_steps < least:
-            raise ValueError(
-                f"max_staleness_steps {self.max_staleness_steps} cannot be kept: with every_steps {self.every_steps} and this `adopt` "
-                f"negatives are up to {least} steps old; raise it to {least}, or refresh more often"
-            )
-        return self
-
-
-class Evaluate(Product):
-    """Measuring on the dev split while training; the stage's result is its best checkpoint if `keep_best`.
-
-    `run` and `adopt` are by default those of the stage's `refresh`, whose vectors are used. `patience` ends the stage after so
-    many evaluations in a row without a new best.
-    """
-
-    run: Literal["inline", "background"] | None = None
-    split: str = "dev"
-    measure: str = "RR@10"
-    queries: PositiveInt | None = None
-    sample_documents: PositiveInt | None = None
-    keep_best: bool = True
-    patience: PositiveInt | None = None
-
-    @model_validator(mode="after")
-    def patience_has_a_best(self):
-        if self.patience is not None and not self.keep_best:
-            raise ValueError("patience ends a stage at its best checkpoint; it needs keep_best: true")
         return self
 
 

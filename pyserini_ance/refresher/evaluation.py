@@ -6,7 +6,7 @@ from ir_measures import Measure
 from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.measures.evaluate import evaluate, parse
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.recipe.models import Evaluate
+from pyserini_ance.recipe.products import Evaluate
 
 DEPTH = 100
 

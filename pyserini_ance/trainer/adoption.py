@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.recipe.models import Product, Stage
+from pyserini_ance.recipe.models import Stage
+from pyserini_ance.recipe.products import Product
 from pyserini_ance.runs.evaluation import open_evaluation
 from pyserini_ance.runs.generation import Generation, TableKey, mined_sources, open_generation
 from pyserini_ance.runs.log import RunLog

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.models import RefresherProcess
@@ -13,6 +13,7 @@ from pyserini_ance.storage.watch import Watch
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.2
 FIRST_REPORT_SECONDS, REPORT_SECONDS = 10, 60
+LATE_SECONDS = 120
 NAMES = {"tables": "negatives", "dev": "dev measure"}
 
 
@@ -31,8 +32,8 @@ class Inline:
     def is_made(self, order: Order) -> bool:
         return True
 
-    def wait(self, orders: Collection[Order]) -> None:
-        pass
+    def wait(self, orders: Sequence[Order]) -> Order:
+        return orders[-1]
 
 
 class Background:
@@ -54,20 +55,30 @@ class Background:
     def is_made(self, order: Order) -> bool:
         return self.world.all_agree(order.is_made(self.run))  # asked before every step: a collective is quicker than polling
 
-    def wait(self, orders: Collection[Order]) -> None:
+    def wait(self, orders: Sequence[Order]) -> Order:
         """Raises RuntimeError when no refresher is heard of for `wait_seconds`, or when it has failed."""
-        self.world.once(lambda: self._wait(orders))
+        made = orders[self.world.once(lambda: self._wait(orders))]
+        end = time.monotonic() + LATE_SECONDS
+        while not made.is_made(self.run) and time.monotonic() < end:
+            time.sleep(POLL_SECONDS)  # another host: its file server's client shows new names late
+        self.world.meet()
+        return made
+
+    def reset(self) -> None:
+        """Forget what an earlier stage, or a trainer that died, had ordered."""
+        self._write([])
 
     def _write(self, orders: list[Order]) -> None:
         self.open = sorted(orders, key=lambda order: order.step)
         if self.world.is_main:
             write_orders(self.run, self.open)
 
-    def _wait(self, orders: Collection[Order]) -> None:
+    def _wait(self, orders: Sequence[Order]) -> int:
+        """The place in `orders` of the last that is made."""
         watch, heard = Watch(self.run.refresher), time.monotonic()
         say = heard + FIRST_REPORT_SECONDS
         wanted = " or ".join(f"{NAMES[order.kind]} of stage {order.stage}, step {order.step}" for order in orders)
-        while not any(order.is_made(self.run) for order in orders):
+        while not (made := [place for place, order in enumerate(orders) if order.is_made(self.run)]):
             now = time.monotonic()
             if watch.alive():
                 heard = now
@@ -83,6 +94,7 @@ class Background:
                 log.info("waiting for the %s: %s", wanted, watch.describe() if now == heard else self._how_to_start(watch))
             self.world.check()
             time.sleep(POLL_SECONDS)
+        return made[-1]
 
     def _how_to_start(self, watch: Watch) -> str:
         return f"no refresher is at work ({watch.describe()}); start one with: {self.command}"

@@ -1,12 +1,12 @@
 """Handover: one kind of product of a stage, tables of negatives or dev measures, from the order to its adoption."""
 
 import logging
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 from typing import Protocol
 
-from pyserini_ance.recipe.models import Product
+from pyserini_ance.recipe.products import Product
 from pyserini_ance.runs.orders import Order, ProductKind
 
 
@@ -20,8 +20,8 @@ class Desk(Protocol):
 
     def is_made(self, order: Order) -> bool: ...
 
-    def wait(self, orders: Collection[Order]) -> None:
-        """Return when one of `orders` is made."""
+    def wait(self, orders: Sequence[Order]) -> Order:
+        """The last of `orders` that is made, when one is; every process can open it then."""
 
 
 log = logging.getLogger(__name__)
@@ -108,7 +108,7 @@ class Handover:
         """The newest that is made; when the last adopted would be too old for this step, one is waited for."""
         bound = getattr(self.product, "staleness_steps", inf)
         if step - self.taken_step > bound:
-            self.desk.wait(self.open)
+            return [self.desk.wait(self.open)]
         return next(([order] for order in reversed(self.open) if self.desk.is_made(order)), [])
 
     def _close(self, orders: Collection[Order]) -> None:

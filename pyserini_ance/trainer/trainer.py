@@ -13,7 +13,8 @@ from tqdm import tqdm
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder
-from pyserini_ance.recipe.models import Product, Recipe, Stage
+from pyserini_ance.recipe.models import Recipe, Stage
+from pyserini_ance.recipe.products import Product
 from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint, restore_moments
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.orders import ProductKind

@@ -27,14 +27,14 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 
 OPTIMIZER = {"learning_rate": 1e-3}
-BACKGROUND = {"run": "background", "adopt": {"after_steps": 20}}
+BACKGROUND = {"run": "background", "adopt": {"after_steps": 5}}
 LOSS = {"kind": "nll", "scale": 0.1}
 STAGES = {
     "warm": {"steps": 40, "batch_queries": 4, "optimizer": OPTIMIZER, "save_every_steps": 15,
              "terms": {"query": {"negatives": [{"kind": "random"}], "loss": LOSS}}},
-    "ance": {"steps": 240, "batch_queries": 4, "optimizer": OPTIMIZER, "save_every_steps": 25,
+    "ance": {"steps": 100, "batch_queries": 4, "optimizer": OPTIMIZER, "save_every_steps": 25,
              "terms": {"query": {"negatives": [{"kind": "ann", "depth": 8}], "loss": LOSS}},
-             "refresh": {"every_steps": 30, **BACKGROUND}, "evaluate": {"every_steps": 40}},
+             "refresh": {"every_steps": 10, **BACKGROUND}, "evaluate": {"every_steps": 20}},
 }  # fmt: skip
 REFRESHER = {"start": "elsewhere", "wait_seconds": 60, "leave_after_seconds": 60}
 VICTIMS = (["trainer"], ["trainer"], ["refresher"], ["refresher"], ["trainer", "refresher"])
@@ -107,7 +107,7 @@ class Faults:
 def write_recipe(folder: Path) -> Path:
     """The small collection and model, and a recipe over them."""
     bert = make_tiny_bert(folder / "bert")
-    settings = small_settings(make_small_collection(folder), bert, STAGES)
+    settings = small_settings(make_small_collection(folder, others=1500), bert, STAGES)
     path = folder / "faults.yaml"
     path.write_text(dump(Recipe.model_validate({**settings, "refresher": REFRESHER, "name": "faults"})))
     return path

@@ -7,7 +7,6 @@ import time
 from pathlib import Path
 
 import pytest
-from experiment.faults import STAGES as LONG_STAGES
 from experiment.faults import strike, write_recipe
 from experiment.outcome import outcome
 from experiment.servant import Servant
@@ -228,4 +227,4 @@ def test_training_starts_a_refresher_of_its_own(runs, peaceful, tmp_path):
 
 def test_ten_kills_change_nothing(tmp_path):
     struck = strike(tmp_path, write_recipe(tmp_path), kills=10, seed=int(os.environ.get("FAULT_SEED", "1")))
-    assert sum(struck.killed.values()) >= 10 and LONG_STAGES["ance"]["steps"] > 100
+    assert sum(struck.killed.values()) >= 10 and struck.finished

@@ -5,7 +5,8 @@ from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.distributed.world import World
 from pyserini_ance.measures.evaluate import evaluate, parse
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.recipe.models import Encoding, Evaluate
+from pyserini_ance.recipe.models import Encoding
+from pyserini_ance.recipe.products import Evaluate
 from pyserini_ance.refresher.evaluation import _sampled_documents, evaluate_on_dev
 from pyserini_ance.vectors.shards import ShardedVectors
 

@@ -5,7 +5,7 @@ from math import inf
 
 import pytest
 
-from pyserini_ance.recipe.models import Evaluate, Refresh
+from pyserini_ance.recipe.products import Evaluate, Refresh
 from pyserini_ance.trainer.handover import Handover, Script
 
 
@@ -28,6 +28,7 @@ class SlowDesk:
         while not any(order in self.made for order in orders):
             self.waited += 1
             self.tick()
+        return [order for order in orders if order in self.made][-1]
 
     def tick(self):
         open_orders = [order for order in self.orders if order not in self.made]
