@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
+from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.evaluation import evaluate_on_dev
@@ -20,7 +20,6 @@ from pyserini_ance.runs.orders import Order
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.lease import leased
 from pyserini_ance.storage.publish import is_complete
-from pyserini_ance.vectors.precision import resolve_precision
 
 
 class CheckpointGone(FileNotFoundError):
@@ -51,12 +50,10 @@ class Refresher:
 
     def _lease(self, leases: ExitStack, order: Order) -> bool:
         """Keep the checkpoint, and what is encoded with it, from being removed. False when it has gone already."""
-        folder, precision = self.run.checkpoint(order.stage, order.step), resolve_precision(self.recipe.encoding.precision, self.device)
+        folder = self.run.checkpoint(order.stage, order.step)
         self.say(f"{order.kind} of {folder.name}")
         if is_complete(folder):
             leases.enter_context(leased(folder, f"{order.kind} are made of it"))
-            self.run.scratch.mkdir(exist_ok=True)
-            leases.enter_context(leased(vectors_folder(self.run.scratch, order.weights, precision), f"{order.kind} are made of them"))
         return is_complete(folder)
 
     def _snapshot(self, order: Order) -> Snapshot:
