@@ -9,7 +9,7 @@ from torch import nn
 from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.two_tower import TwoTower
-from pyserini_ance.trainer.forward import Forward, SideInput, cached_backward
+from pyserini_ance.trainer.forward import Forward, SideInput, cached_backward, plain_backward
 from pyserini_ance.trainer.randomness import dropout_of
 
 TEXTS = [list(range(5, 5 + length)) for length in (3, 9, 1, 6, 9, 2, 4, 7)]
