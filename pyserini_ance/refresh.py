@@ -6,6 +6,7 @@ from pathlib import Path
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance import cli
+from pyserini_ance.distributed.interruption import interrupt_on_termination
 from pyserini_ance.recipe.load import load
 
 
@@ -17,12 +18,13 @@ def main(arguments: list[str] | None = None) -> None:
     args = parser.parse_intermixed_args(arguments)
     cli.log_to_stderr()
     loaded = load(args.recipe, *args.overrides)
-    cli.interrupt_on_termination()
+    interrupt_on_termination()
     from pyserini_ance.experiment.refreshing import refresh
 
     with logging_redirect_tqdm():
         reason = refresh(loaded.recipe, args.output or cli.run_folder(loaded.recipe.name))
-    print(f"the refresher leaves: {reason}")
+    if cli.is_main():
+        print(f"the refresher leaves: {reason}")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from pathlib import Path
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance import cli
+from pyserini_ance.distributed.interruption import interrupt_on_termination
 from pyserini_ance.recipe.load import load
 
 
@@ -28,19 +29,24 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error(f"--dry-steps {args.dry_steps}: expected at least 1")
     cli.log_to_stderr()
     loaded = load(args.recipe, *args.overrides)
-    if args.show or args.dry_steps:
+    interrupt_on_termination()
+    if args.dry_steps:
+        from pyserini_ance.experiment.plan import measured_plan
+
+        text = measured_plan(loaded.recipe, args.dry_steps)
+    elif args.show:
         from pyserini_ance.experiment.plan import plan
         from pyserini_ance.recipe.show import annotated
 
-        print(plan(loaded.recipe, args.dry_steps) if args.dry_steps else f"{annotated(loaded)}\n{plan(loaded.recipe)}")
-        return
-    cli.interrupt_on_termination()
-    from pyserini_ance.experiment.experiment import Experiment
+        text = f"{annotated(loaded)}\n{plan(loaded.recipe)}" if cli.is_main() else None
+    else:
+        from pyserini_ance.experiment.experiment import train
 
-    with logging_redirect_tqdm():
-        results = Experiment(loaded.recipe, args.output or cli.run_folder(loaded.recipe.name)).conduct(args.overwrite, args.resume, args.replay)
-    if results:
-        print(f"\n{results.as_text()}")
+        with logging_redirect_tqdm():
+            results = train(loaded.recipe, args.output or cli.run_folder(loaded.recipe.name), args.overwrite, args.resume, args.replay)
+        text = results and f"\n{results.as_text()}"
+    if text:
+        print(text)
 
 
 if __name__ == "__main__":

@@ -21,15 +21,16 @@ _turns = itertools.count()  # a process can join again, after it has left: every
 
 
 def device_of(setting: str) -> str:
-    """This process's device: `setting` is a recipe's (auto, cpu, cuda); with a GPU a process, that of its LOCAL_RANK."""
+    """This process's device: `setting` is a recipe's (auto, cpu, cuda, cuda:N); with a GPU a process, its LOCAL_RANK's from N on."""
     if setting == "cpu" or (setting == "auto" and not torch.cuda.is_available()):
         return "cpu"
     if "LOCAL_RANK" not in os.environ:
-        return "cuda"
-    rank, gpus = int(os.environ["LOCAL_RANK"]), torch.cuda.device_count()
-    if rank >= gpus:
-        raise ValueError(f"process {rank} of this host has no GPU of its own, torch sees {gpus}: fewer --nproc-per-node, or device=cpu")
-    return f"cuda:{rank}"
+        return "cuda" if setting == "auto" else setting
+    first, processes = int(setting.partition(":")[2] or 0), int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if first + processes > (gpus := torch.cuda.device_count()):
+        asked = f"{processes} processes of this host, the first on GPU {first}"
+        raise ValueError(f"{asked}, have no GPU each: torch sees {gpus}; fewer --nproc-per-node, or device=cpu")
+    return f"cuda:{first + int(os.environ['LOCAL_RANK'])}"
 
 
 def join(device: str) -> Peers:

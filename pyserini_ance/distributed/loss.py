@@ -7,9 +7,12 @@ CURE = "all stop. Start again with --resume"
 
 @dataclass(frozen=True)
 class Loss:
+    """`died`: the process could not say itself why it ended."""
+
     rank: int
     text: str
     interrupted: bool = False
+    died: bool = False
 
     @classmethod
     def by(cls, error: BaseException, rank: int, size: int) -> "Loss":

@@ -62,7 +62,7 @@ class Peers:
     def check(self) -> None:
         """Raise PeerError when another process is known to have ended. Costs a microsecond: for loops that last."""
         if self._loss is None and self._silence.of(self._looks) > SILENT_SECONDS:
-            self._loss = Loss(0, f"{STORE} has not answered for {SILENT_SECONDS} s; {CURE}")
+            self._loss = Loss(0, f"{STORE} has not answered for {SILENT_SECONDS} s; {CURE}", died=True)
         if self._loss is not None:
             raise PeerError(self._loss)
 
@@ -155,7 +155,7 @@ class Peers:
 
     def _gone(self, rank: int, how: str) -> Loss:
         owner = self._owners[rank]
-        return Loss(rank, f"process {rank} of {len(self._owners)} (pid {owner['pid']} on {owner['host']}) {how}; {CURE}")
+        return Loss(rank, f"process {rank} of {len(self._owners)} (pid {owner['pid']} on {owner['host']}) {how}; {CURE}", died=True)
 
     def _without_store(self, error: Exception) -> None:
         """The store is gone, and most likely process 0 with it, of whose death the system may not know yet."""
@@ -163,4 +163,4 @@ class Peers:
         while not (dead := self._rank != 0 and self._is_dead(0)) and time.monotonic() < until:
             time.sleep(POLL_SECONDS)
         why = (str(error).splitlines() or [type(error).__name__])[0]
-        self._loss = self._loss or (self._gone(0, "has died") if dead else Loss(0, f"{STORE} is gone ({why}); {CURE}"))
+        self._loss = self._loss or (self._gone(0, "has died") if dead else Loss(0, f"{STORE} is gone ({why}); {CURE}", died=True))

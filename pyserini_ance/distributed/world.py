@@ -18,6 +18,7 @@ import torch
 import torch.distributed as dist
 
 from pyserini_ance.distributed.gradients import sum_gradients
+from pyserini_ance.distributed.interruption import begin_the_end
 from pyserini_ance.distributed.join import COLLECTIVE_SECONDS, device_of, join
 from pyserini_ance.distributed.loss import CURE, Loss, PeerError
 from pyserini_ance.distributed.peers import HEAR_SECONDS, POLL_SECONDS, Peers, Silence
@@ -44,13 +45,29 @@ class World:
     def guarding(self) -> Iterator["World"]:
         """Around a command's work: an error inside is told to the others, a clean end closes the world."""
         try:
-            yield self
+            with self.saying_why():
+                yield self
         except BaseException as error:
             self.fail(error)
-            if isinstance(error, KeyboardInterrupt) and self.lost():  # torchrun ends all when one has ended
-                self.check()
             raise
         self.close()
+
+    @contextmanager
+    def saying_why(self) -> Iterator[None]:
+        """Inside everything that records how the work ends: the error that leaves it says why, and is the last.
+
+        torchrun ends all when one has ended, by a signal: an interruption is a PeerError where another process was lost,
+        and news of another's interruption are an interruption.
+        """
+        try:
+            yield
+        except BaseException as error:
+            begin_the_end()
+            if isinstance(error, KeyboardInterrupt) or (isinstance(error, PeerError) and error.loss.interrupted):
+                if self.lost():
+                    self.check()
+                raise KeyboardInterrupt from error
+            raise
 
     @property
     def is_main(self) -> bool:

@@ -13,7 +13,7 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.election import Held
 
 log = logging.getLogger(__name__)
-LEAVE_SECONDS = 30
+LEAVE_SECONDS = 20  # torchrun lets its processes live for 30 after it has told them to end
 # What torchrun tells its processes; a child of one of them is no part of that world.
 OF_TORCHRUN = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK", "ROLE_WORLD_SIZE",
                "ROLE_NAME", "MASTER_ADDR", "MASTER_PORT")  # fmt: skip

@@ -3,6 +3,8 @@
 import resource
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,19 +25,21 @@ SAMPLED_DOCUMENTS = 256
 COLUMNS = ["stage", "seconds a step", "training seconds", "refresh and dev seconds"]
 
 
-def dry_run(recipe: Recipe, data: PreparedData, steps: int) -> str:
-    """Run `steps` steps of each stage from the starting encoder in a folder that is removed; a table, memory, total time."""
+def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str:
+    """Run `steps` steps of each stage from the starting encoder in a folder that is removed; a table, memory, total time.
+
+    Called by all processes of `world`.
+    """
     shortened = recipe.model_copy(update={"stages": {name: _shortened(stage, steps) for name, stage in recipe.stages.items()}})
-    with tempfile.TemporaryDirectory(prefix="pyserini_ance.") as folder:
-        experiment = Experiment(shortened, Path(folder) / "run")
-        experiment.run.create("")
+    with _folder_of_all(world) as folder:
+        experiment = Experiment(shortened, folder / "run", world)
+        untrained = experiment.initial(world.once(lambda: _begin(experiment)))
         experiment.rank_by_bm25(data, [])
-        untrained = experiment.publish_untrained(start_encoder(recipe.encoder, recipe.seed))
         for name in recipe.stages:
             experiment.train_stage(name, data, untrained)
-        seconds = {name: experiment.log.stage_seconds(name) for name in recipe.stages}
-        encoder = load_encoder(untrained.encoder, experiment.device)
-    mining, closing = (_seconds_to_encode(encoder, recipe, data, p) for p in (recipe.encoding.precision, recipe.test.precision))
+        seconds = {name: world.once(lambda name=name: experiment.log.stage_seconds(name)) for name in recipe.stages}
+        encoder = load_encoder(untrained.encoder, world.device)
+    mining, closing = (_seconds_to_encode(encoder, recipe, data, p, world) for p in (recipe.encoding.precision, recipe.test.precision))
     rows = [_row(name, stage, seconds[name], steps, mining, len(data.documents)) for name, stage in recipe.stages.items()]
     total = sum(row[column] for row in rows for column in COLUMNS[2:]) + closing_encodings(recipe) * closing
     peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
@@ -47,6 +51,22 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int) -> str:
             f"time to come: about {total / 60:.1f} minutes beside BM25; peak memory so far: {peak_gib:.2f} GiB",
         ]
     )
+
+
+@contextmanager
+def _folder_of_all(world: World) -> Iterator[Path]:
+    """The first process makes it, and removes it when all have done."""
+    with ExitStack() as made:
+        name = world.once(lambda: made.enter_context(tempfile.TemporaryDirectory(prefix="pyserini_ance.")))
+        if not Path(name).exists():
+            raise FileNotFoundError(f"{name}, which the first process has made, is not there for this one: set TMPDIR to a folder that all hosts share")
+        yield Path(name)
+        world.meet()
+
+
+def _begin(experiment: Experiment) -> str:
+    experiment.run.create("")
+    return experiment.publish_untrained(start_encoder(experiment.recipe.encoder, experiment.recipe.seed))
 
 
 def _shortened(stage: Stage, steps: int) -> Stage:
@@ -63,11 +83,11 @@ def _row(name: str, stage: Stage, measured: dict[str, float], steps: int, mining
     return dict(zip(COLUMNS, (name, f"{a_step:.3f}", round(a_step * stage.steps, 1), round(visits, 1)), strict=True))
 
 
-def _seconds_to_encode(encoder: Encoder, recipe: Recipe, data: PreparedData, precision: str) -> float:
+def _seconds_to_encode(encoder: Encoder, recipe: Recipe, data: PreparedData, precision: str, world: World) -> float:
     """All documents, from the time of an even sample by tokens."""
-    precision = resolve_precision(precision, recipe.device)
+    precision = world.once(lambda: resolve_precision(precision, recipe.device))
     rows = np.linspace(0, len(data.documents) - 1, min(SAMPLED_DOCUMENTS, len(data.documents))).astype(np.int64)
     start = time.perf_counter()
-    encode_some(encoder, data.documents, rows, "document", precision, recipe.encoding.tokens_per_batch, "sample", World())
+    encode_some(encoder, data.documents, rows, "document", precision, recipe.encoding.tokens_per_batch, "sample", world)
     lengths = data.documents.lengths(encoder.length_tokens("document"))
     return (time.perf_counter() - start) * float(lengths.sum() / lengths[rows].sum())

@@ -12,13 +12,14 @@ from pyserini_ance.data.collection import Collection
 PACKAGES = ("torch", "transformers", "tokenizers", "accelerate", "pyserini", "faiss-cpu", "faiss-gpu", "ir-measures", "numpy", "safetensors")
 
 
-def environment(device: str, collection: Collection) -> dict:
+def environment(device: str, processes: int, collection: Collection) -> dict:
     """Everything that a figure may depend on beside the recipe."""
+    threads = torch.get_num_threads()
     return {
         "pyserini_ance": __version__,
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in PACKAGES},
-        "machine": {"cores": os.cpu_count(), "processor": platform.machine(), "threads": torch.get_num_threads(), "device": device},
+        "machine": {"cores": os.cpu_count(), "processor": platform.machine(), "threads": threads, "device": device, "processes": processes},
         "data": {
             "digest": collection.digest,
             "documents": len(collection.documents),

@@ -37,21 +37,28 @@ from pyserini_ance.vectors.precision import resolve_precision
 
 log = logging.getLogger(__name__)
 BM25, UNTRAINED = "bm25", "untrained"
+INITIAL = Place("initial", 0)
+
+
+def train(recipe: Recipe, folder: Path, overwrite: bool = False, resume: bool = False, replay: Path | None = None) -> Results | None:
+    """Conduct the experiment with all processes that torchrun started, or with this one; the results on the first."""
+    with World.join(recipe.device).guarding() as world:
+        return Experiment(recipe, folder, world).conduct(overwrite, resume, replay)
 
 
 class Experiment:
     """One recipe in one run directory. What a stopped run has completed is taken over, never done twice.
 
-    Under torchrun every process conducts it; the first writes.
+    Every process of `world` conducts it; the first writes.
     """
 
-    def __init__(self, recipe: Recipe, folder: Path):
-        self.recipe, self.run = recipe, RunDir(folder)
+    def __init__(self, recipe: Recipe, folder: Path, world: World):
+        self.recipe, self.run, self.world, self.device = recipe, RunDir(folder), world, world.device
         if recipe.threads:
             torch.set_num_threads(recipe.threads)
-        self.world = World.join(recipe.device)
-        self.accelerator = accelerator_of(recipe)
-        self.device = self.world.device
+        # What `auto` means on the first process, for all: a step is one step, wherever its texts are encoded.
+        precision = world.once(lambda: resolve_precision(recipe.precision, recipe.device))
+        self.accelerator = accelerator_of(recipe.model_copy(update={"precision": precision}))
         self.log = RunLog(self.run, self.world.is_main)
         self.former_refresher: dict | None = None
 
@@ -61,22 +68,27 @@ class Experiment:
         Tools, data and encoder are checked before the run directory is touched. `replay` names the decisions of a run to repeat.
         """
         start = time.perf_counter()
-        with self.world.guarding(), ExitStack() as held:
+        with ExitStack() as held:
             self.world.once(lambda: check_tools(self.recipe))
             data = prepare(self.recipe, self.world)
-            untrained = start_encoder(self.recipe.encoder, self.recipe.seed)
-            self.world.once(lambda: self._open(data, held, overwrite, resume, replay))
-            self.world.once(lambda: write_qrels(data.collection, self.recipe.test.split, self.run.qrels(self.recipe.test.split)))
+            weights = self.world.once(lambda: self._begin(data, held, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start
-            rows, exported = self._rows(data, untrained, resume)
+            rows, exported = self._rows(data, self.initial(weights), resume)
             seconds = {"data and tokens": round(prepare_seconds, 1), "everything": round(time.perf_counter() - start, 1)}
             results = Results(self.recipe, rows, seconds, exported)
             self.world.once(lambda: write_json(self.run.measures, results.as_json()))
         return results if self.world.is_main else None
 
+    def _begin(self, data: PreparedData, held: ExitStack, overwrite: bool, resume: bool, replay: Path | None) -> str:
+        """On the first process: open the run directory with what is known before training; the untrained encoder's weights."""
+        untrained = start_encoder(self.recipe.encoder, self.recipe.seed)
+        self._open(data, held, overwrite, resume, replay)
+        write_qrels(data.collection, self.recipe.test.split, self.run.qrels(self.recipe.test.split))
+        return self.publish_untrained(untrained)
+
     def _open(self, data: PreparedData, held: ExitStack, overwrite: bool, resume: bool, replay: Path | None) -> None:
         """Take the run directory, until `held` is closed, and start a refresher where the recipe wants one beside."""
-        now = environment(self.device, data.collection)
+        now = environment(self.device, self.world.size, data.collection)
         if resume:
             refuse_other_run(self.run, self.recipe, data.collection)
             self.run.reopen()
@@ -93,12 +105,12 @@ class Experiment:
         if resume:
             self.log.decide("resume", environment=now)
 
-    def _rows(self, data: PreparedData, untrained: Encoder, resume: bool) -> tuple[list[dict], dict]:
+    def _rows(self, data: PreparedData, initial: Checkpoint, resume: bool) -> tuple[list[dict], dict]:
         closing = Closing(self.recipe, data, self.run, self.device, self.world)
         rows = [self._bm25(data, closing)] if self.recipe.bm25 else []
-        result = initial = self.publish_untrained(untrained)
         self._mark("the untrained encoder")
         rows.append(closing.row(UNTRAINED, initial))
+        result = initial
         for name, stage in self.recipe.stages.items():
             result = self.train_stage(name, data, initial if stage.start == "initial" else result, resume)
             self._mark(f"the closing evaluation of stage {name}")
@@ -134,10 +146,12 @@ class Experiment:
 
         self.world.once(rank)
 
-    def publish_untrained(self, encoder: Encoder) -> Checkpoint:
-        place = Place("initial", 0)
-        weights = self.world.once(lambda: publish_checkpoint(self.run, encoder, None, place).weights)
-        return Checkpoint(self.run.checkpoint(place.stage, place.step), weights)
+    def publish_untrained(self, encoder: Encoder) -> str:
+        """On the first process: the checkpoint before all training; its weights."""
+        return publish_checkpoint(self.run, encoder, None, INITIAL).weights
+
+    def initial(self, weights: str) -> Checkpoint:
+        return Checkpoint(self.run.checkpoint(INITIAL.stage, INITIAL.step), weights)
 
     def train_stage(self, name: str, data: PreparedData, start: Checkpoint, resume: bool = False) -> Checkpoint:
         """The result of a stage: of the decisions when it has ended before, else of training it."""
@@ -161,13 +175,13 @@ class Experiment:
     def _recording_the_end(self) -> Iterator[None]:
         """However the run ends, its folder says so and where; the last word of a full disk may be lost, its place is not."""
         try:
-            yield
+            with self.world.saying_why():
+                yield
         except BaseException as error:
             where = self.run.read_state()["where"]
-            lost = self.world.lost()  # torchrun ends the others by a signal, which says nothing of the reason
-            status = "stopped" if isinstance(error, KeyboardInterrupt) and not lost else "failed"
+            status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             try:
-                self.run.mark(status, where, reason=lost or str(error) or type(error).__name__)
+                self.run.mark(status, where, reason=str(error) or type(error).__name__)
                 self.run.error.write_text(traceback.format_exc(), encoding="utf-8")
             except (OSError, RuntimeError) as second:
                 log.error("could not record the end in %s: %s", self.run.state, second)

@@ -3,9 +3,10 @@
 from dataclasses import dataclass
 
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.experiment.dry_run import dry_run
-from pyserini_ance.experiment.prepare import read_collection, tokenise
+from pyserini_ance.experiment.prepare import prepare, read_collection, tokenise
 from pyserini_ance.experiment.schedule import (
     checkpoints_at_once,
     closing_encodings,
@@ -21,14 +22,22 @@ from pyserini_ance.recipe.models import Recipe, Stage
 GIB = 1 << 30
 
 
-def plan(recipe: Recipe, dry_steps: int | None = None) -> str:
-    """Read and check the data, then say steps, passages to encode, memory and disk; or run `dry_steps` and say times."""
-    data = tokenise(recipe, read_collection(recipe))
-    sizes = Sizes.of(recipe, data)
-    parts = [sizes.describe(recipe, data), "", table([_stage_row(name, stage, data) for name, stage in recipe.stages.items()], STAGE_COLUMNS)]
-    if dry_steps is not None:
-        parts += ["", dry_run(recipe, data, dry_steps)]
-    return "\n".join(parts)
+def plan(recipe: Recipe) -> str:
+    """Read and check the data, then say steps, passages to encode, memory and disk."""
+    return _describe(recipe, tokenise(recipe, read_collection(recipe)))
+
+
+def measured_plan(recipe: Recipe, steps: int) -> str | None:
+    """The plan, and from `steps` steps of each stage, with all processes that torchrun started, times; on the first of them."""
+    with World.join(recipe.device).guarding() as world:
+        data = prepare(recipe, world)
+        measured = dry_run(recipe, data, steps, world)
+    return f"{_describe(recipe, data)}\n\n{measured}" if world.is_main else None
+
+
+def _describe(recipe: Recipe, data: PreparedData) -> str:
+    rows = [_stage_row(name, stage, data) for name, stage in recipe.stages.items()]
+    return "\n".join([Sizes.of(recipe, data).describe(recipe, data), "", table(rows, STAGE_COLUMNS)])
 
 
 @dataclass(frozen=True)

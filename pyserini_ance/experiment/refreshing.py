@@ -29,7 +29,7 @@ def refresh(recipe: Recipe, folder: Path) -> str:
     if recipe.refresher.threads:
         torch.set_num_threads(recipe.refresher.threads)
     with world.guarding(), ExitStack() as held:
-        digest = world.once(lambda: _begin(run, recipe, held))
+        digest = world.once(lambda: _begin(run, recipe, world, held))
         data = prepare(recipe, world, digest)
         refuse_other_data(run, data.collection)
         data.run_files["bm25"] = run.bm25_negatives(recipe.train_split)
@@ -37,18 +37,19 @@ def refresh(recipe: Recipe, folder: Path) -> str:
         return Watching(run, refresher, recipe.refresher, world).work()
 
 
-def _begin(run: RunDir, recipe: Recipe, held: ExitStack) -> str:
+def _begin(run: RunDir, recipe: Recipe, world: World, held: ExitStack) -> str:
     """Wait for the run, and take the post; the digest of its data."""
-    _wait_for(run, recipe)
+    _wait_for(run, recipe, world)
     refuse_other_recipe(run, recipe)
     former = run.refresher.take("preparing")
     if former and former["status"] == "running":
         clear_abandoned(run.negatives, former)
     held.enter_context(run.refresher.hold("preparing"))
+    held.enter_context(world.saying_why())
     return data_digest(run)
 
 
-def _wait_for(run: RunDir, recipe: Recipe) -> None:
+def _wait_for(run: RunDir, recipe: Recipe, world: World) -> None:
     start, said = time.monotonic(), False
     while not (run.recipe.exists() and run.environment.exists()):
         if time.monotonic() - start > recipe.refresher.leave_after_seconds:
@@ -56,6 +57,7 @@ def _wait_for(run: RunDir, recipe: Recipe) -> None:
         if not said:
             log.info("waiting for training to begin: python -m pyserini_ance.train %s --output %s", recipe.name, run.folder)
             said = True
+        world.check()
         time.sleep(POLL_SECONDS)
 
 

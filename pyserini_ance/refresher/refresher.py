@@ -22,6 +22,10 @@ from pyserini_ance.storage.lease import leased
 from pyserini_ance.storage.publish import is_complete
 
 
+class CheckpointGone(FileNotFoundError):
+    """What was ordered cannot be made any more. All processes of the world hear it together."""
+
+
 class Refresher:
     """Bound to one run. Called by the training processes (inline) or by a refresher's own: every process of the world calls `make`.
 
@@ -35,12 +39,12 @@ class Refresher:
         self._seen: Snapshot | None = None
 
     def make(self, order: Order) -> None:
-        """Publish what is ordered, unless it is there. Raises FileNotFoundError when its checkpoint has gone."""
+        """Publish what is ordered, unless it is there. Raises CheckpointGone where it applies."""
         if self.world.once(lambda: order.is_made(self.run)):
             return
         with ExitStack() as leases:
             if not self.world.once(lambda: self._lease(leases, order)):
-                raise FileNotFoundError(f"{self.run.checkpoint(order.stage, order.step)} has gone, and {order.kind} were ordered of it")
+                raise CheckpointGone(f"{self.run.checkpoint(order.stage, order.step)} has gone, and {order.kind} were ordered of it")
             snapshot = self._snapshot(order)
             self._lease_vectors(leases, order, snapshot)
             self._mine(order, snapshot) if order.kind == "tables" else self._measure(order, snapshot)

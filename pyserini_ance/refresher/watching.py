@@ -5,7 +5,7 @@ import time
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.models import RefresherProcess
-from pyserini_ance.refresher.refresher import Refresher
+from pyserini_ance.refresher.refresher import CheckpointGone, Refresher
 from pyserini_ance.runs.orders import Order, next_orders, read_orders
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.watch import Watch
@@ -37,7 +37,7 @@ class Watching:
         start = time.perf_counter()
         try:
             self.refresher.make(order)
-        except FileNotFoundError:
+        except CheckpointGone:
             # Training may have moved on and removed the checkpoint; if it still wants it, that is an error.
             if self.world.once(lambda: order in read_orders(self.run)):
                 raise
@@ -59,4 +59,5 @@ class Watching:
                 heard = time.monotonic()
             elif time.monotonic() - heard > self.settings.leave_after_seconds:
                 return {"leave": f"training has not been heard of for {self.settings.leave_after_seconds} seconds ({self.trainer.describe()})"}
+            self.world.check()
             time.sleep(POLL_SECONDS)

@@ -99,6 +99,7 @@ class Adoption:
             generation = open_generation(folder, {"weights": order.weights, **self.identity})
         except (OSError, RuntimeError) as problem:
             error = problem
+        self.world.meet()  # reading may take one longer than another
         if not self.world.all_agree(error is None):
             raise error or RuntimeError(f"{folder} could not be opened by another process")
         return generation

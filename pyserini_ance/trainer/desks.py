@@ -93,6 +93,7 @@ class Background:
             if now > say:
                 say = now + REPORT_SECONDS
                 log.info("waiting for the %s: %s", wanted, watch.describe() if now == heard else self._how_to_start(watch))
+            self.world.check()
             time.sleep(POLL_SECONDS)
         return made[-1]
 

@@ -69,12 +69,13 @@ class StageTraining:
     def _begin(self, start: Checkpoint, resume: bool) -> None:
         resumed = resume_stage(self.run, self.name, self.adoption, self.log, self.world) if resume else Resumed()
         source, self.place = resumed.checkpoint or start, resumed.place or self.place
-        self.encoder = load_encoder(source.encoder, str(self.accelerator.device))
+        self.encoder = load_encoder(source.encoder, self.world.device)
         self.encoder.towers.train()
         self.optimizer = build_optimizer(self.encoder.towers, self.stage.optimizer)
         if resumed.checkpoint or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer)
-        log.info("stage %s: from %s, step %d, %s", self.name, source.folder.name, self.place.step, self.accelerator.device)
+        where = (self.place.step, self.world.device, self.world.size)
+        log.info("stage %s: from %s, step %d, on %s, processes: %d", self.name, source.folder.name, *where)
         self.runner = StepRunner(
             self.stage,
             self.data,
@@ -84,6 +85,7 @@ class StageTraining:
             (self.recipe.seed, self.number),
             self.world,
         )
+        self.world.meet()  # reading may take one longer than another
 
     def _visit(self, step: int) -> bool:
         """What is due before step `step`: a checkpoint, orders of what is to be made of it, and adoptions. Does the stage end here?"""
@@ -104,7 +106,7 @@ class StageTraining:
         if due or measured or standing != self.adoption.table_steps:
             self.log.metric("refresh", stage=self.name, step=step, seconds=round(time.perf_counter() - start, 3), **seconds)
         if checkpoint:
-            self._prune(published, set(standing.values()))
+            self.world.once(lambda: self._prune(published, set(standing.values())))  # on a slow disk the others wait for long
         return step == self.stage.steps or self._is_past_its_best(step)
 
     def _saving_is_due(self, step: int) -> bool:
@@ -134,8 +136,6 @@ class StageTraining:
 
         `standing` are the steps of the tables that were in use when it was published.
         """
-        if not self.world.is_main:
-            return
         ordered = self.adoption.open_steps
         tables = standing | ordered | set(self.adoption.table_steps.values())
         # The best that this checkpoint's place names stays until the next one: resuming starts from that place.
@@ -172,8 +172,8 @@ class StageTraining:
         step = self.place.best_step if keep_best else self.place.step
         result = Checkpoint.open(self.run.checkpoint(self.name, step))
         self.log.decide("stage_end", stage=self.name, step=self.place.step, result=result.folder.name, weights=result.weights)
-        if self.world.is_main:
-            prune_stage(self.run, self.name, self.recipe.keep, {step}, {step}, set(self.adoption.table_steps.values()))
+        tables = set(self.adoption.table_steps.values())
+        self.world.once(lambda: prune_stage(self.run, self.name, self.recipe.keep, {step}, {step}, tables))
         return result
 
 
