@@ -15,17 +15,15 @@ def refuse_other_run(run: RunDir, recipe: Recipe, collection: Collection) -> Non
     for path in (run.state, run.recipe, run.environment):
         if not path.exists():
             raise FileNotFoundError(f"{run.folder} holds no run to resume (no {path.name}); leave out --resume to start one")
-    refuse_other_recipe(run, recipe)
+    refuse_other_recipe(run, recipe, f"python -m pyserini_ance.train {run.recipe} --output {run.folder} --resume")
     refuse_other_data(run, collection)
 
 
-def refuse_other_recipe(run: RunDir, recipe: Recipe) -> None:
+def refuse_other_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
+    """`command` is what to type instead."""
     saved = load(run.recipe).recipe
     if saved != recipe.model_copy(update={key: getattr(saved, key) for key in MAY_CHANGE}):
-        raise ValueError(
-            f"{run.recipe} differs from the recipe given; go on with the same one: "
-            f"python -m pyserini_ance.train {run.recipe} --output {run.folder} --resume"
-        )
+        raise ValueError(f"{run.recipe} differs from the recipe given; go on with the same one: {command}")
 
 
 def refuse_other_data(run: RunDir, collection: Collection) -> None:
