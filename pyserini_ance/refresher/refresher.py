@@ -6,7 +6,7 @@ from contextlib import ExitStack
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.evaluation import evaluate_on_dev
@@ -46,15 +46,26 @@ class Refresher:
             if not self.world.once(lambda: self._lease(leases, order)):
                 raise CheckpointGone(f"{self.run.checkpoint(order.stage, order.step)} has gone, and {order.kind} were ordered of it")
             snapshot = self._snapshot(order)
+            self._lease_vectors(leases, order, snapshot)
             self._mine(order, snapshot) if order.kind == "tables" else self._measure(order, snapshot)
 
     def _lease(self, leases: ExitStack, order: Order) -> bool:
-        """Keep the checkpoint, and what is encoded with it, from being removed. False when it has gone already."""
+        """Keep the checkpoint from being removed. False when it has gone already."""
         folder = self.run.checkpoint(order.stage, order.step)
         self.say(f"{order.kind} of {folder.name}")
         if is_complete(folder):
             leases.enter_context(leased(folder, f"{order.kind} are made of it"))
         return is_complete(folder)
+
+    def _lease_vectors(self, leases: ExitStack, order: Order, snapshot: Snapshot) -> None:
+        """Training that has dropped the order meanwhile would remove them under our eyes."""
+        folder = vectors_folder(self.run.scratch, snapshot.weights, snapshot.precision)
+
+        def lease() -> None:
+            folder.parent.mkdir(exist_ok=True)
+            leases.enter_context(leased(folder, f"{order.kind} are made of them"))
+
+        self.world.once(lease)
 
     def _snapshot(self, order: Order) -> Snapshot:
         """The last one when it is of the same checkpoint: what it has encoded and found serves again."""
