@@ -1,11 +1,10 @@
 """Resuming: whether what is asked for is what the run directory holds."""
 
-import json
-
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import read_json
 
 MAY_CHANGE = ("cache", "device", "threads", "refresher")  # where a run computes, not what
 
@@ -37,4 +36,4 @@ def refuse_other_data(run: RunDir, collection: Collection) -> None:
 
 def data_digest(run: RunDir) -> str:
     """The digest of the collection that the run was begun with."""
-    return json.loads(run.environment.read_text(encoding="utf-8"))["data"]["digest"]
+    return read_json(run.environment)["data"]["digest"]

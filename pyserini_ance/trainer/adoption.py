@@ -61,11 +61,16 @@ class Adoption:
 
         The dev measures among it: (step of the checkpoint, value).
         """
-        handover, start = self.handovers[kind], time.perf_counter()
+        handover = self.handovers[kind]
+        measured = self._take(kind, step)  # first, so that nothing that is made gives way to a new order
         if ordered:
             handover.order(self.name, step, ordered)
-        measured = []
-        for order in handover.take(step):
+            measured += self._take(kind, step)
+        return measured
+
+    def _take(self, kind: ProductKind, step: int) -> list[tuple[int, float]]:
+        start, measured = time.perf_counter(), []
+        for order in self.handovers[kind].take(step):
             if kind == "tables":
                 self._adopt(order, step, time.perf_counter() - start)
             else:
