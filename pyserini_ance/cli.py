@@ -101,4 +101,5 @@ def _tell_torchrun(message: str) -> None:
     """For the last lines that it prints, which otherwise say only that a process has failed."""
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:
-        Path(path).write_text(json.dumps({"message": message, "timestamp": int(time.time())}), encoding="utf-8")
+        said = {"message": message, "extraInfo": {"py_callstack": message, "timestamp": str(int(time.time()))}}
+        Path(path).write_text(json.dumps({"message": said}), encoding="utf-8")

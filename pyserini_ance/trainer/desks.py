@@ -61,6 +61,7 @@ class Background:
         made = orders[self.world.once(lambda: self._wait(orders))]
         end = time.monotonic() + LATE_SECONDS
         while not made.is_made(self.run) and time.monotonic() < end:
+            self.world.check()
             time.sleep(POLL_SECONDS)  # another host: its file server's client shows new names late
         self.world.meet()
         return made
