@@ -41,7 +41,7 @@ def refresh(recipe: Recipe, folder: Path) -> str:
 def _begin(run: RunDir, recipe: Recipe, world: World, held: ExitStack) -> str:
     """Wait for the run, and take the post; the digest of its data."""
     _wait_for(run, recipe, world)
-    refuse_other_recipe(run, recipe, refresh_command(run))
+    refuse_other_recipe(run, recipe, refresh_command(recipe, run))
     former = run.refresher.take("preparing")
     if former and former["status"] == "running":
         clear_abandoned(run.negatives, former)

@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,8 @@ class Children:
                 run(request)
             except SystemExit as end:
                 os._exit(end.code)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(1)
         self.outputs[child] = (results, output)
