@@ -31,7 +31,7 @@ def refresh_command(recipe: Recipe, run: RunDir) -> str:
 def _module_and_arguments(recipe: Recipe, run: RunDir) -> list[str]:
     """The run's own recipe, and what this call has set otherwise: where a run computes may change when it is resumed."""
     saved, given = (flat(r.model_dump(mode="json", include=set(MAY_CHANGE))) for r in (load(run.recipe).recipe, recipe))
-    overrides = [f"{key}={json.dumps(value)}" for key, value in given.items() if value != saved.get(key)]
+    overrides = [f"{key}={value if isinstance(value, str) else json.dumps(value)}" for key, value in given.items() if value != saved.get(key)]
     return ["pyserini_ance.refresh", str(run.recipe), *overrides, "--output", str(run.folder)]
 
 
