@@ -161,6 +161,20 @@ def test_what_is_waited_for_is_said_now_and_then(run, monkeypatch, caplog):
     assert together.startswith("waiting for the dev measure of stage a, step 4: process ") and ", at work on tables of a-00000004, last" in together
 
 
+def test_a_process_that_sees_new_files_late_waits_until_it_can_read_what_the_first_found(run):
+    class Second(World):
+        def once(self, work):
+            return 1
+
+        def meet(self):
+            seen.append(DEV.is_made(run))
+
+    seen = []
+    with soon(lambda: measure(run)):
+        assert background(run, world=Second(1, 2)).wait([TABLES, DEV]) == DEV
+    assert seen == [True]
+
+
 def waits(world: World, folder) -> Order:
     return background(RunDir(folder), wait_seconds=0.1, world=world).wait([TABLES, DEV])
 
