@@ -22,6 +22,7 @@ from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Place, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines
+from pyserini_ance.trainer.desks import Inline
 from pyserini_ance.trainer.trainer import StageTraining
 
 TOPICS, DETAILS = range(5), range(80)
@@ -74,10 +75,10 @@ def test_refreshed_negatives_win_where_documents_are_confusable(encoder, collect
     settings = {"name": "behaviour", "data": collection, "encoder": encoder, "bm25": None, "stages": stages, "test": {"split": "dev"}}
     recipe = Recipe.model_validate({**settings, **exact, "cache": str(tmp_path / "cache")})
     data, run = tokenise(recipe, read_collection(recipe)), RunDir(tmp_path / "run")
-    refresh = Refresher(recipe, data, run, "cpu", World()).refresh
+    desk = Inline(Refresher(recipe, data, run, "cpu", World()).make)
 
     def trained(name, start):
-        return StageTraining(recipe, name, data, run, accelerator_of(recipe), refresh, World()).train(start)
+        return StageTraining(recipe, name, data, run, accelerator_of(recipe), World(), lambda product: desk).train(start)
 
     warm = trained("warm", publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("initial", 0)))
     for name in ("random", "refreshed"):

@@ -1,6 +1,5 @@
 """A collection as a folder of the cache: published once, then memory-mapped by every process that needs it."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,7 @@ import numpy as np
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.lookup import RowsOfIds, write_rows
 from pyserini_ance.data.strings import Strings, write_strings
-from pyserini_ance.storage.files import write_json
+from pyserini_ance.storage.files import read_json, write_json
 from pyserini_ance.storage.publish import is_complete, publish_once, read_manifest
 
 ABOUT = "collection.json"
@@ -35,7 +34,7 @@ def open_collection(cache: Path, digest: str) -> Collection | None:
     manifest = read_manifest(folder, verify=False)  # hashing would read everything, in each process
     if manifest["layout"] != LAYOUT:
         raise RuntimeError(f"{folder} has layout {manifest['layout']}, this version reads {LAYOUT}; remove it and make it again")
-    about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+    about = read_json(folder / ABOUT)
     documents = _open_texts(folder / "documents", about["documents"])
     splits = {name: _open_split(folder / f"split{n}", name, parts) for n, (name, parts) in enumerate(about["splits"].items())}
     opened = Collection(documents, splits, about["skipped"])

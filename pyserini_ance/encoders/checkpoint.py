@@ -1,6 +1,5 @@
 """A checkpoint folder: weights and tokenizer as Hugging Face writes them, and a side file with all that they leave out."""
 
-import json
 from pathlib import Path
 
 import torch
@@ -10,7 +9,7 @@ from pyserini_ance.encoders.family import Family, resolve_model
 from pyserini_ance.encoders.tokenization import TextTokenizer
 from pyserini_ance.encoders.two_tower import TwoTower
 from pyserini_ance.recipe.parts import part_class
-from pyserini_ance.storage.files import write_json
+from pyserini_ance.storage.files import read_json, write_json
 
 SIDE_FILE = "pyserini_ance.json"
 SIDE_FORMAT = 1
@@ -56,7 +55,7 @@ def read_side_file(folder: str | Path) -> dict:
         raise FileNotFoundError(
             f"{path} is missing: {folder} is not an encoder saved by pyserini_ance. Expected RUN/model or a checkpoint's model folder."
         )
-    side = json.loads(path.read_text(encoding="utf-8"))
+    side = read_json(path)
     if side.get("format") != SIDE_FORMAT:
         raise RuntimeError(f"{path} has format {side.get('format')!r}; this version reads {SIDE_FORMAT}")
     return side

@@ -1,6 +1,5 @@
 """The closing evaluation of one row of the table: a ranking of the test queries, its measures, and what it took."""
 
-import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +14,7 @@ from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import write_json
+from pyserini_ance.storage.files import read_json_object, write_json
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Closing:
 
     def measured(self, row: str) -> dict | None:
         path = self._record(row)
-        return self.world.once(lambda: json.loads(path.read_text(encoding="utf-8")) if path.exists() else None)
+        return self.world.once(lambda: read_json_object(path))
 
     def measure(self, row: str, seconds: float, **more) -> dict:
         """Measure the ranking of `row` from its file, as anybody could do again, and record it."""

@@ -16,6 +16,7 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.experiment.experiment import Experiment
 from pyserini_ance.experiment.schedule import closing_encodings, documents_encoded, refresh_steps
 from pyserini_ance.measures.table import table
+from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe, Stage
 from pyserini_ance.recipe.products import Refresh
 from pyserini_ance.vectors.encode import encode_some
@@ -65,7 +66,7 @@ def _folder_of_all(world: World) -> Iterator[Path]:
 
 
 def _begin(experiment: Experiment) -> str:
-    experiment.run.create("")
+    experiment.run.create(dump(experiment.recipe))
     return experiment.publish_untrained(start_encoder(experiment.recipe.encoder, experiment.recipe.seed))
 
 

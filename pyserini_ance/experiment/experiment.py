@@ -28,9 +28,9 @@ from pyserini_ance.recipe.products import Product
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint
 from pyserini_ance.runs.log import RunLog
+from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json, write_whole
-from pyserini_ance.storage.lease import remove_unless_leased
 from pyserini_ance.trainer.desks import Background, Inline
 from pyserini_ance.trainer.trainer import StageTraining
 from pyserini_ance.vectors.precision import resolve_precision
@@ -60,6 +60,7 @@ class Experiment:
         precision = world.once(lambda: resolve_precision(recipe.precision, recipe.device))
         self.accelerator = accelerator_of(recipe.model_copy(update={"precision": precision}))
         self.log = RunLog(self.run, self.world.is_main)
+        self.former_refresher: dict | None = None
 
     def conduct(self, overwrite: bool = False, resume: bool = False, replay: Path | None = None) -> Results | None:
         """Everything, in order; the results on the first process.
@@ -91,6 +92,7 @@ class Experiment:
         if resume:
             refuse_other_run(self.run, self.recipe, data.collection)
             self.run.reopen()
+            self.former_refresher = self.run.refresher.read()
         else:
             decisions = read_replay(replay, self.recipe) if replay else None
             self.run.create(dump(self.recipe), overwrite)
@@ -116,10 +118,14 @@ class Experiment:
             if name != list(self.recipe.stages)[-1]:
                 rows.append(closing.row(name, result, **seconds))
         record, exported = export(name, result, closing, seconds)
-        if self.world.is_main:
-            for vectors in sorted(self.run.scratch.glob("[!.]*")):
-                remove_unless_leased(vectors)
+        self.world.once(self._clear_up)
         return [*rows, record], exported
+
+    def _clear_up(self) -> None:
+        """What was still read when its stage ended, and vectors."""
+        for ended in self.log.decisions("stage_end"):
+            result, tables = int(ended["result"].rpartition("-")[2]), [d["of"] for d in self.log.decisions("adopt") if d["stage"] == ended["stage"]]
+            prune_stage(self.run, ended["stage"], self.recipe.keep, {result}, set(), set(tables[-1:]))
 
     def _mark(self, where: str) -> None:
         if self.world.is_main:
@@ -158,7 +164,7 @@ class Experiment:
             return Checkpoint.open(self.run.checkpoints / ended[-1]["result"])
         self._mark(f"stage {name}, step 0")
         inline = Inline(Refresher(self.recipe, data, self.run, self.device, self.world).make)
-        background = Background(self.run, self.recipe.refresher, refresh_command(self.run), self.world)
+        background = Background(self.run, self.recipe.refresher, refresh_command(self.recipe, self.run), self.world, self.former_refresher)
         background.reset()
 
         def desk_of(product: Product) -> Inline | Background:

@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from pyserini_ance.distributed.world import World
+from pyserini_ance.experiment.child import refresh_command
 from pyserini_ance.experiment.prepare import prepare
 from pyserini_ance.experiment.resume import data_digest, refuse_other_data, refuse_other_recipe
 from pyserini_ance.recipe.models import Recipe
@@ -40,7 +41,7 @@ def refresh(recipe: Recipe, folder: Path) -> str:
 def _begin(run: RunDir, recipe: Recipe, world: World, held: ExitStack) -> str:
     """Wait for the run, and take the post; the digest of its data."""
     _wait_for(run, recipe, world)
-    refuse_other_recipe(run, recipe)
+    refuse_other_recipe(run, recipe, refresh_command(recipe, run))
     former = run.refresher.take("preparing")
     if former and former["status"] == "running":
         clear_abandoned(run.negatives, former)

@@ -1,6 +1,5 @@
 """Replaying a run: the adoptions that its decisions tell, to be repeated step for step."""
 
-import json
 from math import inf
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def replay_scripts(decisions: Path, stage: str) -> dict[ProductKind, Script]:
     """What to repeat of a stage; nothing when the run is no replay."""
     if not decisions.exists():
         return {}
-    records = [json.loads(line) for line in decisions.read_text(encoding="utf-8").splitlines()]
+    records = read_json_lines(decisions)
     return {
         kind: script_of([r for r in records if r["event"] == event and r["stage"] == stage], until=inf) for kind, event in EVENTS.items()
     }

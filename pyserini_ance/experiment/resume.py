@@ -1,11 +1,10 @@
 """Resuming: whether what is asked for is what the run directory holds."""
 
-import json
-
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import read_json
 
 MAY_CHANGE = ("cache", "device", "threads", "refresher")  # where a run computes, not what
 
@@ -15,17 +14,15 @@ def refuse_other_run(run: RunDir, recipe: Recipe, collection: Collection) -> Non
     for path in (run.state, run.recipe, run.environment):
         if not path.exists():
             raise FileNotFoundError(f"{run.folder} holds no run to resume (no {path.name}); leave out --resume to start one")
-    refuse_other_recipe(run, recipe)
+    refuse_other_recipe(run, recipe, f"python -m pyserini_ance.train {run.recipe} --output {run.folder} --resume")
     refuse_other_data(run, collection)
 
 
-def refuse_other_recipe(run: RunDir, recipe: Recipe) -> None:
+def refuse_other_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
+    """`command` is what to type instead."""
     saved = load(run.recipe).recipe
     if saved != recipe.model_copy(update={key: getattr(saved, key) for key in MAY_CHANGE}):
-        raise ValueError(
-            f"{run.recipe} differs from the recipe given; go on with the same one: "
-            f"python -m pyserini_ance.train {run.recipe} --output {run.folder} --resume"
-        )
+        raise ValueError(f"{run.recipe} differs from the recipe given; go on with the same one: {command}")
 
 
 def refuse_other_data(run: RunDir, collection: Collection) -> None:
@@ -39,4 +36,4 @@ def refuse_other_data(run: RunDir, collection: Collection) -> None:
 
 def data_digest(run: RunDir) -> str:
     """The digest of the collection that the run was begun with."""
-    return json.loads(run.environment.read_text(encoding="utf-8"))["data"]["digest"]
+    return read_json(run.environment)["data"]["digest"]

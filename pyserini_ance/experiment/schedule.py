@@ -4,7 +4,7 @@ import math
 
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.recipe.models import Recipe, Stage
-from pyserini_ance.recipe.products import Product
+from pyserini_ance.recipe.products import Product, Refresh
 
 
 def refresh_steps(stage: Stage) -> set[int]:
@@ -26,18 +26,19 @@ def open_at_once(stage: Stage) -> int:
 
 
 def _open(product: Product) -> int:
-    if product.lag_steps is None:
-        return 2  # the one in the works, and the newest
-    return math.ceil(product.lag_steps / product.every_steps)
+    """See trainer/handover.py."""
+    if product.lag_steps is not None:
+        return math.ceil(product.lag_steps / product.every_steps)
+    return math.ceil(product.staleness_steps / product.every_steps) + 1 if isinstance(product, Refresh) else 3
 
 
 def checkpoints_at_once(recipe: Recipe) -> int:
     """Checkpoints in the run directory at its fullest: the start, of each stage the newest and the best, and those in work.
 
-    While a stage runs, its former best stays beside the new one.
+    While a stage runs, its former best stays beside the new one, and a new checkpoint is written before an old one goes.
     """
     kept = sum(recipe.keep.checkpoints + (stage.evaluate is not None) for stage in recipe.stages.values())
-    return 1 + kept + max((stage.evaluate is not None) + open_at_once(stage) for stage in recipe.stages.values())
+    return 2 + kept + max((stage.evaluate is not None) + open_at_once(stage) for stage in recipe.stages.values())
 
 
 def vectors_at_once(recipe: Recipe) -> int:

@@ -44,7 +44,7 @@ class Optimizer(Settings):
 class Stage(Settings):
     """A run of optimiser steps with one objective, `batch_queries` queries a step, with one, or all, of their positives.
 
-    `chunk_queries` bounds what is in memory at once: own pools accumulate, a step pool goes through GradCache; the draw and
+    `chunk_queries` bounds what a process has in memory at once: own pools accumulate, a step pool goes through GradCache; the draw and
     the gradient stay the same. `schedule_steps` is the horizon of the decay (default: `steps`). Checkpoints are written where
     negatives are mined, where dev is measured, and every `save_every_steps`.
     """
@@ -70,10 +70,11 @@ class Stage(Settings):
     @property
     def measuring(self) -> Evaluate | None:
         """`evaluate`, with what it leaves open taken from `refresh`."""
-        if self.evaluate is None or self.evaluate.run is not None:
-            return self.evaluate
-        adopt = self.evaluate.adopt or self.refreshing.adopt
-        return Evaluate(**{**dict(self.evaluate), "run": self.refreshing.run, "adopt": adopt})
+        if self.evaluate is None:
+            return None
+        run = self.evaluate.run or self.refreshing.run
+        adopt = self.evaluate.adopt or (self.refreshing.adopt if run == "background" else None)
+        return self.evaluate.model_copy(update={"run": run, "adopt": adopt})
 
     def refresh_is_due(self, step: int) -> bool:
         """The checkpoint before step `step` (from 0) is to be mined with, for it will be used in this stage."""
@@ -95,6 +96,8 @@ class Stage(Settings):
             raise ValueError("a source of negatives is mined with the model; say how often: `refresh: {every_steps: N}`")
         if self.refresh is not None and not refreshed:
             raise ValueError("`refresh:` is set but no source of negatives is mined with the model")
+        if self.measuring and self.measuring.run == "inline" and self.evaluate.adopt:
+            raise ValueError("evaluate.adopt is set, but dev is measured inline and adopted at once; leave it out, or set evaluate.run: background")
         if self.schedule_steps is not None and self.schedule_steps < self.steps:
             raise ValueError(f"schedule_steps {self.schedule_steps} ends before steps {self.steps}: the rest would train at rate 0")
         return self
@@ -131,6 +134,14 @@ class Retention(Settings):
 
     checkpoints: PositiveInt = 1
     tables: PositiveInt | Literal["all"] = "all"
+
+    @field_validator("tables", mode="before")
+    @classmethod
+    def is_all_or_a_number(cls, value: Any) -> Any:
+        """One message at the key itself, not one for each type that it might be of."""
+        if value != "all" and (not isinstance(value, int) or value < 1):
+            raise ValueError("expected `all` or a number from 1")
+        return value
 
 
 class Bm25(Settings):

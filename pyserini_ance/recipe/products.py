@@ -36,8 +36,11 @@ class Product(Settings):
     @field_validator("adopt", mode="before")
     @classmethod
     def is_ready_or_a_mapping(cls, value: Any) -> Any:
-        if isinstance(value, str) and value != "ready":
-            raise ValueError(f"expected `ready` or `{{after_steps: N}}`, got {value!r}")
+        """One message at the key itself, not one for each type that it might be of."""
+        if isinstance(value, dict):
+            return AfterSteps.model_validate(value)
+        if value not in (None, "ready") and not isinstance(value, AfterSteps):
+            raise ValueError("expected `ready` or `{after_steps: N}`")
         return value
 
     @model_validator(mode="after")

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from pathlib import Path
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
@@ -47,7 +48,7 @@ class Refresher:
                 raise CheckpointGone(f"{self.run.checkpoint(order.stage, order.step)} has gone, and {order.kind} were ordered of it")
             snapshot = self._snapshot(order)
             self._lease_vectors(leases, order, snapshot)
-            self._mine(order, snapshot) if order.kind == "tables" else self._measure(order, snapshot)
+            self._mine(order, snapshot, leases) if order.kind == "tables" else self._measure(order, snapshot)
 
     def _lease(self, leases: ExitStack, order: Order) -> bool:
         """Keep the checkpoint from being removed. False when it has gone already."""
@@ -69,7 +70,8 @@ class Refresher:
 
     def _snapshot(self, order: Order) -> Snapshot:
         """The last one when it is of the same checkpoint: what it has encoded and found serves again."""
-        checkpoint = Checkpoint.open(self.run.checkpoint(order.stage, order.step))
+        folder = self.run.checkpoint(order.stage, order.step)
+        checkpoint = Checkpoint(folder, self.world.once(lambda: Checkpoint.open(folder).weights))
         if checkpoint.weights != order.weights:
             raise RuntimeError(f"{checkpoint.folder} holds weights {checkpoint.weights[:12]}, but {order.weights[:12]} were ordered")
         if self._seen is None or self._seen.weights != checkpoint.weights:
@@ -78,8 +80,8 @@ class Refresher:
         self._seen.seconds.clear()
         return self._seen
 
-    def _mine(self, order: Order, snapshot: Snapshot) -> None:
-        previous = self._tables_before(order)
+    def _mine(self, order: Order, snapshot: Snapshot, leases: ExitStack) -> None:
+        previous = self._tables_before(order, leases)
         tables, reports = {}, {}
         for key, source in mined_sources(self.recipe.stages[order.stage], refreshed_only=order.step > 0).items():
             start, before = time.perf_counter(), sum(snapshot.seconds.values())
@@ -95,10 +97,16 @@ class Refresher:
 
         self.world.once(publish)
 
-    def _tables_before(self, order: Order) -> dict[TableKey, NegativeTable]:
-        """Of the generation before, for comparison."""
-        folder = newest_generation_before(self.run, order.stage, order.step)
-        return open_generation(folder, self.data.identity).tables if folder else {}
+    def _tables_before(self, order: Order, leases: ExitStack) -> dict[TableKey, NegativeTable]:
+        """Of the generation before, for comparison; none when training removes it just now."""
+        name = self.world.once(lambda: str(newest_generation_before(self.run, order.stage, order.step) or ""))
+        if not name or not self.world.once(lambda: self._lease_tables(leases, Path(name))):
+            return {}
+        return open_generation(Path(name), self.data.identity).tables
+
+    def _lease_tables(self, leases: ExitStack, folder: Path) -> bool:
+        leases.enter_context(leased(folder, "new tables are compared with them"))
+        return is_complete(folder)
 
     def _measure(self, order: Order, snapshot: Snapshot) -> None:
         value = evaluate_on_dev(snapshot, self.recipe.stages[order.stage].evaluate, self.recipe.seed)

@@ -7,6 +7,8 @@ from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MinedSource
 from pyserini_ance.negatives.table import PADDING, NegativeTable, turnover
 
+PAIRS_PER_BLOCK = 65_536
+
 
 def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot: Snapshot, source: MinedSource) -> dict:
     """Counts for any table; for one mined with the model also `positive_ranks` and `margin`.
@@ -42,7 +44,9 @@ def _margins(table: NegativeTable, snapshot: Snapshot) -> np.ndarray:
     """(A,) of the queries that have candidates."""
     qrels, queries, documents = snapshot.split.qrels, snapshot.query_vectors, snapshot.document_vectors
     counts = np.diff(qrels.relevant_offsets)
-    pairs = np.einsum("pd,pd->p", queries[np.repeat(snapshot.query_rows, counts)], documents[qrels.relevant_rows])
+    anchors = np.repeat(snapshot.query_rows, counts)
+    blocks = [slice(start, start + PAIRS_PER_BLOCK) for start in range(0, len(anchors), PAIRS_PER_BLOCK)]
+    pairs = np.concatenate([np.einsum("pd,pd->p", queries[anchors[block]], documents[qrels.relevant_rows[block]]) for block in blocks])
     positive = np.maximum.reduceat(pairs, qrels.relevant_offsets[:-1])
     there = table.candidates != PADDING
     totals = np.where(there, table.scores, 0.0).sum(1)

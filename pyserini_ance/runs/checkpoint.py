@@ -1,6 +1,5 @@
 """Checkpoints: the encoder of a step, and, for resuming, the optimiser's moments and the place in the schedule."""
 
-import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -10,7 +9,7 @@ from safetensors.torch import load_file, save_file
 from pyserini_ance.encoders.checkpoint import save_encoder
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import write_json
+from pyserini_ance.storage.files import read_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 
 ENCODER = "encoder"
@@ -54,21 +53,21 @@ class Checkpoint:
 def publish_checkpoint(run: RunDir, encoder: Encoder, optimizer: torch.optim.Optimizer | None, place: Place) -> Checkpoint:
     """Write the checkpoint of `place`, or open it when an earlier attempt has completed it."""
     folder = run.checkpoint(place.stage, place.step)
-    if not is_complete(folder):
+    if written := not is_complete(folder):
         with publishing(folder, {"stage": place.stage, "step": place.step}) as claimed:
             (claimed / ENCODER).mkdir()
             save_encoder(encoder, claimed / ENCODER)
             if optimizer is not None:
                 save_file(_moments(optimizer), claimed / TRAINING)
                 write_json(claimed / PLACE, asdict(place))
-    return Checkpoint.open(folder)
+    return Checkpoint.open(folder, verify=not written)
 
 
 def newest_place(run: RunDir, stage: str) -> Place | None:
     """The last step of `stage` from which training can resume."""
     folders = sorted(run.checkpoints.glob(f"{stage}-????????")) if run.checkpoints.exists() else []
     complete = [f for f in folders if is_complete(f) and (f / PLACE).exists()]
-    return Place(**json.loads((complete[-1] / PLACE).read_text())) if complete else None
+    return Place(**read_json(complete[-1] / PLACE)) if complete else None
 
 
 def restore_moments(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:

@@ -1,9 +1,8 @@
 """The dev measure of a checkpoint, as a small file that is there whole or not at all."""
 
-import json
 from pathlib import Path
 
-from pyserini_ance.storage.files import write_json
+from pyserini_ance.storage.files import read_json, write_json
 
 
 def publish_evaluation(path: Path, value: float, weights: str, seconds: dict[str, float]) -> None:
@@ -13,7 +12,7 @@ def publish_evaluation(path: Path, value: float, weights: str, seconds: dict[str
 
 def open_evaluation(path: Path, weights: str) -> dict:
     """`value` and `seconds`. Raises RuntimeError when it was measured with other weights."""
-    measured = json.loads(path.read_text(encoding="utf-8"))
+    measured = read_json(path)
     if measured["weights"] != weights:
         raise RuntimeError(f"{path} was measured with weights {measured['weights'][:12]}, expected {weights[:12]}; remove it")
     return measured

@@ -1,6 +1,5 @@
 """A generation of negatives: the tables that were mined with one checkpoint, and a report on them; published as a folder."""
 
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from pyserini_ance.negatives.source import MinedSource
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Stage
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import write_json
+from pyserini_ance.storage.files import read_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 
 TableKey = tuple[str, int]
@@ -64,7 +63,7 @@ def open_generation(folder: Path, made_from: Mapping[str, str]) -> Generation:
             raise RuntimeError(f"{folder} was mined with {key} {manifest[key][:12]}, expected {expected[:12]}; remove it, or bring that {key} back")
     names = sorted({str(Path(part).parent) for part in manifest["parts"] if part != REPORT})
     tables = {(n.rpartition(".")[0], int(n.rpartition(".")[2])): NegativeTable.load(folder / n) for n in names}
-    report = json.loads((folder / REPORT).read_text(encoding="utf-8"))
+    report = read_json(folder / REPORT)
     return Generation(folder, manifest["step"], manifest["weights"], tables, report)
 
 

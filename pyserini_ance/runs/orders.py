@@ -1,12 +1,11 @@
 """Orders: what training wants made of which checkpoints, in one file that a refresher polls."""
 
-import json
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
 from typing import Literal
 
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import write_json
+from pyserini_ance.storage.files import read_json_object, write_json
 from pyserini_ance.storage.publish import is_complete
 
 ProductKind = Literal["tables", "dev"]
@@ -16,7 +15,7 @@ ProductKind = Literal["tables", "dev"]
 class Order:
     """What is wanted of the checkpoint before `step` of `stage`, whose weights have this hash.
 
-    `awaited`: training will wait for just this one; otherwise a newer order takes its place.
+    `awaited`: training will wait for just this one; otherwise a newer one will do as well.
     """
 
     kind: ProductKind
@@ -32,23 +31,24 @@ class Order:
 
 
 def write_orders(run: RunDir, orders: Iterable[Order]) -> None:
-    write_json(run.orders, [asdict(order) for order in orders])
+    write_json(run.orders, {"orders": [asdict(order) for order in orders]})
 
 
 def read_orders(run: RunDir) -> list[Order]:
-    if not run.orders.exists():
-        return []
-    return [Order(**order) for order in json.loads(run.orders.read_text(encoding="utf-8"))]
+    found = read_json_object(run.orders)
+    return [Order(**order) for order in found["orders"]] if found else []
 
 
 def next_orders(orders: Collection[Order], run: RunDir) -> list[Order]:
-    """What a refresher makes next: all that is wanted of one checkpoint, tables first; nothing when all is made.
+    """What a refresher makes next: all that is wanted of one checkpoint; nothing when all is made.
 
-    Awaited orders come first, the oldest first; of the others only the newest is worth making.
+    Tables come before dev measures: training draws from them. Of tables that are awaited the oldest, of others the newest
+    is the next; of dev measures the oldest, each is wanted.
     """
     waiting = [order for order in orders if not order.is_made(run)]
-    awaited = [order for order in waiting if order.awaited]
-    if not waiting:
+    tables = [order for order in waiting if order.kind == "tables"]
+    awaited = [order for order in tables if order.awaited]
+    first = next(iter(awaited or tables[::-1] or waiting), None)
+    if first is None:
         return []
-    first = awaited[0] if awaited else waiting[-1]
     return sorted((o for o in waiting if (o.stage, o.step) == (first.stage, first.step)), key=lambda o: o.kind != "tables")

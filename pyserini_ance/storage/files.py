@@ -45,6 +45,14 @@ def write_json(path: Path, value: Any) -> None:
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object that is there. Raises FileNotFoundError without the file, RuntimeError when it is anything else."""
+    value = read_json_object(path)
+    if value is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+    return value
+
+
 def read_json_object(path: Path) -> dict[str, Any] | None:
     """A JSON object that others replace whole; None without the file. Raises RuntimeError when it is anything else."""
     data = _read_current(path)
@@ -81,11 +89,21 @@ def append_json_line(path: Path, value: Any, durable: bool = False) -> None:
 
 
 def read_json_lines(path: Path) -> list[dict]:
-    """All complete lines; a last line that a crash cut short is left out. A missing file has no lines."""
+    """All complete lines; a last line that a crash cut short is left out. A missing file has no lines.
+
+    Raises RuntimeError naming the line that is no JSON.
+    """
     if not path.exists():
         return []
     with open(path, "rb") as file:
-        return [json.loads(line) for line in file if line.endswith(b"\n")]
+        return [_json_of_line(path, number, line) for number, line in enumerate(file, start=1) if line.endswith(b"\n")]
+
+
+def _json_of_line(path: Path, number: int, line: bytes) -> dict:
+    try:
+        return json.loads(line)
+    except ValueError as error:
+        raise RuntimeError(f"{path}:{number}: expected one JSON object, found {line[:40]!r}; restore the file, or remove the line") from error
 
 
 def _drop_cut_line(file: BinaryIO) -> None:
@@ -138,6 +156,11 @@ class BlockFile:
             while len(view):
                 written = os.pwrite(self._handle, view[:BLOCK_BYTES], offset_bytes)
                 view, offset_bytes = view[written:], offset_bytes + written
+
+    def sync(self) -> None:
+        """Return when the disk has what was written."""
+        with naming(self.path):
+            os.fsync(self._handle)
 
     def close(self) -> None:
         os.fsync(self._handle)

@@ -1,7 +1,6 @@
 """Publishing a folder: claimed by a rename, committed by its manifest, verified when read."""
 
 import errno
-import json
 import logging
 import os
 import shutil
@@ -15,7 +14,7 @@ from safetensors import SafetensorError
 
 from pyserini_ance import __version__
 from pyserini_ance.storage.beside import beside
-from pyserini_ance.storage.files import sha256_file, sync, write_json
+from pyserini_ance.storage.files import read_json, read_json_object, sha256_file, sync, write_json
 from pyserini_ance.storage.owner import lives, process_of, this_process
 
 MANIFEST = "manifest.json"
@@ -78,7 +77,7 @@ def read_manifest(folder: Path, verify: bool = True) -> dict[str, Any]:
     path = folder / MANIFEST
     if not path.exists():
         raise FileNotFoundError(f"{folder} is not complete: it has no {MANIFEST}. Remove the folder and make it again.")
-    manifest = json.loads(path.read_text(encoding="utf-8"))
+    manifest = read_json(path)
     if manifest.get("format") != MANIFEST_FORMAT:
         raise RuntimeError(f"{path} has format {manifest.get('format')!r}, this version reads {MANIFEST_FORMAT}")
     for name, part in manifest["parts"].items():
@@ -145,7 +144,7 @@ def _clear_dead(folder: Path) -> None:
 
 def _owner(folder: Path) -> dict[str, Any] | None:
     path = folder / CLAIM
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else None
+    return read_json_object(path)
 
 
 def _commit(folder: Path, about: dict[str, Any], claim: dict[str, Any]) -> None:

@@ -14,7 +14,7 @@ class Readable(Protocol):
 
 
 class Watch:
-    """A holder on this host is looked up in the process table; one on another host is alive as long as its heartbeat rises.
+    """A holder is alive as long as its heartbeat rises, and one on this host as long as it is in the process table.
 
     Time is the observer's own monotonic clock: wall clocks of hosts differ, and jump.
     """
@@ -30,8 +30,7 @@ class Watch:
         self._look()
         if self.record is None or self.record["status"] != "running":
             return False
-        living = lives(self.record)
-        return self.unchanged_seconds < LOST_SECONDS if living is None else living
+        return lives(self.record) is not False and self.unchanged_seconds < LOST_SECONDS
 
     @property
     def undecided(self) -> bool:

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Mapping
+from typing import Any
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import NegativeTable
@@ -60,11 +61,16 @@ class Adoption:
 
         The dev measures among it: (step of the checkpoint, value).
         """
-        handover, start = self.handovers[kind], time.perf_counter()
+        handover = self.handovers[kind]
+        measured = self._take(kind, step)  # first, so that nothing that is made gives way to a new order
         if ordered:
             handover.order(self.name, step, ordered)
-        measured = []
-        for order in handover.take(step):
+            measured += self._take(kind, step)
+        return measured
+
+    def _take(self, kind: ProductKind, step: int) -> list[tuple[int, float]]:
+        start, measured = time.perf_counter(), []
+        for order in self.handovers[kind].take(step):
             if kind == "tables":
                 self._adopt(order, step, time.perf_counter() - start)
             else:
@@ -86,7 +92,7 @@ class Adoption:
     def _adopt(self, order: Order, step: int, waited: float) -> None:
         generation = self._open(order)
         where = {"stage": self.name, "step": step, "of": order.step}
-        self.log.decide("adopt", **where, folder=str(generation.folder.relative_to(self.run.folder)), weights=order.weights)
+        self._decide("tables", "adopt", **where, folder=str(generation.folder.relative_to(self.run.folder)), weights=order.weights)
         self._use(generation)
         self.log.metric("generation", **where, age_steps=step - order.step, waited_seconds=round(waited, 3), **generation.report)
         log.info("stage %s, step %d: negatives of step %d; waited %.1f s; %s", self.name, step, order.step, waited, generation.describe())
@@ -103,6 +109,10 @@ class Adoption:
             raise error or RuntimeError(f"{folder} could not be opened by another process")
         return generation
 
+    def _decide(self, kind: ProductKind, event: str, **values: Any) -> None:
+        if not self.handovers[kind].script.stands_in_the_log(values["step"]):
+            self.log.decide(event, **values)
+
     def _use(self, generation: Generation) -> None:
         self.tables.update(generation.tables)
         self.table_steps.update(dict.fromkeys(generation.tables, generation.step))
@@ -110,7 +120,7 @@ class Adoption:
     def _evaluation(self, order: Order, step: int) -> float:
         where = {"stage": self.name, "step": step, "of": order.step}
         found = self.world.once(lambda: open_evaluation(self.run.evaluation(self.name, order.step), order.weights))
-        self.log.decide("evaluate", **where, value=found["value"], weights=order.weights)
+        self._decide("dev", "evaluate", **where, value=found["value"], weights=order.weights)
         self.log.metric("dev", **where, measure=self.stage.evaluate.measure, value=found["value"], parts=found["seconds"])
         log.info("stage %s, step %d: dev %s %.4f", self.name, order.step, self.stage.evaluate.measure, found["value"])
         return found["value"]

@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.models import RefresherProcess
@@ -39,11 +40,11 @@ class Inline:
 class Background:
     """Orders go into the run directory, and what a refresher makes of them comes from there. The first process looks, for all.
 
-    `command` starts a refresher; it stands in messages.
+    `command` starts a refresher; it stands in messages. `former` is what a refresher of an earlier training has left at its post.
     """
 
-    def __init__(self, run: RunDir, settings: RefresherProcess, command: str, world: World):
-        self.run, self.settings, self.command, self.world = run, settings, command, world
+    def __init__(self, run: RunDir, settings: RefresherProcess, command: str, world: World, former: dict[str, Any] | None = None):
+        self.run, self.settings, self.command, self.world, self.former = run, settings, command, world, former
         self.open: list[Order] = []
 
     def place(self, order: Order) -> None:
@@ -102,7 +103,7 @@ class Background:
 
     def _refuse_failed(self, wanted: str) -> None:
         state = self.run.refresher.read()
-        if state and state["status"] == "failed":
+        if state and state["status"] == "failed" and state != self.former:
             raise RuntimeError(
                 f"training needs the {wanted}, but the refresher has failed: {state.get('reason')}\n"
                 f"Start it again with: {self.command}\nand go on with --resume"

@@ -73,7 +73,7 @@ def plain_backward(forward: Forward, sides: list[SideInput], loss_of: LossOf) ->
     """Accumulate in the towers what this process's texts add to the gradients of `loss_of(*vectors of each side)`."""
     deals = [Deal(side.lengths(), forward.world) for side in sides]
     vectors = [forward.vectors(own) for own in _own(sides, deals)]
-    # A vector may have no graph (no text here, a frozen tower), and a side no part in the loss.
+    # Where this process has no text there is no graph, and where a side has no part in the loss no gradient.
     pairs = [(v, g) for v, g in zip(vectors, _gradients(deals, vectors, loss_of), strict=True) if v.requires_grad and g is not None]
     torch.autograd.backward([v for v, _ in pairs], [g for _, g in pairs])
 

@@ -38,12 +38,18 @@ class Script:
     until: float = -1
     weights: Mapping[int, str] = field(default_factory=dict)
 
+    def stands_in_the_log(self, step: int) -> bool:
+        """Whether the run itself recorded, before it was interrupted, what it adopts before step `step`."""
+        return step <= self.until < inf
+
     def uses(self, checkpoint_step: int) -> bool:
         return any(checkpoint_step in steps for steps in self.adoptions.values())
 
 
 class Handover:
-    """`open` orders, oldest first. With `adopt: ready` only two: the oldest, which may be in the works, and the newest."""
+    """`open` orders, oldest first. They are few: training waits for tables that are due or too old, and of dev measures that
+    are taken when ready, the oldest, which may be in the works, and the newest are enough.
+    """
 
     def __init__(self, kind: ProductKind, product: Product, steps: int, desk: Desk, script: Script):
         self.kind, self.product, self.steps, self.desk, self.script = kind, product, steps, desk, script
@@ -61,8 +67,8 @@ class Handover:
             )
         awaited = used or self.product.lag_steps is not None or step in (0, self.steps)
         order = Order(self.kind, stage, step, weights, awaited)
-        if not awaited:
-            self._close([o for o in self.open[1:] if not o.awaited])
+        if not awaited and self.kind == "dev":
+            self._close([o for o in self.open[1:] if not self.desk.is_made(o)])
         self.open.append(order)
         self.desk.place(order)
 
@@ -98,9 +104,12 @@ class Handover:
     def _scheduled(self, step: int) -> list[Order] | None:
         """What must be adopted now; None when that is free."""
         lag = self.product.lag_steps
-        if step <= self.script.until:
+        scripted = step <= self.script.until
+        if step == self.steps and self.script.until != inf:
+            return [] if self.kind == "tables" else list(self.open)  # no step is left that would draw from tables
+        if scripted:
             return [o for o in self.open if o.step in self.script.adoptions.get(step, ())]
-        if step in (0, self.steps):
+        if step == 0:
             return list(self.open)
         return None if lag is None else [o for o in self.open if o.step + lag <= step]
 

@@ -1,6 +1,5 @@
 """Taking up a stage that stopped: from its newest checkpoint, with the tables adopted before it and the orders still open."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import inf
@@ -11,6 +10,7 @@ from pyserini_ance.runs.checkpoint import Checkpoint, Place, newest_place
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.orders import ProductKind
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import read_json
 from pyserini_ance.storage.publish import is_complete, read_manifest
 from pyserini_ance.trainer.adoption import Adoption
 from pyserini_ance.trainer.handover import Script
@@ -72,7 +72,7 @@ def _known_weights(run: RunDir, stage: str) -> Iterator[tuple[int, str]]:
         if is_complete(folder):
             yield _step(folder), read_manifest(folder, verify=False)["weights"]
     for path in run.evaluations.glob(f"{stage}-????????.json"):
-        yield _step(path), json.loads(path.read_text(encoding="utf-8"))["weights"]
+        yield _step(path), read_json(path)["weights"]
 
 
 def _step(path: Path) -> int:

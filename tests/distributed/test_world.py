@@ -149,14 +149,6 @@ def test_a_number_that_must_be_the_same_and_is_not_ends_all(run_processes):
         )
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7])
-def test_slices_are_everything_each_once(size):
-    for count in (0, 1, 6, 7, 20):
-        parts = [range(count)[World(rank, size).slice_of(count)] for rank in range(size)]
-        assert [row for part in parts for row in part] == list(range(count))
-        assert max(map(len, parts)) - min(map(len, parts)) <= 1
-
-
 def alone(part):
     with World.join("cpu").guarding() as world:
         parameter = torch.nn.Parameter(torch.zeros(2))
@@ -164,7 +156,7 @@ def alone(part):
         world.same(1.0, "the loss")
         world.meet()
         world.check()
-        facts = world.rank, world.size, world.is_main, world.device, world.slice_of(5), world.lost(), parameter.grad
+        facts = world.rank, world.size, world.is_main, world.device, world.lost(), parameter.grad
         agreed = world.all_agree(True), world.all_agree(False)
         return facts, agreed, world.once(lambda: {"rows": (1, 2)}), world.gather(part), torch.distributed.is_initialized()
 
@@ -172,7 +164,7 @@ def alone(part):
 def test_one_process_needs_no_process_group(run_processes):
     part = torch.ones(2, 3)
     [(facts, agreed, value, [gathered], has_group)] = run_processes(1, alone, part, join=False)
-    assert facts == (0, 1, True, "cpu", slice(0, 5), None, None) and agreed == (True, False)
+    assert facts == (0, 1, True, "cpu", None, None) and agreed == (True, False)
     assert value == {"rows": [1, 2]} and torch.equal(gathered, part) and not has_group
 
 

@@ -113,13 +113,12 @@ def write_recipe(folder: Path) -> Path:
     return path
 
 
-def strike(folder: Path, recipe: Path, kills: int, seed: int) -> Faults:
+def strike(servant: Servant, folder: Path, recipe: Path, kills: int, seed: int) -> Faults:
     """Raises AssertionError when a run that was struck differs from one that was not."""
-    with Servant() as servant:
-        peaceful = Faults(servant, recipe, folder / "peaceful", random.Random(0))
-        peaceful.strike(kills=0)
-        struck = Faults(servant, recipe, folder / "struck", random.Random(seed))
-        struck.strike(kills)
+    peaceful = Faults(servant, recipe, folder / "peaceful", random.Random(0))
+    peaceful.strike(kills=0)
+    struck = Faults(servant, recipe, folder / "struck", random.Random(seed))
+    struck.strike(kills)
     expected = outcome(peaceful.finished[0])
     for run in struck.finished:
         found = outcome(run)
@@ -133,9 +132,9 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, Servant() as servant:
         start = time.perf_counter()
-        struck = strike(Path(name), write_recipe(Path(name)), args.kills, args.seed)
+        struck = strike(servant, Path(name), write_recipe(Path(name)), args.kills, args.seed)
         print(f"{sum(struck.killed.values())} kills, {len(struck.finished)} runs, {time.perf_counter() - start:.0f} seconds")
         for what, count in sorted(struck.killed.items()):
             print(f"{count:4}  {what}")

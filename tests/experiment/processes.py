@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 import time
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -54,17 +55,6 @@ def terminate_in_step(stage: str, step: int) -> None:
     signal_in_step(signal.SIGTERM, stage, step)
 
 
-def pause_in_step(stage: str, step: int) -> None:
-    accumulate = StepRunner.accumulate
-
-    def struck(runner, batch, now):
-        if now == step:
-            time.sleep(3)
-        return accumulate(runner, batch, now)
-
-    StepRunner.accumulate = struck
-
-
 def slow_refresher(stage: str, step: int) -> None:
     make = Refresher.make
 
@@ -73,6 +63,28 @@ def slow_refresher(stage: str, step: int) -> None:
         make(refresher, order)
 
     Refresher.make = struck
+
+
+def kill_in_order(kind: str, step: int) -> None:
+    make = Refresher.make
+
+    def struck(refresher, order):
+        if (order.kind, order.step) == (kind, step):
+            os.kill(os.getpid(), signal.SIGKILL)
+        make(refresher, order)
+
+    Refresher.make = struck
+
+
+def no_space_for_tables(stage: str, step: int) -> None:
+    save = NegativeTable.save
+
+    def struck(table, folder):
+        if folder.parent.name == f"{stage}-{step:08d}":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+        save(table, folder)
+
+    NegativeTable.save = struck
 
 
 def halve_and_die(path: Path) -> None:
@@ -190,6 +202,8 @@ class Children:
                 run(request)
             except SystemExit as end:
                 os._exit(end.code)
+            except BaseException:
+                traceback.print_exc()
             finally:
                 os._exit(1)
         self.outputs[child] = (results, output)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from experiment.outcome import outcome
-from experiment.servant import Servant
 
 from pyserini_ance.experiment.schedule import evaluation_steps, refresh_steps
 from pyserini_ance.recipe.load import dump, load
@@ -35,14 +34,13 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def train(recipe) -> Callable[..., dict]:
+def train(recipe, servant) -> Callable[..., dict]:
     """Run `train RECIPE --output FOLDER ...` in a process; its exit code and stderr."""
-    with Servant() as servant:
 
-        def run(folder: Path, *flags: str, **trouble) -> dict:
-            return servant.run("train", [str(recipe), "--output", str(folder), *flags], **trouble)
+    def run(folder: Path, *flags: str, **trouble) -> dict:
+        return servant.run("train", [str(recipe), "--output", str(folder), *flags], **trouble)
 
-        yield run
+    return run
 
 
 @pytest.fixture(scope="module")

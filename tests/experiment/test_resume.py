@@ -23,7 +23,8 @@ def run(tmp_path) -> RunDir:
 
 def test_the_same_recipe_and_data_go_on_on_another_machine(run):
     refuse_other_run(run, load("demo/ance").recipe, collection("one"))
-    refuse_other_run(run, load("demo/ance", "cache=/elsewhere", "device=cpu").recipe, collection("one"))
+    moved = ["cache=/elsewhere", "device=cpu", "threads=3", "refresher={start: elsewhere, device: cpu, threads: 2, wait_seconds: 5}"]
+    refuse_other_run(run, load("demo/ance", *moved).recipe, collection("one"))
 
 
 def test_another_recipe_is_refused_with_the_command_to_type(run):

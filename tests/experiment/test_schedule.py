@@ -1,20 +1,41 @@
 import pytest
 
-from pyserini_ance.experiment.schedule import documents_encoded, evaluation_steps, refresh_steps, times_mined
-from pyserini_ance.recipe.models import Stage
+from pyserini_ance.experiment.schedule import (
+    checkpoints_at_once,
+    documents_encoded,
+    evaluation_steps,
+    generations_kept,
+    open_at_once,
+    refresh_steps,
+    times_mined,
+    vectors_at_once,
+)
+from pyserini_ance.recipe.models import Recipe, Stage
+
+READY = {"run": "background", "adopt": "ready"}
 
 
-def stage(steps: int, refresh: int | None = None, evaluate: int | None = None, sample: int | None = None) -> Stage:
+def stage(steps: int, refresh: int | None = None, evaluate: int | None = None, sample: int | None = None, **background) -> Stage:
+    """`background`: how negatives are refreshed, and dev measured where nothing else is said."""
     settings = {"steps": steps, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}}
     negatives = [{"kind": "ann" if refresh else "random"}]
     return Stage.model_validate(
         {
             **settings,
             "terms": {"query": {"negatives": negatives}},
-            "refresh": refresh and {"every_steps": refresh},
-            "evaluate": evaluate and {"every_steps": evaluate, "sample_documents": sample},
+            "refresh": refresh and {"every_steps": refresh, **background},
+            "evaluate": evaluate and {"every_steps": evaluate, "sample_documents": sample, **({} if refresh else background)},
         }
     )
+
+
+def after(steps: int) -> dict:
+    return {"run": "background", "adopt": {"after_steps": steps}}
+
+
+def recipe(*stages: Stage, **keep) -> Recipe:
+    settings = {"name": "r", "data": {"kind": "docstrings"}, "encoder": {"kind": "transformer", "model": "m"}, "bm25": None}
+    return Recipe.model_validate({**settings, "stages": {f"s{i}": made for i, made in enumerate(stages)}, "keep": keep})
 
 
 @pytest.mark.parametrize(
@@ -35,3 +56,53 @@ def test_steps_at_which_something_happens(made, refreshes, evaluations, encoded)
     assert refresh_steps(made) == refreshes and evaluation_steps(made) == evaluations
     assert documents_encoded(made, 100) == encoded
     assert times_mined(made, made.terms["query"].negatives[0]) == max(1, len(refreshes))
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (stage(100), 0),
+        (stage(100, refresh=10, evaluate=5), 0),
+        (stage(100, refresh=10, **after(10)), 1),
+        (stage(100, refresh=10, **after(11)), 2),
+        (stage(100, refresh=10, **after(30)), 3),
+        (stage(100, refresh=10, **READY), 2),  # the one in the works, and the newest
+        (stage(100, evaluate=10, **after(25)), 3),
+        (stage(100, refresh=10, evaluate=5, **after(10)), 1 + 2),
+        (stage(100, refresh=10, evaluate=5, **READY), 2 + 2),
+    ],
+)
+def test_checkpoints_that_something_is_still_made_of(made, expected):
+    assert open_at_once(made) == expected
+
+
+@pytest.mark.parametrize(
+    ("made", "checkpoints", "vectors"),
+    [
+        (recipe(stage(10)), 1 + 1, 3),
+        (recipe(stage(10), stage(10)), 1 + 2, 3),
+        (recipe(stage(10), checkpoints=4), 1 + 4, 3),
+        (recipe(stage(10, evaluate=5)), 1 + 2 + 1, 3),  # the former best, while the new one is being named
+        (recipe(stage(10, evaluate=5), stage(10), checkpoints=2), 1 + 3 + 2 + 1, 3),
+        (recipe(stage(90, refresh=5, **after(10)), stage(90, refresh=5, **READY)), 1 + 2 + 2, 5),
+        (recipe(stage(90, refresh=5, evaluate=5, **after(20)), stage(10)), 1 + 2 + 1 + (1 + 8), 3 + 8),
+    ],
+)
+def test_a_run_directory_at_its_fullest(made, checkpoints, vectors):
+    assert (checkpoints_at_once(made), vectors_at_once(made)) == (checkpoints, vectors)
+
+
+@pytest.mark.parametrize(
+    ("made", "keep", "expected"),
+    [
+        (stage(100, refresh=10), {}, 10),
+        (stage(100, refresh=10, **after(30)), {}, 7),
+        (stage(100, refresh=10), {"tables": 2}, 3),  # and those just mined
+        (stage(100, refresh=10, **after(30)), {"tables": 2}, 6),
+        (stage(20, refresh=10), {"tables": 5}, 2),
+        (stage(20), {"tables": 5}, 1),
+    ],
+)
+def test_tables_that_are_there_at_once(made, keep, expected):
+    source = made.terms["query"].negatives[0]
+    assert generations_kept(recipe(made, **keep), made, source) == expected

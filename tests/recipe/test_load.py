@@ -307,12 +307,80 @@ def test_a_file_that_is_no_recipe_is_named(write, content, message):
         ("stages.bm25={steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}}", "stage name 'bm25'"),
         ("stages.a b={steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}}", "stage name 'a b'"),
         ("bm25=null", "a `run` source needs BM25, but `bm25: null`"),
+        ("threads=0", "threads: Input should be greater than 0, got 0"),
+        ("refresher.start=chld", "refresher.start: Input should be 'child' or 'elsewhere', got 'chld'"),
+        ("refresher.device=gpu", "refresher.device: String should match pattern '^(auto|cpu|cuda(:\\d+)?)$', got 'gpu'"),
+        ("refresher.process=2", "refresher.process: unknown key 'process' (did you mean 'processes'?); keys here: device, "),
+        ("refresher.threads=0", "refresher.threads: Input should be greater than 0, got 0"),
+        ("refresher.processes=0", "refresher.processes: Input should be greater than 0, got 0"),
+        ("refresher.wait_seconds=0", "refresher.wait_seconds: Input should be greater than 0, got 0"),
+        ("refresher.leave_after_seconds=0", "refresher.leave_after_seconds: Input should be greater than 0, got 0"),
+        ("keep.vectors=1", "keep.vectors: unknown key 'vectors'; keys here: checkpoints, tables, got 1"),
+        ("keep.checkpoints=0", "keep.checkpoints: Input should be greater than 0, got 0"),
+        ("keep.tables=0", "keep.tables: expected `all` or a number from 1, got 0 (set in command line)"),
+        ("keep.tables=some", "keep.tables: expected `all` or a number from 1, got 'some' (set in command line)"),
         ("encoder.tokenization.query={length_tokens: 5, template: nothing}", "a template names at least one field"),
     ],
 )
 def test_a_wrong_value_is_named_with_its_key(base, override, message):
     said = refused(base, override)
     assert said.startswith(f"recipe {base} is not valid:\n") and message in said
+
+
+LATE, AT_ONCE = "run: background, adopt: ready", "run: inline is adopted at once; leave out `adopt`, or set run: background"
+
+
+@pytest.mark.parametrize(
+    ("refresh", "key", "message"),
+    [
+        ("run: elsewhere", ".run", "Input should be 'inline' or 'background', got 'elsewhere'"),
+        ("run: background, adopt: soon", ".adopt", "expected `ready` or `{after_steps: N}`, got 'soon'"),
+        ("run: background, adopt: 3", ".adopt", "expected `ready` or `{after_steps: N}`, got 3"),
+        ("run: background, adopt: [ready]", ".adopt", "expected `ready` or `{after_steps: N}`, got ['ready']"),
+        ("run: background, adopt: {after_steps: 0}", ".adopt.after_steps", "Input should be greater than 0, got 0"),
+        ("run: background, adopt: {after: 3}", ".adopt.after", "unknown key 'after' (did you mean 'after_steps'?); keys here: after_steps, got 3"),
+        ("adopt: ready", "", AT_ONCE),
+        ("adopt: {after_steps: 3}", "", AT_ONCE),
+        (f"{LATE}, max_stale: 9", ".max_stale", "unknown key 'max_stale' (did you mean 'max_staleness_steps'?)"),
+    ],
+)
+def test_a_wrong_refresh_is_named_once(base, refresh, key, message):
+    _, said = refused(base, "stages.only.terms.query.negatives=[{kind: ann}]", f"stages.only.refresh={{every_steps: 4, {refresh}}}").splitlines()
+    assert said.startswith(f"  stages.only.refresh{key}: {message}") and said.endswith(" (set in command line)")
+
+
+@pytest.mark.parametrize(
+    ("refresh", "bound", "least"),
+    [
+        ("run: inline", 2, 3),
+        ("run: background", 6, 7),
+        ("run: background, adopt: {after_steps: 3}", 5, 6),
+        (LATE, 3, 4),
+    ],
+)
+def test_a_bound_that_cannot_be_kept_is_refused_with_the_least_that_can(base, refresh, bound, least):
+    settings = f"every_steps: 4, {refresh}, max_staleness_steps"
+    overrides = ["stages.only.terms.query.negatives=[{kind: ann}]", f"stages.only.refresh={{{settings}: {bound}}}"]
+    assert (
+        f"stages.only.refresh: max_staleness_steps {bound} cannot be kept: with every_steps 4 and this `adopt` negatives are up to "
+        f"{least} steps old; raise it to {least}, or refresh more often (set in command line)"
+    ) in refused(base, *overrides)
+    assert load(base, overrides[0], f"stages.only.refresh={{{settings}: {least}}}").recipe.stages["only"].refresh.max_staleness_steps == least
+
+
+@pytest.mark.parametrize(
+    ("evaluate", "message"),
+    [
+        ("patience: 2, keep_best: false", "only.evaluate: patience ends a stage at its best checkpoint; it needs keep_best: true"),
+        ("run: inline, adopt: ready", "only.evaluate: run: inline is adopted at once; leave out `adopt`, or set run: background"),
+        ("adopt: ready", "only: evaluate.adopt is set, but dev is measured inline and adopted at once; leave it out, or set evaluate.run: background"),
+        ("adopt: soon", "only.evaluate.adopt: expected `ready` or `{after_steps: N}`, got 'soon'"),
+        ("patience: 0", "only.evaluate.patience: Input should be greater than 0, got 0"),
+    ],
+)
+def test_a_wrong_evaluate_is_named_once(base, evaluate, message):
+    _, said = refused(base, f"stages.only.evaluate={{every_steps: 4, {evaluate}}}").splitlines()
+    assert said.startswith(f"  stages.{message}")
 
 
 def test_every_problem_is_named_with_its_origin(base, write):

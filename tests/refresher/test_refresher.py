@@ -1,18 +1,25 @@
-"""refresh(checkpoint) on a small model: its tables, reports and dev measure against slow loops over the checkpoint's vectors."""
+"""What is ordered of a checkpoint, on a small model: tables, reports and dev measure against slow loops over its vectors."""
 
 import statistics
+from pathlib import Path
 
 import numpy as np
 import pytest
+import transformers.models.bert.modeling_bert  # noqa: F401  here, before processes are forked: it takes seconds
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
 from pyserini_ance.experiment.prepare import read_collection, tokenise
+from pyserini_ance.negatives import snapshot
+from pyserini_ance.recipe.models import Recipe, Retention
 from pyserini_ance.refresher.refresher import Refresher
-from pyserini_ance.runs.checkpoint import Place, publish_checkpoint
-from pyserini_ance.runs.generation import mined_sources, open_tables
+from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint
+from pyserini_ance.runs.evaluation import open_evaluation
+from pyserini_ance.runs.generation import Generation, open_generation
+from pyserini_ance.runs.orders import Order, ProductKind
+from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.publish import read_manifest
+from pyserini_ance.storage.publish import MANIFEST, read_manifest
 
 KEY, DEPTH = ("query", 0), 5
 STAGE = {
@@ -26,25 +33,32 @@ STAGE = {
 
 
 class Made:
-    """A checkpoint, its refresher, and its vectors by the plain encoder."""
+    """Checkpoints, their refresher, and their vectors by the plain encoder."""
 
-    def __init__(self, recipe, folder):
-        self.recipe, self.run = recipe, RunDir(folder)
+    def __init__(self, recipe: Recipe, folder: Path, world: World | None = None):
+        self.recipe, self.run, self.said = recipe, RunDir(folder), []
         self.data = tokenise(recipe, read_collection(recipe))
-        self.refresher = Refresher(recipe, self.data, self.run, "cpu", World())
-        self.checkpoint = self.checkpoint_of(0)
-        self.sources = mined_sources(recipe.stages["a"])
+        self.refresher = Refresher(recipe, self.data, self.run, "cpu", world or World(), self.said.append)
 
-    def checkpoint_of(self, step: int, change: float = 0.0):
+    def checkpoint(self, step: int, change: float = 0.0) -> Checkpoint:
         encoder = start_encoder(self.recipe.encoder, 0)
         for parameter in encoder.towers.parameters():
             parameter.data += change * parameter.data.sign()
         return publish_checkpoint(self.run, encoder, None, Place("a", step))
 
-    def refresh(self, checkpoint, step: int, previous=(), measure: bool = False):
-        return self.refresher.refresh(checkpoint, "a", step, self.sources, dict(previous), measure)
+    def make(self, kind: ProductKind, checkpoint: Checkpoint) -> None:
+        self.refresher.make(Order(kind, "a", int(checkpoint.folder.name[2:]), checkpoint.weights))
 
-    def scores(self, checkpoint, split: str = "train") -> np.ndarray:
+    def tables(self, checkpoint: Checkpoint) -> Generation:
+        self.make("tables", checkpoint)
+        folder = self.run.negatives / checkpoint.folder.name
+        return open_generation(folder, {"weights": checkpoint.weights, **self.data.identity})
+
+    def dev(self, checkpoint: Checkpoint) -> dict:
+        self.make("dev", checkpoint)
+        return open_evaluation(self.run.evaluations / f"{checkpoint.folder.name}.json", checkpoint.weights)
+
+    def scores(self, checkpoint: Checkpoint, split: str = "train") -> np.ndarray:
         """(queries, 30)"""
         encoder, collection = load_encoder(checkpoint.encoder), self.data.collection
         queries = collection.split(split).queries
@@ -57,9 +71,23 @@ def made(small_recipe, tmp_path) -> Made:
     return Made(small_recipe({"a": STAGE}), tmp_path)
 
 
+@pytest.fixture
+def encodings(monkeypatch) -> list[Path]:
+    """The folder of each encoding of all documents."""
+    done, encode_shards = [], snapshot.encode_shards
+
+    def counted(*arguments):
+        vectors = encode_shards(*arguments)
+        done.append(arguments[0])
+        return vectors
+
+    monkeypatch.setattr(snapshot, "encode_shards", counted)
+    return done
+
+
 def test_tables_are_the_best_that_are_no_positives(made):
-    refreshed = made.refresh(made.checkpoint, 0)
-    table, scores = refreshed.tables[KEY], made.scores(made.checkpoint)
+    checkpoint = made.checkpoint(0)
+    table, scores = made.tables(checkpoint).tables[KEY], made.scores(checkpoint)
     for query, (candidates, found) in enumerate(zip(table.candidates.tolist(), table.scores, strict=True)):
         positives = made.data.split.qrels.relevant(query).tolist()
         ranked = [row for row in np.argsort(-scores[query]).tolist() if row not in positives]
@@ -68,21 +96,28 @@ def test_tables_are_the_best_that_are_no_positives(made):
 
 
 def test_tables_are_published_with_what_they_were_mined_from(made):
-    refreshed = made.refresh(made.checkpoint, 0)
-    assert refreshed.folder == made.run.generation("a", 0)
-    manifest = read_manifest(refreshed.folder)
-    about = {"stage": "a", "step": 0, "weights": made.checkpoint.weights, "collection": made.data.collection.digest}
-    assert {key: manifest[key] for key in about} == about
-    opened = open_tables(refreshed.folder, made.checkpoint.weights, made.data.collection.digest)
-    assert opened[KEY].candidates.tolist() == refreshed.tables[KEY].candidates.tolist()
-    assert made.refresh(made.checkpoint, 0).tables[KEY].candidates.tolist() == opened[KEY].candidates.tolist()
+    checkpoint = made.checkpoint(0)
+    generation = made.tables(checkpoint)
+    assert generation.folder == made.run.generation("a", 0)
+    about = {"stage": "a", "step": 0, "weights": checkpoint.weights, "collection": made.data.collection.digest}
+    manifest = read_manifest(generation.folder)
+    assert {key: manifest[key] for key in about} == about and manifest["tokenization"] == made.data.tokenization
+    assert {"load", "encode_documents", "encode_queries", "build", "search", "filter", "write"} == set(generation.report["seconds"])
+
+
+def test_what_is_made_is_not_made_again(made, encodings):
+    checkpoint = made.checkpoint(2)
+    paths = made.run.generation("a", 2) / MANIFEST, made.run.evaluation("a", 2)
+    for _ in range(2):
+        made.tables(checkpoint), made.dev(checkpoint)
+        written = [path.stat().st_mtime_ns for path in paths]
+    assert [path.stat().st_mtime_ns for path in paths] == written and made.said == ["tables of a-00000002", "dev of a-00000002"]
 
 
 def test_the_report_agrees_with_a_slow_loop(made):
-    first = made.refresh(made.checkpoint, 0)
-    other = made.checkpoint_of(2, change=0.05)
-    refreshed = made.refresh(other, 2, first.tables)
-    report, table, scores = refreshed.reports["query.0"], refreshed.tables[KEY], made.scores(other)
+    first, checkpoint = made.tables(made.checkpoint(0)), made.checkpoint(2, change=0.05)
+    generation = made.tables(checkpoint)
+    report, table, scores = generation.report["tables"]["query.0"], generation.tables[KEY], made.scores(checkpoint)
     width = DEPTH + 2  # the first query has two positives, so that two more are fetched
 
     ranks, margins, dropped, new = [], [], 0, []
@@ -103,31 +138,90 @@ def test_the_report_agrees_with_a_slow_loop(made):
     assert report["margin"]["p50"] == pytest.approx(statistics.median(margins), abs=1e-3)
     deciles = statistics.quantiles(margins, n=10, method="inclusive")
     assert (report["margin"]["p10"], report["margin"]["p90"]) == pytest.approx((deciles[0], deciles[-1]), abs=1e-3)
-    assert first.reports["query.0"]["new_share"] is None
+    assert first.report["tables"]["query.0"]["new_share"] is None
+
+
+def test_static_negatives_are_mined_of_the_first_checkpoint_only(small_recipe, tmp_path):
+    (tmp_path / "ranked.trec").write_text("".join(f"train-{query} Q0 blue-tiger 1 2 t\n" for query in range(15)))
+    sources = [{"kind": "run", "file": str(tmp_path / "ranked.trec")}, {"kind": "ann", "depth": DEPTH}]
+    made = Made(small_recipe({"a": {**STAGE, "terms": {"query": {"negatives": sources}}}}), tmp_path / "run")
+    mined = [made.tables(made.checkpoint(step, change=step / 10)) for step in (0, 2)]
+    assert [sorted(generation.tables) for generation in mined] == [[("query", 0), ("query", 1)], [("query", 1)]]
+    # the run's report names no ranks and margins: they would be those of another source's ranking
+    assert [sorted(report) for report in mined[0].report["tables"].values()][0] == ["candidates", "dropped", "kind", "new_share", "short_queries"]
 
 
 def test_the_dev_measure_is_that_of_the_ranking(made):
-    refreshed = made.refresh(made.checkpoint, 0, measure=True)
-    scores, qrels = made.scores(made.checkpoint, "dev"), made.data.collection.split("dev").qrels
+    checkpoint = made.checkpoint(2)
+    scores, qrels = made.scores(checkpoint, "dev"), made.data.collection.split("dev").qrels
     ranks = [np.argsort(-scores[query]).tolist().index(qrels.relevant(query)[0]) + 1 for query in range(5)]
-    assert refreshed.dev == pytest.approx(statistics.fmean(1 / rank if rank <= 10 else 0 for rank in ranks))
-    assert 0 < refreshed.dev < 1
+    value = made.dev(checkpoint)["value"]
+    assert value == pytest.approx(statistics.fmean(1 / rank if rank <= 10 else 0 for rank in ranks))
+    assert 0 < value < 1
 
 
-def test_mining_and_measuring_share_one_encoding(made, monkeypatch):
-    from pyserini_ance.negatives import snapshot
+def test_mining_and_measuring_a_checkpoint_share_one_encoding(made, encodings):
+    first, second = made.checkpoint(2), made.checkpoint(4, change=0.05)
+    made.tables(first)
+    assert "encode_documents" not in made.dev(first)["seconds"] and len(encodings) == 1
+    made.dev(second)
+    assert len(encodings) == 2 and made.dev(first)["value"] != made.dev(second)["value"]
 
-    encoded = []
-    encode_shards = snapshot.encode_shards
-    monkeypatch.setattr(snapshot, "encode_shards", lambda *args: (encoded.append(args), encode_shards(*args))[1])
-    refreshed = made.refresh(made.checkpoint, 0, measure=True)
-    assert len(encoded) == 1
-    assert {"load", "encode_documents", "encode_queries", "search", "mine ann"} <= set(refreshed.seconds)
+
+def test_what_is_worked_on_is_not_removed(made, monkeypatch):
+    """The checkpoint and its vectors, though nobody else needs them any more."""
+    encode_shards, left = snapshot.encode_shards, []
+
+    def pruned_meanwhile(folder, *rest):
+        encode_shards(folder, *rest)
+        prune_stage(made.run, "a", Retention(), (), (), ())
+        left.append((made.run.checkpoint("a", 2).exists(), folder.exists()))
+        return encode_shards(folder, *rest)
+
+    monkeypatch.setattr(snapshot, "encode_shards", pruned_meanwhile)
+    checkpoint, _ = made.checkpoint(2), made.checkpoint(4, change=0.05)
+    made.tables(checkpoint)
+    assert left == [(True, True)]
+    prune_stage(made.run, "a", Retention(), (), (), ())
+    assert [path.name for path in made.run.checkpoints.iterdir()] == ["a-00000004"] and not list(made.run.scratch.iterdir())
+
+
+@pytest.mark.parametrize("kind", ["tables", "dev"])
+def test_a_checkpoint_that_has_gone_is_named(made, kind):
+    checkpoint = made.checkpoint(2)
+    (checkpoint.folder / MANIFEST).unlink()
+    with pytest.raises(FileNotFoundError, match=f"a-00000002 has gone, and {kind} were ordered of it"):
+        made.make(kind, checkpoint)
+
+
+def test_a_checkpoint_of_other_weights_is_refused(made):
+    weights = made.checkpoint(2).weights
+    with pytest.raises(RuntimeError, match=f"a-00000002 holds weights {weights[:12]}, but cccccccccccc were ordered"):
+        made.refresher.make(Order("dev", "a", 2, "c" * 64))
 
 
 def test_too_few_candidates_stop_the_run_and_publish_nothing(small_recipe, tmp_path):
     terms = {"query": {"negatives": [{"kind": "ann", "depth": 2, "per_query": 3}]}}
     made = Made(small_recipe({"a": {**STAGE, "terms": terms}}), tmp_path)
     with pytest.raises(ValueError, match=r"15 of 15 queries have fewer than per_query=3 candidates, first train-0 \(2\)"):
-        made.refresh(made.checkpoint, 0)
+        made.make("tables", made.checkpoint(0))
     assert not made.run.generation("a", 0).exists()
+
+
+def products(world: World, recipe: Recipe, folder: Path) -> tuple[list, float, str]:
+    """What the processes of a world make of the checkpoint in `folder`; a missing one is missed by all of them."""
+    made = Made(recipe, folder, world)
+    checkpoint = Checkpoint.open(made.run.checkpoint("a", 2))
+    with pytest.raises(FileNotFoundError) as missed:
+        made.refresher.make(Order("tables", "a", 3, "w"))
+    return made.tables(checkpoint).tables[KEY].candidates.tolist(), made.dev(checkpoint)["value"], str(missed.value)
+
+
+def test_processes_make_what_one_makes(run_processes, small_recipe, tmp_path):
+    recipe = small_recipe({"a": STAGE}, encoding={"precision": "fp32", "tokens_per_batch": 64})
+    made = {}
+    for size in (1, 2):
+        Made(recipe, tmp_path / f"{size}").checkpoint(2)
+        made[size] = run_processes(size, products, recipe, tmp_path / f"{size}")
+    assert [end[:2] for end in made[2]] == [made[1][0][:2]] * 2
+    assert all("a-00000003 has gone" in missed for *_, missed in made[2])

@@ -1,15 +1,10 @@
-import shutil
-import subprocess
-import sys
-
 import pytest
 import torch
 
 from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
-from pyserini_ance.negatives.snapshot import vectors_folder
 from pyserini_ance.recipe.models import Optimizer
 from pyserini_ance.recipe.parts import part_class
-from pyserini_ance.runs.checkpoint import Checkpoint, Place, newest_place, prune, publish_checkpoint, restore_moments
+from pyserini_ance.runs.checkpoint import Checkpoint, Place, newest_place, publish_checkpoint, restore_moments
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST
 from pyserini_ance.trainer.optim import build_optimizer
@@ -97,41 +92,6 @@ def test_newest_place_is_the_last_complete_one_of_its_stage(encoder, run):
     publish_checkpoint(run, encoder, None, Place("a", 20))  # nothing to resume from
     assert newest_place(run, "a") == places[1]
     assert newest_place(run, "a-b") == places[3] and newest_place(run, "b") is None
-
-
-def test_prune_leaves_what_is_kept_other_stages_and_what_is_being_written(encoder, run):
-    places = [Place("a", 1), Place("a", 2), Place("a", 3), Place("a-b", 1)]
-    checkpoints = [publish_checkpoint(run, encoder, None, place) for place in places]
-    unfinished = shutil.copytree(checkpoints[0].folder, run.checkpoint("a", 4))
-    (unfinished / MANIFEST).unlink()
-    prune(run, "a", [checkpoints[1]])
-    assert sorted(run.checkpoints.iterdir()) == sorted([checkpoints[1].folder, checkpoints[3].folder, unfinished])
-
-
-def test_prune_removes_vectors_of_other_weights(encoder, run):
-    checkpoint = publish_checkpoint(run, encoder, None, Place("a", 1))
-    kept, gone = (vectors_folder(run.scratch, weights, "fp32") for weights in (checkpoint.weights, "0" * 64))
-    for folder in (kept, gone):
-        folder.mkdir(parents=True)
-    prune(run, "a", [checkpoint])
-    assert list(run.scratch.iterdir()) == [kept]
-
-
-def test_prune_leaves_what_somebody_reads(encoder, run):
-    """One that is killed as it reads keeps nothing; its lease goes with the folder."""
-    first, last = (publish_checkpoint(run, encoder, None, Place("a", step)) for step in (1, 2))
-    vectors = vectors_folder(run.scratch, "0" * 64, "fp32")
-    vectors.mkdir(parents=True)
-    source = "import sys; from pathlib import Path; from pyserini_ance.storage.lease import leased\n"
-    source += "with leased(Path(sys.argv[1]), 'encode'), leased(Path(sys.argv[2]), 'search'): print(flush=True); sys.stdin.read()"
-    command = [sys.executable, "-c", source, str(first.folder), str(vectors)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
-        reader.stdout.readline()
-        prune(run, "a", [last])
-        assert Checkpoint.open(first.folder) == first and vectors.exists()
-        reader.kill()
-    prune(run, "a", [last])
-    assert list(run.checkpoints.iterdir()) == [last.folder] and list(run.scratch.iterdir()) == []
 
 
 def test_a_full_disk_is_an_oserror_and_leaves_no_folder(encoder, run, monkeypatch):

@@ -3,9 +3,13 @@ import pytest
 
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Stage
-from pyserini_ance.runs.generation import mined_sources, open_tables, publish_tables
+from pyserini_ance.runs.generation import Generation, mined_sources, newest_generation_before, open_generation, publish_generation
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.publish import MANIFEST
 
-ABOUT = {"stage": "ance", "step": 10, "weights": "a" * 64, "collection": "b" * 64}
+MADE_FROM = {"weights": "a" * 64, "collection": "b" * 64}
+ABOUT = {"stage": "ance", "step": 10, **MADE_FROM}
+REPORTS = {"query.0": {"candidates": 6, "new_share": None, "dropped": {}}}
 
 
 def table(first: int) -> NegativeTable:
@@ -13,26 +17,69 @@ def table(first: int) -> NegativeTable:
     return NegativeTable("query", "document", np.arange(2, dtype=np.int32), candidates, candidates.astype(np.float32), "ann")
 
 
+def publish(folder, tables=None, **about) -> None:
+    publish_generation(folder, tables or {("query", 0): table(0)}, REPORTS, {"search": 1.23456}, {**ABOUT, **about})
+
+
 def test_tables_come_back_under_their_keys(tmp_path):
     tables = {("query", 0): table(0), ("query", 10): table(10), ("other.term", 1): table(20)}
-    publish_tables(tmp_path / "g", tables, ABOUT)
-    opened = open_tables(tmp_path / "g", ABOUT["weights"], ABOUT["collection"])
-    assert {key: t.candidates.tolist() for key, t in opened.items()} == {key: t.candidates.tolist() for key, t in tables.items()}
+    publish(tmp_path / "g", tables)
+    opened = open_generation(tmp_path / "g", MADE_FROM)
+    assert {key: t.candidates.tolist() for key, t in opened.tables.items()} == {key: t.candidates.tolist() for key, t in tables.items()}
 
 
-def test_a_complete_generation_stays_and_another_is_refused(tmp_path):
-    publish_tables(tmp_path / "g", {("query", 0): table(0)}, ABOUT)
-    publish_tables(tmp_path / "g", {("query", 0): table(0)}, ABOUT)
-    with pytest.raises(RuntimeError, match="was mined with other weights or data"):
-        publish_tables(tmp_path / "g", {("query", 0): table(0)}, {**ABOUT, "weights": "c" * 64})
+def test_what_was_made_of_it_and_what_it_took_come_back(tmp_path):
+    publish(tmp_path / "g")
+    opened = open_generation(tmp_path / "g", {})
+    assert (opened.folder, opened.step, opened.weights) == (tmp_path / "g", 10, "a" * 64)
+    assert opened.report["tables"] == REPORTS
+    assert opened.report["seconds"]["search"] == 1.235 and set(opened.report["seconds"]) == {"search", "write"}
 
 
-def test_tables_of_other_weights_or_data_are_not_adopted(tmp_path):
-    publish_tables(tmp_path / "g", {("query", 0): table(0)}, ABOUT)
-    with pytest.raises(RuntimeError, match="mined with weights aaaaaaaaaaaa, expected cccccccccccc"):
-        open_tables(tmp_path / "g", "c" * 64, ABOUT["collection"])
-    with pytest.raises(RuntimeError, match="mined from another collection"):
-        open_tables(tmp_path / "g", ABOUT["weights"], "d" * 64)
+def test_a_generation_in_one_line():
+    mined = {"candidates": 1200, "new_share": 0.256, "dropped": {"known positives": 31}, "margin": {"mean": -0.12345}}
+    report = {"tables": {"query.0": mined, "query.1": REPORTS["query.0"]}, "seconds": {"encode_documents": 61.26, "write": 0.04}}
+    assert Generation(None, 10, "w", {}, report).describe() == (
+        "encode documents 61.3 s, write 0.0 s; "
+        "query.0: 1200 candidates, 26% new, margin -0.123, 31 known positives dropped; query.1: 6 candidates"
+    )
+
+
+def test_a_complete_generation_is_not_written_over(tmp_path):
+    publish(tmp_path / "g")
+    with pytest.raises(FileExistsError, match="is complete already"):
+        publish(tmp_path / "g", {("query", 0): table(1)})
+    assert open_generation(tmp_path / "g", MADE_FROM).tables["query", 0].candidates[0].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("key", MADE_FROM)
+def test_tables_of_other_weights_or_data_are_refused(tmp_path, key):
+    publish(tmp_path / "g")
+    expected = f"g was mined with {key} {MADE_FROM[key][:12]}, expected cccccccccccc; remove it, or bring that {key} back"
+    with pytest.raises(RuntimeError, match=expected):
+        open_generation(tmp_path / "g", {**MADE_FROM, key: "c" * 64})
+
+
+@pytest.mark.parametrize("part", ["query.0/candidates.npy", "report.json"])
+def test_damaged_parts_are_named(tmp_path, part):
+    publish(tmp_path / "g")
+    (tmp_path / "g" / part).write_bytes((tmp_path / "g" / part).read_bytes()[:-1])
+    with pytest.raises(RuntimeError, match=f"{part} is not what .* says was written"):
+        open_generation(tmp_path / "g", MADE_FROM)
+    (tmp_path / "g" / part).unlink()
+    with pytest.raises(RuntimeError, match=f"{part} is missing"):
+        open_generation(tmp_path / "g", MADE_FROM)
+
+
+def test_the_generation_before_is_the_last_complete_one_of_its_stage(tmp_path):
+    run = RunDir(tmp_path)
+    assert newest_generation_before(run, "ance", 30) is None
+    for stage, step in (("ance", 0), ("ance", 10), ("ance", 20), ("ance", 30), ("ance-b", 25)):
+        publish(run.generation(stage, step))
+    (run.generation("ance", 20) / MANIFEST).unlink()  # as a killed process leaves it
+    assert newest_generation_before(run, "ance", 30) == run.generation("ance", 10)
+    assert newest_generation_before(run, "ance", 10) == run.generation("ance", 0)
+    assert newest_generation_before(run, "ance", 0) is None and newest_generation_before(run, "ance-b", 25) is None
 
 
 def test_mined_sources_have_a_key_by_term_and_position():

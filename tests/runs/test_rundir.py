@@ -207,7 +207,7 @@ def test_a_run_of_another_layout_is_refused(run):
     with pytest.raises(RuntimeError, match="layout 99; this version reads 2"):
         run.reopen()
     RunDir(run.folder).create("name: b\n", overwrite=True)
-    assert run.read_state()["layout"] == 1
+    assert run.read_state()["layout"] == 2
 
 
 def test_a_damaged_state_is_an_error_with_its_name(run):

@@ -1,4 +1,5 @@
 from contextlib import nullcontext
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from torch import nn
 from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.two_tower import TwoTower
-from pyserini_ance.trainer.forward import Forward, SideInput, cached_backward
+from pyserini_ance.trainer.forward import Forward, SideInput, cached_backward, plain_backward
 from pyserini_ance.trainer.randomness import dropout_of
 
 TEXTS = [list(range(5, 5 + length)) for length in (3, 9, 1, 6, 9, 2, 4, 7)]
@@ -19,14 +20,15 @@ class Tower(nn.Module):
     def __init__(self, dropout: float):
         super().__init__()
         self.embeddings, self.linear, self.dropout = nn.Embedding(30, 6), nn.Linear(6, 5), nn.Dropout(dropout)
+        self.dimension = 5
 
     def forward(self, ids, mask):
         hidden = torch.tanh(self.linear(self.dropout(self.embeddings(ids)))) * mask[..., None]
         return hidden.sum(1) / mask.sum(1, keepdim=True)
 
 
-def forward(towers: TwoTower, tokens_per_batch: int, key: tuple = (1, 2)) -> Forward:
-    return Forward(towers, nullcontext, tokens_per_batch, torch.device("cpu"), key, World())
+def forward(towers: TwoTower, tokens_per_batch: int, key: tuple = (1, 2), world: World | None = None) -> Forward:
+    return Forward(towers, nullcontext, tokens_per_batch, torch.device("cpu"), key, world or World())
 
 
 def towers(dropout: float, tied: bool = True) -> TwoTower:
@@ -37,7 +39,7 @@ def towers(dropout: float, tied: bool = True) -> TwoTower:
 def gradients(module: nn.Module, backward) -> list[torch.Tensor]:
     module.zero_grad()
     backward()
-    return [p.grad.clone() for p in module.parameters()]
+    return [None if p.grad is None else p.grad.clone() for p in module.parameters()]
 
 
 SIDES = [SideInput("query", TOKENS, np.array([4, 0, 2]), 8), SideInput("document", TOKENS, np.array([7, 1, 0, 3, 5, 6]), 10)]
@@ -49,14 +51,61 @@ def coupled_loss(queries: torch.Tensor, documents: torch.Tensor) -> torch.Tensor
 
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize(("tokens_per_batch", "chunks"), [(1000, 1), (20, 3), (1, 6)])
-def test_cached_gradients_are_those_of_plain_backward_with_dropout(tokens_per_batch, chunks, tied):
+def test_gradients_by_way_of_vectors_are_those_of_one_graph_with_dropout(tokens_per_batch, chunks, tied):
     module = towers(dropout=0.4, tied=tied)
     run = forward(module, tokens_per_batch)
     assert len(run._chunks(SIDES[1])) == chunks
-    plain = gradients(module, lambda: coupled_loss(*map(run.vectors, SIDES)).backward())
-    cached = gradients(module, lambda: cached_backward(run, SIDES, coupled_loss))
-    for one, other in zip(plain, cached, strict=True):
+    expected = gradients(module, lambda: coupled_loss(*map(run.vectors, SIDES)).backward())
+    for backward in (plain_backward, cached_backward):
+        assert_close(gradients(module, lambda backward=backward: backward(run, SIDES, coupled_loss)), expected)
+
+
+def assert_close(found: list, expected: list) -> None:
+    for one, other in zip(found, expected, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+
+
+def in_world(world, dropout: float, tied: bool) -> list[list[torch.Tensor]]:
+    """The processes' gradients together: plain and cached, then both with one text at a time."""
+    run = forward(towers(dropout, tied), 20, world=world)
+
+    def summed(backward, sides):
+        return gradients(run.towers, lambda: (backward(run, sides, coupled_loss), world.sum_gradients(run.towers.parameters())))
+
+    single = [replace(side, texts_per_chunk=1) for side in SIDES]
+    return [summed(plain_backward, SIDES), summed(cached_backward, SIDES), summed(plain_backward, single), summed(cached_backward, single)]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("size", [2, 4])  # of four processes one has no query
+def test_processes_add_up_to_one(run_processes, size, tied):
+    module = towers(dropout=0.0, tied=tied)
+    expected = gradients(module, lambda: coupled_loss(*map(forward(module, 20).vectors, SIDES)).backward())
+    for ways in run_processes(size, in_world, 0.0, tied):
+        for found in ways:
+            assert_close(found, expected)
+
+
+def test_the_cache_repeats_each_processs_dropout(run_processes):
+    ways = run_processes(2, in_world, 0.4, False)
+    assert_close([g for way in ways[0] for g in way], [g for way in ways[1] for g in way])
+    plain, cached, plain_single, cached_single = ways[0]
+    assert_close(plain, cached)
+    assert_close(plain_single, cached_single)
+    assert not torch.allclose(plain[0], plain_single[0], rtol=0.1)
+
+
+@pytest.mark.parametrize("backward", [plain_backward, cached_backward])
+def test_a_side_without_a_part_in_the_loss_gets_no_gradient(backward):
+    module = towers(dropout=0.0, tied=False)
+    found = gradients(module, lambda: backward(forward(module, 20), SIDES, lambda queries, documents: queries.pow(3).sum()))
+    expected = gradients(module, lambda: forward(module, 20).vectors(SIDES[0]).pow(3).sum().backward())
+    assert [g is None for g in found] == [False] * 3 + [True] * 3
+    assert_close(found[:3], expected[:3])
+
+
+def test_no_texts_have_no_vectors():
+    assert forward(towers(dropout=0.0), 20).vectors(replace(SIDES[0], rows=SIDES[0].rows[:0])).shape == (0, 5)
 
 
 def test_chunks_of_texts_change_nothing_without_dropout():
@@ -75,12 +124,14 @@ def test_vectors_come_in_the_order_of_the_rows():
             torch.testing.assert_close(vector, module(side.side, torch.from_numpy(ids), torch.from_numpy(mask))[0], rtol=1e-5, atol=1e-6)
 
 
-def test_dropout_depends_on_the_key_alone():
+def test_dropout_depends_on_the_key_and_the_process_alone():
     module = towers(dropout=0.4)
     first = forward(module, 20, (1, 2)).vectors(SIDES[0])
     torch.rand(7)
     assert torch.equal(first, forward(module, 20, (1, 2)).vectors(SIDES[0]))
     assert not torch.equal(first, forward(module, 20, (1, 3)).vectors(SIDES[0]))
+    assert torch.equal(first, forward(module, 20, (1, 2), World(0, 2)).vectors(SIDES[0]))
+    assert not torch.equal(first, forward(module, 20, (1, 2), World(1, 2)).vectors(SIDES[0]))
 
 
 def test_chunks_and_sides_have_dropout_of_their_own():

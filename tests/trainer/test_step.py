@@ -7,6 +7,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
+import transformers.models.bert.modeling_bert  # noqa: F401  (imported lazily, else by every process)
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
@@ -136,3 +137,55 @@ def test_chunks_of_queries_add_up_to_the_whole_step(made, pool, size):
     assert losses == pytest.approx(whole_losses, rel=1e-5)
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+def step_in_world(world, recipe, changes: dict) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
+    """Losses and gradients of the first step, without dropout."""
+    stage, data = recipe.stages["a"].model_copy(update=changes), tokenise(recipe, read_collection(recipe))
+    encoder = start_encoder(recipe.encoder, 0)
+    runner = StepRunner(stage, data, encoder, accelerator_of(recipe).autocast, 128, (3, 0), world)
+    losses = runner.accumulate(plan_batch(stage, 0, 0, 3, data.split, 30, {}), 0)
+    backbone = encoder.towers.queries.backbone
+    return losses, {name: p.grad for name, p in backbone.named_parameters() if p.grad is not None}
+
+
+@pytest.mark.parametrize("chunk_queries", [None, 2])
+def test_a_step_of_two_processes_equals_a_written_out_reference(made, run_processes, chunk_queries):
+    recipe, data = made
+    batch, model = plan_batch(recipe.stages["a"], 0, 0, 3, data.split, 30, {}), start_encoder(recipe.encoder, 0).towers.queries.backbone
+    expected = reference_step(model, {}, 1, batch, data)[0]
+    for losses, gradients in run_processes(2, step_in_world, recipe, {"chunk_queries": chunk_queries}):
+        assert losses == pytest.approx(expected, rel=1e-5)
+        for name, p in model.named_parameters():
+            if p.grad is not None:
+                torch.testing.assert_close(gradients[name], p.grad, rtol=1e-4, atol=1e-5 * float(p.grad.abs().max()) + 1e-5)
+
+
+@pytest.mark.parametrize("chunk_queries", [None, 1])
+@pytest.mark.parametrize("pool", ["own", "step"])
+def test_processes_without_texts(made, run_processes, pool, chunk_queries):
+    """One query and three documents on five processes."""
+    recipe, data = made
+    changes = {"batch_queries": 1, "chunk_queries": chunk_queries, "terms": {pool: recipe.stages["a"].terms[pool]}}
+    (expected, of_one), *rest = [step_in_world(World(), recipe, changes), *run_processes(5, step_in_world, recipe, changes)]
+    for losses, gradients in rest:
+        assert losses == pytest.approx(expected, rel=1e-5) and gradients.keys() == of_one.keys()
+        for name, gradient in of_one.items():
+            torch.testing.assert_close(gradients[name], gradient, rtol=1e-4, atol=1e-5)
+
+
+def queries_at_once(world, recipe, changes: dict) -> list[int]:
+    stage, data = recipe.stages["a"].model_copy(update=changes), tokenise(recipe, read_collection(recipe))
+    encoder, seen = start_encoder(recipe.encoder, 0), []
+    encoder.towers.register_forward_hook(lambda towers, arguments, vectors: seen.append((arguments[0], len(vectors))))
+    runner = StepRunner(stage, data, encoder, accelerator_of(recipe).autocast, 512, (3, 0), world)
+    runner.accumulate(plan_batch(stage, 0, 0, 3, data.split, 30, {}), 0)
+    return [count for side, count in seen if side == "query"]
+
+
+@pytest.mark.parametrize(("pool", "once", "twice"), [("own", [2, 2, 2], [2, 1]), ("step", [2, 2, 2] * 2, [2, 1] * 2)])
+def test_chunk_queries_bounds_what_each_process_encodes_at_once(made, run_processes, pool, once, twice):
+    recipe = made[0]
+    changes = {"chunk_queries": 2, "terms": {pool: recipe.stages["a"].terms[pool]}}
+    assert queries_at_once(World(), recipe, changes) == once
+    assert run_processes(2, queries_at_once, recipe, changes) == [twice, twice]

@@ -62,6 +62,7 @@ def test_a_folder_without_key_is_emptied(tmp_path):
 def test_another_process_reads_only_what_it_asks_for(tmp_path):
     store = open_store(tmp_path)
     store.write(np.arange(20), VECTORS_OF_ROWS)
+    store.close()
     np.testing.assert_array_equal(read_vectors(store.folder, 20, 3, KEY), VECTORS_OF_ROWS)
     for other in ((20, 3, {**KEY, "weights": "xyz"}), (19, 3, KEY), (20, 2, KEY)):
         with pytest.raises(RuntimeError, match="does not hold the vectors of"):
@@ -75,17 +76,34 @@ def test_a_store_may_be_empty(tmp_path):
     assert store.missing().tolist() == [] and store.read().shape == (0, 3)
 
 
-def test_the_bitmap_follows_the_vectors(tmp_path, monkeypatch):
-    """Ended between the two writes, the rows count as missing."""
+def test_the_bitmap_follows_the_vectors_when_the_disk_has_them(tmp_path, monkeypatch):
+    done = []
     store = open_store(tmp_path)
+    for file, name in ((store._vectors, "vectors"), (store._written, "bitmap")):
+        for act in ("write_at", "sync"):
+            real = getattr(file, act)
+            monkeypatch.setattr(file, act, lambda *a, what=f"{act} {name}", real=real: (done.append(what), real(*a))[1])
+    store.write(np.arange(12), VECTORS_OF_ROWS[:12])
+    assert done == ["write_at vectors"] and len(open_store(tmp_path).missing()) == 20
+    store.write(np.arange(12, 20), VECTORS_OF_ROWS[12:])
+    assert len(store.missing()) == 0
+    assert done == ["write_at vectors", "write_at vectors", "sync vectors", "write_at bitmap"]
 
-    def ends(*_):
-        raise KeyboardInterrupt
 
-    monkeypatch.setattr(store._written, "write_at", ends)
-    with pytest.raises(KeyboardInterrupt):
-        store.write(np.arange(20), VECTORS_OF_ROWS)
-    assert len(store.missing()) == 20
+def test_rows_are_marked_every_so_often(tmp_path, monkeypatch):
+    monkeypatch.setattr("pyserini_ance.vectors.store.SYNC_SECONDS", -1)
+    open_store(tmp_path).write(np.arange(12), VECTORS_OF_ROWS[:12])
+    assert open_store(tmp_path).missing().tolist() == list(range(12, 20))
+
+
+@pytest.mark.parametrize("name", ["vectors.float32", "written.bool"])
+def test_files_that_were_cut_short_are_not_filled_up_with_zeros(tmp_path, name, caplog):
+    store = open_store(tmp_path)
+    store.write(np.arange(20), VECTORS_OF_ROWS)
+    store.close()
+    os.truncate(store.folder / name, 10)
+    assert len(open_store(tmp_path).missing()) == 20
+    assert f"{name} has not the size it was made with" in caplog.text
 
 
 def test_a_full_disk_leaves_no_key(tmp_path, monkeypatch):

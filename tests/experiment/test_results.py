@@ -1,0 +1,47 @@
+import pytest
+
+from pyserini_ance.experiment.results import Results, variant
+from pyserini_ance.recipe.load import load
+
+
+def result(*overrides: str) -> Results:
+    rows = [{"row": "bm25", "RR@10": 0.5, "test seconds": 2.04}, {"row": "ance", "RR@10": 0.625, "train seconds": 10.0, "refresh seconds": 3.0}]
+    exported = {"notes": ["queries: as here"], "command": "search --index i"}
+    return Results(load("demo/ance", "test.measures=[RR@10]", *overrides).recipe, rows, {"everything": 12.5}, exported)
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["seed=7", "threads=3", "refresher={start: elsewhere, threads: 2}", "keep={checkpoints: 3, tables: 1}", "device=cpu", "cache=/elsewhere"]
+    + ["about=again", "expect={RR@10: 0.5}"],
+)
+def test_runs_that_differ_by_chance_or_place_share_a_variant(override):
+    assert variant(load("demo/ance", override).recipe) == variant(load("demo/ance").recipe)
+
+
+@pytest.mark.parametrize(
+    "override",
+    ["stages.ance.steps=121", "stages.ance.refresh.run=background", "precision=fp32", "encoding.precision=fp32", "test.hits=200", "name=other"],
+)
+def test_runs_that_do_something_else_do_not(override):
+    assert variant(load("demo/ance", override).recipe) != variant(load("demo/ance").recipe)
+
+
+def test_the_table_and_what_to_type_next():
+    assert result().as_text() == (
+        "| row  |  RR@10 | train seconds | refresh seconds | test seconds |\n"
+        "| ---- | -----: | ------------: | --------------: | -----------: |\n"
+        "| bm25 | 0.5000 |             - |               - |          2.0 |\n"
+        "| ance | 0.6250 |          10.0 |             3.0 |            - |\n"
+        "\n"
+        "seconds: everything 12.5\n"
+        "queries: as here\n"
+        "search with it:\n"
+        "  search --index i"
+    )
+
+
+def test_the_record_says_which_recipe_and_measures():
+    found = result("seed=7").as_json()
+    assert (found["recipe"], found["variant"], found["measures"]) == ("demo/ance", result().as_json()["variant"], ["RR@10"])
+    assert found["rows"][1]["RR@10"] == 0.625 and found["seconds"] == {"everything": 12.5} and found["export"]["command"] == "search --index i"

@@ -1,0 +1,127 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors.numpy import save_file
+
+from pyserini_ance.negatives.snapshot import vectors_folder
+from pyserini_ance.recipe.models import Retention
+from pyserini_ance.runs.checkpoint import WEIGHTS, Checkpoint
+from pyserini_ance.runs.retention import prune_stage
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.publish import MANIFEST, publishing
+
+READER = """
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from pyserini_ance.storage.lease import leased
+
+with ExitStack() as leases:
+    for folder in sys.argv[1:]:
+        leases.enter_context(leased(Path(folder), "read"))
+    print(flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDir:
+    made = RunDir(tmp_path)
+    for step in (1, 2, 3, 4):
+        publish(made, "a", step)
+    return made
+
+
+def publish(run: RunDir, stage: str, step: int) -> None:
+    """A checkpoint, its vectors, and tables mined with it."""
+    folder = run.checkpoint(stage, step)
+    with publishing(folder, {}):
+        (folder / WEIGHTS).parent.mkdir()
+        save_file({}, folder / WEIGHTS, {"of": folder.name})
+    vectors(run, step, stage).mkdir(parents=True)
+    with publishing(run.generation(stage, step), {}):
+        pass
+
+
+def vectors(run: RunDir, step: int, stage: str = "a") -> Path:
+    return vectors_folder(run.scratch, Checkpoint.open(run.checkpoint(stage, step)).weights, "fp32")
+
+
+def left(room: Path) -> list[str]:
+    return sorted(path.name for path in room.iterdir())
+
+
+def prune(run: RunDir, keep: Retention = Retention(), checkpoints=(), vectors=(), tables=()) -> None:  # noqa: B008
+    prune_stage(run, "a", keep, checkpoints, vectors, tables)
+
+
+@pytest.mark.parametrize(
+    ("keep", "needed", "steps"),
+    [(1, (), (4,)), (2, (), (3, 4)), (1, (2,), (2, 4)), (1, (4,), (4,)), (2, (1, 3), (1, 3, 4)), (9, (), (1, 2, 3, 4))],
+)
+def test_the_newest_checkpoints_and_those_that_are_needed_stay(run, keep, needed, steps):
+    prune(run, Retention(checkpoints=keep), checkpoints=needed)
+    assert left(run.checkpoints) == [f"a-{step:08d}" for step in steps]
+
+
+def test_vectors_stay_only_where_they_are_needed(run):
+    kept = [vectors(run, step) for step in (2, 3)]
+    prune(run, checkpoints=(2, 3), vectors=(2, 3))
+    assert left(run.scratch) == sorted(folder.name for folder in kept)
+
+
+def test_vectors_in_every_precision_are_those_of_their_weights(run):
+    other = vectors_folder(run.scratch, Checkpoint.open(run.checkpoint("a", 4)).weights, "bf16")
+    other.mkdir()
+    kept = vectors(run, 4)
+    prune(run, vectors=(4,))
+    assert left(run.scratch) == sorted([kept.name, other.name])
+
+
+def test_vectors_of_weights_that_are_no_longer_here_go(run):
+    vectors_folder(run.scratch, "0" * 64, "fp32").mkdir()
+    prune(run)
+    assert left(run.scratch) == []
+
+
+@pytest.mark.parametrize(
+    ("keep", "needed", "steps"),
+    [("all", (), (1, 2, 3, 4)), (1, (), (4,)), (3, (), (2, 3, 4)), (1, (2,), (2, 4)), (2, (1, 4), (1, 3, 4))],
+)
+def test_tables_all_stay_unless_the_recipe_bounds_them(run, keep, needed, steps):
+    prune(run, Retention(tables=keep), tables=needed)
+    assert left(run.negatives) == [f"a-{step:08d}" for step in steps]
+
+
+def test_other_stages_and_what_is_being_written_stay(run):
+    publish(run, "a-b", 1)
+    publish(run, "b", 9)
+    for room in (run.checkpoint("a", 2), run.generation("a", 2)):
+        (room / MANIFEST).unlink()
+    prune(run, Retention(tables=1))
+    for room in (run.checkpoints, run.negatives):
+        assert left(room) == ["a-00000002", "a-00000004", "a-b-00000001", "b-00000009"]
+
+
+def test_what_somebody_reads_stays_until_it_is_read(run):
+    """A reader that is killed keeps nothing; its leases go with the folders."""
+    read = [run.checkpoint("a", 1), vectors(run, 1), run.generation("a", 2)]
+    with subprocess.Popen([sys.executable, "-c", READER, *read], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+        reader.stdout.readline()
+        prune(run, Retention(tables=1))
+        assert all(folder.exists() for folder in read)
+        assert [sorted(name for name in left(room) if name[0] != ".") for room in (run.checkpoints, run.scratch, run.negatives)] == [
+            ["a-00000001", "a-00000004"],
+            [read[1].name],
+            ["a-00000002", "a-00000004"],
+        ]
+        reader.kill()
+    prune(run, Retention(tables=1))
+    assert [left(room) for room in (run.checkpoints, run.scratch, run.negatives)] == [["a-00000004"], [], ["a-00000004"]]
+
+
+def test_a_stage_without_anything_has_nothing_to_remove(tmp_path):
+    prune_stage(RunDir(tmp_path), "a", Retention(tables=1), (0,), (0,), (0,))
+    assert left(tmp_path) == []

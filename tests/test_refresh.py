@@ -1,0 +1,66 @@
+"""`python -m pyserini_ance.refresh` up to its job, which tests/experiment has."""
+
+from pathlib import Path
+
+import pytest
+
+from pyserini_ance import refresh
+from pyserini_ance.experiment import refreshing
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.runs.rundir import RunDir
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path) -> list[tuple]:
+    """What the job was called with: the recipe, and the folder."""
+    calls = []
+    monkeypatch.setattr(refreshing, "refresh", lambda *arguments: calls.append(arguments) or "the run has finished")
+    monkeypatch.chdir(tmp_path)
+    return calls
+
+
+def test_it_says_why_it_leaves(asked, capsys):
+    refresh.main(["demo/ance", "--output", "somewhere"])
+    assert asked == [(load("demo/ance").recipe, Path("somewhere"))]
+    assert capsys.readouterr().out == "the refresher leaves: the run has finished\n"
+
+
+def test_the_folder_is_that_of_train(asked):
+    refresh.main(["demo/ance", "refresher.device=cpu", "name=my/run"])
+    ((recipe, folder),) = asked
+    assert folder == Path("runs/my-run") and recipe.refresher.device == "cpu"
+
+
+def test_the_recipe_of_a_run_is_enough(asked, tmp_path):
+    run = RunDir(tmp_path / "run")
+    run.create(dump(load("demo/ance", "seed=7").recipe))
+    refresh.main([str(run.recipe)])
+    assert asked == [(load("demo/ance", "seed=7").recipe, Path("runs/demo-ance"))]
+
+
+def test_help_says_what_it_is_for(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        refresh.main(["--help"])
+    shown = " ".join(capsys.readouterr().out.split())
+    assert shown.startswith("usage: python -m pyserini_ance.refresh ") and "run: background" in shown and "--output" in shown
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (["demo/anec"], FileNotFoundError, "did you mean 'demo/ance'"),
+        (["demo/ance", "refresher.thread=2"], ValueError, "refresher.thread: unknown key 'thread' .did you mean 'threads'"),
+        (["demo/ance", "refresher.leave_after_seconds=1", "--output", "nowhere"], FileNotFoundError, "no training has begun in nowhere for 1 seconds"),
+    ],
+)
+def test_what_cannot_be_done_is_named(monkeypatch, tmp_path, arguments, error, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=message):
+        refresh.main(arguments)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_recipe_it_says_how_it_is_called(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        refresh.main([])
+    assert "usage: python -m pyserini_ance.refresh" in capsys.readouterr().err
