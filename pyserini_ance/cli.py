@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from pyserini_ance.distributed.loss import PeerError
@@ -102,4 +103,5 @@ def _tell_torchrun(message: str) -> None:
     path = os.environ.get("TORCHELASTIC_ERROR_FILE")
     if path:
         said = {"message": message, "extraInfo": {"py_callstack": message, "timestamp": str(int(time.time()))}}
-        Path(path).write_text(json.dumps({"message": said}), encoding="utf-8")
+        with suppress(OSError):
+            Path(path).write_text(json.dumps({"message": said}), encoding="utf-8")

@@ -91,26 +91,31 @@ class Processes:
 
     The function runs within `world.guarding()`; `join=False` leaves the joining to the function, which then gets no
     world: a command that makes its own. Arguments and values are pickled. Monkeypatches of the test do not reach the
-    processes; the function may patch for itself.
+    processes; the function may patch for itself. `"experiment/processes.py:name"` is a function of a file beside the
+    tests that imports what pytest's own process must not (faiss).
     """
 
     def __init__(self, server: subprocess.Popen):
         self._server = server
 
-    def __call__(self, size: int, function: Callable, *arguments, join: bool = True, seconds: float = 60) -> list:
+    def __call__(self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 60) -> list:
         """What `function(world, *arguments)` returns on each rank; fails with the tracebacks when one ends otherwise."""
         ends = self.ends(size, function, *arguments, join=join, seconds=seconds)
         bad = [f"rank {rank} ended with {end['code']}\n{end['error']}\n{end['output']}" for rank, end in enumerate(ends) if end["code"]]
         assert not bad, "\n".join(bad)
         return [end["value"] for end in ends]
 
-    def ends(self, size: int, function: Callable, *arguments, join: bool = True, seconds: float = 60) -> list[dict]:
+    def ends(self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 60) -> list[dict]:
         """How each rank ended, for tests in which some fail: value, error (traceback), code, output, seconds from the start.
 
         `code` is minus the signal's number for a killed process. One that is left after `seconds`, or stopped when
         all others have ended, is killed.
         """
-        where = {"file": function.__code__.co_filename, "module": function.__module__, "function": function.__qualname__}
+        if isinstance(function, str):
+            file, _, name = function.partition(":")
+            where = {"file": str(Path(__file__).parent / file), "module": f"of {file}", "function": name}
+        else:
+            where = {"file": function.__code__.co_filename, "module": function.__module__, "function": function.__qualname__}
         how = {"size": size, "arguments": pickle.dumps(arguments), "join": join, "seconds": seconds}
         pickle.dump({**where, **how}, self._server.stdin)
         self._server.stdin.flush()

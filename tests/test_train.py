@@ -44,6 +44,12 @@ def test_dry_steps_measure_and_leave_nothing(recipe, capsys, tmp_path):
     assert list((tmp_path / "here").iterdir()) == []
 
 
+def test_two_processes_measure_together(run_processes, recipe):
+    first, second = run_processes.ends(2, "experiment/processes.py:train_together", [recipe, "--dry-steps", "2"], join=False)
+    assert (first["code"], second["code"]) == (0, 0), first["output"] + second["output"]
+    assert "measured over 2 steps" in first["output"] and "documents: 30 of " in first["output"] and second["output"] == ""
+
+
 def test_bad_data_leaves_no_run_directory(recipe, tmp_path):
     with pytest.raises(FileNotFoundError, match="data.corpus"):
         train.main([recipe, f"data.corpus={tmp_path}/nowhere.jsonl"])

@@ -80,8 +80,7 @@ def encode_shards(
     """
     # A store each: two hosts that write into one file over NFS overwrite each other's bytes, whole pages at a time.
     names = [f"{rank}-of-{world.size}" for rank in range(world.size)]
-    if world.is_main:
-        _remove_others(folder, names)
+    world.once(lambda: _make_room(folder, names))
     bounds = shard_bounds(tokens.lengths(encoder.length_tokens(side)), world.size).tolist()
     stores = [
         (folder / name, stop - first, encoder.dimension, {**key, "first": first})
@@ -103,8 +102,9 @@ def shard_bounds(lengths: np.ndarray, shards: int) -> np.ndarray:
     return bounds
 
 
-def _remove_others(folder: Path, names: list[str]) -> None:
+def _make_room(folder: Path, names: list[str]) -> None:
     """Shards that another number of processes left would never be read again."""
-    for shard in folder.iterdir() if folder.exists() else ():
+    folder.mkdir(parents=True, exist_ok=True)
+    for shard in folder.iterdir():
         if shard.name not in names:
             shutil.rmtree(shard, ignore_errors=True)

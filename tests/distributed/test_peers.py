@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from pyserini_ance.distributed import peers
+from pyserini_ance.distributed import interruption, peers
+from pyserini_ance.distributed.interruption import interrupt_on_termination
 from pyserini_ance.distributed.loss import PeerError
 from pyserini_ance.distributed.peers import Silence
 from pyserini_ance.distributed.world import World
@@ -114,7 +115,7 @@ def interrupted_at_work(world):
 def test_who_is_interrupted_while_the_others_wait_ends_as_interrupted(run_processes):
     first, second = run_processes.ends(2, interrupted_at_work)
     assert first["error"].splitlines()[-1] == "KeyboardInterrupt"
-    assert second["error"].endswith("PeerError: process 0 of 2 was interrupted\n")
+    assert "PeerError: process 0 of 2 was interrupted" in second["error"] and second["error"].endswith("KeyboardInterrupt\n")
 
 
 def out_of_sight():
@@ -147,6 +148,47 @@ def told_to_end():
 def test_who_is_told_to_end_says_who_was_lost(run_processes):
     end = run_processes.ends(2, told_to_end, join=False)[0]
     assert "PeerError: process 1 of 2 (pid " in end["error"].splitlines()[-1] and end["seconds"] < SOON
+
+
+def told_while_it_ends(ending):
+    """As under torchrun: process 1 ends, and process 0, which has heard of it, is told to end while it records that."""
+    interrupt_on_termination()
+    with World.join("cpu").guarding() as world:
+        try:
+            with world.saying_why():
+                ends_on(world, ending, 1, meet)
+        except BaseException as error:
+            for number in (signal.SIGTERM, signal.SIGINT):
+                os.kill(os.getpid(), number)
+            print(f"recorded {type(error).__name__}: {error}")
+            raise
+
+
+@pytest.mark.parametrize("ending", [ValueError("seven is odd"), signal.SIGKILL])
+def test_who_is_told_to_end_while_it_ends_is_not_disturbed(run_processes, ending):
+    end = run_processes.ends(2, told_while_it_ends, ending, join=False)[0]
+    assert "recorded PeerError: process 1 of 2 " in end["output"] and "PeerError: process 1 of 2 " in end["error"].splitlines()[-1]
+
+
+def interrupted_twice():
+    """As by Ctrl-C under torchrun: from the terminal, and from torchrun."""
+    interrupt_on_termination()
+    ends = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGINT):
+        try:
+            os.kill(os.getpid(), number)
+            ends.append("went on")
+        except KeyboardInterrupt:
+            ends.append("interrupted")
+    interruption.ENDING_SECONDS = -1
+    interruption.begin_the_end()
+    with pytest.raises(KeyboardInterrupt):
+        os.kill(os.getpid(), signal.SIGTERM)
+    return ends
+
+
+def test_one_wish_to_end_that_comes_twice_interrupts_once(run_processes):
+    assert run_processes(1, interrupted_twice, join=False) == [["interrupted", "went on", "went on"]]
 
 
 def test_silence_counts_only_what_was_watched(monkeypatch):

@@ -209,8 +209,14 @@ def test_device_of(monkeypatch):
     assert device_of("cpu") == device_of("auto") == "cpu"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_of("cpu") == "cpu" and device_of("auto") == device_of("cuda") == "cuda:1"
-    monkeypatch.setenv("LOCAL_RANK", "2")
-    with pytest.raises(ValueError, match="process 2 of this host has no GPU of its own, torch sees 2: fewer --nproc-per-node"):
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    asked = "3 processes of this host, the first on GPU 0, have no GPU each: torch sees 2; fewer --nproc-per-node"
+    with pytest.raises(ValueError, match=asked):  # on all of them, so that all end at once
         device_of("auto")
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
+    assert device_of("cuda:1") == "cuda:1" and device_of("cuda:0") == "cuda:0"
+    with pytest.raises(ValueError, match="1 processes of this host, the first on GPU 2, have no GPU each: torch sees 2"):
+        device_of("cuda:2")
     monkeypatch.delenv("LOCAL_RANK")
-    assert device_of("auto") == "cuda"
+    assert device_of("auto") == device_of("cuda") == "cuda" and device_of("cuda:1") == "cuda:1"

@@ -29,7 +29,6 @@ from pyserini_ance.runs import checkpoint
 from pyserini_ance.runs import log as runs_log
 from pyserini_ance.trainer.step import StepRunner
 
-
 COMMANDS = {"train": train.main, "refresh": refresh.main}
 
 
@@ -115,6 +114,17 @@ def kill_in_tables(stage: str, step: int) -> None:
     NegativeTable.save = struck
 
 
+def kill_in_mining(stage: str, step: int) -> None:
+    make = Refresher.make
+
+    def struck(refresher, order):
+        if (order.kind, order.stage, order.step) == ("tables", stage, step):
+            os.kill(os.getpid(), signal.SIGKILL)
+        make(refresher, order)
+
+    Refresher.make = struck
+
+
 def kill_in_export(stage: str, step: int) -> None:
     export.write_index = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 
@@ -143,6 +153,37 @@ def run(request: dict) -> None:
     if request["trouble"]:
         globals()[request["trouble"]](request["stage"], request["step"])
     cli.run(lambda: COMMANDS[request["command"]](request["arguments"]))
+
+
+def train_together(arguments: list[str], trouble: tuple[str, str, int] = (), ranks: tuple[int, ...] = (0, 1)) -> None:
+    """In each process of a world (fixture `run_processes`, join=False); `trouble` (function, stage, step) befalls `ranks`."""
+    request = dict(zip(("trouble", "stage", "step"), trouble, strict=True)) if trouble and int(os.environ["RANK"]) in ranks else {"trouble": None}
+    run({"command": "train", "arguments": arguments, **request})
+
+
+def train_and_refresh(train: list[str], refresh: list[str], trouble: tuple[str, str, int] = (), ranks: tuple[int, ...] = ()) -> None:
+    """The first half of the processes are a trainer's world, the others a refresher's; `ranks` are those of all together."""
+    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]) // 2
+    here = {"RANK": rank % size, "LOCAL_RANK": rank % size, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+    here["MASTER_PORT"] = int(os.environ["MASTER_PORT"]) + rank // size
+    os.environ.update({name: str(value) for name, value in here.items()})
+    request = dict(zip(("trouble", "stage", "step"), trouble, strict=True)) if rank in ranks else {"trouble": None}
+    run({"command": "train" if rank < size else "refresh", "arguments": train if rank < size else refresh, **request})
+
+
+def written_by_others(folder: str, arguments: list[str]) -> list[str]:
+    """Train; what each process that is not the first has opened for writing, made, renamed or removed in `folder`."""
+    written, changing = [], {"os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.link", "os.symlink", "os.truncate", "os.utime"}
+
+    def listen(event: str, details: tuple) -> None:
+        writes = event in changing or (event == "open" and details[2] is not None and details[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))
+        if writes and str(details[0]).startswith(folder):
+            written.append(str(details[0]).removeprefix(folder))
+
+    if os.environ["RANK"] != "0":
+        sys.addaudithook(listen)
+    COMMANDS["train"](arguments)
+    return written
 
 
 class Children:

@@ -6,7 +6,7 @@ import torch
 
 from pyserini_ance.data.strings import Strings
 from pyserini_ance.experiment.experiment import accelerator_of
-from pyserini_ance.experiment.plan import plan
+from pyserini_ance.experiment.plan import measured_plan
 from pyserini_ance.experiment.prepare import find_collection, map_collection, read_collection, retrieve_bm25, tokenise
 from pyserini_ance.experiment.results import write_qrels
 from pyserini_ance.pyserini_bridge import bm25
@@ -117,7 +117,7 @@ def test_a_mapped_collection_is_evaluated_alike(mapped):
 def test_the_plan_says_what_will_happen_and_a_dry_run_what_it_takes(small_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     recipe = small_recipe({"a": STAGE, "b": {**ANN, "evaluate": {"every_steps": 4}}})
-    text = plan(recipe, dry_steps=2)
+    text = measured_plan(recipe, steps=2)
     assert "documents: 30 of " in text and "queries: train 15, dev 5, test 5" in text
     planned = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| b ")]
     assert planned[0] == ["b", "previous", "6", "12", "0.8", "inline", "2", "2", "120"]
