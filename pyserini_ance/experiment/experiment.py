@@ -31,6 +31,7 @@ from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json, write_whole
+from pyserini_ance.storage.lease import sweep_leases
 from pyserini_ance.trainer.desks import Background, Inline
 from pyserini_ance.trainer.trainer import StageTraining
 from pyserini_ance.vectors.precision import resolve_precision
@@ -126,6 +127,8 @@ class Experiment:
         for ended in self.log.decisions("stage_end"):
             result, tables = int(ended["result"].rpartition("-")[2]), [d["of"] for d in self.log.decisions("adopt") if d["stage"] == ended["stage"]]
             prune_stage(self.run, ended["stage"], self.recipe.keep, {result}, set(), set(tables[-1:]))
+        for room in (self.run.checkpoints, self.run.negatives, self.run.scratch):
+            sweep_leases(room)
 
     def _mark(self, where: str) -> None:
         if self.world.is_main:

@@ -63,6 +63,12 @@ def lease_holders(folder: Path) -> list[str]:
     return holders
 
 
+def sweep_leases(room: Path) -> None:
+    """Remove the leases that dead processes have left in `room`."""
+    for name in {path.name.partition(".lease.")[0].removeprefix(".") for path in room.glob(".*.lease.*")}:
+        lease_holders(room / name)
+
+
 def remove_unless_leased(folder: Path) -> bool:
     """Remove the folder, or keep it for its readers. Whether it is gone now."""
     intent = beside(folder, REMOVAL)

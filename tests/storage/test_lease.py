@@ -9,7 +9,7 @@ import time
 import pytest
 
 from pyserini_ance.storage import lease as lease_module
-from pyserini_ance.storage.lease import lease_holders, leased, remove_unless_leased
+from pyserini_ance.storage.lease import lease_holders, leased, remove_unless_leased, sweep_leases
 
 ROUNDS = 150
 NOBODY = 65534  # a user without rights, where the tests run as root
@@ -239,3 +239,19 @@ def test_a_folder_that_may_not_be_removed_is_an_error_with_its_name(folder, fork
     kind, message = fork(without_rights, folder, lambda: remove_unless_leased(type(folder)(folder.name))).hear()
     os.chmod(folder.parent, 0o755)
     assert kind == "PermissionError" and folder.name in message and (folder / "part").exists()
+
+
+def test_leases_of_dead_processes_are_swept_and_of_living_ones_stay(tmp_path, fork):
+    def reads(connection, folder):
+        with leased(folder, "reads"):
+            connection.send(True)
+            connection.recv()
+
+    folder = tmp_path / "a"
+    folder.mkdir()
+    dead, living = fork(reads, folder), fork(reads, folder)
+    assert dead.hear() and living.hear()
+    dead.end()
+    sweep_leases(tmp_path)
+    [left] = tmp_path.glob(".a.lease.*")
+    assert f".{living.pid}." in left.name
