@@ -134,6 +134,9 @@ def test_of_several_processes_the_first_records(adoption_of):
         def all_agree(self, value):
             return value
 
+        def meet(self):
+            pass
+
     adoption = adoption_of(stage(), world=Second(1, 2))
     adopt(adoption, 0)
     assert candidates(adoption) == {STATIC: 0, REFRESHED: 0}
