@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from pyserini_ance.experiment import child
 from pyserini_ance.experiment.child import command_of, environment_of, needs_refresher, refresh_command, refresher_beside
+from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.runs.rundir import RunDir
 
@@ -26,13 +28,15 @@ def recipe(*stages: dict, **refresher) -> Recipe:
 
 @pytest.fixture
 def run(tmp_path) -> RunDir:
-    return RunDir(tmp_path)
+    made = RunDir(tmp_path)
+    made.recipe.write_text(dump(recipe(BACKGROUND)))
+    return made
 
 
 @pytest.fixture
 def program(monkeypatch):
     """Let a program be the child."""
-    return lambda text: monkeypatch.setattr(child, "command_of", lambda settings, run: [sys.executable, "-c", SAYS + text, "a", "b"])
+    return lambda text: monkeypatch.setattr(child, "command_of", lambda recipe, run: [sys.executable, "-c", SAYS + text, "a", "b"])
 
 
 def until(happened) -> None:
@@ -57,12 +61,16 @@ def test_a_refresher_is_needed_where_something_is_made_in_the_background(stages,
     assert needs_refresher(recipe(*stages)) is needed
 
 
-def test_the_command_goes_by_what_lies_in_the_run_directory(run):
-    ours = ["-m", "pyserini_ance.refresh", f"{run.folder}/recipe.yaml", "--output", str(run.folder)]
-    assert command_of(RefresherProcess(), run) == [sys.executable, *ours]
+def test_the_command_is_of_the_run_s_recipe_and_of_what_this_call_sets_otherwise(run):
+    ours = ["-m", "pyserini_ance.refresh", f"{run.folder}/recipe.yaml"]
+    assert command_of(recipe(BACKGROUND), run) == [sys.executable, *ours, "--output", str(run.folder)]
+    changed = recipe(BACKGROUND, processes=3, device="cuda:1").model_copy(update={"cache": Path("/my cache"), "threads": 2})
+    overrides = ["cache=/my cache", "threads=2", "refresher.device=cuda:1", "refresher.processes=3"]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
-    assert command_of(RefresherProcess(processes=3), run) == [sys.executable, *launcher, *ours]
-    assert refresh_command(run) == f"python {' '.join(ours)}"
+    command = command_of(changed, run)
+    assert command[: 1 + len(launcher) + len(ours)] == [sys.executable, *launcher, *ours]
+    assert sorted(command[1 + len(launcher) + len(ours) : -2]) == sorted(overrides) and command[-2:] == ["--output", str(run.folder)]
+    assert "'cache=/my cache'" in refresh_command(changed, run)
 
 
 def test_the_child_is_no_part_of_the_trainings_world(monkeypatch):
@@ -114,7 +122,7 @@ def test_a_child_that_ends_too_early_is_reported_with_the_command_for_another(ru
         until(lambda: caplog.messages)
     assert caplog.messages == [
         f"the refresher has ended (exit code 3, see {run.refresher_log}); training goes on as far as it may without. "
-        f"Start another with: {refresh_command(run)}"
+        f"Start another with: {refresh_command(recipe(BACKGROUND), run)}"
     ]
 
 

@@ -66,10 +66,10 @@ def test_steps_at_which_something_happens(made, refreshes, evaluations, encoded)
         (stage(100, refresh=10, **after(10)), 1),
         (stage(100, refresh=10, **after(11)), 2),
         (stage(100, refresh=10, **after(30)), 3),
-        (stage(100, refresh=10, **READY), 2),  # the one in the works, and the newest
+        (stage(100, refresh=10, **READY), 3),  # until the bound of 20 steps
         (stage(100, evaluate=10, **after(25)), 3),
         (stage(100, refresh=10, evaluate=5, **after(10)), 1 + 2),
-        (stage(100, refresh=10, evaluate=5, **READY), 2 + 2),
+        (stage(100, refresh=10, evaluate=5, **READY), 3 + 3),
     ],
 )
 def test_checkpoints_that_something_is_still_made_of(made, expected):
@@ -79,13 +79,13 @@ def test_checkpoints_that_something_is_still_made_of(made, expected):
 @pytest.mark.parametrize(
     ("made", "checkpoints", "vectors"),
     [
-        (recipe(stage(10)), 1 + 1, 3),
-        (recipe(stage(10), stage(10)), 1 + 2, 3),
-        (recipe(stage(10), checkpoints=4), 1 + 4, 3),
-        (recipe(stage(10, evaluate=5)), 1 + 2 + 1, 3),  # the former best, while the new one is being named
-        (recipe(stage(10, evaluate=5), stage(10), checkpoints=2), 1 + 3 + 2 + 1, 3),
-        (recipe(stage(90, refresh=5, **after(10)), stage(90, refresh=5, **READY)), 1 + 2 + 2, 5),
-        (recipe(stage(90, refresh=5, evaluate=5, **after(20)), stage(10)), 1 + 2 + 1 + (1 + 8), 3 + 8),
+        (recipe(stage(10)), 2 + 1, 3),
+        (recipe(stage(10), stage(10)), 2 + 2, 3),
+        (recipe(stage(10), checkpoints=4), 2 + 4, 3),
+        (recipe(stage(10, evaluate=5)), 2 + 2 + 1, 3),  # the former best, while the new one is being named
+        (recipe(stage(10, evaluate=5), stage(10), checkpoints=2), 2 + 3 + 2 + 1, 3),
+        (recipe(stage(90, refresh=5, **after(10)), stage(90, refresh=5, **READY)), 2 + 2 + 3, 6),
+        (recipe(stage(90, refresh=5, evaluate=5, **after(20)), stage(10)), 2 + 2 + 1 + (1 + 8), 3 + 8),
     ],
 )
 def test_a_run_directory_at_its_fullest(made, checkpoints, vectors):

@@ -63,11 +63,11 @@ def test_it_leaves_when_the_run_has_finished(run):
     assert refresher.made == [] and refresher.said == ["waiting for orders"]
 
 
-def test_it_makes_what_is_awaited_first_and_of_the_rest_the_newest(run):
+def test_it_makes_tables_first_the_awaited_then_the_newest(run):
     write_orders(run, [tables(4, False), dev(8, False), tables(12), tables(16, False), dev(16, False)])
     refresher = Given(run, lambda order: run.mark("finished", "the end") if order == dev(16, False) else None)
     assert watch(run, refresher, 60) == "the run has finished"
-    assert refresher.made == [tables(12), tables(16, False), dev(16, False), dev(8, False), tables(4, False)]
+    assert refresher.made == [tables(12), tables(16, False), dev(16, False), tables(4, False), dev(8, False)]
 
 
 def test_what_is_ordered_meanwhile_is_made_next(run):
@@ -80,7 +80,7 @@ def test_what_is_ordered_meanwhile_is_made_next(run):
     write_orders(run, [tables(4)])
     refresher = Given(run, ordered)
     watch(run, refresher, 60)
-    assert refresher.made == [tables(4), dev(4), tables(8)]
+    assert refresher.made == [tables(4), tables(8), dev(4)]
 
 
 @pytest.mark.parametrize("status", ["stopped", "failed"])

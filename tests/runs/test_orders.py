@@ -42,12 +42,15 @@ def test_orders_are_read_as_they_were_written(run):
         ([tables(40), tables(80)], [], [tables(40)]),
         ([tables(40, False), tables(80, False)], [], [tables(80, False)]),
         ([tables(40, False), tables(80), tables(120, False)], [], [tables(80)]),
+        ([dev(40), tables(80), dev(120)], [], [tables(80)]),
+        ([dev(40, False), dev(80, False)], [], [dev(40, False)]),
+        ([dev(40, False), tables(60), dev(80)], [tables(60)], [dev(40, False)]),
         ([dev(40), tables(40)], [], [tables(40), dev(40)]),
         ([dev(40), tables(40)], [tables(40)], [dev(40)]),
         ([dev(40, False), tables(80, False), dev(80, False)], [], [tables(80, False), dev(80, False)]),
     ],
 )
-def test_awaited_orders_come_first_and_of_the_others_the_newest(run, orders, made, expected):
+def test_tables_come_first_the_oldest_awaited_or_the_newest_then_dev_measures(run, orders, made, expected):
     for order in made:
         make(run, order)
     assert next_orders(orders, run) == expected
