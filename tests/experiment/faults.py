@@ -1,6 +1,6 @@
 """Kill the trainer and the refresher of a run at random moments, again and again; it must end as if nothing had happened.
 
-    python tests/experiment/faults.py --kills 50 [--seed 1]
+    python tests/experiment/faults.py --kills 50 [--seed 1] [--pause 6]
 
 A run goes on by --resume until it has finished; then another one begins, until all kills are done. Each is compared with one
 that was left in peace: the weights, index, ranking and tables bit by bit, every decision, every step's metrics once, and
@@ -35,10 +35,12 @@ STAGES = {
     "ance": {"steps": 100, "batch_queries": 4, "optimizer": OPTIMIZER, "save_every_steps": 25,
              "terms": {"query": {"negatives": [{"kind": "ann", "depth": 8}], "loss": LOSS}},
              "refresh": {"every_steps": 10, **BACKGROUND}, "evaluate": {"every_steps": 20}},
+    "inline": {"steps": 30, "batch_queries": 4, "optimizer": OPTIMIZER, "save_every_steps": 8,
+               "terms": {"query": {"pool": "step", "negatives": [{"kind": "ann", "depth": 8}], "loss": LOSS}},
+               "refresh": {"every_steps": 10}, "evaluate": {"every_steps": 15}},
 }  # fmt: skip
 REFRESHER = {"start": "elsewhere", "wait_seconds": 60, "leave_after_seconds": 60}
 VICTIMS = (["trainer"], ["trainer"], ["refresher"], ["refresher"], ["trainer", "refresher"])
-LONGEST_PAUSE_SECONDS = 2.5
 
 
 @dataclass
@@ -49,6 +51,7 @@ class Faults:
     recipe: Path
     folder: Path
     rng: random.Random
+    longest_pause_seconds: float = 2.5
     killed: Counter = field(default_factory=Counter)
     finished: list[Path] = field(default_factory=list)
     living: dict[str, int] = field(default_factory=dict)
@@ -62,7 +65,7 @@ class Faults:
         done = 0
         self._start_what_is_missing()
         while done < kills:
-            time.sleep(self.rng.uniform(0, LONGEST_PAUSE_SECONDS))
+            time.sleep(self.rng.uniform(0, self.longest_pause_seconds))
             if self._has_finished():
                 self._start_what_is_missing()
                 continue
@@ -113,11 +116,11 @@ def write_recipe(folder: Path) -> Path:
     return path
 
 
-def strike(servant: Servant, folder: Path, recipe: Path, kills: int, seed: int) -> Faults:
+def strike(servant: Servant, folder: Path, recipe: Path, kills: int, seed: int, longest_pause_seconds: float = 2.5) -> Faults:
     """Raises AssertionError when a run that was struck differs from one that was not."""
     peaceful = Faults(servant, recipe, folder / "peaceful", random.Random(0))
     peaceful.strike(kills=0)
-    struck = Faults(servant, recipe, folder / "struck", random.Random(seed))
+    struck = Faults(servant, recipe, folder / "struck", random.Random(seed), longest_pause_seconds)
     struck.strike(kills)
     expected = outcome(peaceful.finished[0])
     for run in struck.finished:
@@ -131,10 +134,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=50)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--pause", type=float, default=2.5, help="the longest time between two kills, in seconds; it is drawn evenly")
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as name, Servant() as servant:
         start = time.perf_counter()
-        struck = strike(servant, Path(name), write_recipe(Path(name)), args.kills, args.seed)
+        struck = strike(servant, Path(name), write_recipe(Path(name)), args.kills, args.seed, args.pause)
         print(f"{sum(struck.killed.values())} kills, {len(struck.finished)} runs, {time.perf_counter() - start:.0f} seconds")
         for what, count in sorted(struck.killed.items()):
             print(f"{count:4}  {what}")
