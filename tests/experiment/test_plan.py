@@ -25,4 +25,4 @@ def test_a_stage_says_who_makes_what_and_how_much(small_recipe, stage, row):
 def test_what_is_kept_and_in_work_at_once_is_in_the_disk_that_a_run_takes(small_recipe):
     background = {**STAGE, "refresh": {"every_steps": 5, "run": "background", "adopt": {"after_steps": 9}}}
     text = plan(small_recipe({"a": STATIC, "b": background}, keep={"checkpoints": 3}))
-    assert "in the run directory: 9 checkpoints of " in text and ", 5 times the vectors of " in text
+    assert "in the run directory: 10 checkpoints of " in text and ", 5 times the vectors of " in text

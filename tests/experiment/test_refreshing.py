@@ -16,6 +16,7 @@ from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.runs.orders import Order, write_orders
 from pyserini_ance.runs.rundir import RunDir
 
+pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of parts of a second, which no recipe has
 STAGE = {
     "steps": 20,
     "batch_queries": 4,

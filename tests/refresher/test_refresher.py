@@ -12,7 +12,7 @@ from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
 from pyserini_ance.experiment.prepare import read_collection, tokenise
 from pyserini_ance.negatives import snapshot
 from pyserini_ance.recipe.models import Recipe, Retention
-from pyserini_ance.refresher.refresher import Refresher
+from pyserini_ance.refresher.refresher import CheckpointGone, Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint
 from pyserini_ance.runs.evaluation import open_evaluation
 from pyserini_ance.runs.generation import Generation, open_generation
@@ -190,7 +190,7 @@ def test_what_is_worked_on_is_not_removed(made, monkeypatch):
 def test_a_checkpoint_that_has_gone_is_named(made, kind):
     checkpoint = made.checkpoint(2)
     (checkpoint.folder / MANIFEST).unlink()
-    with pytest.raises(FileNotFoundError, match=f"a-00000002 has gone, and {kind} were ordered of it"):
+    with pytest.raises(CheckpointGone, match=f"a-00000002 has gone, and {kind} were ordered of it"):
         made.make(kind, checkpoint)
 
 
@@ -212,7 +212,7 @@ def products(world: World, recipe: Recipe, folder: Path) -> tuple[list, float, s
     """What the processes of a world make of the checkpoint in `folder`; a missing one is missed by all of them."""
     made = Made(recipe, folder, world)
     checkpoint = Checkpoint.open(made.run.checkpoint("a", 2))
-    with pytest.raises(FileNotFoundError) as missed:
+    with pytest.raises(CheckpointGone) as missed:
         made.refresher.make(Order("tables", "a", 3, "w"))
     return made.tables(checkpoint).tables[KEY].candidates.tolist(), made.dev(checkpoint)["value"], str(missed.value)
 

@@ -284,4 +284,4 @@ def test_a_run_directory_is_never_fuller_than_planned(small_recipe, tmp_path, mo
     checkpoints, vectors, tables = map(max, zip(*seen, strict=True))
     assert checkpoints <= checkpoints_at_once(made.recipe) and vectors <= vectors_at_once(made.recipe)
     assert tables <= generations_kept(made.recipe, stage.stage, stage.stage.terms["query"].negatives[0])
-    assert checkpoints >= checkpoints_at_once(made.recipe) - 2 and desk.orders == []  # the plan is no wild guess
+    assert 2 * checkpoints > checkpoints_at_once(made.recipe) and desk.orders == []  # the plan is no wild guess
