@@ -4,6 +4,7 @@
 {"wait": pid} answers {"code": exit code, or minus the signal that ended it, "stdout", "stderr"}; {"look": pid} answers {"ended"}.
 """
 
+import builtins
 import errno
 import json
 import os
@@ -145,6 +146,23 @@ def no_space_for_metrics(stage: str, step: int) -> None:
         append(path, value, durable)
 
     runs_log.append_json_line = struck
+
+
+def read_only_from(stage: str, step: int) -> None:
+    """From a step on nothing can be opened for writing, as on a file system that was mounted again read-only."""
+    accumulate, opens = StepRunner.accumulate, builtins.open
+
+    def refused(file, mode="r", *more, **named):
+        if set(mode) & set("wxa+"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(file))
+        return opens(file, mode, *more, **named)
+
+    def struck(runner, batch, now):
+        if now == step and runner.stage.steps == int(stage):
+            builtins.open = refused
+        return accumulate(runner, batch, now)
+
+    StepRunner.accumulate = struck
 
 
 def run(request: dict) -> None:

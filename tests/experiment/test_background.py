@@ -207,6 +207,19 @@ def test_a_replay_of_another_recipe_is_refused(runs, peaceful, tmp_path):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_stage_that_mines_nothing_is_measured_in_the_background_and_ends_when_it_gets_no_better(runs, tmp_path):
+    terms = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
+    evaluate = {"every_steps": 3, "run": "background", "adopt": {"after_steps": 2}, "patience": 2}
+    trainer, refresher = runs.both(runs.recipe(terms=terms, refresh=None, evaluate=evaluate, steps=60), tmp_path / "run")
+    assert trainer["code"] == 0, trainer["stderr"]
+    taken = records(tmp_path / "run", "evaluate", "decisions.jsonl")
+    assert [(r["step"], r["of"]) for r in taken] == [(of + 2, of) for of in range(3, 3 * len(taken) + 1, 3)]
+    best, stopped = records(tmp_path / "run", "best", "decisions.jsonl")[-1], records(tmp_path / "run", "early_stop", "decisions.jsonl")
+    assert [(r["step"], r["best_step"]) for r in stopped] == [(best["of"] + 2 * 3 + 2, best["of"])] and stopped[0]["step"] < 60
+    assert records(tmp_path / "run", "stage_end", "decisions.jsonl")[0]["result"] == f"ance-{best['of']:08d}"
+    assert not (tmp_path / "run" / "negatives").exists()
+
+
 def test_training_starts_a_refresher_of_its_own(runs, peaceful, tmp_path):
     recipe, run = runs.recipe({"start": "child", "threads": 1}), tmp_path / "run"
     ended = runs.servant.wait(runs.start("train", recipe, run))

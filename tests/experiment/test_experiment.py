@@ -134,3 +134,15 @@ def test_an_interrupted_run_says_where_it_stopped_and_resumes(train, undisturbed
     done = train(folder, "--resume")
     assert done["code"] == 0, done["stderr"]
     assert outcome(folder) == outcome(undisturbed)
+
+
+def test_a_folder_that_becomes_read_only_is_an_error_and_the_state_before_it_stays(train, undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    done = train(folder, trouble="read_only_from", stage="10", step=5)
+    assert done["code"] == 2 and "Traceback" not in done["stderr"]
+    assert "Read-only file system" in done["stderr"] and f"{folder}/metrics.jsonl" in done["stderr"]
+    assert f"could not record the end in {folder}/state.json" in done["stderr"]
+    assert (state(folder)["status"], state(folder)["where"]) == ("running", "stage ance, step 5")
+    done = train(folder, "--resume")
+    assert done["code"] == 0, done["stderr"]
+    assert outcome(folder) == outcome(undisturbed)
