@@ -16,6 +16,10 @@ import sys
 import tempfile
 import time
 import traceback
+from pathlib import Path
+
+# Of what pytest's own process finds: `tests`, under which pickles name the functions of test files, and small.py.
+sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
 
 from pyserini_ance.distributed.world import World
 

@@ -20,16 +20,20 @@ from typing import Any
 import faiss  # noqa: F401
 import transformers.models.bert.modeling_bert  # noqa: F401
 
-import pyserini_ance.experiment.experiment
-import pyserini_ance.experiment.refreshing  # noqa: F401
+import pyserini_ance.experiment.experiment  # noqa: F401
 from pyserini_ance import cli, refresh, train
+from pyserini_ance.experiment import refreshing
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pyserini_bridge import export
+from pyserini_ance.refresher import watching
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs import checkpoint
 from pyserini_ance.runs import log as runs_log
+from pyserini_ance.trainer import desks
 from pyserini_ance.trainer.step import StepRunner
 
+# Trainer and refresher look for one another so often that a small run does not spend its time waiting.
+desks.POLL_SECONDS = watching.POLL_SECONDS = refreshing.POLL_SECONDS = 0.02
 COMMANDS = {"train": train.main, "refresh": refresh.main}
 
 
