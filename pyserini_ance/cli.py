@@ -55,6 +55,7 @@ def run(main: Callable[[], int | None]) -> None:
     except KeyboardInterrupt:
         if _local_rank() == 0:
             print("interrupted", file=sys.stderr)
+        _tell_torchrun("interrupted")
         code = INTERRUPTED
     except BrokenPipeError:
         # The reader (`| head`) has gone; without this Python would complain once more when it closes stdout.

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from pyserini_ance import cli
+from pyserini_ance.distributed.interruption import interrupt_on_termination
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -19,6 +20,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ...")
     args = parser.parse_args(arguments)
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    interrupt_on_termination()
     from pyserini_ance.distributed.world import World
     from pyserini_ance.experiment.encode import encode_corpus
 

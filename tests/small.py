@@ -1,5 +1,9 @@
-"""Small things that tests, and commands beside them, are tried on: a random model, a collection, the settings of a recipe."""
+"""Small things that tests, and commands beside them, are tried on: a random model, a collection, the settings of a recipe.
 
+    python tests/small.py FOLDER [--others N] [--asked N]    # a recipe with a refresher elsewhere: FOLDER/small.yaml
+"""
+
+import argparse
 import itertools
 import json
 import string
@@ -57,3 +61,35 @@ def small_settings(collection: Path, model: Path, stages: dict) -> dict:
         "precision": "fp32",
         "cache": str(collection / "cache"),
     }
+
+
+def ance_stages(steps: int, refresh: dict) -> dict:
+    """A warm-up with random negatives, then refreshed ones."""
+    stage = {"batch_queries": 4, "optimizer": {"learning_rate": 1e-3}}
+    terms = {kind: {"query": {"negatives": [{"kind": kind}], "loss": {"kind": "nll", "scale": 0.1}}} for kind in ("random", "ann")}
+    terms["ann"]["query"]["negatives"][0]["depth"] = 8
+    ance = {"steps": steps, "terms": terms["ann"], "refresh": refresh, "evaluate": {"every_steps": 2 * refresh["every_steps"]}}
+    return {"warm": {**stage, "steps": 20, "terms": terms["random"]}, "ance": {**stage, **ance}}
+
+
+def main() -> None:
+    from pyserini_ance.recipe.load import dump
+    from pyserini_ance.recipe.models import Recipe
+
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--others", type=int, default=0, help="documents beside the 30")
+    parser.add_argument("--asked", type=int, default=0, help="training queries for as many of them")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    stages = ance_stages(200, {"every_steps": 20, "run": "background", "adopt": {"after_steps": 10}})
+    settings = small_settings(make_small_collection(args.folder, args.others), make_tiny_bert(args.folder / "bert"), stages)
+    for name, line in {"train.tsv": "other-{0}\tdocument {0}\n", "train.qrels": "other-{0} 0 other-{0} 1\n"}.items():
+        with open(args.folder / name, "a") as file:
+            file.writelines(line.format(i) for i in range(args.asked))
+    elsewhere = {"start": "elsewhere", "wait_seconds": 120, "leave_after_seconds": 120}
+    (args.folder / "small.yaml").write_text(dump(Recipe.model_validate({**settings, "refresher": elsewhere})))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-CURE = "all stop. Start again with --resume"
+CURE = "all stop. Start again, training with --resume"
 
 
 @dataclass(frozen=True)

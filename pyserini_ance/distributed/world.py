@@ -155,12 +155,12 @@ class World:
 
     def close(self) -> None:
         """Leave together, when all have come to their end."""
-        if self._peers is None:
-            return
-        self.meet()
-        self._peers.leave()
-        dist.destroy_process_group()
-        self._peers = None
+        if self._peers is not None:
+            self.meet()
+            self._peers.leave()
+            self._peers = None
+        if dist.is_initialized():  # under torchrun accelerate makes a group even for one process
+            dist.destroy_process_group()
 
     def _work_for_all(self, work: Callable[[], Any], key: str) -> Any:
         try:

@@ -57,7 +57,7 @@ def heard(ends, rank):
 @pytest.mark.parametrize("wait", [meet, gather, loop])
 def test_a_killed_process_is_noticed_at_once(run_processes, wait):
     [message] = heard(run_processes.ends(2, ends_on, signal.SIGKILL, 1, wait), 1)
-    assert message.startswith("process 1 of 2 (pid ") and message.endswith(") has died; all stop. Start again with --resume")
+    assert message.startswith("process 1 of 2 (pid ") and message.endswith(") has died; all stop. Start again, training with --resume")
 
 
 @pytest.mark.parametrize("wait", [meet, gather, once])

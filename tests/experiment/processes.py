@@ -179,8 +179,7 @@ def run(request: dict) -> None:
 
 def train_together(arguments: list[str], trouble: tuple[str, str, int] = (), ranks: tuple[int, ...] = (0, 1)) -> None:
     """In each process of a world (fixture `run_processes`, join=False); `trouble` (function, stage, step) befalls `ranks`."""
-    request = dict(zip(("trouble", "stage", "step"), trouble, strict=True)) if trouble and int(os.environ["RANK"]) in ranks else {"trouble": None}
-    run({"command": "train", "arguments": arguments, **request})
+    run({"command": "train", "arguments": arguments, **_befalling(trouble, int(os.environ["RANK"]) in ranks)})
 
 
 def train_and_refresh(train: list[str], refresh: list[str], trouble: tuple[str, str, int] = (), ranks: tuple[int, ...] = ()) -> None:
@@ -189,8 +188,12 @@ def train_and_refresh(train: list[str], refresh: list[str], trouble: tuple[str, 
     here = {"RANK": rank % size, "LOCAL_RANK": rank % size, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
     here["MASTER_PORT"] = int(os.environ["MASTER_PORT"]) + rank // size
     os.environ.update({name: str(value) for name, value in here.items()})
-    request = dict(zip(("trouble", "stage", "step"), trouble, strict=True)) if rank in ranks else {"trouble": None}
-    run({"command": "train" if rank < size else "refresh", "arguments": train if rank < size else refresh, **request})
+    command, arguments = ("train", train) if rank < size else ("refresh", refresh)
+    run({"command": command, "arguments": arguments, **_befalling(trouble, rank in ranks)})
+
+
+def _befalling(trouble: tuple[str, str, int], here: bool) -> dict:
+    return dict(zip(("trouble", "stage", "step"), trouble, strict=True)) if trouble and here else {"trouble": None}
 
 
 def written_by_others(folder: str, arguments: list[str]) -> list[str]:

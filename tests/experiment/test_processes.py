@@ -83,7 +83,7 @@ def state(folder: Path, post: str = "state") -> tuple[str, str]:
 
 def decisions(folder: Path) -> list[dict]:
     """Without what rounding changes: the hashes of weights, and the last digits of values."""
-    records = [{k: v for k, v in r.items() if k != "weights"} for r in read_json_lines(folder / "decisions.jsonl")]
+    records = [{k: v for k, v in r.items() if k != "weights"} for r in read_json_lines(folder / "decisions.jsonl") if r["event"] != "resume"]
     return [{**r, "value": pytest.approx(r["value"], rel=1e-5)} if "value" in r else r for r in records]
 
 
@@ -92,10 +92,14 @@ def steps(folder: Path) -> list[dict]:
 
 
 def same_but_for_rounding(one: Path, two: Path) -> None:
-    """Decisions, tables and measures are equal, losses to 1e-5, weights to 1e-6, and to 1e-4 of what training has changed in them."""
+    """Decisions, tables and measures are equal, losses to 1e-5, weights to 1e-6, and to 1e-4 of what training has changed in them.
+
+    The norm of the gradients, which the weights' differences tell on most: to 1e-4.
+    """
     assert decisions(one) == decisions(two)
     for first, second in zip(steps(one), steps(two), strict=True):
-        assert first == {**second, **{name: pytest.approx(second[name], rel=1e-5) for name in ("loss", "grad_norm", "terms")}}
+        close = {name: pytest.approx(second[name], rel=1e-5) for name in ("loss", "terms")}
+        assert first == {**second, **close, "grad_norm": pytest.approx(second["grad_norm"], rel=1e-4)}
     for folder in (one / "negatives").iterdir():
         tables = [NegativeTable.load(run / "negatives" / folder.name / "query.0") for run in (one, two)]
         assert np.array_equal(tables[0].candidates, tables[1].candidates)
@@ -116,6 +120,9 @@ def test_two_processes_do_what_one_does(train, recipe, tmp_path):
         succeeded(train(size, still, tmp_path / str(size)))
     same_but_for_rounding(tmp_path / "1", tmp_path / "2")
     assert any(r["event"] == "early_stop" for r in read_json_lines(tmp_path / "2" / "decisions.jsonl"))
+    assert codes(train(2, still, tmp_path / "both", trouble=("kill_in_step", "9", 5), ranks=(0, 1))) == [-9, -9]
+    succeeded(train(1, still, tmp_path / "both", "--resume"))
+    same_but_for_rounding(tmp_path / "1", tmp_path / "both")
 
 
 def test_two_processes_with_a_refresher_of_two_do_what_one_does_with_one(both, recipe, tmp_path):
@@ -156,7 +163,7 @@ def test_whatever_ends_one_process_ends_both_and_the_next_two_go_on(train, inlin
     first, second = ended("--resume", "kill_in_step", "9", 5, ranks=(1,))
     assert (first["code"], second["code"]) == (2, -9)
     status, reason = state(run)
-    assert status == "failed" and reason.startswith("process 1 of 2 (pid ") and reason.endswith("has died; all stop. Start again with --resume")
+    assert status == "failed" and reason.startswith("process 1 of 2 (pid ") and "has died; all stop. Start again" in reason
     assert f"error: {reason}" in first["output"]
 
     first, second = ended("--resume", "kill_in_step", "9", 5, ranks=(0,))
