@@ -60,7 +60,7 @@ def _folder_of_all(world: World) -> Iterator[Path]:
     with ExitStack() as made:
         name = world.once(lambda: made.enter_context(tempfile.TemporaryDirectory(prefix="pyserini_ance.")))
         if not Path(name).exists():
-            raise FileNotFoundError(f"{name}, which the first process has made, is not there for this one: set TMPDIR to a folder that all hosts share")
+            raise FileNotFoundError(f"{name}, made by the first process, is not there for this one: set TMPDIR to a folder that all hosts share")
         yield Path(name)
         world.meet()
 

@@ -49,7 +49,7 @@ def mean_curves(runs: Sequence[tuple[str, Path]]) -> dict[str, list[Point]]:
 def _mean(points: Sequence[Point]) -> Point:
     first = points[0]
     if len({(p.stage, p.step, p.measure) for p in points}) > 1:
-        raise ValueError(f"runs of one recipe were measured at different steps, or by different measures: {points}; compare runs with the same stages")
+        raise ValueError(f"runs of one recipe were measured at different steps, or by different measures: {points}; compare like with like")
     return Point(first.stage, first.step, first.measure, fmean(p.seconds for p in points), fmean(p.value for p in points))
 
 

@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 
@@ -86,9 +87,8 @@ def encode_shards(
         (folder / name, stop - first, encoder.dimension, {**key, "first": first})
         for name, (first, stop) in zip(names, pairwise(bounds), strict=True)
     ]
-    store = VectorStore(*stores[world.rank])
-    encode_into(store, encoder, tokens, side, precision, tokens_per_batch, label, bounds[world.rank], world)
-    store.close()
+    with closing(VectorStore(*stores[world.rank])) as store:
+        encode_into(store, encoder, tokens, side, precision, tokens_per_batch, label, bounds[world.rank], world)
     world.meet()
     return ShardedVectors([read_vectors(*one) for one in stores], world.rank)
 

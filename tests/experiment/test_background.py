@@ -170,21 +170,7 @@ def test_damaged_tables_stop_the_run_with_the_file_s_name(runs, peaceful, tmp_pa
     assert trainer["code"] == 2 and f"{path} is not what" in trainer["stderr"], trainer["stderr"]
 
 
-def test_a_replay_repeats_a_run_that_depended_on_time(runs, tmp_path):
-    recipe, first, second = runs.recipe(refresh=READY), tmp_path / "first", tmp_path / "second"
-    trainer, refresher = runs.both(recipe, first, trouble="slow_refresher")
-    assert trainer["code"] == 0, trainer["stderr"]
-    trainer, refresher = runs.both(recipe, second, "--replay", str(first / "decisions.jsonl"))
-    assert trainer["code"] == 0, trainer["stderr"]
-    assert "differ from the recorded run's" not in trainer["stderr"]
-    adopted = records(first, "adopt", "decisions.jsonl")
-    assert adopted == records(second, "adopt", "decisions.jsonl")
-    assert all(r["step"] - r["of"] <= 14 for r in adopted) and any(r["step"] - r["of"] not in (0, 14) for r in adopted)
-    one, other = outcome(first), outcome(second)
-    assert all(one[key] == other[key] for key in ("weights", "index", "ranking", "rows", "decisions"))
-
-
-def test_a_run_that_took_what_was_ready_resumes_with_what_it_had_taken(runs, tmp_path):
+def test_a_run_that_depends_on_time_is_resumed_with_what_it_had_taken_and_repeated_by_a_replay(runs, tmp_path):
     recipe, run = runs.recipe(refresh=READY, save_every_steps=50), tmp_path / "run"
     refresher = runs.start("refresh", recipe, run, trouble="slow_refresher")
     trainer = runs.start("train", recipe, run)
@@ -194,10 +180,18 @@ def test_a_run_that_took_what_was_ready_resumes_with_what_it_had_taken(runs, tmp
     trainer = runs.servant.wait(runs.start("train", recipe, run, "--resume"))
     assert trainer["code"] == 0, trainer["stderr"]
     runs.servant.wait(refresher)
-    after = records(run, "adopt", "decisions.jsonl")
-    assert after[: len(before)] == before and len(after) > len(before)
-    assert [r["of"] for r in after] == sorted({r["of"] for r in after})
+    adopted = records(run, "adopt", "decisions.jsonl")
+    assert adopted[: len(before)] == before and len(adopted) > len(before)
+    assert [r["of"] for r in adopted] == sorted({r["of"] for r in adopted})
+    assert all(r["step"] - r["of"] <= 14 for r in adopted) and any(r["step"] - r["of"] not in (0, 14) for r in adopted)
     assert [r["step"] for r in records(run, "step")] == list(range(30))
+
+    trainer, refresher = runs.both(recipe, tmp_path / "again", "--replay", str(run / "decisions.jsonl"))
+    assert trainer["code"] == 0, trainer["stderr"]
+    assert "differ from the recorded run's" not in trainer["stderr"]
+    assert records(tmp_path / "again", "adopt", "decisions.jsonl") == adopted
+    one, other = outcome(run), outcome(tmp_path / "again")
+    assert all(one[key] == other[key] for key in ("weights", "index", "ranking", "rows"))
 
 
 def test_a_replay_of_another_recipe_is_refused(runs, peaceful, tmp_path):

@@ -56,12 +56,16 @@ def test_nobody_is_not_alive(post):
     assert re.match(r"process \d+ on host \S+, finished at work, last heartbeat", watch.describe())
 
 
-def test_a_process_of_this_host_is_looked_up(post):
-    write_json(post.path, {**FOREIGN, **this_process()})
+def test_a_process_of_this_host_is_looked_up_and_when_silent_for_long_is_as_good_as_gone(post, fork):
+    child = fork(lambda connection: (connection.send(this_process()), connection.recv()))
+    write_json(post.path, {**FOREIGN, **child.hear()})
     watch = Watch(post)
-    assert alive_over(watch, 0.6) == {True} and not watch.undecided
-    write_json(post.path, {**FOREIGN, **this_process(), "pid": 1})
-    assert watch.alive() is False
+    assert alive_over(watch, 0.2) == {True} and not watch.undecided
+    assert alive_over(watch, 0.4) == {True, False} and not watch.alive()
+    write_json(post.path, {**FOREIGN, **post.read(), "beat": 10**6})
+    assert watch.alive()
+    child.end()
+    assert not watch.alive()
 
 
 @pytest.mark.parametrize(
