@@ -82,7 +82,7 @@ def main() -> None:
     parser.add_argument("--asked", type=int, default=0, help="training queries for as many of them")
     args = parser.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
-    stages = ance_stages(200, {"every_steps": 20, "run": "background", "adopt": {"after_steps": 10}})
+    stages = ance_stages(400, {"every_steps": 20, "run": "background", "adopt": {"after_steps": 10}})
     settings = small_settings(make_small_collection(args.folder, args.others), make_tiny_bert(args.folder / "bert"), stages)
     for name, line in {"train.tsv": "other-{0}\tdocument {0}\n", "train.qrels": "other-{0} 0 other-{0} 1\n"}.items():
         with open(args.folder / name, "a") as file:

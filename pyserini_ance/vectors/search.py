@@ -68,11 +68,12 @@ def _merge(best: np.ndarray, best_rows: np.ndarray, scores: torch.Tensor, rows: 
 def _top_of_block(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
     """The k best of scores (Q, N) by rising row; of those that tie at the border, the lower rows.
 
-    `topk` takes any of the tied; where more than k reach the k-th score, the row is sorted stably instead.
+    `topk` takes any of the tied; where one beyond the k-th has its score, the row is sorted stably instead.
     """
     k = min(k, scores.shape[1])
-    best, rows = scores.topk(k, dim=1)
-    tied = (scores >= best[:, -1:]).sum(1) > k
+    best, rows = scores.topk(min(k + 1, scores.shape[1]), dim=1)
+    tied = (best[:, k - 1 : k] == best[:, k:]).any(1)  # nobody is beyond the last
+    best, rows = best[:, :k].contiguous(), rows[:, :k].contiguous()
     if tied.any():
         best[tied], rows[tied] = (x[:, :k] for x in scores[tied].sort(dim=1, descending=True, stable=True))
     rows, order = rows.sort(dim=1)

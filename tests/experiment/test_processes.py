@@ -20,7 +20,7 @@ SOON = 20  # seconds in which a process must have heard of another's end, on a m
 OPTIMIZER = {"learning_rate": 1e-3, "eps": 1e-3}
 OWN = {"query": {"negatives": [{"kind": "ann", "depth": 8}], "loss": {"kind": "nll", "scale": 0.1}}}
 STEP = {"query": {**OWN["query"], "pool": "step"}}
-STAGE = {"steps": 9, "batch_queries": 5, "chunk_queries": 2, "optimizer": OPTIMIZER, "refresh": {"every_steps": 4}}
+STAGE = {"steps": 9, "batch_queries": 5, "chunk_queries": 2, "optimizer": OPTIMIZER, "refresh": {"every_steps": 5}}
 INLINE = {
     "own": {**STAGE, "terms": OWN, "save_every_steps": 3},
     "step": {**STAGE, "terms": STEP, "evaluate": {"every_steps": 3, "sample_documents": 20, "patience": 1}},
