@@ -38,8 +38,8 @@ def test_a_faiss_folder_that_names_its_encoder(encoder, tmp_path):
     subprocess.run([sys.executable, "-c", READ_INDEX, output / "index", tmp_path / "vectors.npy"], check=True)
     expected = load_encoder(encoder).encode([{"text": text, "title": ""} for _, text in CORPUS], "document")
     np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), expected, atol=1e-6)
-    again = encode("--corpus", corpus, "--encoder", encoder, "--output", output)
-    assert again.returncode == 2 and "exists; remove it" in again.stderr
+    with pytest.raises(FileExistsError, match="exists; remove it"):
+        main(["--corpus", str(corpus), "--encoder", str(encoder), "--output", str(output)])
 
 
 def test_processes_write_one_folder(run_processes, encoder, tmp_path):
