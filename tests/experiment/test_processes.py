@@ -120,7 +120,8 @@ def test_two_processes_do_what_one_does(train, recipe, tmp_path):
         succeeded(train(size, still, tmp_path / str(size)))
     same_but_for_rounding(tmp_path / "1", tmp_path / "2")
     assert any(r["event"] == "early_stop" for r in read_json_lines(tmp_path / "2" / "decisions.jsonl"))
-    assert codes(train(2, still, tmp_path / "both", trouble=("kill_in_step", "9", 5), ranks=(0, 1))) == [-9, -9]
+    # One may hear of the other's death before it comes to its own.
+    assert sorted(codes(train(2, still, tmp_path / "both", trouble=("kill_in_step", "9", 5), ranks=(0, 1)))) in ([-9, -9], [-9, 2])
     succeeded(train(1, still, tmp_path / "both", "--resume"))
     same_but_for_rounding(tmp_path / "1", tmp_path / "both")
 
