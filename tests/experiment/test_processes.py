@@ -159,7 +159,7 @@ def test_whatever_ends_one_process_ends_both_and_the_next_two_go_on(train, inlin
         assert abs(ends[0]["seconds"] - ends[1]["seconds"]) < SOON, ends
         return ends
 
-    assert codes(ended("", "kill_in_step", "9", 2, ranks=(0, 1))) == [-9, -9]
+    assert sorted(codes(ended("", "kill_in_step", "9", 2, ranks=(0, 1)))) in ([-9, -9], [-9, 2])
 
     first, second = ended("--resume", "kill_in_step", "9", 5, ranks=(1,))
     assert (first["code"], second["code"]) == (2, -9)
