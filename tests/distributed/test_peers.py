@@ -4,7 +4,6 @@ import os
 import signal
 import threading
 import time
-from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from pyserini_ance.distributed.interruption import interrupt_on_termination
 from pyserini_ance.distributed.loss import PeerError
 from pyserini_ance.distributed.peers import Silence
 from pyserini_ance.distributed.world import World
+from pyserini_ance.storage.owner import process_lives
 
 SOON = 20  # seconds in which the others must have heard, on a machine of any load; a quiet one needs one
 
@@ -140,7 +140,7 @@ def told_to_end():
         other = world.gather(torch.tensor([os.getpid()]))[1].item()
         if world.rank == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        while (stat := Path(f"/proc/{other}/stat")).exists() and ") Z " not in stat.read_text():
+        while process_lives(other):
             time.sleep(0.01)
         raise KeyboardInterrupt
 
