@@ -13,6 +13,8 @@ from typing import Literal
 
 import numpy as np
 
+Side = Literal["query", "document"]
+
 
 @dataclass(frozen=True, eq=False)
 class Texts:
@@ -46,6 +48,31 @@ class Texts:
         rows = zip(self.ids, *self.columns.values(), strict=True)
         parts = chain([str(len(self.columns))], self.columns, chain.from_iterable(rows))
         return _sha256(part.encode() for part in parts)
+
+
+@dataclass(frozen=True, eq=False)
+class Relation:
+    """What is relevant to each row of one side: offsets (rows + 1,) int64 into int32 rows of the other side."""
+
+    offsets: np.ndarray
+    rows: np.ndarray
+
+    def of(self, row: int) -> np.ndarray:
+        return self.rows[self.offsets[row] : self.offsets[row + 1]]
+
+    @property
+    def counts(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    @cached_property
+    def anchors(self) -> np.ndarray:
+        """(A,) int32, ascending: the rows to which something is relevant."""
+        return np.flatnonzero(self.counts).astype(np.int32)
+
+    def inverse(self) -> "Relation":
+        """The other side, up to its last row that is relevant to something."""
+        anchors = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), self.counts)
+        return Relation(_offsets(np.bincount(self.rows)), anchors[np.argsort(self.rows, kind="stable")])
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,12 +118,6 @@ class Qrels:
     def relevant_rows(self) -> np.ndarray:
         return self.rows[self.grades >= self.threshold]
 
-    def inverse(self, documents: int) -> tuple[np.ndarray, np.ndarray]:
-        """The other side: offsets (documents + 1,) int64 into int32 query rows a document is relevant to."""
-        query_rows = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), np.diff(self.relevant_offsets))
-        order = np.argsort(self.relevant_rows, kind="stable")
-        return _offsets(np.bincount(self.relevant_rows, minlength=documents)), query_rows[order]
-
     def subset(self, query_rows: np.ndarray) -> "Qrels":
         """Only these queries, renumbered in the order given."""
         counts = np.diff(self.offsets)[query_rows]
@@ -118,16 +139,17 @@ class Split:
     queries: Texts
     qrels: Qrels
 
-    def relevant(self, side: Literal["query", "document"], row: int) -> np.ndarray:
-        """Rows of the other side; for most documents of a split there are none."""
-        if side == "query":
-            return self.qrels.relevant(row)
-        offsets, query_rows = self._queries_of_documents
-        return query_rows[slice(*offsets[row : row + 2])] if row + 1 < len(offsets) else query_rows[:0]
+    def relation(self, anchor: Side) -> Relation:
+        """What is relevant to each query; or each document's queries, up to the last document that has one."""
+        return self._of_queries if anchor == "query" else self._of_documents
 
     @cached_property
-    def _queries_of_documents(self) -> tuple[np.ndarray, np.ndarray]:
-        return self.qrels.inverse(documents=0)  # numpy counts up to the last document that is relevant
+    def _of_queries(self) -> Relation:
+        return Relation(self.qrels.relevant_offsets, self.qrels.relevant_rows)
+
+    @cached_property
+    def _of_documents(self) -> Relation:
+        return self._of_queries.inverse()
 
 
 @dataclass(frozen=True, eq=False)

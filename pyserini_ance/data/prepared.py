@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.data.collection import Collection, Side, Split
+from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.token_store import TokenStore
 
 
@@ -25,6 +26,11 @@ class PreparedData:
     @cached_property
     def split(self) -> Split:
         return self.collection.split(self.train_split)
+
+    @cached_property
+    def directions(self) -> dict[Side, Direction]:
+        """Of the training queries and their relevant documents, by the anchors' side."""
+        return {side: Direction.of(self.collection, self.train_split, side) for side in ("query", "document")}
 
     @property
     def identity(self) -> dict[str, str]:

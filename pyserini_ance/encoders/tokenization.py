@@ -1,15 +1,13 @@
 """Tokenisation as a property of a checkpoint: how a record becomes one text, and a text becomes ids."""
 
 import re
-from typing import Literal
 
 from pydantic import PositiveInt, field_validator
 
+from pyserini_ance.data.collection import Side
 from pyserini_ance.data.token_store import Specials
 from pyserini_ance.recipe.parts import Settings
 from pyserini_ance.storage.files import sha256_json
-
-Side = Literal["query", "document"]
 
 
 class SideTokenization(Settings):

@@ -7,6 +7,7 @@ from pathlib import Path
 from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection, Texts
+from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.stored import open_collection, store_collection
 from pyserini_ance.data.token_store import TokenStore, open_or_build
@@ -39,8 +40,9 @@ def read_collection(recipe: Recipe) -> Collection:
     collection = recipe.data.read()
     for name in sorted({recipe.train_split, recipe.test.split, *(evaluation.split for evaluation in evaluations)}):
         collection.split(name)
-    for source in sources(recipe):
-        source.check_data(collection.split(recipe.train_split), len(collection.documents))
+    for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
+        for source in term.negatives:
+            source.check_data(Direction.of(collection, recipe.train_split, term.anchor))
     return collection
 
 

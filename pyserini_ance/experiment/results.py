@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyserini_ance.data.collection import Collection
+from pyserini_ance.experiment.resume import MAY_CHANGE
 from pyserini_ance.measures.evaluate import parse
 from pyserini_ance.measures.table import table
-from pyserini_ance.experiment.resume import MAY_CHANGE
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import sha256_json, write_whole
 

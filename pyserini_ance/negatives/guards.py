@@ -4,22 +4,22 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from pyserini_ance.data.collection import Qrels
+from pyserini_ance.data.collection import Relation
 from pyserini_ance.negatives.table import PADDING
 
 KNOWN_POSITIVES = "known positives"
 
 
-def known_positive(qrels: Qrels, query_rows: np.ndarray, documents: np.ndarray) -> np.ndarray:
-    """(B, n) bool: is documents[i, j] a known positive of query_rows[i]? documents (B, n) rows, PADDING is none."""
-    starts, stops = qrels.relevant_offsets[query_rows], qrels.relevant_offsets[query_rows + 1]
+def known_positive(relation: Relation, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    """(B, n) bool: is candidates[i, j] a known positive of anchors[i]? candidates (B, n) rows, PADDING is none."""
+    starts, stops = relation.offsets[anchors], relation.offsets[anchors + 1]
     width = int((stops - starts).max(initial=0))
     columns = starts[:, None] + np.arange(width)
     inside = columns < stops[:, None]
-    base = int(max(documents.max(initial=0), qrels.relevant_rows.max(initial=0))) + 1
-    anchor = np.arange(len(query_rows))[:, None]
-    positives = (anchor * base + qrels.relevant_rows[np.where(inside, columns, 0)])[inside]
-    return np.isin(anchor * base + documents, positives) & (documents != PADDING)
+    base = int(max(candidates.max(initial=0), relation.rows.max(initial=0))) + 1
+    place = np.arange(len(anchors))[:, None]
+    positives = (place * base + relation.rows[np.where(inside, columns, 0)])[inside]
+    return np.isin(place * base + candidates, positives) & (candidates != PADDING)
 
 
 def take_out(

@@ -6,7 +6,8 @@ from typing import Literal
 import numpy as np
 from pydantic import PositiveInt
 
-from pyserini_ance.data.collection import Split
+from pyserini_ance.data.collection import Side
+from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.negatives.guards import KNOWN_POSITIVES, known_positive, take_out
@@ -28,17 +29,20 @@ class Run(MinedSource):
     def needs(self) -> frozenset[str]:
         return frozenset() if self.file else frozenset({"bm25"})
 
-    def check_data(self, split: Split, documents: int) -> None:
-        super().check_data(split, documents)
+    def check_data(self, direction: Direction) -> None:
+        super().check_data(direction)
+        if direction.anchor != "query":
+            raise ValueError("a `run` source ranks documents for queries; it cannot serve a term with `anchor: document`")
         if self.file:
             find_file(self.file, KEY)
 
-    def mine(self, snapshot: Snapshot) -> NegativeTable:
+    def mine(self, snapshot: Snapshot, anchor: Side) -> NegativeTable:
         path = find_file(self.file, KEY) if self.file else snapshot.run_files["bm25"]
-        found, scores = _read(path, snapshot, self.depth + snapshot.most_positives)
-        marked = {KNOWN_POSITIVES: known_positive(snapshot.split.qrels, snapshot.query_rows, found)}
+        direction = snapshot.direction(anchor)
+        found, scores = _read(path, snapshot, self.depth + int(direction.relation.counts.max()))
+        marked = {KNOWN_POSITIVES: known_positive(direction.relation, direction.anchors, found)}
         candidates, scores, dropped = take_out(found, scores, marked, self.depth)
-        return NegativeTable("query", "document", snapshot.query_rows, candidates, scores, self.kind, dropped)
+        return NegativeTable(anchor, direction.candidate, direction.anchors, candidates, scores, self.kind, dropped)
 
 
 def _read(path: Path, snapshot: Snapshot, depth: int) -> tuple[np.ndarray, np.ndarray]:

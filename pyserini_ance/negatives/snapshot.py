@@ -1,5 +1,6 @@
 """Snapshot: the collection as one checkpoint sees it. Vectors and rankings are made on first use, once."""
 
+import hashlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -8,7 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.data.collection import Collection, Side, Split
+from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder
@@ -19,6 +21,8 @@ from pyserini_ance.vectors.precision import resolve_precision
 from pyserini_ance.vectors.search import searcher
 from pyserini_ance.vectors.sharded_search import search_shards
 from pyserini_ance.vectors.shards import ShardedVectors, encode_shards
+
+Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
 
 
 class Snapshot:
@@ -34,7 +38,7 @@ class Snapshot:
         self.model, self.weights, self.data, self.encoding = model, weights, data, encoding
         self.scratch, self.device, self.world = scratch, device, world
         self.seconds: dict[str, float] = {}
-        self.ranking: tuple[np.ndarray, np.ndarray] | None = None
+        self._rankings: dict[tuple, Ranking] = {}
 
     @property
     def collection(self) -> Collection:
@@ -48,15 +52,9 @@ class Snapshot:
     def run_files(self) -> dict[str, Path]:
         return self.data.run_files
 
-    @property
-    def query_rows(self) -> np.ndarray:
-        """(A,) every training query."""
-        return np.arange(len(self.split.queries), dtype=np.int32)
-
-    @cached_property
-    def most_positives(self) -> int:
-        """Known positives of the query that has most: how many more to fetch so that enough negatives are left."""
-        return int(np.diff(self.split.qrels.relevant_offsets).max())
+    def direction(self, anchor: Side) -> Direction:
+        """Of the training queries and their relevant documents."""
+        return self.data.directions[anchor]
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -75,7 +73,11 @@ class Snapshot:
     @cached_property
     def query_vectors(self) -> np.ndarray:
         """(A, D) float32 of the training queries."""
-        return self.encode_queries(self.data.train_split, self.query_rows)
+        return self.encode_queries(self.data.train_split, np.arange(len(self.split.queries)))
+
+    def vectors(self, side: Side) -> ShardedVectors | np.ndarray:
+        """Of all training queries, or of all documents."""
+        return self.query_vectors if side == "query" else self.document_vectors
 
     def encode_queries(self, split: str, rows: np.ndarray, precision: str | None = None) -> np.ndarray:
         """(R, D) float32 of some queries of a split, in the snapshot's precision or another."""
@@ -91,15 +93,24 @@ class Snapshot:
         with self._timed("encode_documents"):
             return encode_some(encoder, self.data.documents, rows, "document", precision, budget, "sampled documents", self.world)
 
-    def search(self, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k best documents of every training query: scores (A, k) float32 and rows (A, k) int32."""
-        k = min(k, len(self.collection.documents))
-        if self.ranking is None or self.ranking[0].shape[1] < k:
-            self.ranking = self.rank(self.query_vectors, self.document_vectors, k)
-        scores, rows = self.ranking
-        return scores[:, :k], rows[:, :k]
+    def search(self, side: Side, rows: np.ndarray, over: Side, k: int) -> Ranking:
+        """The k nearest of all training queries, or of all documents, to `rows` (A,) of `side`; themselves included.
 
-    def rank(self, queries: np.ndarray, documents: ShardedVectors | np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        Called by all processes; what was found before is not searched again.
+        """
+        key = _key(side, rows, over)
+        k = min(k, len(self.vectors(over)))
+        if key not in self._rankings or self._rankings[key][0].shape[1] < k:
+            self._rankings[key] = self.rank(self.vectors(side)[rows], self.vectors(over), k)
+        scores, found = self._rankings[key]
+        return scores[:, :k], found[:, :k]
+
+    def ranking(self, anchor: Side) -> Ranking | None:
+        """What was found for all anchors of a direction, as deep as it was searched; None when nobody has."""
+        direction = self.direction(anchor)
+        return self._rankings.get(_key(anchor, direction.anchors, direction.candidate))
+
+    def rank(self, queries: np.ndarray, documents: ShardedVectors | np.ndarray, k: int) -> Ranking:
         """The k best of `documents` (N, D) for each of `queries` (Q, D): scores (Q, k) float32 and rows (Q, k) int32."""
         if not isinstance(documents, ShardedVectors):
             documents = ShardedVectors.split(documents, self.world)
@@ -118,6 +129,10 @@ class Snapshot:
         start = time.perf_counter()
         yield
         self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
+
+
+def _key(side: Side, rows: np.ndarray, over: Side) -> tuple:
+    return side, over, hashlib.sha256(np.ascontiguousarray(rows, np.int32)).digest()
 
 
 def vectors_folder(scratch: Path, weights: str, precision: str) -> Path:

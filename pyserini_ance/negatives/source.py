@@ -6,15 +6,17 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import PositiveInt
 
-from pyserini_ance.data.collection import Split
+from pyserini_ance.data.collection import Collection, Side, Split
+from pyserini_ance.data.direction import Direction
 from pyserini_ance.negatives.guards import known_positive
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.parts import Part
 
+PLURALS = {"query": "queries", "document": "documents"}
 
 class Source(Part):
-    """`per_query` negatives are drawn for each query of a step.
+    """`per_query` negatives are drawn for each anchor of a step: each query, or each positive of a term with document anchors.
 
     `refreshed` sources are mined again at each refresh; `needs` names what the run must make ready (`bm25`).
     """
@@ -26,66 +28,68 @@ class Source(Part):
     def needs(self) -> frozenset[str]:
         return frozenset()
 
-    def check_data(self, split: Split, documents: int) -> None:
+    def check_data(self, direction: Direction) -> None:
         """Raises ValueError or FileNotFoundError, before anything is trained, when this data cannot be served."""
-        refuse_too_few(self.per_query, split, documents)
+        refuse_too_few(self.per_query, direction)
 
     @abstractmethod
-    def draw(self, rows: np.ndarray, table: NegativeTable | None, split: Split, documents: int, rng: np.random.Generator) -> np.ndarray:
-        """(B, per_query) document rows for query `rows` (B,); PADDING where there is none."""
+    def draw(self, rows: np.ndarray, table: NegativeTable | None, direction: Direction, rng: np.random.Generator) -> np.ndarray:
+        """(B, per_query) candidates, rows of the other side, for the anchors `rows` (B,); PADDING where there is none."""
 
 
 class MinedSource(Source):
-    """A source with a table over all training queries.
+    """A source with a table over all anchors of its term's direction.
 
-    `when_short` decides about queries with fewer candidates than `per_query`: an error, or random documents fill up.
+    `when_short` decides about anchors with fewer candidates than `per_query`: an error, or random ones fill up.
     """
 
     when_short: Literal["error", "random"] = "error"
 
     @abstractmethod
-    def mine(self, snapshot: Snapshot) -> NegativeTable:
-        """The table, over every query of the snapshot's split in row order, without known positives."""
+    def mine(self, snapshot: Snapshot, anchor: Side) -> NegativeTable:
+        """The table over `snapshot.direction(anchor).anchors`, in that order, without known positives."""
 
-    def check(self, table: NegativeTable, split: Split) -> int:
-        """The number of queries with fewer candidates than `per_query`; raises ValueError if that is not allowed."""
+    def check(self, table: NegativeTable, collection: Collection, split: Split) -> int:
+        """The number of anchors with fewer candidates than `per_query`; raises ValueError if that is not allowed."""
         short = np.flatnonzero(table.counts < self.per_query)
         if len(short) and self.when_short == "error":
-            first = ", ".join(f"{split.queries.ids[row]} ({table.counts[row]})" for row in short[:5])
+            ids = (split.queries if table.anchor_side == "query" else collection.documents).ids
+            first = ", ".join(f"{ids[table.anchors[place]]} ({table.counts[place]})" for place in short[:5])
             raise ValueError(
-                f"negatives {self.kind}: {len(short)} of {len(table.anchors)} queries have fewer than per_query={self.per_query} "
-                f"candidates, first {first}. Lower per_query, raise depth, or set when_short: random to fill up with random documents."
+                f"negatives {self.kind}: {len(short)} of {len(table.anchors)} {PLURALS[table.anchor_side]} have fewer than "
+                f"per_query={self.per_query} candidates, first {first}. Lower per_query, raise depth, or set when_short: random to fill up with random ones."
             )
         return len(short)
 
-    def draw(self, rows: np.ndarray, table: NegativeTable | None, split: Split, documents: int, rng: np.random.Generator) -> np.ndarray:
-        return fill_random(table.draw(rows, self.per_query, rng), rows, split, documents, rng)
+    def draw(self, rows: np.ndarray, table: NegativeTable | None, direction: Direction, rng: np.random.Generator) -> np.ndarray:
+        return fill_random(table.draw(rows, self.per_query, rng), rows, direction, rng)
 
 
-def fill_random(drawn: np.ndarray, rows: np.ndarray, split: Split, documents: int, rng: np.random.Generator) -> np.ndarray:
-    """`drawn` (B, n) with a document for each PADDING (last in its row): uniform, distinct in the row, never a known
-    positive of the row's query.
+def fill_random(drawn: np.ndarray, rows: np.ndarray, direction: Direction, rng: np.random.Generator) -> np.ndarray:
+    """`drawn` (B, n) with a candidate for each PADDING (last in its row): uniform, distinct in the row, never a known
+    positive of the row's anchor.
 
-    Raises ValueError when the collection has too few documents for that.
+    Raises ValueError when there are too few for that.
     """
     bad = drawn == PADDING
     if bad.any():
-        refuse_too_few(drawn.shape[1], split, documents)
+        refuse_too_few(drawn.shape[1], direction)
     drawn = drawn.astype(np.int64)
     while bad.any():
-        drawn[bad] = rng.integers(0, documents, int(bad.sum()))
-        bad = known_positive(split.qrels, rows, drawn) | _repeats(drawn)
+        drawn[bad] = rng.integers(0, direction.candidates, int(bad.sum()))
+        bad = known_positive(direction.relation, rows, drawn) | _repeats(drawn)
     return drawn.astype(np.int32)
 
 
-def refuse_too_few(n: int, split: Split, documents: int) -> None:
-    """Raises ValueError when a query of the split has fewer than `n` documents that are not its known positives."""
-    counts = np.diff(split.qrels.relevant_offsets)
-    most = int(counts.max())
-    if documents - most < n:
+def refuse_too_few(n: int, direction: Direction) -> None:
+    """Raises ValueError when an anchor has fewer than `n` candidates that are not its known positives."""
+    counts, total = direction.relation.counts, direction.candidates
+    row = int(counts.argmax())
+    if total - counts[row] < n:
+        anchor = f"query {direction.split.queries.ids[row]}" if direction.anchor == "query" else f"the document of row {row}"
         raise ValueError(
-            f"per_query={n} negatives, but query {split.queries.ids[int(counts.argmax())]} has only {documents - most}: "
-            f"{most} of the {documents} documents are its positives. Lower per_query."
+            f"per_query={n} negatives, but {anchor} has only {total - counts[row]}: {counts[row]} of the {total} "
+            f"{PLURALS[direction.candidate]} are its positives. Lower per_query."
         )
 
 

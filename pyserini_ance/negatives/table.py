@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.encoders.tokenization import Side
+from pyserini_ance.data.collection import Side
 from pyserini_ance.storage.files import write_json
 
 PADDING = -1
@@ -16,9 +16,9 @@ ARRAYS = {"anchors": np.int32, "candidates": np.int32, "scores": np.float32}
 
 @dataclass(frozen=True)
 class NegativeTable:
-    """anchors (A,) int32 rows; candidates (A, n) int32 rows in rank order, then PADDING; scores (A, n) float32.
+    """anchors (A,) int32 rows, ascending; candidates (A, n) int32 rows in rank order, then PADDING; scores (A, n) float32.
 
-    A query's candidates never hold one of its known positives. `dropped` says how many candidates each filter took out.
+    An anchor's candidates never hold one of its known positives. `dropped` says how many candidates each filter took out.
     """
 
     anchor_side: Side
@@ -34,13 +34,19 @@ class NegativeTable:
         """(A,) candidates of each anchor."""
         return (self.candidates != PADDING).sum(1)
 
-    def draw(self, positions: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-        """(B, n) candidates of the anchors at `positions` (B,), uniform without replacement; PADDING where there are fewer."""
-        choices = self.candidates[positions]
+    def draw(self, rows: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+        """(B, n) candidates of the anchors `rows` (B,), uniform without replacement; PADDING where there are fewer."""
+        choices = self.candidates[self.positions(rows)]
         keys = np.where(choices != PADDING, rng.random(choices.shape), np.inf)
         columns = np.argsort(keys, axis=1)[:, :n]
         drawn = np.take_along_axis(choices, columns, 1)
         return np.pad(drawn, ((0, 0), (0, n - drawn.shape[1])), constant_values=PADDING)
+
+    def positions(self, rows: np.ndarray) -> np.ndarray:
+        """Where the anchors `rows` stand in the table."""
+        positions = np.minimum(np.searchsorted(self.anchors, rows), len(self.anchors) - 1)
+        assert (self.anchors[positions] == rows).all(), f"the table of {self.source} lacks anchors"
+        return positions
 
     def save(self, folder: Path) -> None:
         """Write a folder, one file an array: equal tables are equal bytes, with equal hashes."""

@@ -14,9 +14,13 @@ RESERVED_NAMES = {"bm25", "untrained", "initial"}  # names of rows and checkpoin
 
 
 class Term(Settings):
-    """One summand of the loss: for each anchor, its positive against a pool of negatives."""
+    """One summand of the loss: for each anchor, its positive against a pool of negatives.
 
-    anchor: Literal["query"] = "query"
+    With `anchor: document`, the positive drawn for each query is the anchor, the query its positive, and other queries the
+    negatives (the dual term of Li et al. 2021, DANCE).
+    """
+
+    anchor: Literal["query", "document"] = "query"
     negatives: tuple[part_of("negatives"), ...] = ()
     pool: Literal["own", "step"] = "own"
     hardest: PositiveInt | None = None
@@ -98,6 +102,8 @@ class Stage(Settings):
             raise ValueError("`refresh:` is set but no source of negatives is mined with the model")
         if self.measuring and self.measuring.run == "inline" and self.evaluate.adopt:
             raise ValueError("evaluate.adopt is set, but dev is measured inline and adopted at once; leave it out, or set evaluate.run: background")
+        if self.positives == "all" and any(term.anchor == "document" for term in self.terms.values()):
+            raise ValueError("positives: all has no one document to be the anchor of a term; use positives: random or first")
         if self.schedule_steps is not None and self.schedule_steps < self.steps:
             raise ValueError(f"schedule_steps {self.schedule_steps} ends before steps {self.steps}: the rest would train at rate 0")
         return self

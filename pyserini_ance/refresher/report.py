@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pyserini_ance.data.direction import Direction
 from pyserini_ance.negatives.guards import known_positive
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MinedSource
@@ -13,8 +14,8 @@ PAIRS_PER_BLOCK = 65_536
 def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot: Snapshot, source: MinedSource) -> dict:
     """Counts for any table; for one mined with the model also `positive_ranks` and `margin`.
 
-    `positive_ranks`: for each training query, in row order, the rank (from 1) of its best known positive in the
-    ranking that was mined, None where it is not there. `margin`: score of the query's best positive minus the mean
+    `positive_ranks`: for each anchor, in row order, the rank (from 1) of its best known positive in the
+    ranking that was mined, None where it is not there. `margin`: score of the anchor's best positive minus the mean
     score of its candidates, at the 10th, 50th and 90th percentile and on average.
     """
     report = {
@@ -23,31 +24,26 @@ def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot:
         "dropped": table.dropped,
         "new_share": None if previous is None else round(turnover(table, previous), 4),
     }
-    if not source.refreshed or snapshot.ranking is None:
+    ranking = snapshot.ranking(table.anchor_side)
+    if not source.refreshed or ranking is None:
         return report
-    hits = _hits(snapshot)
+    direction = snapshot.direction(table.anchor_side)
+    hits = known_positive(direction.relation, direction.anchors, ranking[1])
     ranks = np.where(hits.any(1), hits.argmax(1) + 1, 0)
     return {
         **report,
         "positive_ranks": [int(rank) if rank else None for rank in ranks],
-        "margin": _quantiles(_margins(table, snapshot)),
+        "margin": _quantiles(_margins(table, snapshot, direction)),
     }
 
 
-def _hits(snapshot: Snapshot) -> np.ndarray:
-    """(A, k) bool: known positives in the whole ranking that the snapshot has made."""
-    _, found = snapshot.ranking
-    return known_positive(snapshot.split.qrels, snapshot.query_rows, found)
-
-
-def _margins(table: NegativeTable, snapshot: Snapshot) -> np.ndarray:
-    """(A,) of the queries that have candidates."""
-    qrels, queries, documents = snapshot.split.qrels, snapshot.query_vectors, snapshot.document_vectors
-    counts = np.diff(qrels.relevant_offsets)
-    anchors = np.repeat(snapshot.query_rows, counts)
+def _margins(table: NegativeTable, snapshot: Snapshot, direction: Direction) -> np.ndarray:
+    """(A,) of the anchors that have candidates."""
+    relation, own, others = direction.relation, snapshot.vectors(direction.anchor), snapshot.vectors(direction.candidate)
+    anchors = np.repeat(np.arange(len(relation.counts)), relation.counts)
     blocks = [slice(start, start + PAIRS_PER_BLOCK) for start in range(0, len(anchors), PAIRS_PER_BLOCK)]
-    pairs = np.concatenate([np.einsum("pd,pd->p", queries[anchors[block]], documents[qrels.relevant_rows[block]]) for block in blocks])
-    positive = np.maximum.reduceat(pairs, qrels.relevant_offsets[:-1])
+    pairs = np.concatenate([np.einsum("pd,pd->p", own[anchors[block]], others[relation.rows[block]]) for block in blocks])
+    positive = np.maximum.reduceat(pairs, relation.offsets[direction.anchors])
     there = table.candidates != PADDING
     totals = np.where(there, table.scores, 0.0).sum(1)
     some = table.counts > 0

@@ -6,36 +6,51 @@ from functools import cached_property
 
 import numpy as np
 
-from pyserini_ance.data.collection import Qrels, Split
+from pyserini_ance.data.collection import Relation, Side
+from pyserini_ance.data.direction import Direction
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.models import Stage
+
+SIDES: tuple[Side, ...] = ("query", "document")
+
+
+@dataclass(frozen=True)
+class TermRows:
+    """What a term contrasts: anchors (B,) rows of `anchor`; positives (B, P) and negatives (B, n) rows of the other side, PADDING
+    where there is none.
+    """
+
+    anchor: Side
+    anchors: np.ndarray
+    positives: np.ndarray
+    negatives: np.ndarray
+
+    @property
+    def candidate(self) -> Side:
+        return "document" if self.anchor == "query" else "query"
+
+    def of(self, side: Side) -> list[np.ndarray]:
+        return [self.anchors] if side == self.anchor else [self.positives, self.negatives]
+
+    def part(self, part: slice) -> "TermRows":
+        return TermRows(self.anchor, self.anchors[part], self.positives[part], self.negatives[part])
 
 
 @dataclass(frozen=True)
 class Batch:
-    """queries (B,) rows; positives (B, P) and negatives[term] (B, n) document rows, PADDING where there is none."""
+    """queries (B,) rows, and by term what it contrasts, one row for each of them."""
 
     queries: np.ndarray
-    positives: np.ndarray
-    negatives: dict[str, np.ndarray]
+    terms: dict[str, TermRows]
 
-    @cached_property
-    def unique_queries(self) -> np.ndarray:
-        return np.unique(self.queries)
-
-    @cached_property
-    def unique_documents(self) -> np.ndarray:
+    def unique(self, side: Side) -> np.ndarray:
         """(U,) rows, ascending: each text is encoded once however many terms use it."""
-        rows = np.unique(np.concatenate([self.positives.ravel(), *(n.ravel() for n in self.negatives.values())]))
-        return rows[rows != PADDING]
+        return self._unique[side]
 
-    def query_positions(self) -> np.ndarray:
-        """(B,) positions in `unique_queries`."""
-        return np.searchsorted(self.unique_queries, self.queries)
-
-    def document_positions(self, rows: np.ndarray) -> np.ndarray:
-        """Positions of `rows` in `unique_documents`; PADDING maps to 0 and must be masked."""
-        return np.searchsorted(self.unique_documents, np.where(rows == PADDING, self.unique_documents[0], rows))
+    def positions(self, side: Side, rows: np.ndarray) -> np.ndarray:
+        """Positions of `rows` in `unique(side)`; PADDING maps to 0 and must be masked."""
+        unique = self._unique[side]
+        return np.searchsorted(unique, np.where(rows == PADDING, unique[0], rows))
 
     def chunks(self, size: int | None) -> list["Batch"]:
         """The batch in parts of `size` queries."""
@@ -43,23 +58,31 @@ class Batch:
         return [self._part(slice(start, start + size)) for start in range(0, len(self.queries), size)]
 
     def _part(self, part: slice) -> "Batch":
-        return Batch(self.queries[part], self.positives[part], {term: rows[part] for term, rows in self.negatives.items()})
+        return Batch(self.queries[part], {name: term.part(part) for name, term in self.terms.items()})
+
+    @cached_property
+    def _unique(self) -> dict[Side, np.ndarray]:
+        rows = {side: np.unique(np.concatenate([r.ravel() for t in self.terms.values() for r in t.of(side)])) for side in SIDES}
+        return {side: of_side[of_side != PADDING] for side, of_side in rows.items()}
 
 
 def plan_batch(
-    stage: Stage, stage_index: int, step: int, seed: int, split: Split, documents: int, tables: Mapping[tuple[str, int], NegativeTable]
+    stage: Stage, stage_index: int, step: int, seed: int, directions: Mapping[Side, Direction], tables: Mapping[tuple[str, int], NegativeTable]
 ) -> Batch:
     """Draw step `step`'s batch. `tables` holds the adopted table of each mined source by (term, position in the term)."""
-    queries = _queries_of_step(len(split.queries), stage.batch_queries, step, (seed, stage_index))
-    positives = _positives(split.qrels, queries, stage.positives, _generator(seed, stage_index, step, 0))
-    negatives = {}
+    relation = directions["query"].relation
+    queries = _queries_of_step(len(relation.offsets) - 1, stage.batch_queries, step, (seed, stage_index))
+    positives = _positives(relation, queries, stage.positives, _generator(seed, stage_index, step, 0))
+    terms = {}
     for index, (name, term) in enumerate(stage.terms.items(), start=1):
+        anchors, others = (queries, positives) if term.anchor == "query" else (positives[:, 0], queries[:, None])
         drawn = [
-            source.draw(queries, tables.get((name, position)), split, documents, _generator(seed, stage_index, step, index, position))
+            source.draw(anchors, tables.get((name, position)), directions[term.anchor], _generator(seed, stage_index, step, index, position))
             for position, source in enumerate(term.negatives)
         ]
-        negatives[name] = np.concatenate(drawn, axis=1) if drawn else np.empty((len(queries), 0), np.int32)
-    return Batch(queries, positives, negatives)
+        negatives = np.concatenate(drawn, axis=1) if drawn else np.empty((len(queries), 0), np.int32)
+        terms[name] = TermRows(term.anchor, anchors, others, negatives)
+    return Batch(queries, terms)
 
 
 def _generator(seed: int, *key: int) -> np.random.Generator:
@@ -77,13 +100,13 @@ def _queries_of_step(queries: int, batch: int, step: int, key: tuple[int, int]) 
     return rows
 
 
-def _positives(qrels: Qrels, queries: np.ndarray, choice: str, rng: np.random.Generator) -> np.ndarray:
+def _positives(relation: Relation, queries: np.ndarray, choice: str, rng: np.random.Generator) -> np.ndarray:
     """(B, 1) document rows, or (B, most) with PADDING for `all`."""
-    starts, counts = qrels.relevant_offsets[queries], np.diff(qrels.relevant_offsets)[queries]
+    starts, counts = relation.offsets[queries], relation.offsets[queries + 1] - relation.offsets[queries]
     if choice == "first":
-        return qrels.relevant_rows[starts][:, None]
+        return relation.rows[starts][:, None]
     if choice == "random":
-        return qrels.relevant_rows[starts + rng.integers(0, counts)][:, None]
+        return relation.rows[starts + rng.integers(0, counts)][:, None]
     columns = np.arange(counts.max())
     inside = columns < counts[:, None]
-    return np.where(inside, qrels.relevant_rows[np.where(inside, starts[:, None] + columns, 0)], PADDING)
+    return np.where(inside, relation.rows[np.where(inside, starts[:, None] + columns, 0)], PADDING)

@@ -43,7 +43,7 @@ class StepRunner:
         values: dict[str, float] = {}
 
         def loss_of(queries: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
-            losses = term_losses(self.stage.terms, chunk, self.data.split.qrels, queries, documents)
+            losses = term_losses(self.stage.terms, chunk, self.data.directions, {"query": queries, "document": documents})
             values.update({name: share * float(loss.detach()) for name, loss in losses.items()})
             return share * weighted_sum(self.stage.terms, losses)
 
@@ -62,7 +62,7 @@ class StepRunner:
 
     def _sides(self, chunk: Batch) -> list[SideInput]:
         queries, documents = self.data.queries[self.data.train_split], self.data.documents
-        texts = [("query", queries, chunk.unique_queries), ("document", documents, chunk.unique_documents)]
+        texts = [("query", queries, chunk.unique("query")), ("document", documents, chunk.unique("document"))]
         share = self.stage.chunk_queries and self.stage.chunk_queries / len(chunk.queries)
         return [
             SideInput(side, tokens, rows, self.encoder.length_tokens(side), share and math.ceil(share * len(rows)))

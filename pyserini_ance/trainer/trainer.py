@@ -144,8 +144,7 @@ class StageTraining:
 
     def _step(self, step: int, bar: tqdm) -> None:
         start = time.perf_counter()
-        documents = len(self.data.collection.documents)
-        batch = plan_batch(self.stage, self.number, step, self.recipe.seed, self.data.split, documents, self.adoption.tables)
+        batch = plan_batch(self.stage, self.number, step, self.recipe.seed, self.data.directions, self.adoption.tables)
         losses = self.runner.accumulate(batch, step)
         norm = float(self.accelerator.clip_grad_norm_(self.encoder.towers.parameters(), self.stage.optimizer.max_grad_norm))
         total = sum(self.stage.terms[name].weight * loss for name, loss in losses.items())

@@ -73,11 +73,11 @@ def test_the_inverse_agrees_with_a_slow_loop():
     rng = np.random.default_rng(0)
     pairs = np.unique(rng.integers(0, 20, (100, 2)), axis=0)
     qrels = Qrels.of(pairs[:, 0], pairs[:, 1], rng.integers(0, 3, len(pairs)), queries=20)
-    offsets, query_rows = qrels.inverse(documents=22)
-    assert (offsets.dtype, query_rows.dtype, len(offsets)) == (np.int64, np.int32, 23)
-    for document in range(22):
-        expected = [query for query in range(20) if document in qrels.relevant(query)]
-        assert query_rows[offsets[document] : offsets[document + 1]].tolist() == expected
+    relation = Split("train", None, qrels).relation("document")
+    assert (relation.offsets.dtype, relation.rows.dtype) == (np.int64, np.int32)
+    expected = [[query for query in range(20) if document in qrels.relevant(query)] for document in range(20)]
+    assert [relation.of(document).tolist() for document in range(len(relation.offsets) - 1)] == expected
+    assert relation.anchors.tolist() == [document for document in range(20) if expected[document]]
 
 
 def test_a_subset_of_qrels_renumbers_the_queries():
@@ -95,8 +95,9 @@ def test_qrels_digest_tells_grades_and_threshold():
 
 def test_a_split_knows_what_is_relevant_from_either_side():
     split = Split("train", texts("a b c", text="x y z"), QRELS)
-    assert split.relevant("query", 0).tolist() == [3, 0]
-    assert [split.relevant("document", row).tolist() for row in range(6)] == [[0], [], [], [0, 2], [], []]
+    assert split.relation("query").of(0).tolist() == [3, 0]
+    assert [split.relation("document").of(row).tolist() for row in range(4)] == [[0], [], [], [0, 2]]
+    assert split.relation("document").anchors.tolist() == [0, 3]
 
 
 def test_an_unknown_split_is_named_with_those_that_exist():

@@ -87,7 +87,7 @@ def test_rows_are_looked_up_as_before(opened):
     rows = np.array([3, 0], np.int32)
     assert opened.documents.take(rows) == DOCUMENTS.take(rows)
     assert opened.documents.subset(rows).digest == DOCUMENTS.subset(rows).digest
-    assert opened.split("train").relevant("document", 2).tolist() == [0]
+    assert opened.split("train").relation("document").of(2).tolist() == [0]
     subset = opened.split("train").qrels.subset(np.array([1]))
     assert subset.digest == TRAIN.qrels.subset(np.array([1])).digest
 
@@ -106,7 +106,7 @@ def arrays_of(thing) -> Iterator[np.ndarray]:
 
 def test_everything_is_mapped_also_after_use(opened):
     opened.documents.rows["007"], opened.documents[0], opened.digest
-    opened.split("train").relevant("query", 0)
+    opened.split("train").qrels.relevant(0)
     arrays = list(arrays_of(opened))
     assert len(arrays) == 10 + 3 * 8 + 3 * 5  # documents, queries, and judgments of three splits
     assert all(isinstance(array, np.memmap) or array.size == 0 for array in arrays)

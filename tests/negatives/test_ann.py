@@ -7,7 +7,7 @@ from pyserini_ance.negatives.table import PADDING
 
 def test_candidates_are_the_best_that_are_no_positives(split_of, snapshot_of):
     queries, documents = [[1, 0], [0, 1]], [[4, 0], [3, 1], [2, 2], [1, 3], [0, 4]]
-    table = Ann(depth=3).mine(snapshot_of(split_of([1], [4, 2]), queries, documents))
+    table = Ann(depth=3).mine(snapshot_of(split_of([1], [4, 2]), queries, documents), "query")
     assert table.candidates.tolist() == [[0, 2, 3], [3, 1, 0]]
     assert table.scores.tolist() == [[4, 2, 1], [3, 1, 0]]
     assert (table.anchors.tolist(), table.source) == ([0, 1], "ann")
@@ -19,7 +19,7 @@ def test_table_agrees_with_brute_force(split_of, snapshot_of, depth):
     rng = np.random.default_rng(0)
     positives = [rng.choice(60, count, replace=False).tolist() for count in (1, 2, 25, 1, 58)]
     queries, documents = rng.integers(-2, 3, (5, 3)), rng.integers(-2, 3, (60, 3))  # small integers: many scores tie
-    table = Ann(depth=depth).mine(snapshot_of(split_of(*positives), queries, documents))
+    table = Ann(depth=depth).mine(snapshot_of(split_of(*positives), queries, documents), "query")
     dropped = 0
     for query, known in enumerate(positives):
         scores = documents @ queries[query]
@@ -34,6 +34,6 @@ def test_table_agrees_with_brute_force(split_of, snapshot_of, depth):
 def test_a_deeper_search_is_made_once_and_cut_for_others(split_of, snapshot_of):
     documents = np.arange(12, dtype=float)[:, None]
     snapshot = snapshot_of(split_of([3], [4]), [[1], [-1]], documents)
-    deep, shallow = (Ann(depth=depth).mine(snapshot) for depth in (8, 2))
+    deep, shallow = (Ann(depth=depth).mine(snapshot, "query") for depth in (8, 2))
     assert shallow.candidates.tolist() == deep.candidates[:, :2].tolist() == [[11, 10], [0, 1]]
-    assert snapshot.ranking[0].shape == (2, 9)
+    assert snapshot.ranking("query")[0].shape == (2, 9)

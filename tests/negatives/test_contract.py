@@ -23,24 +23,44 @@ def snapshot(split_of, snapshot_of, tmp_path):
     return snapshot_of(split_of(*POSITIVES), vectors, documents, bm25=tmp_path / "bm25")
 
 
+def source_of(kind: str, depth: int):
+    cls = part_class("negatives", kind)
+    settings = {"kind": kind, "per_query": 4}
+    return cls.model_validate({**settings, "depth": depth} if "depth" in cls.model_fields else settings)
+
+
 @pytest.mark.parametrize("depth", [5, 100])
 @pytest.mark.parametrize("kind", kinds("negatives"))
 def test_no_table_and_no_draw_holds_a_known_positive(kind, depth, snapshot):
-    settings = {"kind": kind, "per_query": 4}
-    cls = part_class("negatives", kind)
-    source = cls.model_validate({**settings, "depth": depth} if "depth" in cls.model_fields else settings)
-    table = source.mine(snapshot) if isinstance(source, MinedSource) else None
+    source = source_of(kind, depth)
+    table = source.mine(snapshot, "query") if isinstance(source, MinedSource) else None
     if table:
         assert table.anchors.tolist() == list(range(QUERIES))
-        assert source.check(table, snapshot.split) == 0
+        assert source.check(table, snapshot.collection, snapshot.split) == 0
         assert table.dropped["known positives"] == sum(map(len, POSITIVES))
         for row, known in zip(table.candidates, POSITIVES, strict=True):
             found = row[row != PADDING].tolist()
             assert not set(found) & set(known)
             assert len(found) == len(set(found)) == min(depth, DOCUMENTS - len(known))
     rows = np.tile(np.arange(QUERIES), 300)
-    drawn = source.draw(rows, table, snapshot.split, DOCUMENTS, np.random.default_rng(0))
+    drawn = source.draw(rows, table, snapshot.direction("query"), np.random.default_rng(0))
     assert drawn.shape == (len(rows), 4) and drawn.dtype == np.int32
     assert (drawn >= 0).all() and (drawn < DOCUMENTS).all()
     for row, line in zip(rows, drawn.tolist(), strict=True):
         assert not set(line) & set(POSITIVES[row]) and len(set(line)) == 4
+
+
+@pytest.mark.parametrize("kind", [kind for kind in kinds("negatives") if kind != "run"])
+def test_documents_as_anchors_meet_no_query_that_they_answer(kind, snapshot):
+    source, direction = source_of(kind, 3), snapshot.direction("document")
+    relevant = {document: {q for q, rows in enumerate(POSITIVES) if document in rows} for document in direction.anchors.tolist()}
+    assert set(relevant) == set().union(*POSITIVES)
+    table = source.mine(snapshot, "document") if isinstance(source, MinedSource) else None
+    if table:
+        assert table.anchors.tolist() == sorted(relevant) and (table.anchor_side, table.candidate_side) == ("document", "query")
+        assert not any(relevant[anchor] & set(row.tolist()) for anchor, row in zip(table.anchors.tolist(), table.candidates, strict=True))
+    rows = np.tile(direction.anchors, 20)
+    drawn = source.model_copy(update={"per_query": 3}).draw(rows, table, direction, np.random.default_rng(0))
+    assert (drawn >= 0).all() and (drawn < QUERIES).all()
+    for row, line in zip(rows.tolist(), drawn.tolist(), strict=True):
+        assert not set(line) & relevant[row] and len(set(line)) == 3

@@ -5,26 +5,31 @@ from pyserini_ance.negatives.table import PADDING
 
 
 def test_known_positive_by_hand(split_of):
-    qrels = split_of([2], [0, 3], [2]).qrels
-    found = known_positive(qrels, np.array([1, 0, 1]), np.array([[3, 2, 0], [3, 2, 0], [PADDING, 1, 3]]))
+    relation = split_of([2], [0, 3], [2]).relation("query")
+    found = known_positive(relation, np.array([1, 0, 1]), np.array([[3, 2, 0], [3, 2, 0], [PADDING, 1, 3]]))
     assert found.tolist() == [[True, False, True], [False, True, False], [False, False, True]]
 
 
 def test_known_positive_agrees_with_a_slow_loop(split_of):
     rng = np.random.default_rng(0)
     positives = [rng.choice(40, rng.integers(1, 30), replace=False).tolist() for _ in range(20)]
-    qrels = split_of(*positives).qrels
+    relation = split_of(*positives).relation("query")
     rows, documents = rng.integers(0, 20, 50), rng.integers(-1, 40, (50, 12))  # -1 is padding
     expected = [[int(d) in positives[row] for d in line] for row, line in zip(rows, documents, strict=True)]
-    assert known_positive(qrels, rows, documents).tolist() == expected
-    assert known_positive(qrels, rows.astype(np.int32), documents.astype(np.int32)).tolist() == expected
+    assert known_positive(relation, rows, documents).tolist() == expected
+    assert known_positive(relation, rows.astype(np.int32), documents.astype(np.int32)).tolist() == expected
+
+
+def test_known_positives_of_documents_are_their_queries(split_of):
+    relation = split_of([2], [0, 3], [2]).relation("document")
+    assert known_positive(relation, np.array([2, 3]), np.array([[0, 1, 2], [0, 1, 2]])).tolist() == [[True, False, True], [False, True, False]]
 
 
 def test_rows_near_the_end_of_int32_are_told_apart(split_of):
     last = 2**31 - 2
-    qrels = split_of([last], [0], [last - 1]).qrels
+    relation = split_of([last], [0], [last - 1]).relation("query")
     rows, documents = np.arange(3, dtype=np.int32), np.array([[last, 0], [last, 0], [last, last - 1]], np.int32)
-    assert known_positive(qrels, rows, documents).tolist() == [[True, False], [False, True], [False, True]]
+    assert known_positive(relation, rows, documents).tolist() == [[True, False], [False, True], [False, True]]
 
 
 def test_keep_takes_the_first_of_each_row_in_order_and_pads():

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import pytest
 
+from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.stored import open_collection, store_collection
 from pyserini_ance.negatives.run import Run
 from pyserini_ance.negatives.table import PADDING
@@ -32,7 +33,7 @@ def written(tmp_path, text: str):
 
 
 def test_a_run_is_read_by_score_without_positives_and_other_queries(tmp_path, snapshot):
-    table = Run(file=written(tmp_path, RANKED)).mine(snapshot)
+    table = Run(file=written(tmp_path, RANKED)).mine(snapshot, "query")
     assert table.candidates[:, :2].tolist() == [[2, 0], [4, 0], [PADDING, PADDING]]
     assert table.scores[:2, :2].tolist() == [[8.0, 7.5], [2.0, 1.0]]
     assert (table.candidates[:, 2:] == PADDING).all()
@@ -41,48 +42,53 @@ def test_a_run_is_read_by_score_without_positives_and_other_queries(tmp_path, sn
 
 def test_ties_stay_in_the_order_of_the_file(tmp_path, snapshot):
     path = written(tmp_path, "q0 Q0 d4 1 5 t\nq0 Q0 d0 2 5 t\nq0 Q0 d2 3 5 t\n")
-    assert Run(file=path, depth=3).mine(snapshot).candidates[0].tolist() == [4, 0, 2]
+    assert Run(file=path, depth=3).mine(snapshot, "query").candidates[0].tolist() == [4, 0, 2]
 
 
 def test_positives_in_the_run_cost_no_depth(tmp_path, snapshot):
-    assert Run(file=written(tmp_path, RANKED), depth=2).mine(snapshot).candidates[0].tolist() == [2, 0]
+    assert Run(file=written(tmp_path, RANKED), depth=2).mine(snapshot, "query").candidates[0].tolist() == [2, 0]
 
 
 def test_an_unknown_document_is_refused_with_file_and_query(tmp_path, snapshot):
     path = written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))
     with pytest.raises(ValueError, match=r"a\.trec ranks document 'd77' for query 'q1', but the collection has no such document"):
-        Run(file=path).mine(snapshot)
+        Run(file=path).mine(snapshot, "query")
 
 
 def test_a_stored_collection_gives_the_same_table(tmp_path, snapshot):
     source, read = Run(file=written(tmp_path, RANKED)), snapshot.collection
-    expected = source.mine(snapshot)
+    expected = source.mine(snapshot, "query")
     store_collection(read, tmp_path)
     snapshot.data = replace(snapshot.data, collection=open_collection(tmp_path, read.digest))
-    found = source.mine(snapshot)
+    found = source.mine(snapshot, "query")
     assert (found.candidates == expected.candidates).all() and found.dropped == expected.dropped
     with pytest.raises(ValueError, match="ranks document 'd77' for query 'q1', but the collection has no such document"):
-        Run(file=written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))).mine(snapshot)
+        Run(file=written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))).mine(snapshot, "query")
 
 
 def test_a_run_of_another_split_is_refused(tmp_path, snapshot):
     with pytest.raises(ValueError, match=r"a\.trec ranks documents for none of the 3 training queries"):
-        Run(file=written(tmp_path, "x0 Q0 d1 1 5 t\n")).mine(snapshot)
+        Run(file=written(tmp_path, "x0 Q0 d1 1 5 t\n")).mine(snapshot, "query")
 
 
 def test_without_a_file_the_runs_own_bm25_ranking_is_taken(tmp_path, split_of, snapshot_of):
     snapshot = snapshot_of(split_of([1, 3], [2]), [[0]] * 2, [[0]] * 5, bm25=written(tmp_path, RANKED))
-    assert Run(depth=2).mine(snapshot).candidates.tolist() == [[2, 0], [4, 0]]
+    assert Run(depth=2).mine(snapshot, "query").candidates.tolist() == [[2, 0], [4, 0]]
     assert Run().needs == {"bm25"} and Run(file="a.trec").needs == frozenset()
 
 
 def test_a_missing_file_is_found_out_before_training(tmp_path, split_of):
     with pytest.raises(FileNotFoundError, match=r"no file .*nowhere\.trec"):
-        Run(file=tmp_path / "nowhere.trec").check_data(split_of([0]), documents=5)
+        Run(file=tmp_path / "nowhere.trec").check_data(Direction(split_of([0]), "query", 5))
 
 
 def test_a_compressed_file_is_read_too(tmp_path, snapshot):
     (tmp_path / "a.trec.gz").write_bytes(gzip.compress(RANKED.encode()))
     source = Run(file=tmp_path / "a.trec", depth=2)
-    source.check_data(snapshot.split, documents=5)
-    assert source.mine(snapshot).candidates[0].tolist() == [2, 0]
+    source.check_data(Direction(snapshot.split, "query", 5))
+    assert source.mine(snapshot, "query").candidates[0].tolist() == [2, 0]
+
+
+def test_a_ranking_of_documents_cannot_serve_documents(split_of):
+    with pytest.raises(ValueError, match="cannot serve a term with `anchor: document`"):
+        Run().check_data(Direction(split_of([0], [1]), "document", 2))

@@ -33,11 +33,15 @@ def view(world: World, recipe: Recipe, folder: Path, **encoding) -> Snapshot:
     return Snapshot(folder / "model", "hash", data, settings, folder / "scratch", "cpu", world)
 
 
+def search(snapshot: Snapshot, k: int) -> tuple[np.ndarray, np.ndarray]:
+    return snapshot.search("query", np.arange(15), "document", k)
+
+
 def test_rankings_are_those_of_the_checkpoint(snapshot):
     encoder, collection = load_encoder(snapshot.model), snapshot.collection
     documents = encoder.encode(collection.documents.take(range(30)), "document")
     queries = encoder.encode(snapshot.split.queries.take(range(15)), "query")
-    scores, rows = snapshot.search(7)
+    scores, rows = search(snapshot, 7)
     assert np.allclose(snapshot.document_vectors[:], documents, atol=1e-5) and np.allclose(snapshot.query_vectors, queries, atol=1e-5)
     expected = queries @ documents.T
     assert np.allclose(scores, -np.sort(-expected, axis=1)[:, :7], atol=1e-4)
@@ -46,11 +50,11 @@ def test_rankings_are_those_of_the_checkpoint(snapshot):
 
 def test_everything_is_made_once_on_first_use(snapshot, monkeypatch):
     assert snapshot.seconds == {} and not snapshot.scratch.exists()
-    snapshot.search(5)
+    search(snapshot, 5)
     assert {"load", "encode_documents", "encode_queries", "build", "search"} == set(snapshot.seconds)
     monkeypatch.setattr(type(snapshot.encoder), "encode_rows", None)  # nothing is encoded again
-    assert snapshot.search(3)[1].tolist() == snapshot.search(5)[1][:, :3].tolist()
-    assert snapshot.search(1000)[1].shape == (15, 30)
+    assert search(snapshot, 3)[1].tolist() == search(snapshot, 5)[1][:, :3].tolist()
+    assert search(snapshot, 1000)[1].shape == (15, 30)
 
 
 def test_vectors_of_some_rows_are_those_of_all(snapshot):
@@ -60,7 +64,7 @@ def test_vectors_of_some_rows_are_those_of_all(snapshot):
 
 
 def everything(snapshot: Snapshot) -> dict[str, np.ndarray]:
-    scores, rows = snapshot.search(7)
+    scores, rows = search(snapshot, 7)
     some = np.array([4, 29, 0])
     return {
         "rows": rows,

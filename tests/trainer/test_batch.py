@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.collection import Qrels, Split, Texts
+from pyserini_ance.data.direction import Direction
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.models import Stage
-from pyserini_ance.trainer.batch import Batch, _generator, plan_batch
+from pyserini_ance.trainer.batch import Batch, TermRows, _generator, plan_batch
 
 POSITIVES = [[0], [1, 2], [3], [4, 5, 6], [7], [8], [9]]
 DOCUMENTS = 50
@@ -27,11 +28,12 @@ def stage(**settings) -> Stage:
 
 
 def plan(split: Split, step: int, seed: int = 7, number: int = 0, **settings) -> Batch:
-    return plan_batch(stage(**settings), number, step, seed, split, DOCUMENTS, TABLES)
+    directions = {"query": Direction(split, "query", DOCUMENTS), "document": Direction(split, "document", len(split.queries))}
+    return plan_batch(stage(**settings), number, step, seed, directions, TABLES)
 
 
 def rows(batch: Batch) -> tuple:
-    return batch.queries.tolist(), batch.positives.tolist(), batch.negatives["query"].tolist()
+    return batch.queries.tolist(), batch.terms["query"].positives.tolist(), batch.terms["query"].negatives.tolist()
 
 
 @pytest.mark.parametrize("step", [0, 1, 12345])
@@ -64,36 +66,54 @@ def test_an_epoch_visits_every_query_once(split, size):
 
 def test_positives_first(split):
     batch = plan(split, 0, positives="first", batch_queries=7)
-    assert batch.positives.tolist() == [[POSITIVES[query][0]] for query in batch.queries]
+    assert batch.terms["query"].positives.tolist() == [[POSITIVES[query][0]] for query in batch.queries]
 
 
 def test_positives_all_are_padded(split):
     batch = plan(split, 0, positives="all", batch_queries=7)
-    assert batch.positives.tolist() == [(POSITIVES[query] + [PADDING] * 3)[:3] for query in batch.queries]
+    assert batch.terms["query"].positives.tolist() == [(POSITIVES[query] + [PADDING] * 3)[:3] for query in batch.queries]
 
 
 def test_positives_random_are_uniform(split):
     drawn = Counter()
     for step in range(600):
         batch = plan(split, step, positives="random", batch_queries=7)
-        assert all(positive in POSITIVES[query] for query, (positive,) in zip(batch.queries, batch.positives, strict=True))
-        drawn.update(batch.positives.ravel().tolist())
+        assert all(positive in POSITIVES[query] for query, (positive,) in zip(batch.queries, batch.terms["query"].positives, strict=True))
+        drawn.update(batch.terms["query"].positives.ravel().tolist())
     assert sum((drawn[row] - 200) ** 2 / 200 for row in (4, 5, 6)) < 13.8  # 2 degrees of freedom, p = 0.001
     assert sum((drawn[row] - 300) ** 2 / 300 for row in (1, 2)) < 10.8  # 1
 
 
 def test_each_source_draws_from_its_own_table(split):
     batch = plan(split, 3)
-    random, mined = batch.negatives["query"][:, :3], batch.negatives["query"][:, 3:]
+    random, mined = batch.terms["query"].negatives[:, :3], batch.terms["query"].negatives[:, 3:]
     assert all(len(set(line)) == 3 for line in random.tolist())
     for query, line in zip(batch.queries, mined, strict=True):
         assert set(line.tolist()) <= set(range(20 + 4 * query, 24 + 4 * query)) and len(set(line.tolist())) == 2
 
 
 def test_each_text_is_encoded_once_and_found_again():
-    negatives = {"a": np.array([[7], [PADDING], [4]]), "b": np.empty((3, 0), int)}
-    batch = Batch(np.array([5, 2, 5]), np.array([[9, PADDING], [4, 7], [9, 1]]), negatives)
-    assert batch.unique_queries.tolist() == [2, 5] and batch.query_positions().tolist() == [1, 0, 1]
-    assert batch.unique_documents.tolist() == [1, 4, 7, 9]
-    places = batch.document_positions(batch.positives)
-    assert batch.unique_documents[places][batch.positives != PADDING].tolist() == [9, 4, 7, 9, 1]
+    queries, positives = np.array([5, 2, 5]), np.array([[9, PADDING], [4, 7], [9, 1]])
+    a = TermRows("query", queries, positives, np.array([[7], [PADDING], [4]]))
+    b = TermRows("document", positives[:, 0], queries[:, None], np.array([[8], [5], [PADDING]]))
+    batch = Batch(queries, {"a": a, "b": b})
+    assert batch.unique("query").tolist() == [2, 5, 8] and batch.positions("query", queries).tolist() == [1, 0, 1]
+    assert batch.unique("document").tolist() == [1, 4, 7, 9]
+    places = batch.positions("document", positives)
+    assert batch.unique("document")[places][positives != PADDING].tolist() == [9, 4, 7, 9, 1]
+
+
+def test_a_term_with_document_anchors_takes_the_positives_drawn_and_other_queries(split):
+    terms = {"query": {"negatives": ["random"]}, "dual": {"anchor": "document", "negatives": [{"kind": "random", "per_query": 3}]}}
+    for step in range(20):
+        batch = plan(split, step, terms=terms, refresh=None, batch_queries=7)
+        dual = batch.terms["dual"]
+        assert dual.anchors.tolist() == batch.terms["query"].positives[:, 0].tolist()
+        assert dual.positives[:, 0].tolist() == batch.queries.tolist()
+        assert all(query not in line for query, line in zip(batch.queries.tolist(), dual.negatives.tolist(), strict=True))
+        assert (dual.negatives < 7).all() and (dual.negatives >= 0).all()
+
+
+def test_a_term_with_document_anchors_needs_one_positive():
+    with pytest.raises(ValueError, match="positives: all has no one document to be the anchor"):
+        stage(terms={"dual": {"anchor": "document", "negatives": ["random"]}}, refresh=None, positives="all")

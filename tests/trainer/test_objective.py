@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from pyserini_ance.data.collection import Qrels
+from pyserini_ance.data.collection import Qrels, Split
+from pyserini_ance.data.direction import Direction
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.models import Term
-from pyserini_ance.trainer.batch import Batch
+from pyserini_ance.trainer.batch import Batch, TermRows
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
 
 NONE = PADDING
@@ -20,19 +21,22 @@ def qrels_of(*positives: list[int]) -> Qrels:
 
 
 def batch_of(queries, positives, negatives) -> Batch:
-    return Batch(np.array(queries, np.int32), np.array(positives, np.int32), {"query": np.array(negatives, np.int32)})
+    rows = TermRows("query", *(np.array(part, np.int32) for part in (queries, positives, negatives)))
+    return Batch(rows.anchors, {"query": rows})
 
 
 def loss_of(term: dict, batch: Batch, qrels: Qrels, queries=None, documents=None) -> float:
     """Without vectors all scores are 0, so that a loss is the logarithm of how many documents compete."""
-    queries = torch.zeros(len(batch.unique_queries), 4) if queries is None else queries
-    documents = torch.zeros(len(batch.unique_documents), 4) if documents is None else documents
-    return term_losses({"query": Term.model_validate(term)}, batch, qrels, queries, documents)["query"].item()
+    queries = torch.zeros(len(batch.unique("query")), 4) if queries is None else queries
+    documents = torch.zeros(len(batch.unique("document")), 4) if documents is None else documents
+    directions = {side: Direction(Split("train", None, qrels), side, 100) for side in ("query", "document")}
+    terms, vectors = {"query": Term.model_validate(term)}, {"query": queries, "document": documents}
+    return term_losses(terms, batch, directions, vectors)["query"].item()
 
 
 def slow_loss(term: dict, batch: Batch, qrels: Qrels, queries: torch.Tensor, documents: torch.Tensor) -> float:
-    query_vectors = dict(zip(batch.unique_queries.tolist(), queries.tolist(), strict=True))
-    vectors = dict(zip(batch.unique_documents.tolist(), documents.tolist(), strict=True))
+    query_vectors = dict(zip(batch.unique("query").tolist(), queries.tolist(), strict=True))
+    vectors = dict(zip(batch.unique("document").tolist(), documents.tolist(), strict=True))
     losses = []
     for i, query in enumerate(batch.queries.tolist()):
 
@@ -40,10 +44,10 @@ def slow_loss(term: dict, batch: Batch, qrels: Qrels, queries: torch.Tensor, doc
             return sum(a * b for a, b in zip(query_vectors[query], vectors[row], strict=True))
 
         known = set(qrels.relevant(query).tolist())
-        rows = [*batch.positives.ravel(), *batch.negatives["query"].ravel()] if term.get("pool") == "step" else batch.negatives["query"][i]
+        rows = [*batch.terms["query"].positives.ravel(), *batch.terms["query"].negatives.ravel()] if term.get("pool") == "step" else batch.terms["query"].negatives[i]
         negatives = sorted((score(int(row)) for row in rows if row != NONE and int(row) not in known), reverse=True)
         competing = sum(math.exp(s) for s in negatives[: term.get("hardest")])
-        positives = [score(int(row)) for row in batch.positives[i] if row != NONE]
+        positives = [score(int(row)) for row in batch.terms["query"].positives[i] if row != NONE]
         losses.append(sum(-math.log(math.exp(s) / (math.exp(s) + competing)) for s in positives) / len(positives))
     return sum(losses) / len(losses)
 
@@ -57,7 +61,7 @@ def random_case(seed: int):
     allowed = [np.setdiff1d(np.arange(-1, 25), known[query]) for query in queries]
     batch = batch_of(queries, positives, [rng.choice(rows, 3) for rows in allowed])  # with repeats and padding
     generator = torch.Generator().manual_seed(seed)
-    vectors = (torch.randn(len(rows), 4, generator=generator) for rows in (batch.unique_queries, batch.unique_documents))
+    vectors = (torch.randn(len(rows), 4, generator=generator) for rows in (batch.unique("query"), batch.unique("document")))
     return batch, qrels_of(*known), *vectors
 
 
@@ -117,3 +121,34 @@ def test_several_positives_are_averaged_and_do_not_compete():
 def test_weights_multiply_terms():
     terms = {"a": Term(pool="step", weight=1.0), "b": Term(pool="step", weight=0.1)}
     assert weighted_sum(terms, {"a": torch.tensor(2.0), "b": torch.tensor(30.0)}).item() == pytest.approx(5.0)
+
+
+def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
+    """DANCE: the step's loss is that of queries over documents, plus that of documents over queries, of vectors encoded once."""
+    queries, positives, other_documents, other_queries = np.array([0, 2]), np.array([[4], [1]]), np.array([[5], [5]]), np.array([[1], [3]])
+    rows = {
+        "query": TermRows("query", queries, positives, other_documents),
+        "document": TermRows("document", positives[:, 0], queries[:, None], other_queries),
+    }
+    batch = Batch(queries, rows)
+    generator = torch.Generator().manual_seed(0)
+    vectors = {side: torch.randn(len(batch.unique(side)), 4, generator=generator).double().requires_grad_() for side in ("query", "document")}
+    assert batch.unique("query").tolist() == [0, 1, 2, 3] and batch.unique("document").tolist() == [1, 4, 5]
+    terms = {side: Term.model_validate({"anchor": side, "negatives": [RANDOM], "loss": {"kind": "nll", "temperature": 0.5}}) for side in rows}
+    split = Split("train", None, qrels_of([4], [2], [1], [0]))
+    directions = {side: Direction(split, side, 100) for side in ("query", "document")}
+    found = term_losses(terms, batch, directions, vectors)
+    q, d = (dict(zip(batch.unique(side).tolist(), vectors[side], strict=True)) for side in ("query", "document"))
+    expected = {
+        "query": [torch.log1p(torch.exp(2 * (q[a] @ d[n] - q[a] @ d[p]))) for a, p, n in ((0, 4, 5), (2, 1, 5))],
+        "document": [torch.log1p(torch.exp(2 * (d[a] @ q[n] - d[a] @ q[p]))) for a, p, n in ((4, 0, 1), (1, 2, 3))],
+    }
+    for side, each in expected.items():
+        torch.testing.assert_close(found[side], sum(each) / 2)
+    weighted_sum(terms, found).backward()
+    gradients = [vectors[side].grad.clone() for side in rows]
+    for side in rows:
+        vectors[side].grad = None
+    (sum(expected["query"]) / 2 + sum(expected["document"]) / 2).backward()
+    for side, gradient in zip(rows, gradients, strict=True):
+        torch.testing.assert_close(gradient, vectors[side].grad)

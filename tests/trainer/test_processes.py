@@ -56,7 +56,7 @@ def train(world, recipe, tied: bool, kind: str) -> Trained:
     optimizer = build_optimizer(encoder.towers, stage.optimizer) if kind == "adamw" else torch.optim.SGD(parameters.values())
     result = Trained({name: p.detach().clone() for name, p in parameters.items()})
     for step in range(stage.steps):
-        batch = plan_batch(stage, 0, step, recipe.seed, data.split, len(data.documents), {})
+        batch = plan_batch(stage, 0, step, recipe.seed, data.directions, {})
         result.losses.append(runner.accumulate(batch, step))
         result.gradients.append({name: p.grad.clone() for name, p in parameters.items() if p.grad is not None})
         torch.nn.utils.clip_grad_norm_(parameters.values(), stage.optimizer.max_grad_norm)

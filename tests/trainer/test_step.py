@@ -15,7 +15,7 @@ from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.prepare import read_collection, tokenise
 from pyserini_ance.runs.checkpoint import Place, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.trainer.batch import Batch, plan_batch
+from pyserini_ance.trainer.batch import Batch, TermRows, plan_batch
 from pyserini_ance.trainer.desks import Inline
 from pyserini_ance.trainer.step import StepRunner
 from pyserini_ance.trainer.trainer import StageTraining
@@ -56,15 +56,15 @@ def reference_step(model, moments: dict, number: int, batch, data) -> tuple[dict
 
     qrels, rate = data.split.qrels, RATE * (3 - number) / 2  # linear decay over two steps
     query = {int(row): vector(data.queries["train"], row, 24) for row in batch.queries}
-    document = {int(row): vector(data.documents, row, 32) for row in batch.unique_documents}
+    document = {int(row): vector(data.documents, row, 32) for row in batch.unique("document")}
     losses = {}
     for name, term in TERMS.items():
         scale, each = term["loss"]["scale"], []
         for i, q in enumerate(batch.queries.tolist()):
             known = set(qrels.relevant(q).tolist())
-            pool = batch.negatives["own"][i] if name == "own" else [*batch.positives.ravel(), *batch.negatives["step"].ravel()]
+            pool = batch.terms["own"].negatives[i] if name == "own" else [*batch.terms["step"].positives.ravel(), *batch.terms["step"].negatives.ravel()]
             negatives = sum(torch.exp(scale * query[q] @ document[int(d)]) for d in pool if d != -1 and int(d) not in known)
-            of_positives = [torch.exp(scale * query[q] @ document[int(p)]) for p in batch.positives[i] if p != -1]
+            of_positives = [torch.exp(scale * query[q] @ document[int(p)]) for p in batch.terms[name].positives[i] if p != -1]
             each.append(sum(-torch.log(p / (p + negatives)) for p in of_positives) / len(of_positives))
         losses[name] = sum(each) / len(each)
     model.zero_grad()
@@ -93,7 +93,7 @@ def test_two_steps_equal_a_written_out_reference(made, tmp_path, chunk_queries):
     model, moments = load_encoder(start.encoder).towers.queries.backbone, {}
     logged = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     for step in range(2):
-        losses, norm = reference_step(model, moments, step + 1, plan_batch(stage, 0, step, 3, data.split, 30, {}), data)
+        losses, norm = reference_step(model, moments, step + 1, plan_batch(stage, 0, step, 3, data.directions, {}), data)
         assert logged[step]["terms"] == pytest.approx(losses, rel=1e-4)
         assert logged[step]["loss"] == pytest.approx(losses["own"] + 0.5 * losses["step"], rel=1e-4)
         assert logged[step]["grad_norm"] == pytest.approx(norm, rel=1e-4) and norm > LARGEST_NORM
@@ -111,10 +111,12 @@ def test_dropout_changes_from_step_to_step_and_from_chunk_to_chunk(made, small_r
     encoder.towers.train()
     own = stage.model_copy(update={"terms": {"own": stage.terms["own"]}})
     for runner in (StepRunner(changed, data, encoder, accelerator_of(recipe).autocast, 512, (3, 0), World()) for changed in (stage, own)):
-        batch = plan_batch(stage, 0, 0, 3, data.split, 30, {})
+        batch = plan_batch(stage, 0, 0, 3, data.directions, {})
         first, again, other = (runner.accumulate(batch, step) for step in (0, 0, 1))
         assert first == again and first["own"] != other["own"]
-    twice = Batch(np.zeros(6, np.int32), batch.positives[:1].repeat(6, 0), {"own": batch.negatives["own"][:1].repeat(6, 0)})
+    rows = batch.terms["own"]
+    repeated = TermRows("query", np.zeros(6, np.int32), rows.positives[:1].repeat(6, 0), rows.negatives[:1].repeat(6, 0))
+    twice = Batch(repeated.anchors, {"own": repeated})
     halves = [runner.accumulate(half, 0)["own"] for half in (twice, twice.chunks(3)[0])]
     assert halves[0] != halves[1]  # equal texts, but the second chunk has other masks
 
@@ -124,7 +126,7 @@ def gradients_of(recipe, data, **changes) -> tuple[dict, list[torch.Tensor]]:
     encoder = start_encoder(recipe.encoder, 0)
     encoder.towers.train()
     runner = StepRunner(stage, data, encoder, accelerator_of(recipe).autocast, 128, (3, 0), World())
-    losses = runner.accumulate(plan_batch(stage, 0, 0, 3, data.split, 30, {}), 0)
+    losses = runner.accumulate(plan_batch(stage, 0, 0, 3, data.directions, {}), 0)
     return losses, [p.grad for p in encoder.towers.parameters() if p.grad is not None]
 
 
@@ -144,7 +146,7 @@ def step_in_world(world, recipe, changes: dict) -> tuple[dict[str, float], dict[
     stage, data = recipe.stages["a"].model_copy(update=changes), tokenise(recipe, read_collection(recipe))
     encoder = start_encoder(recipe.encoder, 0)
     runner = StepRunner(stage, data, encoder, accelerator_of(recipe).autocast, 128, (3, 0), world)
-    losses = runner.accumulate(plan_batch(stage, 0, 0, 3, data.split, 30, {}), 0)
+    losses = runner.accumulate(plan_batch(stage, 0, 0, 3, data.directions, {}), 0)
     backbone = encoder.towers.queries.backbone
     return losses, {name: p.grad for name, p in backbone.named_parameters() if p.grad is not None}
 
@@ -152,7 +154,7 @@ def step_in_world(world, recipe, changes: dict) -> tuple[dict[str, float], dict[
 @pytest.mark.parametrize("chunk_queries", [None, 2])
 def test_a_step_of_two_processes_equals_a_written_out_reference(made, run_processes, chunk_queries):
     recipe, data = made
-    batch, model = plan_batch(recipe.stages["a"], 0, 0, 3, data.split, 30, {}), start_encoder(recipe.encoder, 0).towers.queries.backbone
+    batch, model = plan_batch(recipe.stages["a"], 0, 0, 3, data.directions, {}), start_encoder(recipe.encoder, 0).towers.queries.backbone
     expected = reference_step(model, {}, 1, batch, data)[0]
     for losses, gradients in run_processes(2, step_in_world, recipe, {"chunk_queries": chunk_queries}):
         assert losses == pytest.approx(expected, rel=1e-5)
@@ -179,7 +181,7 @@ def queries_at_once(world, recipe, changes: dict) -> list[int]:
     encoder, seen = start_encoder(recipe.encoder, 0), []
     encoder.towers.register_forward_hook(lambda towers, arguments, vectors: seen.append((arguments[0], len(vectors))))
     runner = StepRunner(stage, data, encoder, accelerator_of(recipe).autocast, 512, (3, 0), world)
-    runner.accumulate(plan_batch(stage, 0, 0, 3, data.split, 30, {}), 0)
+    runner.accumulate(plan_batch(stage, 0, 0, 3, data.directions, {}), 0)
     return [count for side, count in seen if side == "query"]
 
 

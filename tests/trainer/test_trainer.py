@@ -78,7 +78,7 @@ def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
     generations = [generation.tables["query", 0] for generation in opened]
     for step, batch in enumerate(drawn):
         candidates = generations[step // 4].candidates[batch.queries]
-        assert all(set(line) <= set(row) for line, row in zip(batch.negatives["query"].tolist(), candidates.tolist(), strict=True))
+        assert all(set(line) <= set(row) for line, row in zip(batch.terms["query"].negatives.tolist(), candidates.tolist(), strict=True))
     assert any((a.candidates != b.candidates).any() for a, b in zip(generations, generations[1:], strict=False))
 
     steps = made.metrics("step")

@@ -41,7 +41,7 @@ def test_the_layout_is_read(folder):
     train, dev = collection.split("train"), collection.split("dev")
     assert (train.queries.ids, dev.queries.ids) == (["q1", "q2"], ["q4"])
     assert train.queries[0] == {"text": "which number?"}
-    assert [train.relevant("query", row).tolist() for row in range(2)] == [[1, 2], [0]]
+    assert [train.relation("query").of(row).tolist() for row in range(2)] == [[1, 2], [0]]
     assert collection.skipped == {"train queries without positives": 1}
 
 

@@ -40,7 +40,7 @@ def test_each_query_finds_the_rest_of_its_docstring(toolbox):
     assert len(collection.documents) == 52
     for split in collection.splits.values():
         for row, id in enumerate(split.queries.ids):
-            assert [f"q-{collection.documents.ids[found]}" for found in split.relevant("query", row)] == [id]
+            assert [f"q-{collection.documents.ids[found]}" for found in split.relation("query").of(row)] == [id]
 
 
 def test_of_repeated_sentences_and_rests_the_first_is_kept(toolbox):

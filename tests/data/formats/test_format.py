@@ -33,7 +33,7 @@ def assembled(documents=DOCUMENTS, queries=QUERIES, rows=(("q1", "d1", 1),), **s
 def test_rows_follow_the_files():
     split = assembled(rows=[("q3", "007", 1), ("q1", "d2", 1), ("q3", "d1", 2)]).split("dev")
     assert split.queries.ids == ["q1", "q3"]
-    assert [split.relevant("query", row).tolist() for row in range(2)] == [[1], [2, 0]]
+    assert [split.relation("query").of(row).tolist() for row in range(2)] == [[1], [2, 0]]
 
 
 def test_queries_without_positives_are_skipped_with_a_count(caplog):
@@ -46,7 +46,7 @@ def test_queries_without_positives_are_skipped_with_a_count(caplog):
 
 def test_the_threshold_leaves_judgments_that_are_not_relevant():
     split = assembled(rows=[("q1", "d1", 1), ("q1", "d2", 2)], relevance_threshold=2).split("dev")
-    assert split.relevant("query", 0).tolist() == [1]
+    assert split.relation("query").of(0).tolist() == [1]
     assert [part.tolist() for part in split.qrels.judged(0)] == [[0, 1], [1, 2]]
 
 
@@ -102,12 +102,12 @@ def test_unknown_ids_are_counted_and_the_first_five_shown():
 def test_unknown_ids_can_be_skipped_with_a_count():
     collection = assembled(rows=UNKNOWN, unknown_ids="skip")
     assert collection.skipped == {"dev judgments of unknown ids": 7, "dev queries without positives": 2}
-    assert collection.split("dev").relevant("query", 0).tolist() == [0]
+    assert collection.split("dev").relation("query").of(0).tolist() == [0]
 
 
 def test_a_pair_has_one_grade():
     again = [("q1", "d1", 1), ("q1", "d2", 1), ("q1", "d1", 1)]
-    assert assembled(rows=again).split("dev").relevant("query", 0).tolist() == [0, 1]
+    assert assembled(rows=again).split("dev").relation("query").of(0).tolist() == [0, 1]
     with pytest.raises(ValueError, match="line 4: grade 2 for query 'q1' and document 'd1', which line 1 gave 1"):
         assembled(rows=[*again, ("q1", "d1", 2)])
 

@@ -25,7 +25,7 @@ def test_the_tables_are_read(recipe):
     assert collection.documents.ids == ["0", "007", "7"]
     assert collection.documents[1] == {"text": "A spy."}
     assert train.queries.ids == ["1", "2"]
-    assert [train.relevant("query", row).tolist() for row in range(2)] == [[1], [2]]
+    assert [train.relation("query").of(row).tolist() for row in range(2)] == [[1], [2]]
     assert collection.skipped == {"train queries without positives": 1}
 
 

@@ -26,7 +26,7 @@ def test_the_files_are_read(recipe):
     ]
     assert test.queries.ids == ["01", "1"]
     assert test.queries[0] == {"text": "which spy"}
-    assert [test.relevant("query", row).tolist() for row in range(2)] == [[0], [1]]
+    assert [test.relation("query").of(row).tolist() for row in range(2)] == [[0], [1]]
 
 
 def test_separate_fields_count_before_contents(recipe, tmp_path):
