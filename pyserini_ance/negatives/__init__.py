@@ -1,3 +1,3 @@
 """Negatives: tables of candidates, what makes them (one file a source), and the guards against false ones."""
 
-NOT_KINDS = ("guards", "snapshot", "source", "table")
+NOT_KINDS = ("episode", "guards", "mixing", "snapshot", "source", "table")

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from pydantic import PositiveInt
 
 from pyserini_ance.data.collection import Side
+from pyserini_ance.negatives.episode import Episode
 from pyserini_ance.negatives.guards import KNOWN_POSITIVES, known_positive, take_out
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MinedSource
@@ -21,8 +22,9 @@ class Ann(MinedSource):
     kind: Literal["ann"] = "ann"
     depth: PositiveInt = 200
     refreshed: ClassVar[bool] = True
+    ranked: ClassVar[bool] = True
 
-    def mine(self, snapshot: Snapshot, anchor: Side) -> NegativeTable:
+    def mine(self, snapshot: Snapshot, anchor: Side, episode: Episode = Episode()) -> NegativeTable:
         direction = snapshot.direction(anchor)
         most = int(direction.relation.counts.max())  # so many more to fetch that enough negatives are left
         scores, found = snapshot.search(anchor, direction.anchors, direction.candidate, self.depth + most)

@@ -10,6 +10,7 @@ from pyserini_ance.data.collection import Side
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.trec import read_run
+from pyserini_ance.negatives.episode import Episode
 from pyserini_ance.negatives.guards import KNOWN_POSITIVES, known_positive, take_out
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MinedSource
@@ -36,7 +37,7 @@ class Run(MinedSource):
         if self.file:
             find_file(self.file, KEY)
 
-    def mine(self, snapshot: Snapshot, anchor: Side) -> NegativeTable:
+    def mine(self, snapshot: Snapshot, anchor: Side, episode: Episode = Episode()) -> NegativeTable:
         path = find_file(self.file, KEY) if self.file else snapshot.run_files["bm25"]
         direction = snapshot.direction(anchor)
         found, scores = _read(path, snapshot, self.depth + int(direction.relation.counts.max()))

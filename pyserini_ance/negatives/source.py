@@ -8,25 +8,42 @@ from pydantic import PositiveInt
 
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.negatives.episode import Episode
 from pyserini_ance.negatives.guards import known_positive
+from pyserini_ance.negatives.mixing import repeats
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.parts import Part
 
 PLURALS = {"query": "queries", "document": "documents"}
 
+
 class Source(Part):
     """`per_query` negatives are drawn for each anchor of a step: each query, or each positive of a term with document anchors.
 
-    `refreshed` sources are mined again at each refresh; `needs` names what the run must make ready (`bm25`).
+    `refreshed` sources are mined again at each refresh; `needs` names what the run must make ready (`bm25`). `has_table`: it is
+    mined; `takes_over`: from the tables of the stage before; `ranked`: by the anchors' own scores.
     """
 
     per_query: PositiveInt = 1
     refreshed: ClassVar[bool] = False
+    has_table: ClassVar[bool] = False
+    takes_over: ClassVar[bool] = False
+    ranked: ClassVar[bool] = False
+
+    @property
+    def leaves(self) -> tuple["Source", ...]:
+        """The sources that it is made of: itself, unless it mixes others."""
+        return (self,)
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset()
+
+    @property
+    def most_candidates(self) -> int:
+        """Of an anchor in its table, as far as the settings tell; 0 without a table."""
+        return getattr(self, "depth", 0)
 
     def check_data(self, direction: Direction) -> None:
         """Raises ValueError or FileNotFoundError, before anything is trained, when this data cannot be served."""
@@ -44,9 +61,10 @@ class MinedSource(Source):
     """
 
     when_short: Literal["error", "random"] = "error"
+    has_table: ClassVar[bool] = True
 
     @abstractmethod
-    def mine(self, snapshot: Snapshot, anchor: Side) -> NegativeTable:
+    def mine(self, snapshot: Snapshot, anchor: Side, episode: Episode = Episode()) -> NegativeTable:
         """The table over `snapshot.direction(anchor).anchors`, in that order, without known positives."""
 
     def check(self, table: NegativeTable, collection: Collection, split: Split) -> int:
@@ -66,18 +84,18 @@ class MinedSource(Source):
 
 
 def fill_random(drawn: np.ndarray, rows: np.ndarray, direction: Direction, rng: np.random.Generator) -> np.ndarray:
-    """`drawn` (B, n) with a candidate for each PADDING (last in its row): uniform, distinct in the row, never a known
-    positive of the row's anchor.
+    """`drawn` (B, n) with a candidate for each PADDING (last in its row): uniform, unlike all others in the row, never a known
+    positive of the row's anchor. What was drawn stays, repeats included: they carry weight.
 
     Raises ValueError when there are too few for that.
     """
-    bad = drawn == PADDING
+    empty = bad = drawn == PADDING
     if bad.any():
         refuse_too_few(drawn.shape[1], direction)
     drawn = drawn.astype(np.int64)
     while bad.any():
         drawn[bad] = rng.integers(0, direction.candidates, int(bad.sum()))
-        bad = known_positive(direction.relation, rows, drawn) | _repeats(drawn)
+        bad = empty & (known_positive(direction.relation, rows, drawn) | repeats(drawn))
     return drawn.astype(np.int32)
 
 
@@ -91,12 +109,3 @@ def refuse_too_few(n: int, direction: Direction) -> None:
             f"per_query={n} negatives, but {anchor} has only {total - counts[row]}: {counts[row]} of the {total} "
             f"{PLURALS[direction.candidate]} are its positives. Lower per_query."
         )
-
-
-def _repeats(drawn: np.ndarray) -> np.ndarray:
-    """(B, n) bool: is the document in an earlier column of its row already?"""
-    order = np.argsort(drawn, axis=1, kind="stable")
-    ranked = np.take_along_axis(drawn, order, 1)
-    repeated = np.zeros(drawn.shape, bool)
-    np.put_along_axis(repeated, order[:, 1:], ranked[:, 1:] == ranked[:, :-1], 1)
-    return repeated

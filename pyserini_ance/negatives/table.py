@@ -1,7 +1,7 @@
 """NegativeTable: for each anchor its candidates in rank order, and where they came from."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -11,14 +11,27 @@ from pyserini_ance.storage.files import write_json
 
 PADDING = -1
 ABOUT = "table.json"
-ARRAYS = {"anchors": np.int32, "candidates": np.int32, "scores": np.float32}
+ARRAYS = {"anchors": np.int32, "candidates": np.int32, "scores": np.float32, "origin": np.uint8}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where a candidate was first found: by which kind of source, for which generation (`<stage>-<step>`)."""
+
+    source: str
+    generation: str
+
+    def __str__(self) -> str:
+        return f"{self.source} of {self.generation}"
 
 
 @dataclass(frozen=True)
 class NegativeTable:
     """anchors (A,) int32 rows, ascending; candidates (A, n) int32 rows in rank order, then PADDING; scores (A, n) float32.
 
-    An anchor's candidates never hold one of its known positives. `dropped` says how many candidates each filter took out.
+    An anchor's candidates never hold one of its known positives; one that stands there twice is drawn twice as often.
+    Scores are those by which `source` found the candidates. `dropped` says how many candidates each filter took out.
+    origin (A, n) uint8 points into `origins`, 0 at PADDING; None: all candidates are `source`'s, found for this generation.
     """
 
     anchor_side: Side
@@ -28,6 +41,8 @@ class NegativeTable:
     scores: np.ndarray
     source: str
     dropped: dict[str, int] = field(default_factory=dict)
+    origins: tuple[Origin, ...] = ()
+    origin: np.ndarray | None = None
 
     @property
     def counts(self) -> np.ndarray:
@@ -48,14 +63,29 @@ class NegativeTable:
         assert (self.anchors[positions] == rows).all(), f"the table of {self.source} lacks anchors"
         return positions
 
+    def of_generation(self, name: str) -> "NegativeTable":
+        """The same table, with its candidates' origins spelt out; `name` is the generation that it was mined for."""
+        if self.origin is not None:
+            return self
+        return replace(self, origins=(Origin(self.source, name),), origin=np.zeros(self.candidates.shape, np.uint8))
+
+    def origin_counts(self) -> dict[str, int]:
+        """Candidates of each origin; empty when all are the table's own."""
+        if self.origin is None:
+            return {}
+        counts = np.bincount(self.origin[self.candidates != PADDING], minlength=len(self.origins))
+        return {str(origin): int(count) for origin, count in zip(self.origins, counts, strict=True)}
+
     def save(self, folder: Path) -> None:
         """Write a folder, one file an array: equal tables are equal bytes, with equal hashes."""
         folder.mkdir(parents=True)
-        arrays = {name: np.ascontiguousarray(getattr(self, name), kind) for name, kind in ARRAYS.items()}
+        there = {name: kind for name, kind in ARRAYS.items() if getattr(self, name) is not None}
+        arrays = {name: np.ascontiguousarray(getattr(self, name), kind) for name, kind in there.items()}
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array, allow_pickle=False)
         sides = {"anchor_side": self.anchor_side, "candidate_side": self.candidate_side}
         about = {**sides, "source": self.source, "dropped": dict(sorted(self.dropped.items()))}
+        about |= {"origins": [asdict(origin) for origin in self.origins]} if self.origins else {}
         write_json(folder / ABOUT, {**about, "shapes": {name: array.shape for name, array in arrays.items()}})
 
     @classmethod
@@ -63,7 +93,8 @@ class NegativeTable:
         """Memory-mapped: processes share its pages. Raises RuntimeError naming the file that is not as `table.json` says."""
         about = _read_about(folder / ABOUT)
         arrays = {name: _open_array(folder / f"{name}.npy", shape) for name, shape in about.pop("shapes").items()}
-        return cls(**about, **arrays)
+        origins = tuple(Origin(**origin) for origin in about.pop("origins", ()))
+        return cls(**about, **arrays, origins=origins)
 
 
 def _read_about(path: Path) -> dict:

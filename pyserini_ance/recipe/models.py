@@ -27,6 +27,11 @@ class Term(Settings):
     loss: part_of("loss") = Field(default={"kind": "nll"}, validate_default=True)
     weight: float = 1.0
 
+    @property
+    def leaves(self) -> tuple:
+        """All sources of negatives, mixes taken apart."""
+        return tuple(leaf for source in self.negatives for leaf in source.leaves)
+
     @model_validator(mode="after")
     def has_negatives(self):
         if self.pool == "own" and not self.negatives:
@@ -79,6 +84,16 @@ class Stage(Settings):
         run = self.evaluate.run or self.refreshing.run
         adopt = self.evaluate.adopt or (self.refreshing.adopt if run == "background" else None)
         return self.evaluate.model_copy(update={"run": run, "adopt": adopt})
+
+    @property
+    def takes_over(self) -> bool:
+        """Whether a source takes up the negatives with which the stage before ended."""
+        return any(leaf.takes_over for term in self.terms.values() for leaf in term.leaves)
+
+    @property
+    def mines_with_previous(self) -> bool:
+        """Whether the first tables are mined with the result of the stage before."""
+        return self.refresh is not None and self.refresh.first_with == "previous"
 
     def refresh_is_due(self, step: int) -> bool:
         """The checkpoint before step `step` (from 0) is to be mined with, for it will be used in this stage."""
@@ -213,9 +228,35 @@ class Recipe(Settings):
         if first.keep_optimizer:
             raise ValueError(f"stages.{name} is the first stage: there is no optimizer to keep")
         needs = {need for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives for need in s.needs}
-        for source in (s for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives if "bm25" in s.needs):
+        for source in (s for stage in self.stages.values() for term in stage.terms.values() for s in term.leaves if "bm25" in s.needs):
             if self.bm25 and source.depth > self.bm25.hits:
                 raise ValueError(f"a `run` source has depth {source.depth}, but bm25.hits is {self.bm25.hits}; set bm25.hits={source.depth}")
         if "bm25" in needs and self.bm25 is None:
             raise ValueError("a `run` source needs BM25, but `bm25: null`; name a run file in the source or configure `bm25:`")
         return self
+
+    @model_validator(mode="after")
+    def looks_back_at_something(self):
+        for name, stage in self.stages.items():
+            before = self.stage_before(name)
+            if before is None and stage.mines_with_previous:
+                raise ValueError(f"stages.{name}.refresh.first_with: previous, but no stage comes before it; leave it out")
+            for term in (term for term in stage.terms if any(leaf.takes_over for leaf in stage.terms[term].leaves)):
+                _refuse_nothing_to_take_over(f"stages.{name}.terms.{term}.negatives", term, stage.terms[term], before and self.stages[before])
+        return self
+
+    def stage_before(self, name: str) -> str | None:
+        """The stage that the recipe lists before stage `name`; None before the first."""
+        names = list(self.stages)
+        return names[names.index(name) - 1] if name != names[0] else None
+
+
+def _refuse_nothing_to_take_over(key: str, name: str, term: Term, before: Stage | None) -> None:
+    if before is None:
+        raise ValueError(f"{key}: momentum takes over the negatives of the stage before, but this is the first; leave the source out here")
+    former = before.terms.get(name)
+    if former is None or former.anchor != term.anchor or not any(source.has_table for source in former.negatives):
+        raise ValueError(
+            f"{key}: momentum takes over the tables of the same term in the stage before, which has no term {name!r} with `anchor: {term.anchor}` "
+            f"and a source that is mined (its terms: {', '.join(before.terms)}); name the terms alike, or leave the source out"
+        )

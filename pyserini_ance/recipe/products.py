@@ -53,10 +53,13 @@ class Product(Settings):
 class Refresh(Product):
     """When the corpus is encoded and mined again with the model that is being trained: at step 0 and every so many steps.
 
-    No step trains on negatives of a checkpoint more than `max_staleness_steps` old: training waits (default with `adopt: ready`:
-    2 x every_steps; the other ways to adopt keep a bound of their own).
+    `first_with: previous` mines the tables of step 0 with the result of the stage before instead of what this stage starts from
+    (episodes from the initial model: Sun et al. 2022, ANCE-Tele). No step trains on negatives of a checkpoint more than
+    `max_staleness_steps` old: training waits (default with `adopt: ready`: 2 x every_steps; the other ways to adopt keep a
+    bound of their own).
     """
 
+    first_with: Literal["start", "previous"] = "start"
     max_staleness_steps: PositiveInt | None = None
 
     @property

@@ -1,12 +1,13 @@
 """refresh(checkpoint): mine the negatives of a stage, or measure, with one checkpoint's view of the collection."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
+from pyserini_ance.negatives.episode import Episode
 from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Recipe
@@ -14,9 +15,16 @@ from pyserini_ance.refresher.evaluation import evaluate_on_dev
 from pyserini_ance.refresher.report import table_report
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.evaluation import publish_evaluation
+from pyserini_ance.runs.former import Former
 from pyserini_ance.runs.generation import (
-    TableKey, mined_sources, newest_generation_before, open_generation, publish_generation, table_name
-)  # fmt: skip
+    FORMER_TABLES,
+    TableKey,
+    mined_sources,
+    newest_generation_before,
+    open_generation,
+    publish_generation,
+    table_name,
+)
 from pyserini_ance.runs.orders import Order
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.lease import leased
@@ -45,14 +53,14 @@ class Refresher:
             return
         with ExitStack() as leases:
             if not self.world.once(lambda: self._lease(leases, order)):
-                raise CheckpointGone(f"{self.run.checkpoint(order.stage, order.step)} has gone, and {order.kind} were ordered of it")
+                raise CheckpointGone(f"{order.folder(self.run)} has gone, and {order.kind} were ordered of it")
             snapshot = self._snapshot(order)
             self._lease_vectors(leases, order, snapshot)
             self._mine(order, snapshot, leases) if order.kind == "tables" else self._measure(order, snapshot)
 
     def _lease(self, leases: ExitStack, order: Order) -> bool:
         """Keep the checkpoint from being removed. False when it has gone already."""
-        folder = self.run.checkpoint(order.stage, order.step)
+        folder = order.folder(self.run)
         self.say(f"{order.kind} of {folder.name}")
         if is_complete(folder):
             leases.enter_context(leased(folder, f"{order.kind} are made of it"))
@@ -70,7 +78,7 @@ class Refresher:
 
     def _snapshot(self, order: Order) -> Snapshot:
         """The last one when it is of the same checkpoint: what it has encoded and found serves again."""
-        folder = self.run.checkpoint(order.stage, order.step)
+        folder = order.folder(self.run)
         checkpoint = Checkpoint(folder, self.world.once(lambda: Checkpoint.open(folder).weights))
         if checkpoint.weights != order.weights:
             raise RuntimeError(f"{checkpoint.folder} holds weights {checkpoint.weights[:12]}, but {order.weights[:12]} were ordered")
@@ -81,11 +89,13 @@ class Refresher:
         return self._seen
 
     def _mine(self, order: Order, snapshot: Snapshot, leases: ExitStack) -> None:
-        previous = self._tables_before(order, leases)
+        previous, stage = self._tables_before(order, leases), self.recipe.stages[order.stage]
+        former = Former.of(self.recipe, self.run, order.stage, self.world) if stage.takes_over else None
+        former_tables = former.tables(self.data.identity) if former else {}
         tables, reports = {}, {}
-        for key, source in mined_sources(self.recipe.stages[order.stage], refreshed_only=order.step > 0).items():
+        for key, source in mined_sources(stage, refreshed_only=order.step > 0).items():
             start, before = time.perf_counter(), sum(snapshot.seconds.values())
-            tables[key] = source.mine(snapshot, self.recipe.stages[order.stage].terms[key[0]].anchor)
+            tables[key] = source.mine(snapshot, stage.terms[key[0]].anchor, self._episode(order, key, former_tables))
             short = source.check(tables[key], self.data.collection, self.data.split)
             reports[table_name(key)] = {"short_queries": short, **table_report(tables[key], previous.get(key), snapshot, source)}
             within = sum(snapshot.seconds.values()) - before
@@ -93,9 +103,16 @@ class Refresher:
 
         def publish() -> None:
             about = {"stage": order.stage, "step": order.step, "weights": order.weights, **self.data.identity}
+            about |= {FORMER_TABLES: former.digest()} if former else {}
             publish_generation(self.run.generation(order.stage, order.step), tables, reports, snapshot.seconds, about)
 
         self.world.once(publish)
+
+    def _episode(self, order: Order, key: TableKey, former: Mapping[TableKey, NegativeTable]) -> Episode:
+        term, position = key
+        of_term = tuple(former[key] for key in sorted(former) if key[0] == term)
+        places = list(self.recipe.stages).index(order.stage), order.step, list(self.recipe.stages[order.stage].terms).index(term), position
+        return Episode(self.run.generation(order.stage, order.step).name, of_term, (self.recipe.seed, *places))
 
     def _tables_before(self, order: Order, leases: ExitStack) -> dict[TableKey, NegativeTable]:
         """Of the generation before, for comparison; none when training removes it just now."""

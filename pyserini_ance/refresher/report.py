@@ -12,11 +12,11 @@ PAIRS_PER_BLOCK = 65_536
 
 
 def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot: Snapshot, source: MinedSource) -> dict:
-    """Counts for any table; for one mined with the model also `positive_ranks` and `margin`.
+    """Counts for any table, by `origins` where candidates have several; where anchors were searched with, also ranks and margin.
 
     `positive_ranks`: for each anchor, in row order, the rank (from 1) of its best known positive in the
     ranking that was mined, None where it is not there. `margin`: score of the anchor's best positive minus the mean
-    score of its candidates, at the 10th, 50th and 90th percentile and on average.
+    score of its candidates, at the 10th, 50th and 90th percentile and on average; of tables whose scores are the anchors' own.
     """
     report = {
         "kind": source.kind,
@@ -24,17 +24,15 @@ def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot:
         "dropped": table.dropped,
         "new_share": None if previous is None else round(turnover(table, previous), 4),
     }
+    report |= {"origins": counts} if (counts := table.origin_counts()) else {}
     ranking = snapshot.ranking(table.anchor_side)
-    if not source.refreshed or ranking is None:
+    if ranking is None or not any(leaf.ranked for leaf in source.leaves):
         return report
     direction = snapshot.direction(table.anchor_side)
     hits = known_positive(direction.relation, direction.anchors, ranking[1])
     ranks = np.where(hits.any(1), hits.argmax(1) + 1, 0)
-    return {
-        **report,
-        "positive_ranks": [int(rank) if rank else None for rank in ranks],
-        "margin": _quantiles(_margins(table, snapshot, direction)),
-    }
+    report["positive_ranks"] = [int(rank) if rank else None for rank in ranks]
+    return {**report, "margin": _quantiles(_margins(table, snapshot, direction))} if source.ranked else report
 
 
 def _margins(table: NegativeTable, snapshot: Snapshot, direction: Direction) -> np.ndarray:

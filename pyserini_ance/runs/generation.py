@@ -1,7 +1,7 @@
 """A generation of negatives: the tables that were mined with one checkpoint, and a report on them; published as a folder."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,11 +9,12 @@ from pyserini_ance.negatives.source import MinedSource
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Stage
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import read_json, write_json
+from pyserini_ance.storage.files import read_json, sha256_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 
 TableKey = tuple[str, int]
 REPORT = "report.json"
+FORMER_TABLES = "former tables"  # in the manifest, the digest of those that were taken over
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,17 @@ def open_generation(folder: Path, made_from: Mapping[str, str]) -> Generation:
     tables = {(n.rpartition(".")[0], int(n.rpartition(".")[2])): NegativeTable.load(folder / n) for n in names}
     report = read_json(folder / REPORT)
     return Generation(folder, manifest["step"], manifest["weights"], tables, report)
+
+
+def table_digest(folder: Path) -> str:
+    """Of a published generation's tables: what was made from them names it."""
+    return sha256_json({name: part["sha256"] for name, part in read_manifest(folder, verify=False)["parts"].items() if name != REPORT})
+
+
+def in_use(stage: Stage, adoptions: Sequence[dict]) -> list[dict]:
+    """Of a stage's adoptions, in order, those whose tables are in use after them: static ones of the first, others of the last."""
+    static = mined_sources(stage).keys() - mined_sources(stage, refreshed_only=True).keys()
+    return [*(adoptions[:1] if static else []), *adoptions[-1:]]
 
 
 def newest_generation_before(run: RunDir, stage: str, step: int) -> Path | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal
 
 from pyserini_ance.runs.rundir import RunDir
@@ -15,7 +16,8 @@ ProductKind = Literal["tables", "dev"]
 class Order:
     """What is wanted of the checkpoint before `step` of `stage`, whose weights have this hash.
 
-    `awaited`: training will wait for just this one; otherwise a newer one will do as well.
+    `awaited`: training will wait for just this one; otherwise a newer one will do as well. `checkpoint` names another
+    checkpoint to make it of, that of a former stage.
     """
 
     kind: ProductKind
@@ -23,6 +25,11 @@ class Order:
     step: int
     weights: str
     awaited: bool = True
+    checkpoint: str = ""
+
+    def folder(self, run: RunDir) -> Path:
+        """Of the checkpoint that it is made of."""
+        return run.checkpoints / self.checkpoint if self.checkpoint else run.checkpoint(self.stage, self.step)
 
     def is_made(self, run: RunDir) -> bool:
         if self.kind == "tables":

@@ -10,7 +10,8 @@ from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Stage
 from pyserini_ance.recipe.products import Product
 from pyserini_ance.runs.evaluation import open_evaluation
-from pyserini_ance.runs.generation import Generation, TableKey, mined_sources, open_generation
+from pyserini_ance.runs.former import Former
+from pyserini_ance.runs.generation import FORMER_TABLES, Generation, TableKey, in_use, mined_sources, open_generation
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.orders import Order, ProductKind
 from pyserini_ance.runs.rundir import RunDir
@@ -22,7 +23,7 @@ log = logging.getLogger(__name__)
 class Adoption:
     """`tables` are those that steps draw from now, by source; `table_steps` the steps of the checkpoints they were mined with.
 
-    `desk_of` says where a product is ordered; `identity` is the data's.
+    `desk_of` says where a product is ordered; `identity` is the data's; `former` is what the stage before left, if this one asks for it.
     """
 
     def __init__(
@@ -34,8 +35,10 @@ class Adoption:
         world: World,
         desk_of: Callable[[Product], Desk],
         scripts: Mapping[ProductKind, Script],
+        former: Former | None = None,
     ):
-        self.run, self.name, self.stage, self.identity, self.world = run, name, stage, identity, world
+        self.run, self.name, self.stage, self.world, self.former = run, name, stage, world, former
+        self.identity = {**identity, FORMER_TABLES: former.digest()} if stage.takes_over else identity
         self.log = RunLog(run, world.is_main)
         products: dict[ProductKind, Product | None] = {"tables": stage.refreshing, "dev": stage.measuring}
         self.handovers = {
@@ -64,7 +67,10 @@ class Adoption:
         handover = self.handovers[kind]
         measured = self._take(kind, step)  # first, so that nothing that is made gives way to a new order
         if ordered:
-            handover.order(self.name, step, ordered)
+            if kind == "tables" and step == 0 and self.stage.mines_with_previous:
+                handover.order(self.name, step, self.former.weights, self.former.result)
+            else:
+                handover.order(self.name, step, ordered)
             measured += self._take(kind, step)
         return measured
 
@@ -79,9 +85,7 @@ class Adoption:
 
     def recall(self, decisions: list[dict]) -> None:
         """Take up again the tables that adoptions before an interruption left: static ones of the first, others of the last."""
-        static = mined_sources(self.stage).keys() - mined_sources(self.stage, refreshed_only=True).keys()
-        first = decisions[:1] if static else []
-        for decision in [*first, *decisions[-1:]]:
+        for decision in in_use(self.stage, decisions):
             self._use(open_generation(self.run.folder / decision["folder"], {"weights": decision["weights"], **self.identity}))
 
     def close(self) -> None:

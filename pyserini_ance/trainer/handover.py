@@ -56,8 +56,8 @@ class Handover:
         self.open: list[Order] = []
         self.taken_step = 0
 
-    def order(self, stage: str, step: int, weights: str) -> None:
-        """Ask for the product of a checkpoint, unless the script says that it will not be used."""
+    def order(self, stage: str, step: int, weights: str, checkpoint: str = "") -> None:
+        """Ask for the product of a checkpoint, which may be another stage's, unless the script says that it will not be used."""
         used = self.script.uses(step)
         if not used and self.script.until == inf:
             return
@@ -66,7 +66,7 @@ class Handover:
                 "stage %s, step %d: the weights differ from the recorded run's; it is repeated step for step, but not bitwise", stage, step
             )
         awaited = used or self.product.lag_steps is not None or step in (0, self.steps)
-        order = Order(self.kind, stage, step, weights, awaited)
+        order = Order(self.kind, stage, step, weights, awaited, checkpoint)
         if not awaited and self.kind == "dev":
             self._close([o for o in self.open[1:] if not self.desk.is_made(o)])
         self.open.append(order)

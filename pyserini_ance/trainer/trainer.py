@@ -16,6 +16,7 @@ from pyserini_ance.encoders.checkpoint import load_encoder
 from pyserini_ance.recipe.models import Recipe, Stage
 from pyserini_ance.recipe.products import Product
 from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint, restore_moments
+from pyserini_ance.runs.former import Former
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.orders import ProductKind
 from pyserini_ance.runs.retention import prune_stage
@@ -51,7 +52,9 @@ class StageTraining:
         self.stage: Stage = recipe.stages[name]
         self.number = list(recipe.stages).index(name)
         self.accelerator, self.world, self.log = accelerator, world, RunLog(run, world.is_main)
-        self.adoption = Adoption(run, name, self.stage, data.identity, world, desk_of, scripts or {})
+        looks_back = self.stage.takes_over or self.stage.mines_with_previous
+        former = Former.of(recipe, run, name, world) if looks_back else None
+        self.adoption = Adoption(run, name, self.stage, data.identity, world, desk_of, scripts or {}, former)
         self.place = Place(name, 0)
 
     def train(self, start: Checkpoint, resume: bool = False) -> Checkpoint:
