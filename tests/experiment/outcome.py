@@ -27,6 +27,6 @@ def outcome(folder: Path) -> dict:
         "decisions": [record for record in read_json_lines(folder / "decisions.jsonl") if record["event"] != "resume"],
         "checkpoints": sorted(path.name for path in (folder / "checkpoints").iterdir()),
         "negatives": {path.name: tables(path) for path in (folder / "negatives").iterdir()},
-        "evaluations": {path.name: json.loads(path.read_text())["value"] for path in (folder / "evaluations").iterdir()},
+        "evaluations": {path.name: json.loads(path.read_text())["value"] for path in (folder / "evaluations").glob("*.json")},
         "files": sorted(path.name for path in folder.iterdir()),
     }

@@ -27,6 +27,11 @@ def make(run: RunDir, order: Order) -> None:
         pass
 
 
+def test_what_is_ordered_is_made_of_the_stages_own_checkpoint_or_of_another(run):
+    assert tables(40).folder(run) == run.checkpoints / "ance-00000040"
+    assert Order("tables", "epi-2", 0, "w", checkpoint="epi-1-00000200").folder(run) == run.checkpoints / "epi-1-00000200"
+
+
 def test_orders_are_read_as_they_were_written(run):
     assert read_orders(run) == []
     write_orders(run, [tables(0), dev(5, awaited=False)])

@@ -1,0 +1,92 @@
+"""Whole runs of two episodes from the initial model, the second with momentum: in peace, killed, and with a refresher beside."""
+
+from pathlib import Path
+
+import pytest
+from experiment.outcome import outcome
+
+from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.storage.files import read_json, read_json_lines
+from pyserini_ance.storage.publish import read_manifest
+
+NEW = {"kind": "mix", "weights": [1, 1], "depth": 6, "sources": [{"kind": "ann", "depth": 10}, {"kind": "lookahead", "depth": 10}]}
+POOLS = {"epi-1": NEW, "epi-2": {"kind": "mix", "sources": [NEW, {"kind": "momentum"}]}}
+
+
+def stages(**refresh) -> dict:
+    every = {"start": "initial", "batch_queries": 4, "optimizer": {"learning_rate": 1e-3, "warmup_steps": 2}, "schedule_steps": 12}
+    made = {}
+    for steps, (name, pool) in zip((6, 7), POOLS.items(), strict=True):
+        terms = {"query": {"negatives": [{**pool, "per_query": 3}], "loss": {"kind": "nll", "scale": 0.1}}}
+        made[name] = {**every, "steps": steps, "terms": terms, "refresh": {"every_steps": steps, **refresh}, "save_every_steps": 4}
+    made["epi-2"]["refresh"]["first_with"] = "previous"
+    return made
+
+
+@pytest.fixture(scope="module")
+def recipe(small_recipe, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "small.yaml"
+    path.write_text(dump(small_recipe(stages(), keep={"tables": 1})))
+    return path
+
+
+@pytest.fixture(scope="module")
+def train(recipe, servant):
+    def run(folder: Path, *flags: str, **trouble) -> dict:
+        return servant.run("train", [str(recipe), "--output", str(folder), *flags], **trouble)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def undisturbed(train, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    done = train(folder)
+    assert done["code"] == 0, done["stderr"]
+    return folder
+
+
+def test_the_second_episode_is_mined_with_the_result_of_the_first_and_starts_anew(undisturbed):
+    result = read_manifest(undisturbed / "checkpoints" / "epi-1-00000006")
+    first, second = (read_manifest(undisturbed / "negatives" / f"{name}-00000000") for name in POOLS)
+    decided = read_json_lines(undisturbed / "decisions.jsonl")
+    starts = {r["stage"]: r["weights"] for r in decided if r["event"] == "adopt"}
+    ends = {r["stage"]: r["weights"] for r in decided if r["event"] == "stage_end"}
+    assert second["weights"] == starts["epi-2"] == ends["epi-1"] == result["parts"]["encoder/model.safetensors"]["sha256"]
+    initial = read_manifest(undisturbed / "checkpoints" / "initial-00000000")["parts"]["encoder/model.safetensors"]["sha256"]
+    assert first["weights"] == starts["epi-1"] == initial != second["weights"]
+    assert "former tables" in second and "former tables" not in first
+
+
+def test_its_pool_is_a_new_one_and_the_former_one_whole_with_its_origins(undisturbed):
+    former, pool = (NegativeTable.load(undisturbed / "negatives" / f"{name}-00000000" / "query.0") for name in POOLS)
+    for own, taken in zip(former.candidates.tolist(), pool.candidates.tolist(), strict=True):
+        assert taken[6:] == own and PADDING not in taken and len(taken) == 12
+    new, old = ({f"{kind} of {name}-00000000": 15 * 3 for kind in ("ann", "lookahead")} for name in reversed(POOLS))
+    assert pool.origin_counts() == {**new, **old} and former.origin_counts() == old
+    report = read_json(undisturbed / "negatives" / "epi-2-00000000" / "report.json")["tables"]["query.0"]
+    assert report["origins"] == pool.origin_counts() and len(report["positive_ranks"]) == 15 and "margin" not in report
+
+
+def test_killed_at_its_turns_it_comes_to_the_same_bit_by_bit(train, undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    moments = [("kill_in_step", "6", 5), ("kill_in_tables", "epi-2", 0), ("kill_in_step", "7", 5)]
+    for number, (trouble, stage, step) in enumerate(moments):
+        done = train(folder, *["--resume"] * (number > 0), trouble=trouble, stage=stage, step=step)
+        assert done["code"] == -9, (trouble, done)
+    done = train(folder, "--resume")
+    assert done["code"] == 0, done["stderr"]
+    assert outcome(folder) == outcome(undisturbed)
+
+
+def test_a_refresher_beside_makes_the_same(servant, small_recipe, undisturbed, tmp_path):
+    path, folder = tmp_path / "beside.yaml", tmp_path / "run"
+    elsewhere = {"start": "elsewhere", "wait_seconds": 60, "leave_after_seconds": 60}
+    path.write_text(dump(small_recipe(stages(run="background"), refresher=elsewhere)))
+    arguments = [str(path), "--output", str(folder)]
+    refresher, trainer = servant.start("refresh", arguments), servant.start("train", arguments)
+    for done in (servant.wait(trainer), servant.wait(refresher)):
+        assert done["code"] == 0, done["stderr"]
+    made, expected = outcome(folder), outcome(undisturbed)
+    assert all(made[part] == expected[part] for part in ("weights", "ranking", "negatives", "decisions"))
