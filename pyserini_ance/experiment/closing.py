@@ -1,17 +1,19 @@
 """The closing evaluation of one row of the table: a ranking of the test queries, its measures, and what it took."""
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from pyserini_ance.data.collection import Split
 from pyserini_ance.data.prepared import PreparedData
-from pyserini_ance.data.trec import read_qrels, read_run, write_run
+from pyserini_ance.data.trec import Qrels, read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.measures.evaluate import evaluate, parse
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.models import Recipe, Test
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_object, write_json
@@ -33,6 +35,10 @@ class Closing:
     def ranking(self, row: str) -> Path:
         return self.run.run_files / f"{row}.{self.recipe.test.split}.trec"
 
+    def query_ranking(self, row: str) -> Path:
+        """Of queries for documents; BM25 has none."""
+        return self.run.run_files / f"{row}.{self.recipe.test.split}.queries.trec"
+
     def measured(self, row: str) -> dict | None:
         path = self._record(row)
         return self.world.once(lambda: read_json_object(path))
@@ -53,8 +59,18 @@ class Closing:
         rows = np.arange(len(self.data.collection.split(test.split).queries))
         queries = snapshot.encode_queries(test.split, rows, precision="fp32")
         scores, found = snapshot.rank(queries, snapshot.document_vectors, test.hits)
-        self.world.once(lambda: self._write(row, scores, found))
+        ids = self.data.collection.documents.ids
+        self.world.once(lambda: self._write(row, self.ranking(row), self._split.queries.ids, ids, scores, found))
+        if test.query_measures:
+            self._rank_queries(row, snapshot, queries)
         return snapshot
+
+    def _rank_queries(self, row: str, snapshot: Snapshot, queries: np.ndarray) -> None:
+        """The other direction, with the same vectors."""
+        answers, ids = self._split.relation("document").anchors, self.data.collection.documents.ids
+        scores, found = snapshot.rank(snapshot.document_vectors[answers], queries, self.recipe.test.hits)
+        asked = [ids[answer] for answer in answers]
+        self.world.once(lambda: self._write(row, self.query_ranking(row), asked, self._split.queries.ids, scores, found))
 
     def row(self, name: str, checkpoint: Checkpoint, **more) -> dict:
         """The measures of a checkpoint as row `name`."""
@@ -69,13 +85,34 @@ class Closing:
 
     def _measure(self, row: str, seconds: float, more: dict) -> dict:
         test = self.recipe.test
-        values = evaluate(read_qrels(self.run.qrels(test.split)), read_run(self.ranking(row)), parse(test.measures))
+        qrels = read_qrels(self.run.qrels(test.split))
+        values = evaluate(qrels, read_run(self.ranking(row)), parse(test.measures))
+        if test.query_measures and self.query_ranking(row).exists():
+            found = evaluate(reversed_qrels(qrels, self._split.qrels.threshold), read_run(self.query_ranking(row)), parse(test.query_measures))
+            values |= dict(zip(query_columns(test), found.values(), strict=True))
         record = {"row": row, **values, "test seconds": round(seconds, 1), **more}
         write_json(self._record(row), record)
         return record
 
-    def _write(self, row: str, scores: np.ndarray, found: np.ndarray) -> None:
-        queries, ids = self.data.collection.split(self.recipe.test.split).queries, self.data.collection.documents.ids
-        hits = zip(queries.ids, found, scores, strict=True)
+    @property
+    def _split(self) -> Split:
+        return self.data.collection.split(self.recipe.test.split)
+
+    def _write(self, row: str, path: Path, asked: Sequence[str], ids: Sequence[str], scores: np.ndarray, found: np.ndarray) -> None:
+        hits = zip(asked, found, scores, strict=True)
         self.run.run_files.mkdir(exist_ok=True)
-        write_run(self.ranking(row), ((q, ids[d], float(s)) for q, ds, ss in hits for d, s in zip(ds, ss, strict=True)), row)
+        write_run(path, ((q, ids[d], float(s)) for q, ds, ss in hits for d, s in zip(ds, ss, strict=True)), row)
+
+
+def query_columns(test: Test) -> list[str]:
+    """What the measures of query retrieval are called beside those of documents."""
+    return [f"queries {measure}" for measure in parse(test.query_measures)]
+
+
+def reversed_qrels(qrels: Qrels, threshold: int) -> Qrels:
+    """The judged queries of each document that is relevant, from grade `threshold` on, to one of them."""
+    judged: Qrels = {}
+    for query, grades in qrels.items():
+        for document, grade in grades.items():
+            judged.setdefault(document, {})[query] = grade
+    return {document: grades for document, grades in judged.items() if max(grades.values()) >= threshold}

@@ -35,7 +35,7 @@ def check_tools(recipe: Recipe) -> None:
 def read_collection(recipe: Recipe) -> Collection:
     """Read and check the data, and that what the recipe asks of it, its splits, measures and negatives, can be had."""
     evaluations = [stage.evaluate for stage in recipe.stages.values() if stage.evaluate]
-    measures = parse([*recipe.test.measures, *(evaluation.measure for evaluation in evaluations)])
+    measures = parse([*recipe.test.measures, *recipe.test.query_measures, *(evaluation.measure for evaluation in evaluations)])
     _check_measures(recipe, measures)
     collection = recipe.data.read()
     for name in sorted({recipe.train_split, recipe.test.split, *(evaluation.split for evaluation in evaluations)}):

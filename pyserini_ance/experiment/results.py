@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyserini_ance.data.collection import Collection
+from pyserini_ance.experiment.closing import query_columns
 from pyserini_ance.experiment.resume import MAY_CHANGE
 from pyserini_ance.measures.evaluate import parse
 from pyserini_ance.measures.table import table
@@ -26,7 +27,7 @@ class Results:
 
     def as_text(self) -> str:
         """The closing table and what to type next."""
-        columns = ["row", *map(str, parse(self.recipe.test.measures)), "train seconds", "refresh seconds", "test seconds"]
+        columns = ["row", *map(str, parse(self.recipe.test.measures)), *query_columns(self.recipe.test), "train seconds", "refresh seconds", "test seconds"]
         parts = ", ".join(f"{part} {seconds}" for part, seconds in self.seconds.items())
         lines = [table(self.rows, columns), "", f"seconds: {parts}", *self.exported["notes"]]
         return "\n".join([*lines, "search with it:", f"  {self.exported['command']}"])

@@ -17,7 +17,8 @@ class Term(Settings):
     """One summand of the loss: for each anchor, its positive against a pool of negatives.
 
     With `anchor: document`, the positive drawn for each query is the anchor, the query its positive, and other queries the
-    negatives (the dual term of Li et al. 2021, DANCE).
+    negatives (the dual term of Li et al. 2021, DANCE). A `regularizer` asks something of the vectors themselves, those of all
+    anchors and positives of the step, in place of negatives and loss.
     """
 
     anchor: Literal["query", "document"] = "query"
@@ -25,12 +26,24 @@ class Term(Settings):
     pool: Literal["own", "step"] = "own"
     hardest: PositiveInt | None = None
     loss: part_of("loss") = Field(default={"kind": "nll"}, validate_default=True)
+    regularizer: part_of("regularizer", optional=True) = None
     weight: float = 1.0
 
     @property
     def leaves(self) -> tuple:
         """All sources of negatives, mixes taken apart."""
         return tuple(leaf for source in self.negatives for leaf in source.leaves)
+
+    @model_validator(mode="before")
+    @classmethod
+    def regularizes_the_step(cls, values: Any) -> Any:
+        return {"pool": "step", **values} if isinstance(values, dict) and values.get("regularizer") else values
+
+    @model_validator(mode="after")
+    def regularizes_or_contrasts(self):
+        if self.regularizer is not None and (self.negatives or self.hardest or self.pool == "own"):
+            raise ValueError("a regularizer is of all anchors and positives of the step; leave out negatives, pool and hardest, or make it a term of its own")
+        return self
 
     @model_validator(mode="after")
     def has_negatives(self):
@@ -176,10 +189,14 @@ class Bm25(Settings):
 
 
 class Test(Settings):
-    """The closing evaluation of every row of the table; `precision` is that of the documents, in the index too."""
+    """The closing evaluation of every row of the table; `precision` is that of the documents, in the index too.
+
+    `query_measures` are of query retrieval: each relevant document of the split ranks the split's queries (Li et al. 2021, DANCE).
+    """
 
     split: str = "test"
     measures: tuple[str, ...] = ("nDCG@10", "RR@10", "R@100")
+    query_measures: tuple[str, ...] = ()
     hits: PositiveInt = 100
     precision: Literal["auto", "fp32", "bf16"] = "fp32"
 

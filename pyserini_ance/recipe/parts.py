@@ -44,6 +44,7 @@ ROOMS = {
     "encoder": "pyserini_ance.encoders",
     "negatives": "pyserini_ance.negatives",
     "loss": "pyserini_ance.trainer.losses",
+    "regularizer": "pyserini_ance.trainer.regularizers",
 }
 
 
@@ -82,11 +83,11 @@ def did_you_mean(word: str, known) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
-def part_of(room: str) -> Any:
-    """The type of a recipe field that holds a part of `room`, for use in an annotation."""
+def part_of(room: str, optional: bool = False) -> Any:
+    """The type of a recipe field that holds a part of `room`, or, if `optional`, None; for use in an annotation."""
 
-    def build(value: Any) -> Part:
-        if isinstance(value, Part):
+    def build(value: Any) -> Part | None:
+        if isinstance(value, Part) or (optional and value is None):
             return value
         if isinstance(value, str):
             value = {"kind": value}
@@ -94,4 +95,4 @@ def part_of(room: str) -> Any:
             raise ValueError(f"expected a mapping with `kind`, one of: {', '.join(kinds(room))}")
         return part_class(room, value["kind"]).model_validate(value)
 
-    return Annotated[Any, PlainValidator(build), PlainSerializer(lambda part: part.model_dump(mode="json"), return_type=dict)]
+    return Annotated[Any, PlainValidator(build), PlainSerializer(lambda part: part and part.model_dump(mode="json"), return_type=dict | None)]

@@ -31,6 +31,9 @@ def _term_loss(term: Term, batch: Batch, rows: TermRows, relation: Relation, vec
     def of(side: Side, wanted: np.ndarray) -> torch.Tensor:
         return vectors[side][_like(batch.positions(side, wanted), vectors[side])]
 
+    if term.regularizer is not None:
+        texts, pairs = _pairs(rows)
+        return term.regularizer(*(of(side, one) for side, one in texts.items()), _like(pairs, vectors[rows.anchor]))
     anchors = of(rows.anchor, rows.anchors)
     if term.pool == "step":
         columns, labels, mask = _step_pool(rows, relation)
@@ -42,6 +45,14 @@ def _term_loss(term: Term, batch: Batch, rows: TermRows, relation: Relation, vec
     if term.hardest is not None:
         mask = mask & ((labels > 0) | _among_hardest(scores, mask & (labels == 0), term.hardest))
     return term.loss(scores, labels, mask).mean()
+
+
+def _pairs(rows: TermRows) -> tuple[dict[Side, np.ndarray], np.ndarray]:
+    """Anchors (A,) and positives (P,), each text once, by side; and (N, 2) where in them each pair stands."""
+    place, column = np.nonzero(rows.positives != PADDING)
+    anchors, of_anchor = np.unique(rows.anchors, return_inverse=True)
+    positives, of_positive = np.unique(rows.positives[place, column], return_inverse=True)
+    return {rows.anchor: anchors, rows.candidate: positives}, np.stack([of_anchor[place], of_positive], axis=1)
 
 
 Pool = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows (columns,) or (B, columns), labels and mask (B, columns) bool

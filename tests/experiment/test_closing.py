@@ -9,8 +9,8 @@ import transformers.models.bert.modeling_bert  # noqa: F401  here, before proces
 
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import start_encoder
-from pyserini_ance.experiment.closing import Closing
+from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
+from pyserini_ance.experiment.closing import Closing, reversed_qrels
 from pyserini_ance.experiment.export import export
 from pyserini_ance.experiment.prepare import read_collection, tokenise
 from pyserini_ance.experiment.results import write_qrels
@@ -61,3 +61,28 @@ def test_processes_close_a_run_as_one_does(run_processes, recipe, tmp_path):
     alone, together = (read_run(folder / "run.test.trec") for folder in folders)
     assert {query: list(hits) for query, hits in together.items()} == {query: list(hits) for query, hits in alone.items()}
     assert json.loads((folders[1] / "runs" / "untrained.json").read_text()) == ends[0][0]
+
+
+def test_the_judgments_of_documents_are_those_of_queries_turned_round():
+    qrels = {"q1": {"a": 2, "b": 0}, "q2": {"a": 1, "c": 1}, "q3": {"b": 2}}
+    assert reversed_qrels(qrels, 1) == {"a": {"q1": 2, "q2": 1}, "b": {"q1": 0, "q3": 2}, "c": {"q2": 1}}
+    assert reversed_qrels(qrels, 2) == {"a": {"q1": 2, "q2": 1}, "b": {"q1": 0, "q3": 2}}
+
+
+def test_documents_rank_the_queries_that_they_answer(small_recipe, tmp_path):
+    recipe = small_recipe(STAGES, test={"hits": 20, "measures": ["RR@10"], "query_measures": ["RR@10", "Success@1"]})
+    start(recipe, tmp_path)
+    run = RunDir(tmp_path)
+    closing = Closing(recipe, tokenise(recipe, read_collection(recipe)), run, "cpu", World())
+    checkpoint = Checkpoint.open(run.checkpoint("initial", 0))
+    row = closing.row("untrained", checkpoint)
+    encoder, collection = load_encoder(checkpoint.encoder), closing.data.collection
+    split = collection.split("test")
+    answers = [int(split.qrels.relevant(query)[0]) for query in range(5)]
+    scores = encoder.encode(collection.documents.take(answers), "document") @ encoder.encode(split.queries.take(range(5)), "query").T
+    ranks = [1 + int((scores[place] > scores[place, place]).sum()) for place in range(5)]  # the queries come in the order of their documents
+    assert row["queries RR@10"] == pytest.approx(sum(1 / rank for rank in ranks) / 5)
+    assert row["queries Success@1"] == pytest.approx(sum(rank == 1 for rank in ranks) / 5)
+    assert len(set(ranks)) > 1
+    found = read_run(closing.query_ranking("untrained"))
+    assert set(found) == {collection.documents.ids[answer] for answer in answers} and all(len(hits) == 5 for hits in found.values())

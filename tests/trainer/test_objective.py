@@ -152,3 +152,21 @@ def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
     (sum(expected["query"]) / 2 + sum(expected["document"]) / 2).backward()
     for side, gradient in zip(rows, gradients, strict=True):
         torch.testing.assert_close(gradient, vectors[side].grad)
+
+
+def test_a_regularizer_sees_each_text_of_the_step_once_and_all_pairs():
+    batch = batch_of([4, 2, 4], [[7, NONE], [9, 7], [7, NONE]], np.empty((3, 0)))
+    queries, documents = torch.tensor([[0.0, 1], [1, 0]]), torch.tensor([[1.0, 3], [0, 0]])  # of 2, 4 and of 7, 9
+    qrels = qrels_of([], [], [9, 7], [], [7])
+    alignment = loss_of({"regularizer": {"kind": "alignment"}}, batch, qrels, queries, documents)
+    assert alignment == pytest.approx((9 + 1 + 5 + 9) / 4)
+    uniformity = loss_of({"regularizer": {"kind": "uniformity", "t": 3}}, batch, qrels, queries, documents)
+    assert uniformity == pytest.approx(-3 * 2 + -3 * 10)
+
+
+def test_a_regularizer_is_of_the_whole_step_and_contrasts_nothing():
+    term = Term.model_validate({"regularizer": "alignment", "weight": 0.5})
+    assert term.pool == "step" and Term.model_validate(term.model_dump()) == term
+    for more in ({"negatives": [RANDOM]}, {"hardest": 1}, {"pool": "own"}):
+        with pytest.raises(ValueError, match="a regularizer is of all anchors and positives of the step"):
+            Term.model_validate({"regularizer": "alignment", **more})

@@ -1,0 +1,15 @@
+"""Regularizer: what a recipe names under `regularizer:`."""
+
+from abc import abstractmethod
+
+import torch
+
+from pyserini_ance.recipe.parts import Part
+
+
+class Regularizer(Part):
+    @abstractmethod
+    def __call__(self, anchors: torch.Tensor, positives: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
+        """anchors (A, D) and positives (P, D) float32, each text of the step once; pairs (N, 2) int64, positions of an anchor and
+        its positive -> scalar.
+        """

@@ -1,0 +1,27 @@
+"""Uniformity: how close the vectors of one side are to one another.
+
+Source: Wang and Isola 2020, arXiv:2005.10242; beside DANCE's loss, over queries and over documents, in Li et al. 2021's code.
+"""
+
+import math
+from typing import Literal
+
+import torch
+from pydantic import PositiveFloat
+
+from pyserini_ance.trainer.regularizers.regularizer import Regularizer
+
+
+class Uniformity(Regularizer):
+    """log mean exp(-t |x - y|^2) over all pairs of different texts, of the anchors plus of the positives; meant for unit vectors."""
+
+    kind: Literal["uniformity"] = "uniformity"
+    t: PositiveFloat = 5.0
+
+    def __call__(self, anchors: torch.Tensor, positives: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
+        return self._of(anchors) + self._of(positives)
+
+    def _of(self, vectors: torch.Tensor) -> torch.Tensor:
+        """0 of a single text."""
+        exponents = -self.t * torch.pdist(vectors).square()
+        return torch.logsumexp(exponents, 0) - math.log(len(exponents)) if len(exponents) else vectors.sum() * 0
