@@ -89,9 +89,10 @@ class Refresher:
         return self._seen
 
     def _mine(self, order: Order, snapshot: Snapshot, leases: ExitStack) -> None:
-        previous, stage = self._tables_before(order, leases), self.recipe.stages[order.stage]
+        stage = self.recipe.stages[order.stage]
         former = Former.of(self.recipe, self.run, order.stage, self.world) if stage.takes_over else None
         former_tables = former.tables(self.data.identity) if former else {}
+        previous = self._tables_before(order, leases) or former_tables
         tables, reports = {}, {}
         for key, source in mined_sources(stage, refreshed_only=order.step > 0).items():
             start, before = time.perf_counter(), sum(snapshot.seconds.values())

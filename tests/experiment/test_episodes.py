@@ -66,6 +66,8 @@ def test_its_pool_is_a_new_one_and_the_former_one_whole_with_its_origins(undistu
     new, old = ({f"{kind} of {name}-00000000": 15 * 3 for kind in ("ann", "lookahead")} for name in reversed(POOLS))
     assert pool.origin_counts() == {**new, **old} and former.origin_counts() == old
     report = read_json(undisturbed / "negatives" / "epi-2-00000000" / "report.json")["tables"]["query.0"]
+    fresh = [row not in own for own, taken in zip(former.candidates.tolist(), pool.candidates.tolist(), strict=True) for row in taken]
+    assert report["new_share"] == pytest.approx(sum(fresh) / len(fresh), abs=1e-4) and 0 < report["new_share"] <= 0.5
     assert report["origins"] == pool.origin_counts() and len(report["positive_ranks"]) == 15 and "margin" not in report
 
 
