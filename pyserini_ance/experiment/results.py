@@ -27,7 +27,8 @@ class Results:
 
     def as_text(self) -> str:
         """The closing table and what to type next."""
-        columns = ["row", *map(str, parse(self.recipe.test.measures)), *query_columns(self.recipe.test), "train seconds", "refresh seconds", "test seconds"]
+        measures = [*map(str, parse(self.recipe.test.measures)), *query_columns(self.recipe.test)]
+        columns = ["row", *measures, "train seconds", "refresh seconds", "test seconds"]
         parts = ", ".join(f"{part} {seconds}" for part, seconds in self.seconds.items())
         lines = [table(self.rows, columns), "", f"seconds: {parts}", *self.exported["notes"]]
         return "\n".join([*lines, "search with it:", f"  {self.exported['command']}"])

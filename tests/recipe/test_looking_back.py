@@ -38,7 +38,7 @@ def test_a_stage_takes_over_by_a_source_of_its_own_or_one_in_a_mix(write):
         ({"a": query(RANDOM), "b": query(MOMENTUM)}, "has no term 'query' with `anchor: query` and a source that is mined"),
         ({"a": {**REFRESH, "terms": {"q": {"negatives": [ANN]}}}, "b": query(MOMENTUM)}, r"\(its terms: q\); name the terms alike"),
         ({"a": FIRST, "b": query(MOMENTUM, anchor="document")}, "has no term 'query' with `anchor: document`"),
-        ({"a": {**FIRST, "refresh": {"every_steps": 5, "first_with": "previous"}}}, "stages.a.refresh.first_with: previous, but no stage comes before"),
+        ({"a": {**FIRST, "refresh": {"every_steps": 5, "first_with": "previous"}}}, "stages.a.refresh.first_with: previous, but no stage"),
         ({"a": query({"kind": "mix", "sources": [BM25]})}, "a `run` source has depth 300, but bm25.hits is 200"),
         ({"a": query({"kind": "mix", "sources": [ANN]})}, "a source of negatives is mined with the model; say how often"),
     ],
