@@ -42,7 +42,7 @@ class Term(Settings):
     @model_validator(mode="after")
     def regularizes_or_contrasts(self):
         if self.regularizer is not None and (self.negatives or self.hardest or self.pool == "own"):
-            raise ValueError("a regularizer is of all anchors and positives of the step; make it a term of its own, without negatives, pool and hardest")
+            raise ValueError("a regularizer is of all anchors and positives of the step; give it a term of its own without negatives, pool, hardest")
         return self
 
     @model_validator(mode="after")
