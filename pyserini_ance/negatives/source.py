@@ -8,6 +8,7 @@ from pydantic import PositiveInt
 
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.passages import repeats
 from pyserini_ance.negatives.guards import known_positive
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
@@ -77,7 +78,7 @@ def fill_random(drawn: np.ndarray, rows: np.ndarray, direction: Direction, rng: 
     drawn = drawn.astype(np.int64)
     while bad.any():
         drawn[bad] = rng.integers(0, direction.candidates, int(bad.sum()))
-        bad = known_positive(direction.relation, rows, drawn) | _repeats(drawn)
+        bad = known_positive(direction.relation, rows, drawn) | repeats(drawn)
     return drawn.astype(np.int32)
 
 
@@ -91,12 +92,3 @@ def refuse_too_few(n: int, direction: Direction) -> None:
             f"per_query={n} negatives, but {anchor} has only {total - counts[row]}: {counts[row]} of the {total} "
             f"{PLURALS[direction.candidate]} are its positives. Lower per_query."
         )
-
-
-def _repeats(drawn: np.ndarray) -> np.ndarray:
-    """(B, n) bool: is the document in an earlier column of its row already?"""
-    order = np.argsort(drawn, axis=1, kind="stable")
-    ranked = np.take_along_axis(drawn, order, 1)
-    repeated = np.zeros(drawn.shape, bool)
-    np.put_along_axis(repeated, order[:, 1:], ranked[:, 1:] == ranked[:, :-1], 1)
-    return repeated
