@@ -3,12 +3,15 @@
 Source: Dai and Callan 2019; Xiong et al. 2021, arXiv:2007.00808, Section 5 (documents of 4 passages of 512 tokens).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from pyserini_ance.data.token_store import TokenStore
+
+DELIMITER = "#"
 
 
 @dataclass(frozen=True)
@@ -22,12 +25,21 @@ class Passages:
         """Passages of the document that has most."""
         return int(np.diff(self.offsets).max(initial=1))
 
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
     def of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Rows (..., most) of the passages of `documents` (...), and mask: False where a document has fewer, whose first stands there."""
         starts = self.offsets[documents][..., None]
         rows = starts + np.arange(self.most)
         mask = rows < self.offsets[np.asarray(documents) + 1][..., None]
         return np.where(mask, rows, starts), mask
+
+    def rows(self, documents: np.ndarray) -> tuple[np.ndarray, "Passages"]:
+        """All passages of some documents (n,), in their order, and where those of each stand among them."""
+        starts, counts = self.offsets[documents], self.offsets[documents + 1] - self.offsets[documents]
+        offsets = np.concatenate([[0], np.cumsum(counts)])
+        return np.repeat(starts - offsets[:-1], counts) + np.arange(offsets[-1]), Passages(offsets)
 
     def documents(self, rows: np.ndarray) -> np.ndarray:
         """The document, int32, of each passage."""
@@ -45,6 +57,20 @@ class Passages:
             raise ValueError(f"{int(short.sum())} rankings of {rows.shape[1]} passages hold fewer than {k} documents; search deeper")
         kept = np.argsort(repeated, axis=1, kind="stable")[:, :k]
         return np.take_along_axis(scores, kept, 1), np.take_along_axis(documents, kept, 1)
+
+
+def passage_ids(ids: Sequence[str], passages: Passages) -> list[str]:
+    """One for each passage, `id#0`, `id#1`, ...: what Pyserini's `--max-passage` takes apart again."""
+    return [f"{id}{DELIMITER}{piece}" for id, count in zip(ids, np.diff(passages.offsets).tolist(), strict=True) for piece in range(count)]
+
+
+def refuse_delimiter(ids: Sequence[str]) -> None:
+    """Raises ValueError for a document whose own id could not be told from a passage's."""
+    if taken := [id for id in ids if DELIMITER in id]:
+        raise ValueError(
+            f"{len(taken)} document ids hold {DELIMITER!r}, first {taken[0]!r}, where Pyserini cuts the ids of passages; rename them, "
+            "or set encoder.tokenization.document.passages=1"
+        )
 
 
 def repeats(rows: np.ndarray) -> np.ndarray:

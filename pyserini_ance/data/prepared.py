@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.token_store import TokenStore
 
 
@@ -13,6 +14,7 @@ from pyserini_ance.data.token_store import TokenStore
 class PreparedData:
     """`queries` holds one token store a split; `run_files` names TREC runs over the training queries (`bm25`).
 
+    `documents` has a row for each passage; `passages` says which are of which document, None: the document is its only one.
     `tokenization` is a digest of how texts become tokens.
     """
 
@@ -22,6 +24,7 @@ class PreparedData:
     train_split: str
     tokenization: str
     run_files: dict[str, Path] = field(default_factory=dict)
+    passages: Passages | None = None
 
     @cached_property
     def split(self) -> Split:

@@ -53,7 +53,7 @@ class Sizes:
     def of(cls, recipe: Recipe, data: PreparedData) -> "Sizes":
         encoder = start_encoder(recipe.encoder, recipe.seed)
         weights = sum(p.numel() * p.element_size() for p in encoder.towers.parameters())
-        vectors = len(data.documents) * encoder.dimension * 4
+        vectors = len(data.documents) * encoder.dimension * 4  # a row for each passage
         mined = [(stage, s) for stage in recipe.stages.values() for term in stage.terms.values() for s in term.negatives]
         candidates = sum(getattr(source, "depth", 0) * generations_kept(recipe, stage, source) for stage, source in mined)
         return cls(weights, weights * recipe.encoder.weight_files, vectors, candidates * len(data.split.queries) * 8)
@@ -68,13 +68,18 @@ class Sizes:
         mean = data.documents.lengths(length).mean()
         return "\n".join(
             [
-                f"documents: {len(data.documents):,} of {mean:.1f} tokens on average (at most {length}); queries: {splits}",
+                f"documents: {_counted(data)} of {mean:.1f} tokens on average (at most {length}); queries: {splits}",
                 f"memory: about {memory / GIB:.2f} GiB for weights, gradients, moments and vectors, beside activations and libraries",
                 f"disk: at most about {disk / GIB:.2f} GiB in the run directory: {checkpoints_at_once(recipe)} checkpoints of "
                 f"{checkpoint / GIB:.2f}, {vectors_at_once(recipe)} times the vectors of {self.vectors / GIB:.2f}, negatives {self.tables / GIB:.2f}",
                 f"closing table: encodes all documents {closing_encodings(recipe)} times",
             ]
         )
+
+
+def _counted(data: PreparedData) -> str:
+    documents = f"{len(data.collection.documents):,}"
+    return f"{documents} in {len(data.documents):,} passages" if data.passages else documents
 
 
 STAGE_COLUMNS = ["stage", "start", "steps", "queries drawn", "epochs", "run", "refreshes", "dev evaluations", "documents to encode"]

@@ -8,6 +8,7 @@ from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.passages import cut, refuse_delimiter
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.stored import open_collection, store_collection
 from pyserini_ance.data.token_store import TokenStore, open_or_build
@@ -40,6 +41,8 @@ def read_collection(recipe: Recipe) -> Collection:
     collection = recipe.data.read()
     for name in sorted({recipe.train_split, recipe.test.split, *(evaluation.split for evaluation in evaluations)}):
         collection.split(name)
+    if recipe.encoder.tokenization.document.passages > 1:
+        refuse_delimiter(collection.documents.ids)
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
         for source in term.negatives:
             source.check_data(Direction.of(collection, recipe.train_split, term.anchor))
@@ -102,7 +105,10 @@ def tokenise(recipe: Recipe, collection: Collection) -> PreparedData:
     documents = _cached(recipe.cache, tokenizer, "document", collection.documents, "documents")
     queries = {name: _cached(recipe.cache, tokenizer, "query", split.queries, f"{name} queries") for name, split in collection.splits.items()}
     tokenization = [tokenizer.key("query"), tokenizer.key("document"), recipe.encoder.tokenization.model_dump(mode="json")]
-    return PreparedData(collection, documents, queries, recipe.train_split, sha256_json(tokenization))
+    reading, passages = recipe.encoder.tokenization.document, None
+    if reading.passages > 1:
+        documents, passages = cut(documents, reading.length_tokens, reading.passages)
+    return PreparedData(collection, documents, queries, recipe.train_split, sha256_json(tokenization), passages=passages)
 
 
 def _check_templates(recipe: Recipe, collection: Collection) -> None:

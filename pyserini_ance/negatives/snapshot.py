@@ -11,6 +11,7 @@ import numpy as np
 
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder
@@ -63,7 +64,7 @@ class Snapshot:
 
     @cached_property
     def document_vectors(self) -> ShardedVectors:
-        """(N, D) float32, memory-mapped; what an interrupted encoding wrote is kept."""
+        """(N, D) float32 of all passages, memory-mapped; what an interrupted encoding wrote is kept."""
         key = {"weights": self.weights, "texts": self.collection.digest, "side": "document", "precision": self.precision}
         folder, budget = vectors_folder(self.scratch, self.weights, self.precision), self.encoding.tokens_per_batch
         encoder, documents = self.encoder, self.data.documents
@@ -85,13 +86,15 @@ class Snapshot:
         with self._timed("encode_queries"):
             return encode_some(encoder, self.data.queries[split], rows, "query", precision, budget, f"{split} queries", self.world)
 
-    def encode_documents(self, rows: np.ndarray) -> np.ndarray:
-        """Vectors of some documents, for an evaluation on a sample."""
+    def encode_documents(self, rows: np.ndarray) -> tuple[np.ndarray, Passages | None]:
+        """Vectors of some documents' passages, for an evaluation on a sample, and which are of which of them."""
+        rows, passages = self.data.passages.rows(rows) if self.data.passages else (rows, None)
         if "document_vectors" in vars(self):
-            return self.document_vectors[rows]
+            return self.document_vectors[rows], passages
         encoder, precision, budget = self.encoder, self.precision, self.encoding.tokens_per_batch
         with self._timed("encode_documents"):
-            return encode_some(encoder, self.data.documents, rows, "document", precision, budget, "sampled documents", self.world)
+            vectors = encode_some(encoder, self.data.documents, rows, "document", precision, budget, "sampled documents", self.world)
+        return vectors, passages
 
     def search(self, side: Side, rows: np.ndarray, over: Side, k: int) -> Ranking:
         """The k nearest of all training queries, or of all documents, to `rows` (A,) of `side`; themselves included.
@@ -99,9 +102,10 @@ class Snapshot:
         Called by all processes; what was found before is not searched again.
         """
         key = _key(side, rows, over)
-        k = min(k, len(self.vectors(over)))
+        k = min(k, len(self.collection.documents if over == "document" else self.split.queries))
         if key not in self._rankings or self._rankings[key][0].shape[1] < k:
-            self._rankings[key] = self.rank(self.vectors(side)[rows], self.vectors(over), k)
+            passages = self.data.passages if over == "document" else None
+            self._rankings[key] = self.rank(self.vectors(side)[rows], self.vectors(over), k, passages)
         scores, found = self._rankings[key]
         return scores[:, :k], found[:, :k]
 
@@ -110,14 +114,20 @@ class Snapshot:
         direction = self.direction(anchor)
         return self._rankings.get(_key(anchor, direction.anchors, direction.candidate))
 
-    def rank(self, queries: np.ndarray, documents: ShardedVectors | np.ndarray, k: int) -> Ranking:
-        """The k best of `documents` (N, D) for each of `queries` (Q, D): scores (Q, k) float32 and rows (Q, k) int32."""
+    def rank(self, queries: np.ndarray, documents: ShardedVectors | np.ndarray, k: int, passages: Passages | None = None) -> Ranking:
+        """The k best of `documents` (N, D) for each of `queries` (Q, D): scores (Q, k) float32 and rows (Q, k) int32.
+
+        With `passages`, `documents` are theirs, and a document scores what its best passage does.
+        """
         if not isinstance(documents, ShardedVectors):
             documents = ShardedVectors.split(documents, self.world)
         with self._timed("build"):
             own = searcher(documents.own, self.encoding.search, self.device, self.world)
         with self._timed("search"):
-            return search_shards(own, queries, documents, k, self.world)
+            if passages is None:
+                return search_shards(own, queries, documents, k, self.world)
+            k = min(k, len(passages))
+            return passages.best(*search_shards(own, queries, documents, k * passages.most, self.world), k)
 
     @cached_property
     def precision(self) -> str:

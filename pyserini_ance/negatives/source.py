@@ -58,7 +58,8 @@ class MinedSource(Source):
             first = ", ".join(f"{ids[table.anchors[place]]} ({table.counts[place]})" for place in short[:5])
             raise ValueError(
                 f"negatives {self.kind}: {len(short)} of {len(table.anchors)} {PLURALS[table.anchor_side]} have fewer than "
-                f"per_query={self.per_query} candidates, first {first}. Lower per_query, raise depth, or set when_short: random to fill up with random ones."
+                f"per_query={self.per_query} candidates, first {first}. Lower per_query, raise depth, or set "
+                "when_short: random to fill up with random ones."
             )
         return len(short)
 

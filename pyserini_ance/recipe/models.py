@@ -212,6 +212,12 @@ class Recipe(Settings):
         name, first = next(iter(self.stages.items()))
         if first.keep_optimizer:
             raise ValueError(f"stages.{name} is the first stage: there is no optimizer to keep")
+        reading = self.encoder.tokenization.document
+        if reading.passages > 1 and any(term.anchor == "document" for stage in self.stages.values() for term in stage.terms.values()):
+            raise ValueError(
+                f"a term has `anchor: document`, but encoder.tokenization.document.passages is {reading.passages}: which vector would be the "
+                "anchor? Use passages: 1 (FirstP)"
+            )
         needs = {need for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives for need in s.needs}
         for source in (s for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives if "bm25" in s.needs):
             if self.bm25 and source.depth > self.bm25.hits:

@@ -3,10 +3,12 @@
 import numpy as np
 
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.passages import Passages
 from pyserini_ance.negatives.guards import known_positive
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MinedSource
 from pyserini_ance.negatives.table import PADDING, NegativeTable, turnover
+from pyserini_ance.vectors.shards import ShardedVectors
 
 PAIRS_PER_BLOCK = 65_536
 
@@ -41,13 +43,24 @@ def _margins(table: NegativeTable, snapshot: Snapshot, direction: Direction) -> 
     """(A,) of the anchors that have candidates."""
     relation, own, others = direction.relation, snapshot.vectors(direction.anchor), snapshot.vectors(direction.candidate)
     anchors = np.repeat(np.arange(len(relation.counts)), relation.counts)
-    blocks = [slice(start, start + PAIRS_PER_BLOCK) for start in range(0, len(anchors), PAIRS_PER_BLOCK)]
-    pairs = np.concatenate([np.einsum("pd,pd->p", own[anchors[block]], others[relation.rows[block]]) for block in blocks])
+    passages = snapshot.data.passages if direction.candidate == "document" else None
+    size = PAIRS_PER_BLOCK // (passages.most if passages else 1)
+    blocks = [slice(start, start + size) for start in range(0, len(anchors), size)]
+    pairs = np.concatenate([_scores(own[anchors[block]], others, relation.rows[block], passages) for block in blocks])
     positive = np.maximum.reduceat(pairs, relation.offsets[direction.anchors])
     there = table.candidates != PADDING
     totals = np.where(there, table.scores, 0.0).sum(1)
     some = table.counts > 0
     return positive[some] - totals[some] / table.counts[some]
+
+
+def _scores(anchors: np.ndarray, others: ShardedVectors | np.ndarray, rows: np.ndarray, passages: Passages | None) -> np.ndarray:
+    """(P,) of `anchors` (P, D) and the other side's `rows` (P,); a document scores what its best passage does."""
+    if passages is None:
+        return np.einsum("pd,pd->p", anchors, others[rows])
+    pieces, there = passages.of(rows)
+    vectors = others[pieces.ravel()].reshape(*pieces.shape, -1)
+    return np.where(there, np.einsum("pd,pcd->pc", anchors, vectors), -np.inf).max(1)
 
 
 def _quantiles(values: np.ndarray) -> dict[str, float]:
