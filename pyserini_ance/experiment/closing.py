@@ -52,7 +52,7 @@ class Closing:
         snapshot = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, encoding, scratch, self.device, self.world)
         rows = np.arange(len(self.data.collection.split(test.split).queries))
         queries = snapshot.encode_queries(test.split, rows, precision="fp32")
-        scores, found = snapshot.rank(queries, snapshot.document_vectors, test.hits, self.data.passages)
+        scores, found = snapshot.rank(queries, snapshot.document_vectors, test.hits, snapshot.passages)
         self.world.once(lambda: self._write(row, scores, found))
         return snapshot
 

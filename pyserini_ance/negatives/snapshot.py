@@ -50,6 +50,10 @@ class Snapshot:
         return self.data.split
 
     @property
+    def passages(self) -> Passages | None:
+        return self.data.passages
+
+    @property
     def run_files(self) -> dict[str, Path]:
         return self.data.run_files
 
@@ -88,7 +92,7 @@ class Snapshot:
 
     def encode_documents(self, rows: np.ndarray) -> tuple[np.ndarray, Passages | None]:
         """Vectors of some documents' passages, for an evaluation on a sample, and which are of which of them."""
-        rows, passages = self.data.passages.rows(rows) if self.data.passages else (rows, None)
+        rows, passages = self.passages.rows(rows) if self.passages else (rows, None)
         if "document_vectors" in vars(self):
             return self.document_vectors[rows], passages
         encoder, precision, budget = self.encoder, self.precision, self.encoding.tokens_per_batch
@@ -104,7 +108,7 @@ class Snapshot:
         key = _key(side, rows, over)
         k = min(k, len(self.collection.documents if over == "document" else self.split.queries))
         if key not in self._rankings or self._rankings[key][0].shape[1] < k:
-            passages = self.data.passages if over == "document" else None
+            passages = self.passages if over == "document" else None
             self._rankings[key] = self.rank(self.vectors(side)[rows], self.vectors(over), k, passages)
         scores, found = self._rankings[key]
         return scores[:, :k], found[:, :k]

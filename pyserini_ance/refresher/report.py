@@ -43,7 +43,7 @@ def _margins(table: NegativeTable, snapshot: Snapshot, direction: Direction) -> 
     """(A,) of the anchors that have candidates."""
     relation, own, others = direction.relation, snapshot.vectors(direction.anchor), snapshot.vectors(direction.candidate)
     anchors = np.repeat(np.arange(len(relation.counts)), relation.counts)
-    passages = snapshot.data.passages if direction.candidate == "document" else None
+    passages = snapshot.passages if direction.candidate == "document" else None
     size = PAIRS_PER_BLOCK // (passages.most if passages else 1)
     blocks = [slice(start, start + size) for start in range(0, len(anchors), size)]
     pairs = np.concatenate([_scores(own[anchors[block]], others, relation.rows[block], passages) for block in blocks])
