@@ -6,7 +6,6 @@ import torch
 from pyserini_ance.trainer.losses.bce import Bce
 
 
-
 def slow_bce(scores: list[float], labels: list[float], mask: list[bool]) -> float:
     """-log of the probability of the right answer, averaged over positives and over negatives."""
     chances = [1 / (1 + math.exp(-score)) for score in scores]
