@@ -10,7 +10,7 @@ from pyserini_ance.recipe.parts import Part
 class Loss(Part):
     @abstractmethod
     def __call__(self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """scores (B, n) float32, labels (B, n) float32 (> 0: positive), mask (B, n) bool (False: ignored) -> (B,).
+        """scores (B, n) float32, labels (B, n) float32 (> 0: positive; greater: more relevant), mask (B, n) bool (False: ignored) -> (B,).
 
         Every anchor has a positive under the mask. Finite scores give finite gradients; the order of columns does not matter.
         """

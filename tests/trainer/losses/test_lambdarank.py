@@ -88,6 +88,26 @@ def test_weights_are_constants_to_the_gradient():
     torch.testing.assert_close(of_lambdarank, of_ranknet * (1 - 1 / 2))
 
 
+def slow_adore(scores: list[float], labels: list[float], cutoff: int) -> float:
+    """As jingtaozhan/DRhard writes it: over ordered pairs, so that each counts twice, in both directions."""
+    ranking = sorted(zip(scores, labels, strict=True), reverse=True)
+    shares = [1 / rank if rank <= cutoff else 0.0 for rank in range(1, len(ranking) + 1)]
+    total, pairs = 0.0, 0
+    for (s, of_s), share_s in zip(ranking, shares, strict=True):
+        for (t, of_t), share_t in zip(ranking, shares, strict=True):
+            if of_s != of_t:
+                total += math.log(1 + math.exp(t - s if of_s > of_t else s - t)) * abs(share_s - share_t)
+                pairs += of_s > of_t
+    return total / (2 * pairs)
+
+
+def test_sum_rr_is_the_loss_of_adore():
+    scores, labels, mask = random_case(1, seed=7)
+    labels[:, -1], mask[:] = 0.0, True
+    expected = [slow_adore(*row, cutoff=5) for row in zip(scores.tolist(), labels.tolist(), strict=True)]
+    assert LambdaRank(measure="sum_RR", cutoff=5)(scores, labels, mask).tolist() == pytest.approx(expected, rel=1e-5)
+
+
 def test_with_one_relevant_document_both_reciprocal_ranks_are_one():
     scores, labels, mask = random_case(1, seed=5)
     labels[:, 1:] = 0
