@@ -33,7 +33,8 @@ class Lamb(torch.optim.Optimizer):
         first, second = self._moments(parameter)
         first.lerp_(parameter.grad, 1 - betas[0])
         second.mul_(betas[1]).addcmul_(parameter.grad, parameter.grad, value=1 - betas[1])
-        direction = first / second.sqrt().add_(eps)
+        direction = second.sqrt().add_(eps)
+        torch.div(first, direction, out=direction)  # one new tensor, not two: on CPU those of an embedding take most of the time
         if weight_decay:
             direction.add_(parameter, alpha=weight_decay)
         parameter.addcmul_(direction, _trust(parameter, direction), value=-lr)

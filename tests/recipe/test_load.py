@@ -334,7 +334,8 @@ def test_a_wrong_value_is_named_with_its_key(base, override, message):
 
 
 def test_moments_of_one_kind_of_optimizer_are_none_of_the_other(base, write):
-    kept = write("kept", "extends: base\nstages: {two: {steps: 1, batch_queries: 1, keep_optimizer: true, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}}}")
+    two = "steps: 1, batch_queries: 1, keep_optimizer: true, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}"
+    kept = write("kept", f"extends: base\nstages: {{two: {{{two}}}}}")
     load(kept), load(kept, "stages.only.optimizer.kind=lamb", "stages.two.optimizer.kind=lamb")
     said = refused(kept, "stages.two.optimizer.kind=lamb")
     assert "stages.two.keep_optimizer: its optimizer is lamb, that of stages.only is adamw; use one kind for both" in said
