@@ -16,7 +16,8 @@ class Bce(Scaled):
     """The scaled score is the logit. Half of the loss is the mean over the positives, half that over the negatives.
 
     So one positive weighs as much as all negatives together: with one of each this is the mean of the two pairs, and in a large
-    pool the answer "nothing is relevant" does not pay.
+    pool the answer "nothing is relevant" does not pay. A score of 0 means as likely as not: where all scores lie far above it,
+    as dot products of RoBERTa vectors do, the first steps only bring them down.
     """
 
     kind: Literal["bce"] = "bce"
