@@ -10,6 +10,7 @@ from pyserini_ance.recipe.parts import Settings
 from pyserini_ance.storage.files import sha256_json
 
 Side = Literal["query", "document"]
+SIDES: tuple[Side, Side] = ("query", "document")
 
 
 class SideTokenization(Settings):
