@@ -7,17 +7,17 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, model_validator
 from torch import nn
 
-from pyserini_ance.encoders.tokenization import Tokenization
+from pyserini_ance.encoders.tokenization import Side, Tokenization
 from pyserini_ance.recipe.parts import Part
 
 log = logging.getLogger(__name__)
 
 
 class Tower(nn.Module):
-    """ids (B, L), mask (B, L) -> vectors (B, D) float32."""
+    """side, ids (B, L), mask (B, L) -> vectors (B, D) float32."""
 
     dimension: int
     longest_input: int
@@ -26,21 +26,33 @@ class Tower(nn.Module):
 class Family(Part):
     """Where the weights of an encoder come from and how a tower is made of them.
 
-    `model` is a hub name, a local folder, or `python:package/folder` for weights that a Python package carries.
+    `model` is a hub name, a local folder, or `python:package/folder` for weights that a Python package carries. With
+    `tied: false` documents have a tower of their own, which starts from `document_model` (default: `model`).
     `weight_files` is how often `save` writes the weights. `dropout` replaces all of the model's dropout probabilities in training; null leaves them.
     """
 
     weight_files: ClassVar[int] = 1
 
     model: str
+    tied: bool = True
+    document_model: str | None = None
     dropout: float | None = Field(default=None, ge=0, lt=1)
     pooling: Literal["cls", "mean"] = "cls"
     l2: bool = False
     tokenization: Tokenization = Tokenization()
 
+    @model_validator(mode="after")
+    def tied_towers_have_one_model(self):
+        if self.tied and self.document_model is not None:
+            raise ValueError("document_model is set, but the towers share their weights; set `tied: false`, or leave document_model out")
+        return self
+
+    def model_of(self, side: Side) -> str:
+        return self.document_model or self.model if side == "document" else self.model
+
     @abstractmethod
-    def build(self, source: str, generator: torch.Generator) -> Tower:
-        """A tower from the weights at `source`; parts that the source lacks by design are drawn from `generator`."""
+    def build(self, source: str, side: Side, generator: torch.Generator) -> Tower:
+        """The tower of a side from the weights at `source`; parts that the source lacks by design are drawn from `generator`."""
 
     @abstractmethod
     def load(self, folder: Path) -> Tower:

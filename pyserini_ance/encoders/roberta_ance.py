@@ -13,6 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from pyserini_ance.encoders.family import Family, Tower, longest_input, quiet_transformers
+from pyserini_ance.encoders.tokenization import Side
 
 HEAD = ("embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias")
 
@@ -24,7 +25,7 @@ class RobertaAnceTower(Tower):
         self.dimension = model.config.head_dimension
         self.longest_input = longest_input(model)
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, side: Side, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         hidden = self.model.roberta(input_ids=ids, attention_mask=mask).last_hidden_state
         vectors = self.model.norm(self.model.embeddingHead(hidden[:, 0])).float()
         return functional.normalize(vectors, dim=-1) if self.l2 else vectors
@@ -39,7 +40,7 @@ class RobertaAnce(Family):
     dimension: PositiveInt = 768
     head: Literal["load", "new"] = "load"
 
-    def build(self, source: str, generator: torch.Generator) -> Tower:
+    def build(self, source: str, side: Side, generator: torch.Generator) -> Tower:
         tower = self._read(source, head_required=self.head == "load")
         if self.head == "new":
             _draw_head(tower.model, generator)

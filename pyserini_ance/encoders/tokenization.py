@@ -9,6 +9,8 @@ from pyserini_ance.data.token_store import Specials
 from pyserini_ance.recipe.parts import Settings
 from pyserini_ance.storage.files import sha256_json
 
+SIDES: tuple[Side, Side] = ("query", "document")
+
 
 class SideTokenization(Settings):
     """One side's cap (special tokens included) and its template over the record's fields, such as `{title} {text}`."""

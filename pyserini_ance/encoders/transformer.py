@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional
 
 from pyserini_ance.encoders.family import Family, Tower, longest_input, pool, quiet_transformers
+from pyserini_ance.encoders.tokenization import Side
 
 
 class TransformerTower(Tower):
@@ -16,7 +17,7 @@ class TransformerTower(Tower):
         self.dimension = backbone.config.hidden_size
         self.longest_input = longest_input(backbone)
 
-    def forward(self, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, side: Side, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         hidden = self.backbone(input_ids=ids, attention_mask=mask).last_hidden_state
         vectors = pool(hidden, mask, self.pooling)
         return functional.normalize(vectors, dim=-1) if self.l2 else vectors
@@ -25,7 +26,7 @@ class TransformerTower(Tower):
 class Transformer(Family):
     kind: Literal["transformer"] = "transformer"
 
-    def build(self, source: str, generator: torch.Generator) -> Tower:
+    def build(self, source: str, side: Side, generator: torch.Generator) -> Tower:
         """Only a pooler may be drawn, which has no part in the vectors, but in the hash of the saved weights."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(generator.initial_seed())

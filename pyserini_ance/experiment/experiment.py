@@ -3,7 +3,7 @@
 import logging
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -72,16 +72,16 @@ class Experiment:
         with ExitStack() as held:
             self.world.once(lambda: check_tools(self.recipe))
             data = prepare(self.recipe, self.world)
-            weights = self.world.once(lambda: self._begin(data, held, overwrite, resume, replay))
+            hashes = self.world.once(lambda: self._begin(data, held, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start
-            rows, exported = self._rows(data, self.initial(weights), resume)
+            rows, exported = self._rows(data, self.initial(hashes), resume)
             seconds = {"data and tokens": round(prepare_seconds, 1), "everything": round(time.perf_counter() - start, 1)}
             results = Results(self.recipe, rows, seconds, exported)
             self.world.once(lambda: write_json(self.run.measures, results.as_json()))
         return results if self.world.is_main else None
 
-    def _begin(self, data: PreparedData, held: ExitStack, overwrite: bool, resume: bool, replay: Path | None) -> str:
-        """On the first process: open the run directory with what is known before training; the untrained encoder's weights."""
+    def _begin(self, data: PreparedData, held: ExitStack, overwrite: bool, resume: bool, replay: Path | None) -> tuple[str, str]:
+        """On the first process: open the run directory with what is known before training; the untrained towers' hashes."""
         untrained = start_encoder(self.recipe.encoder, self.recipe.seed)
         self._open(data, held, overwrite, resume, replay)
         write_qrels(data.collection, self.recipe.test.split, self.run.qrels(self.recipe.test.split))
@@ -153,12 +153,12 @@ class Experiment:
 
         self.world.once(rank)
 
-    def publish_untrained(self, encoder: Encoder) -> str:
-        """On the first process: the checkpoint before all training; its weights."""
-        return publish_checkpoint(self.run, encoder, None, INITIAL).weights
+    def publish_untrained(self, encoder: Encoder) -> tuple[str, str]:
+        """On the first process: the checkpoint before all training; its towers' hashes."""
+        return publish_checkpoint(self.run, encoder, None, INITIAL).hashes
 
-    def initial(self, weights: str) -> Checkpoint:
-        return Checkpoint(self.run.checkpoint(INITIAL.stage, INITIAL.step), weights)
+    def initial(self, hashes: Sequence[str]) -> Checkpoint:
+        return Checkpoint(self.run.checkpoint(INITIAL.stage, INITIAL.step), *hashes)
 
     def train_stage(self, name: str, data: PreparedData, start: Checkpoint, resume: bool = False) -> Checkpoint:
         """The result of a stage: of the decisions when it has ended before, else of training it."""

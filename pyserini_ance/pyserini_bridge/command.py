@@ -17,7 +17,7 @@ def search_command(folder: Path, topics: Path, choice: StockChoice, hits: int, p
     folder = Path(folder)
     stock = choice.reproduces_exactly and _stock_commands_run()
     program = ["pyserini.search.faiss"] if stock else ["pyserini_ance.search", "faiss"]
-    encoder = ["--encoder", folder / "model", "--encoder-class", choice.query_class, *choice.flags]
+    encoder = ["--encoder", choice.query_folder, "--encoder-class", choice.query_class, *choice.flags]
     files = ["--topics", topics, "--index", folder / "index", "--output", folder / "run.pyserini.txt"]
     deep = ["--hits", hits] if passages == 1 else ["--hits", hits * passages, "--max-passage", "--max-passage-hits", hits]
     return shlex.join(map(str, [_python(), "-m", *program, *encoder, *files, *deep]))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyserini_ance.encoders.checkpoint import TOWERS
 from pyserini_ance.encoders.tokenization import SideTokenization, Tokenization
 from pyserini_ance.pyserini_bridge.register import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.stock_tokens import StockTokens
@@ -22,8 +23,10 @@ NORMALISING_QUERY_WORDS = ("clip", "dse")
 
 @dataclass(frozen=True)
 class StockChoice:
-    """Values of `--encoder-class` for searching and for encoding, what speaks against a stock class, flags beside it."""
+    """Values of `--encoder` and `--encoder-class` for searching and for encoding, what speaks against a stock class, flags beside it."""
 
+    query_folder: Path
+    document_folder: Path
     query_class: str
     document_class: str
     why: tuple[str, ...]
@@ -46,13 +49,14 @@ def stock_class(side_file: dict[str, Any], model_folder: Path) -> StockChoice:
     """Weigh a checkpoint, `side_file` being its side file, under the path by which Pyserini will be given it."""
     tokenization = Tokenization.model_validate(side_file["tokenization"])
     stock = STOCK_CLASSES.get(side_file["kind"])
-    if model := _against_model(side_file, stock, Path(model_folder)):
+    folders = [Path(model_folder) if side_file.get("tied", True) else Path(model_folder) / name for name in TOWERS.values()]
+    if model := _against_model(side_file, stock, folders[0]):
         queries = documents = model
     else:
-        tokens = StockTokens(stock, tokenization, model_folder)
-        queries = _against_queries(tokens, side_file["l2"], Path(model_folder))
-        documents = _against_documents(tokens, Path(model_folder))
+        queries = _against_queries(StockTokens(stock, tokenization, folders[0]), side_file["l2"], folders[0])
+        documents = _against_documents(StockTokens(stock, tokenization, folders[1]), folders[1])
     return StockChoice(
+        *folders,
         query_class=ENCODER_CLASS if queries else stock,
         document_class=ENCODER_CLASS if documents else stock,
         why=tuple(model or [f"queries: {words}" for words in queries] + [f"documents: {words}" for words in documents]),
@@ -92,7 +96,9 @@ def _against_queries(tokens: StockTokens, l2: bool, folder: Path) -> list[str]:
 def _against_documents(tokens: StockTokens, folder: Path) -> list[str]:
     stock, template = tokens.stock, tokens.tokenization.document.template
     reasons = []
-    if template != "{title} {text}" and not _writes(stock, template):
+    if stock == "auto" and template == f"{{title}} {tokens.separator} {{text}}":
+        reasons.append("stock `auto` writes title and text as a pair (--add-sep), but shortens the longer of the two, here it is the end")
+    elif template != "{title} {text}" and not _writes(stock, template):
         reasons.append(f"stock `{stock}` cannot write a document as {template!r}")
     if words := _words_in(folder, FAILING_DOCUMENT_WORDS[stock]):
         reasons.append(f"stock `{stock}` fails since the path contains {words}: {folder.absolute()}")

@@ -46,6 +46,7 @@ CASES = [
     ("bert", side(AUTO, document="passage: {title} {text}"), "auto", "pyserini_ance", ["cannot write a document"]),
     # Python makes a final sigma of the last letter of ΟΔΟΣ, BERT's tokenizer does not
     ("bert", side(AUTO, lowercase=True), "pyserini_ance", "pyserini_ance", ["queries: this checkpoint lower-", "documents: "]),
+    ("bert", side(AUTO, document="{title} [SEP] {text}"), "auto", "pyserini_ance", ["documents: stock `auto` writes title and text as a pair"]),
     ("bert", side(AUTO, kind="cross_encoder"), "pyserini_ance", "pyserini_ance", ["encoder kind 'cross_encoder'"]),
 ]
 
@@ -78,3 +79,14 @@ def test_a_word_in_the_path_that_pyserini_acts_on(bert_tokenizer, tmp_path, l2, 
 
 def test_ance_needs_the_weight_file_that_pyserini_opens(bert_tokenizer):
     assert "pytorch_model.bin" in stock_class(side(ANCE), bert_tokenizer).why[0]
+
+
+def test_each_tower_of_a_pair_is_weighed_in_its_own_folder(bert_tokenizer, tmp_path):
+    shutil.copytree(bert_tokenizer, tmp_path / "queries")
+    (tmp_path / "documents").symlink_to(shutil.copytree(bert_tokenizer, tmp_path / "clip"))
+    choice = stock_class(side(AUTO, tied=False), tmp_path)
+    assert (choice.query_class, choice.query_folder) == ("auto", tmp_path / "queries")
+    assert (choice.document_class, choice.document_folder) == ("auto", tmp_path / "documents")
+    (tmp_path / "queries" / "tokenizer_config.json").write_text("{}")
+    assert stock_class(side(AUTO, tied=False), tmp_path).query_class == "pyserini_ance"
+    assert stock_class(side(AUTO, tied=False), tmp_path).document_class == "auto"

@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 
@@ -105,3 +107,16 @@ def test_a_full_disk_is_an_oserror_and_leaves_no_folder(encoder, run, monkeypatc
     with pytest.raises(OSError, match="a-00000001 could not be written.*No space left"):
         publish_checkpoint(run, encoder, optimizer_of(encoder), Place("a", 1))
     assert list(run.checkpoints.iterdir()) == []
+
+
+def test_hashes_of_a_pair_change_with_their_towers(encoder, run):
+    pair = copy.deepcopy(encoder)
+    tied = publish_checkpoint(run, pair, None, Place("a", 0))
+    pair.untie()
+    equal = publish_checkpoint(run, pair, None, Place("a", 1))
+    assert equal.hashes == tied.hashes == (tied.weights, tied.weights) and equal.weights == tied.weights
+    with torch.no_grad():
+        next(pair.towers.queries.parameters()).add_(1)
+    moved = publish_checkpoint(run, pair, None, Place("a", 2))
+    assert moved.document_weights == tied.document_weights and len({moved.weights, moved.query_weights, tied.weights}) == 3
+    assert Checkpoint.open(moved.folder) == moved
