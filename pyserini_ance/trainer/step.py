@@ -3,8 +3,10 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
+from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
@@ -43,7 +45,8 @@ class StepRunner:
         values: dict[str, float] = {}
 
         def loss_of(queries: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
-            losses = term_losses(self.stage.terms, chunk, self.data.directions, {"query": queries, "document": documents})
+            vectors, passages = {"query": queries, "document": documents}, self._passages(chunk)[1]
+            losses = term_losses(self.stage.terms, chunk, self.data.directions, vectors, passages)
             values.update({name: share * float(loss.detach()) for name, loss in losses.items()})
             return share * weighted_sum(self.stage.terms, losses)
 
@@ -62,12 +65,17 @@ class StepRunner:
 
     def _sides(self, chunk: Batch) -> list[SideInput]:
         queries, documents = self.data.queries[self.data.train_split], self.data.documents
-        texts = [("query", queries, chunk.unique("query")), ("document", documents, chunk.unique("document"))]
+        texts = [("query", queries, chunk.unique("query")), ("document", documents, self._passages(chunk)[0])]
         share = self.stage.chunk_queries and self.stage.chunk_queries / len(chunk.queries)
         return [
             SideInput(side, tokens, rows, self.encoder.length_tokens(side), share and math.ceil(share * len(rows)))
             for side, tokens, rows in texts
         ]
+
+    def _passages(self, chunk: Batch) -> tuple[np.ndarray, Passages | None]:
+        """What is encoded of the chunk's documents, rows of their token store, and which of them is of which document."""
+        rows = chunk.unique("document")
+        return self.data.passages.rows(rows) if self.data.passages else (rows, None)
 
     def _forward(self, step: int, chunk: int) -> Forward:
         key = (*self.key, step, chunk)
