@@ -59,8 +59,10 @@ class Passages:
         return np.take_along_axis(scores, kept, 1), np.take_along_axis(documents, kept, 1)
 
 
-def passage_ids(ids: Sequence[str], passages: Passages) -> list[str]:
-    """One for each passage, `id#0`, `id#1`, ...: what Pyserini's `--max-passage` takes apart again."""
+def passage_ids(ids: Sequence[str], passages: Passages | None) -> Sequence[str]:
+    """One for each passage, `id#0`, `id#1`, ...: what Pyserini's `--max-passage` takes apart again. None: `ids` themselves."""
+    if passages is None:
+        return ids
     return [f"{id}{DELIMITER}{piece}" for id, count in zip(ids, np.diff(passages.offsets).tolist(), strict=True) for piece in range(count)]
 
 

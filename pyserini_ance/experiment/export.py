@@ -34,7 +34,7 @@ def _write(row: str, checkpoint: Checkpoint, closing: Closing, vectors: ShardedV
     choice = stock_class(read_side_file(run.model), run.model)
     shutil.rmtree(run.index, ignore_errors=True)
     ids, passages = closing.data.collection.documents.ids, closing.data.passages
-    write_index(vectors, passage_ids(ids, passages) if passages else ids, run.index, {"encoder": "../model", **about})
+    write_index(vectors, passage_ids(ids, passages), run.index, {"encoder": "../model", **about})
     write_whole(run.final_run(split), closing.ranking(row).read_bytes())
     queries = closing.data.collection.split(split).queries
     topics = write_topics(list(zip(queries.ids, queries.columns["text"], strict=True)), run.folder, split)
