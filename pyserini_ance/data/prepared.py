@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+import numpy as np
+
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.passages import Passages
@@ -34,6 +36,10 @@ class PreparedData:
     def directions(self) -> dict[Side, Direction]:
         """Of the training queries and their relevant documents, by the anchors' side."""
         return {side: Direction.of(self.collection, self.train_split, side) for side in ("query", "document")}
+
+    def rows_of(self, documents: np.ndarray) -> tuple[np.ndarray, Passages | None]:
+        """What is encoded of some documents, rows among tokens and vectors, and which of them are of which."""
+        return self.passages.rows(documents) if self.passages else (documents, None)
 
     @property
     def identity(self) -> dict[str, str]:

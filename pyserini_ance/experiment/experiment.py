@@ -18,7 +18,7 @@ from pyserini_ance.experiment.child import refresh_command, refresher_beside
 from pyserini_ance.experiment.closing import Closing
 from pyserini_ance.experiment.environment import environment
 from pyserini_ance.experiment.export import export
-from pyserini_ance.experiment.prepare import check_tools, prepare, retrieve_bm25, sources
+from pyserini_ance.experiment.prepare import check_indexes, check_tools, prepare, retrieve_bm25, sources
 from pyserini_ance.experiment.replay import read_replay, replay_scripts
 from pyserini_ance.experiment.results import Results, write_qrels
 from pyserini_ance.experiment.resume import refuse_other_run
@@ -83,6 +83,7 @@ class Experiment:
     def _begin(self, data: PreparedData, held: ExitStack, overwrite: bool, resume: bool, replay: Path | None) -> tuple[str, str]:
         """On the first process: open the run directory with what is known before training; the untrained towers' hashes."""
         untrained = start_encoder(self.recipe.encoder, self.recipe.seed)
+        check_indexes(self.recipe, untrained.dimension)
         self._open(data, held, overwrite, resume, replay)
         write_qrels(data.collection, self.recipe.test.split, self.run.qrels(self.recipe.test.split))
         return self.publish_untrained(untrained)

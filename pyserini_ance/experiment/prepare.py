@@ -19,6 +19,7 @@ from pyserini_ance.measures.evaluate import parse
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import sha256_json
+from pyserini_ance.vectors.index import FLAT, new_index
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,12 @@ def _check_measures(recipe: Recipe, measures: list[Measure]) -> None:
 
 def sources(recipe: Recipe) -> list[Source]:
     return [source for stage in recipe.stages.values() for term in stage.terms.values() for source in term.negatives]
+
+
+def check_indexes(recipe: Recipe, dimension: int) -> None:
+    """Raises ValueError when a source names an index that cannot be made over vectors of that dimension."""
+    for index in {source.index for source in sources(recipe) if source.live and source.index != FLAT}:
+        new_index(dimension, index)
 
 
 def tokenise(recipe: Recipe, collection: Collection) -> PreparedData:

@@ -39,14 +39,14 @@ class Run(MinedSource):
     def mine(self, snapshot: Snapshot, anchor: Side) -> NegativeTable:
         path = find_file(self.file, KEY) if self.file else snapshot.run_files["bm25"]
         direction = snapshot.direction(anchor)
-        found, scores = _read(path, snapshot, self.depth + int(direction.relation.counts.max()))
+        found, scores = read_ranking(path, snapshot, self.depth + int(direction.relation.counts.max()))
         marked = {KNOWN_POSITIVES: known_positive(direction.relation, direction.anchors, found)}
         candidates, scores, dropped = take_out(found, scores, marked, self.depth)
         return NegativeTable(anchor, direction.candidate, direction.anchors, candidates, scores, self.kind, dropped)
 
 
-def _read(path: Path, snapshot: Snapshot, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """Document rows (A, depth) by falling score, PADDING at the end, and their scores. Other queries are passed over.
+def read_ranking(path: Path, snapshot: Snapshot, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of a TREC run over the training queries: document rows (A, depth) by falling score, PADDING at the end, and their scores. Other queries are passed over.
 
     Raises ValueError for a document that the collection lacks, and when no training query occurs in the file.
     """

@@ -125,6 +125,8 @@ class Stage(Settings):
             raise ValueError("a source of negatives is mined with the model; say how often: `refresh: {every_steps: N}`")
         if self.refresh is not None and not refreshed:
             raise ValueError("`refresh:` is set but no source of negatives is mined with the model")
+        if self.train != "queries" and any(source.live for term in self.terms.values() for source in term.negatives):
+            raise ValueError("a `live` source searches document vectors that stay as they are; set train: queries, or draw from `ann`")
         if self.measuring and self.measuring.run == "inline" and self.evaluate.adopt:
             raise ValueError("evaluate.adopt is set, but dev is measured inline and adopted at once; leave it out, or set evaluate.run: background")
         if self.positives == "all" and any(term.anchor == "document" for term in self.terms.values()):
@@ -249,17 +251,23 @@ class Recipe(Settings):
                 raise ValueError(f"stages.{name}.keep_optimizer: its optimizer is {kind}, that of stages.{before} is {kept}; use one kind for both")
         return self
 
+    def _refuse_passages_without_a_vector(self) -> None:
+        reading = self.encoder.tokenization.document
+        terms = [term for stage in self.stages.values() for term in stage.terms.values()]
+        anchors = ["a term with `anchor: document`" for term in terms if term.anchor == "document"]
+        found = ["a `live` source" for term in terms for source in term.negatives if source.live]
+        if reading.passages > 1 and (wanting := anchors + found):
+            raise ValueError(
+                f"{wanting[0]} takes a document for one vector, but encoder.tokenization.document.passages is {reading.passages}; "
+                "use passages: 1 (FirstP)"
+            )
+
     @model_validator(mode="after")
     def first_stage_starts(self):
         name, first = next(iter(self.stages.items()))
         if first.keep_optimizer:
             raise ValueError(f"stages.{name} is the first stage: there is no optimizer to keep")
-        reading = self.encoder.tokenization.document
-        if reading.passages > 1 and any(term.anchor == "document" for stage in self.stages.values() for term in stage.terms.values()):
-            raise ValueError(
-                f"a term has `anchor: document`, but encoder.tokenization.document.passages is {reading.passages}: which vector would be the "
-                "anchor? Use passages: 1 (FirstP)"
-            )
+        self._refuse_passages_without_a_vector()
         needs = {need for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives for need in s.needs}
         for (before, stage), name in zip(pairwise(self.stages.values()), list(self.stages)[1:], strict=True):
             if stage.keep_optimizer and stage.train != before.train:
