@@ -62,7 +62,7 @@ def _spread(values: Sequence[float]) -> str:
 
 
 def _seconds(rows: Sequence[Mapping]) -> float:
-    return sum(row.get(part) or 0.0 for row in rows if row["row"] not in UNTRAINED_ROWS for part in SECONDS)
+    return sum(row.get(part) or 0.0 for row in rows if "train seconds" in row for part in SECONDS)
 
 
 def _refuse_different_data(groups: Mapping[tuple[str, str], Sequence[Mapping]], measures: Sequence[str]) -> None:

@@ -13,6 +13,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.parts import did_you_mean
 
 COMMAND_LINE = "command line"
+WHOLE = {"start"}  # keys whose mappings never merge: half of one place and half of another is no place
 
 
 @dataclass(frozen=True)
@@ -102,10 +103,10 @@ def _bases(own: dict, path: Path) -> list[Path]:
 
 
 def _merge(into: dict, new: Mapping, origins: dict[str, str], prefix: str, origin: str = "") -> dict:
-    """Merge mappings deeply; a mapping with another `kind` replaces, since its keys mean something else."""
+    """Merge mappings deeply; a mapping with another `kind` replaces, since its keys mean something else, and so does a start."""
     for key, value in new.items():
         path, old = f"{prefix}{key}", into.get(key)
-        if isinstance(old, dict) and isinstance(value, dict) and not _differ_in_kind(old, value):
+        if isinstance(old, dict) and isinstance(value, dict) and key not in WHOLE and not _differ_in_kind(old, value):
             _merge(old, value, origins, f"{path}.", origin)
             continue
         into[key] = value
