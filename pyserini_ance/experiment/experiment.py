@@ -1,4 +1,4 @@
-"""The main job: data, BM25, the untrained encoder, each stage, export, and the closing table."""
+"""The main job: data, BM25, what stages start from, each stage, export, and the closing table."""
 
 import logging
 import time
@@ -113,10 +113,11 @@ class Experiment:
         """`starts`: the untrained encoder, then what was made before the run. Each has its row, so that what training gained is seen."""
         closing = Closing(self.recipe, data, self.run, self.device, self.world)
         rows = [self._bm25(data, closing)] if self.recipe.bm25 else []
+        outside = self.recipe.outside_starts
         for name, start in starts.items():
-            row = UNTRAINED if name == INITIAL.stage else name
+            row, more = (name, {"start": str(outside[name])}) if name in outside else (UNTRAINED, {})
             self._mark(f"the {row} encoder")
-            rows.append(closing.row(row, start))
+            rows.append(closing.row(row, start, **more))
         results: dict[str, Checkpoint] = {}
         for name, stage in self.recipe.stages.items():
             results[name] = result = self.train_stage(name, data, self._start_of(stage, starts, results), resume)

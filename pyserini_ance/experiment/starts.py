@@ -12,7 +12,7 @@ from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.parts import did_you_mean
 from pyserini_ance.recipe.start import Start
-from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint, Place, publish_checkpoint
+from pyserini_ance.runs.checkpoint import ENCODER, WEIGHTS, Checkpoint, Place, publish_checkpoint
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_file
@@ -49,7 +49,7 @@ def describe_starts(recipe: Recipe) -> list[str]:
 def _describe(start: Start) -> str:
     try:
         return find_origin(start).describe()
-    except (OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         return f"not there yet: {error}"
 
 
@@ -66,7 +66,8 @@ class Starts:
     def read(cls, recipe: Recipe, run: RunDir, untrained: Encoder, resume: bool) -> "Starts":
         """Find and check all, before anything is written. With `resume`, one that the run has copied may be gone, but not changed.
 
-        Raises what `find_origin` raises, and ValueError when an encoder is not of the recipe's kind, or not what the run was begun with.
+        Raises RuntimeError naming the key for one that cannot be found, ValueError when it is not of the recipe's kind, or not what
+        the run was begun with.
         """
         origins, encoders = {}, {}
         for name, start in recipe.outside_starts.items():
@@ -94,9 +95,9 @@ class Starts:
 def _find(start: Start, key: str, or_none: bool) -> Origin | None:
     try:
         return find_origin(start)
-    except (OSError, RuntimeError) as error:
+    except (ValueError, OSError, RuntimeError) as error:
         if not or_none:
-            raise (FileNotFoundError if isinstance(error, OSError) else RuntimeError)(f"{key}: {error}") from error
+            raise RuntimeError(f"{key}: {error}") from error
         log.info("%s cannot be read any more (%s); the run goes on with its own copy", key, error)
         return None
 
@@ -112,7 +113,7 @@ def _of_folder(folder: Path) -> Origin:
     read_side_file(folder)
     if folder.name == ENCODER and is_complete(folder.parent):
         return Origin(folder, Checkpoint.open(folder.parent).weights)
-    return Origin(folder, sha256_file(folder / "model.safetensors"))
+    return Origin(folder, sha256_file(folder / Path(WEIGHTS).name))
 
 
 def _of_run(start: Start) -> Origin:

@@ -47,6 +47,7 @@ class Optimizer(Settings):
 class Stage(Settings):
     """A run of optimiser steps with one objective, `batch_queries` queries a step, with one, or all, of their positives.
 
+    `start` is the untrained encoder (`initial`), the result of the stage before (`previous`; of the first stage the same), or a Start.
     `chunk_queries` bounds what a process has in memory at once: own pools accumulate, a step pool goes through GradCache; the draw and
     the gradient stay the same. `schedule_steps` is the horizon of the decay (default: `steps`). Checkpoints are written where
     negatives are mined, where dev is measured, and every `save_every_steps`.
