@@ -3,21 +3,13 @@
 import csv
 import io
 import logging
-import multiprocessing
 import os
-import signal
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tqdm.contrib.logging import logging_redirect_tqdm
-
-from pyserini_ance import cli
-from pyserini_ance.distributed.interruption import interrupt_on_termination
-from pyserini_ance.experiment.experiment import train
+from pyserini_ance.experiment.apart import train_apart
 from pyserini_ance.experiment.resume import is_of_recipe
 from pyserini_ance.measures.grid import SEED, GridRow, columns_of, over_seeds, read_row
 from pyserini_ance.measures.table import table
@@ -76,7 +68,7 @@ class GridRuns:
                 progress.kept(name)
             else:
                 progress.begins(name)
-                _train_in_a_process(recipe, run, overwrite)
+                train_apart(recipe, run, overwrite)
                 progress.has_trained(name)
             return read_row(run.folder, self._settings(name))
         except (ValueError, OSError, RuntimeError) as error:
@@ -130,50 +122,6 @@ def _has_finished(run: RunDir, recipe: Recipe) -> bool:
     if not is_of_recipe(run, recipe):
         raise ValueError(f"{run.folder} holds a run of other settings; use --overwrite to replace the runs there, or another --output")
     return True
-
-
-def _train_in_a_process(recipe: Recipe, run: RunDir, overwrite: bool) -> None:
-    """A process for each run: what it leaves in memory, or dies of, is not the next one's. Raises RuntimeError when it fails.
-
-    It is forked, since importing everything anew takes longer than a small run; this process has trained nothing itself.
-    """
-    resume = not overwrite and run.recipe.exists() and run.environment.exists()
-    begun = run.state.exists() and not resume  # it died before there was anything to go on from
-    fork = multiprocessing.get_context("fork")
-    ours, theirs = fork.Pipe(duplex=False)
-    child = fork.Process(target=_train, args=(recipe, run.folder, overwrite or begun, resume, theirs))
-    child.start()
-    try:
-        child.join()
-    except BaseException:
-        child.terminate()
-        child.join()
-        raise
-    if child.exitcode:
-        ended = f"killed by signal {-child.exitcode}" if child.exitcode < 0 else f"exit code {child.exitcode}"
-        raise RuntimeError(ours.recv() if ours.poll() else ended)
-
-
-def _train(recipe: Recipe, folder: Path, overwrite: bool, resume: bool, reason: Connection) -> None:
-    """In the child. Ctrl-C reaches the parent alone, which then ends the child; of a parent that was killed it takes leave itself."""
-
-    def work() -> None:
-        try:
-            train(recipe, folder, overwrite, resume)
-        except (ValueError, OSError, RuntimeError) as error:
-            reason.send(str(error))
-            raise
-
-    os.setsid()
-    interrupt_on_termination()
-    threading.Thread(target=_leave_with_the_parent, daemon=True).start()
-    with logging_redirect_tqdm():
-        cli.run(work)
-
-
-def _leave_with_the_parent() -> None:
-    multiprocessing.parent_process().join()
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _csv(cells: Sequence[Mapping], columns: Sequence[str]) -> str:

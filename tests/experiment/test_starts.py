@@ -8,7 +8,8 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.encoders.checkpoint import save_encoder, start_encoder
-from pyserini_ance.experiment.starts import Starts, describe_starts, find_origin
+from pyserini_ance.experiment.origin import find_origin
+from pyserini_ance.experiment.starts import Starts, describe_starts
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.start import Start
