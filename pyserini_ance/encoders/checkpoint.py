@@ -43,8 +43,19 @@ def load_encoder(folder: str | Path, device: str = "cpu") -> Encoder:
 
     Raises FileNotFoundError when the folder or its side file is missing, RuntimeError when weights are.
     """
-    folder = Path(folder)
-    family = family_of(folder)
+    return _load(family_of(folder), Path(folder), device)
+
+
+def continue_encoder(family: Family, folder: str | Path) -> Encoder:
+    """The encoder that `save_encoder` wrote, to be trained on as `family` says: on texts of its lengths, with its dropout.
+
+    Raises ValueError when it reads texts otherwise, and what `load_encoder` raises.
+    """
+    _refuse_other_settings(family, Path(folder))
+    return _load(family, Path(folder), "cpu")
+
+
+def _load(family: Family, folder: Path, device: str) -> Encoder:
     tower = family.load(folder)
     return Encoder(family, TwoTower(tower), TextTokenizer(_tokenizer(str(folder)), family.tokenization), device)
 

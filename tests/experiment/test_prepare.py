@@ -120,7 +120,7 @@ def test_the_plan_says_what_will_happen_and_a_dry_run_what_it_takes(small_recipe
     text = measured_plan(recipe, steps=2)
     assert "documents: 30 of " in text and "queries: train 15, dev 5, test 5" in text
     planned = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| b ")]
-    assert planned[0] == ["b", "previous", "6", "12", "0.8", "inline", "2", "2", "120"]
+    assert planned[0] == ["b", "previous", "6", "12", "0.8", "inline", "2", "2", "120", "adamw 0.001, linear to 0 at 6"]
     assert "measured over 2 steps and the first mining of each stage" in text and "time to come: about " in text
     assert list(tmp_path.iterdir()) == []
 
