@@ -12,32 +12,38 @@ from pydantic import PositiveInt
 from torch import nn
 from torch.nn import functional
 
-from pyserini_ance.encoders.family import Family, Tower, longest_input, quiet_transformers
+from pyserini_ance.encoders.family import Family, Switch, Tower, at, longest_input, quiet_transformers
 from pyserini_ance.encoders.tokenization import Side
 
 HEAD = ("embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias")
 
 
 class RobertaAnceTower(Tower):
-    def __init__(self, model, l2: bool):
+    def __init__(self, model, layer_norm: Switch, l2: Switch):
         super().__init__()
-        self.model, self.l2 = model, l2
+        self.model, self.layer_norm, self.l2 = model, layer_norm, l2
         self.dimension = model.config.head_dimension
         self.longest_input = longest_input(model)
 
     def forward(self, side: Side, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         hidden = self.model.roberta(input_ids=ids, attention_mask=mask).last_hidden_state
-        vectors = self.model.norm(self.model.embeddingHead(hidden[:, 0])).float()
-        return functional.normalize(vectors, dim=-1) if self.l2 else vectors
+        vectors = self.model.embeddingHead(hidden[:, 0])
+        vectors = (self.model.norm(vectors) if at(side, self.layer_norm) else vectors).float()
+        return functional.normalize(vectors, dim=-1) if at(side, self.l2) else vectors
 
 
 class RobertaAnce(Family):
-    """`head: load` demands the head in the starting weights, `head: new` draws one (to start from plain RoBERTa)."""
+    """`head: load` demands the head in the starting weights, `head: new` draws one (to start from plain RoBERTa).
+
+    `layer_norm: {query: true, document: false}` with `l2: true` is what DANCE's released code computes (thunlp/DANCE,
+    model/models.py): its `query_emb` normalises after the LayerNorm, its `body_emb` leaves the LayerNorm out.
+    """
 
     weight_files: ClassVar[int] = 2
     kind: Literal["roberta_ance"] = "roberta_ance"
     pooling: Literal["cls"] = "cls"
     dimension: PositiveInt = 768
+    layer_norm: Switch = True
     head: Literal["load", "new"] = "load"
 
     def build(self, source: str, side: Side, generator: torch.Generator) -> Tower:
@@ -74,7 +80,7 @@ class RobertaAnce(Family):
                 f"{source} is not a complete ANCE checkpoint: no {', '.join(lost[:4])} of the expected shape. "
                 f"To start from a plain RoBERTa, set encoder.head=new; otherwise fetch the checkpoint again."
             )
-        return RobertaAnceTower(model, self.l2)
+        return RobertaAnceTower(model, self.layer_norm, self.l2)
 
 
 @cache

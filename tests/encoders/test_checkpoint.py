@@ -35,6 +35,7 @@ def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_b
         "dropout": None,
         "pooling": "mean",
         "l2": False,
+        "projection": None,
         "tokenization": {
             "lowercase": True,
             "prefix_space": None,
