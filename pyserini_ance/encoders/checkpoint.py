@@ -11,6 +11,7 @@ import torch
 
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import Family, resolve_model
+from pyserini_ance.encoders.released import TEVATRON_FOLDER, seed_tokenizer
 from pyserini_ance.encoders.tokenization import SIDES, Side, TextTokenizer
 from pyserini_ance.encoders.two_tower import TwoTower
 from pyserini_ance.recipe.parts import part_class
@@ -18,17 +19,19 @@ from pyserini_ance.storage.files import read_json, write_json
 
 SIDE_FILE = "pyserini_ance.json"
 SIDE_FORMAT = 1
+TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "spm.model", "sentencepiece.bpe.model")
 TOWERS: dict[Side, str] = {"query": "queries", "document": "documents"}
-MAY_DIFFER = ("model", "document_model", "tied", "head", "dropout")  # between a checkpoint and the recipe that starts from it
+MAY_DIFFER = ("model", "document_model", "base", "tied", "head", "dropout")  # between a checkpoint and the recipe that starts from it
 NOTED = {"format", "dimension", "tower"}  # in the side file, beside the family's settings; some families have a dimension
 
 
 def start_encoder(family: Family, seed: int, device: str = "cpu") -> Encoder:
     """The encoder that a recipe starts from. Parts that its weights lack by design are drawn from `seed`."""
     sources = [_source(family, side) for side in (SIDES[:1] if family.tied else SIDES)]
+    readers = [_tokenizer_source(family, source) for source in sources]
     # The same seed for both: towers that start from the same weights are alike in what is drawn, too.
     towers = [family.build(source, side, torch.Generator().manual_seed(seed)) for side, source in zip(SIDES, sources, strict=False)]
-    tokenizers = [_tokenizer(source) for source in sources]
+    tokenizers = [_tokenizer(reader) for reader in readers]
     if not _read_alike(*tokenizers):
         raise ValueError(f"{family.model} and {family.document_model} have different tokenizers; two towers need one vocabulary")
     return Encoder(family, TwoTower(*towers), TextTokenizer(tokenizers[0], family.tokenization), device)
@@ -36,7 +39,7 @@ def start_encoder(family: Family, seed: int, device: str = "cpu") -> Encoder:
 
 def start_tokenizer(family: Family) -> TextTokenizer:
     """The tokenizer that `start_encoder` would use, without loading weights."""
-    return TextTokenizer(_tokenizer(_source(family, "query")), family.tokenization)
+    return TextTokenizer(_tokenizer(_tokenizer_source(family, _source(family, "query"))), family.tokenization)
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
@@ -96,12 +99,16 @@ def family_of(folder: str | Path) -> Family:
     side = read_side_file(folder)
     family = part_class("encoder", side["kind"])
     settings = {key: value for key, value in side.items() if key not in NOTED - family.model_fields.keys()}
-    return family.model_validate({**settings, "model": str(folder), "document_model": None})
+    return family.model_validate({**settings, "model": str(folder), "document_model": None, "base": None})
 
 
 def _source(family: Family, side: Side) -> str:
     """What the tower of a side is built from. A checkpoint of ours must have the settings of `family`, and a pair stays one."""
     source = Path(resolve_model(family.model_of(side)))
+    if (pair := source / TEVATRON_FOLDER[side]).is_dir():
+        if family.tied:
+            raise ValueError(f"{source} has two towers, {' and '.join(TEVATRON_FOLDER.values())}; set encoder.tied=false")
+        return str(pair)
     if not (source / SIDE_FILE).exists():
         return str(source)
     _refuse_other_settings(family, source)
@@ -138,10 +145,28 @@ def _refuse_other_settings(family: Family, source: Path) -> None:
             )
 
 
+def _tokenizer_source(family: Family, source: str) -> str:
+    """Where a tower's tokenizer is: in `base`, beside the weights, or, as Tevatron writes pairs, in the folder above.
+
+    transformers makes an empty tokenizer for a folder that has none.
+    """
+    if family.base is not None:
+        return resolve_model(family.base)
+    path = Path(source)
+    if not path.exists():
+        return source
+    for folder in (path, path.parent) if path.name in TEVATRON_FOLDER.values() else (path,):
+        if any((folder / name).exists() for name in TOKENIZER_FILES):
+            return str(folder)
+    raise FileNotFoundError(
+        f"{source} comes without a tokenizer; name a folder or hub model that has it: encoder.base=NAME (for BERT releases: bert-base-uncased)"
+    )
+
+
 def _tokenizer(source: str):
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(source)
+    tokenizer = seed_tokenizer(source) or AutoTokenizer.from_pretrained(source)
     if not tokenizer.is_fast:
         raise ValueError(f"{source} has no fast tokenizer (tokenizer.json); save one with transformers first")
     return tokenizer

@@ -51,8 +51,10 @@ class Family(Part):
     """Where the weights of an encoder come from and how a tower is made of them.
 
     `model` is a hub name, a local folder, or `python:package/folder` for weights that a Python package carries. With
-    `tied: false` documents have a tower of their own, which starts from `document_model` (default: `model`).
-    `weight_files` is how often `save` writes the weights. `l2` normalises vectors. `dropout` replaces all of the model's dropout probabilities in training; null leaves them.
+    `tied: false` documents have a tower of their own, which starts from `document_model` (default: `model`). `base`, of the
+    same forms, gives the tokenizer, and of a .cp file the configuration, to a release that comes without.
+    `l2` normalises vectors. `dropout` replaces all of the model's dropout probabilities in training; null leaves them.
+    `weight_files` is how often `save` writes the weights.
     """
 
     weight_files: ClassVar[int] = 1
@@ -60,6 +62,7 @@ class Family(Part):
     model: str
     tied: bool = True
     document_model: str | None = None
+    base: str | None = None
     dropout: float | None = Field(default=None, ge=0, lt=1)
     pooling: Literal["cls", "mean"] = "cls"
     l2: Switch = False
