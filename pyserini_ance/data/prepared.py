@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from pyserini_ance.data.collection import Collection, Side, Split
+from pyserini_ance.data.collection import SIDES, Collection, Side, Split
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.token_store import TokenStore
 
@@ -30,7 +30,7 @@ class PreparedData:
     @cached_property
     def directions(self) -> dict[Side, Direction]:
         """Of the training queries and their relevant documents, by the anchors' side."""
-        return {side: Direction.of(self.collection, self.train_split, side) for side in ("query", "document")}
+        return {side: Direction.of(self.collection, self.train_split, side) for side in SIDES}
 
     @property
     def identity(self) -> dict[str, str]:

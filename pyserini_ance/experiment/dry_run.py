@@ -65,7 +65,7 @@ def _folder_of_all(world: World) -> Iterator[Path]:
         world.meet()
 
 
-def _begin(experiment: Experiment) -> str:
+def _begin(experiment: Experiment) -> tuple[str, str]:
     experiment.run.create(dump(experiment.recipe))
     return experiment.publish_untrained(start_encoder(experiment.recipe.encoder, experiment.recipe.seed))
 

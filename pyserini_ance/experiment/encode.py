@@ -4,7 +4,7 @@ from pathlib import Path
 
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import SIDE_FILE, load_encoder, read_side_file
+from pyserini_ance.encoders.checkpoint import SIDE_FILE, load_tower, read_side_file
 from pyserini_ance.experiment.prepare import token_store
 from pyserini_ance.storage.files import sha256_file
 from pyserini_ance.vectors.precision import resolve_precision
@@ -24,7 +24,7 @@ def encode_corpus(
     require_faiss()
     if output.exists():
         raise FileExistsError(f"{output} exists; remove it or name another folder")
-    side, model = read_side_file(encoder), load_encoder(encoder, device)
+    side, model = read_side_file(encoder), load_tower(encoder, "document", device)
     documents = PyseriniJsonl(corpus=corpus, splits={}).read().documents
     tokens = token_store(model.tokenizer, "document", documents, scratch / "tokens", "documents")
     about = {"encoder": str(encoder.absolute()), "side_file_sha256": sha256_file(encoder / SIDE_FILE), "kind": side["kind"]}

@@ -3,7 +3,7 @@
 import logging
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -73,16 +73,16 @@ class Experiment:
         with ExitStack() as held:
             self.world.once(lambda: check_tools(self.recipe))
             data = prepare(self.recipe, self.world)
-            weights = self.world.once(lambda: self._begin(data, held, overwrite, resume, replay))
+            hashes = self.world.once(lambda: self._begin(data, held, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start
-            rows, exported = self._rows(data, {name: self.initial(name, of_name) for name, of_name in weights.items()}, resume)
+            rows, exported = self._rows(data, {name: self.initial(name, of_name) for name, of_name in hashes.items()}, resume)
             seconds = {"data and tokens": round(prepare_seconds, 1), "everything": round(time.perf_counter() - start, 1)}
             results = Results(self.recipe, rows, seconds, exported)
             self.world.once(lambda: write_json(self.run.measures, results.as_json()))
         return results if self.world.is_main else None
 
-    def _begin(self, data: PreparedData, held: ExitStack, overwrite: bool, resume: bool, replay: Path | None) -> dict[str, str]:
-        """On the first process: open the run directory with what is known before training; the weights that stages may start from."""
+    def _begin(self, data: PreparedData, held: ExitStack, overwrite: bool, resume: bool, replay: Path | None) -> dict[str, tuple[str, str]]:
+        """On the first process: open the run directory with what is known before training; hashes of what stages may start from."""
         if resume:
             refuse_other_run(self.run, self.recipe, data.collection)
         untrained = start_encoder(self.recipe.encoder, self.recipe.seed)
@@ -167,13 +167,13 @@ class Experiment:
 
         self.world.once(rank)
 
-    def publish_untrained(self, encoder: Encoder) -> str:
-        """On the first process: the checkpoint before all training; its weights."""
-        return publish_checkpoint(self.run, encoder, None, INITIAL).weights
+    def publish_untrained(self, encoder: Encoder) -> tuple[str, str]:
+        """On the first process: the checkpoint before all training; its towers' hashes."""
+        return publish_checkpoint(self.run, encoder, None, INITIAL).hashes
 
-    def initial(self, name: str, weights: str) -> Checkpoint:
+    def initial(self, name: str, hashes: Sequence[str]) -> Checkpoint:
         """A checkpoint that this run has not trained."""
-        return Checkpoint(self.run.checkpoint(name, 0), weights)
+        return Checkpoint(self.run.checkpoint(name, 0), *hashes)
 
     def train_stage(self, name: str, data: PreparedData, start: Checkpoint, resume: bool = False) -> Checkpoint:
         """The result of a stage: of the decisions when it has ended before, else of training it."""

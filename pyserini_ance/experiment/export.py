@@ -37,7 +37,7 @@ def _write(row: str, checkpoint: Checkpoint, closing: Closing, vectors: ShardedV
     queries = closing.data.collection.split(split).queries
     topics = write_topics(list(zip(queries.ids, queries.columns["text"], strict=True)), run.folder, split)
     command = search_command(run.folder, topics, choice, closing.recipe.test.hits)
-    documents = {"class": choice.document_class, "flags": choice.document_flags}
+    documents = {"encoder": str(choice.document_folder), "class": choice.document_class, "flags": choice.document_flags}
     return {"class": choice.query_class, "documents": documents, "notes": choice.describe(), "command": command}
 
 

@@ -9,10 +9,9 @@ from pyserini_ance.recipe.find import shipped
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.parts import did_you_mean
 from pyserini_ance.recipe.start import Start
-from pyserini_ance.runs.checkpoint import ENCODER, WEIGHTS, Checkpoint
+from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint, weights_of
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import sha256_file
 from pyserini_ance.storage.publish import is_complete
 
 
@@ -43,7 +42,7 @@ def _of_folder(folder: Path) -> Origin:
     read_side_file(folder)
     if folder.name == ENCODER and is_complete(folder.parent):
         return Origin(folder, Checkpoint.open(folder.parent).weights)
-    return Origin(folder, sha256_file(folder / Path(WEIGHTS).name))
+    return Origin(folder, weights_of(folder))
 
 
 def _of_run(start: Start) -> Origin:

@@ -53,6 +53,8 @@ class Sizes:
     @classmethod
     def of(cls, recipe: Recipe, data: PreparedData) -> "Sizes":
         encoder = start_encoder(recipe.encoder, recipe.seed)
+        if any(stage.train == "queries" for stage in recipe.stages.values()):
+            encoder.untie()
         weights = sum(p.numel() * p.element_size() for p in encoder.towers.parameters())
         vectors = len(data.documents) * encoder.dimension * 4
         mined = [(stage, s) for stage in recipe.stages.values() for term in stage.terms.values() for s in term.negatives]

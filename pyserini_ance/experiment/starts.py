@@ -60,11 +60,11 @@ class Starts:
     def as_json(self) -> dict:
         return {name: origin.as_json() for name, origin in self.origins.items()}
 
-    def publish(self) -> dict[str, str]:
-        """Copy those that the run does not hold yet; the weights of all."""
+    def publish(self) -> dict[str, tuple[str, str]]:
+        """Copy those that the run does not hold yet; the hashes of all."""
         for name, encoder in self.encoders.items():
             publish_checkpoint(self.run, encoder, None, Place(name, 0))
-        return {name: Checkpoint.open(self.run.checkpoint(name, 0), verify=name not in self.encoders).weights for name in self.names}
+        return {name: Checkpoint.open(self.run.checkpoint(name, 0), verify=name not in self.encoders).hashes for name in self.names}
 
 
 def _find(start: Start, key: str, or_none: bool) -> Origin | None:

@@ -26,16 +26,18 @@ Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k)
 
 
 class Snapshot:
-    """`model` is a checkpoint's encoder folder and `weights` its hash. All processes of `world` make the same calls in the
-    same order, share the work, and have the same results.
+    """`model` is a checkpoint's encoder folder, `weights` its hash, and `document_weights` that of the tower that documents go
+    through. All processes of `world` make the same calls in the same order, share the work, and have the same results.
 
-    `scratch` holds document vectors, one folder for weights and precision: whoever looks at the same checkpoint again
-    finds them there. `seconds` records what each part took, waiting for the other processes included: load,
-    encode_documents, encode_queries, build (of faiss's index), search.
+    `scratch` holds document vectors, one folder for their tower's weights and precision: whoever looks at a checkpoint with
+    the same document tower finds them there. `seconds` records what each part took, waiting for the other processes
+    included: load, encode_documents, encode_queries, build (of faiss's index), search.
     """
 
-    def __init__(self, model: Path, weights: str, data: PreparedData, encoding: Encoding, scratch: Path, device: str, world: World):
-        self.model, self.weights, self.data, self.encoding = model, weights, data, encoding
+    def __init__(
+        self, model: Path, weights: str, document_weights: str, data: PreparedData, encoding: Encoding, scratch: Path, device: str, world: World
+    ):  # fmt: skip
+        self.model, self.weights, self.document_weights, self.data, self.encoding = model, weights, document_weights, data, encoding
         self.scratch, self.device, self.world = scratch, device, world
         self.seconds: dict[str, float] = {}
         self._rankings: dict[tuple, Ranking] = {}
@@ -64,8 +66,8 @@ class Snapshot:
     @cached_property
     def document_vectors(self) -> ShardedVectors:
         """(N, D) float32, memory-mapped; what an interrupted encoding wrote is kept."""
-        key = {"weights": self.weights, "texts": self.collection.digest, "side": "document", "precision": self.precision}
-        folder, budget = vectors_folder(self.scratch, self.weights, self.precision), self.encoding.tokens_per_batch
+        key = {"weights": self.document_weights, "texts": self.collection.digest, "side": "document", "precision": self.precision}
+        folder, budget = vectors_folder(self.scratch, self.document_weights, self.precision), self.encoding.tokens_per_batch
         encoder, documents = self.encoder, self.data.documents
         with self._timed("encode_documents"):
             return encode_shards(folder, key, encoder, documents, "document", self.precision, budget, "documents", self.world)
@@ -135,5 +137,5 @@ def _key(side: Side, rows: np.ndarray, over: Side) -> tuple:
     return side, over, hashlib.sha256(np.ascontiguousarray(rows, np.int32)).digest()
 
 
-def vectors_folder(scratch: Path, weights: str, precision: str) -> Path:
-    return scratch / f"{weights[:16]}-{precision}"
+def vectors_folder(scratch: Path, document_weights: str, precision: str) -> Path:
+    return scratch / f"{document_weights[:16]}-{precision}"

@@ -14,7 +14,7 @@ def search_command(folder: Path, topics: Path, choice: StockChoice, hits: int) -
     folder = Path(folder)
     stock = choice.reproduces_exactly and _stock_commands_run()
     program = ["pyserini.search.faiss"] if stock else ["pyserini_ance.search", "faiss"]
-    encoder = ["--encoder", folder / "model", "--encoder-class", choice.query_class, *choice.flags]
+    encoder = ["--encoder", choice.query_folder, "--encoder-class", choice.query_class, *choice.flags]
     files = ["--topics", topics, "--index", folder / "index", "--output", folder / "run.pyserini.txt"]
     return shlex.join(map(str, [_python(), "-m", *program, *encoder, *files, "--hits", hits]))
 

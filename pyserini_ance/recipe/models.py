@@ -61,13 +61,15 @@ class Stage(Settings):
     `start` is the untrained encoder (`initial`), the result of the stage before (`previous`; of the first stage the same), or a Start.
     `chunk_queries` bounds what a process has in memory at once: own pools accumulate, a step pool goes through GradCache; the draw and
     the gradient stay the same. Checkpoints are written where negatives are mined, where dev is measured, and every
-    `save_every_steps`.
+    `save_every_steps`. With `train: queries` the document tower is frozen as it comes, and tied towers part: document vectors stay
+    the same through the stage.
 
     The learning rate follows a schedule of `schedule_steps` (default: one cycle, or up to the end of the stage), which may be longer
     than the stage. Every `schedule_cycle_steps` it begins anew, with its warm-up. A stage that goes on in the schedule of those
     before it says by `schedule_offset_steps` how much of it they have used.
     """
 
+    train: Literal["both", "queries"] = "both"
     start: Annotated[Literal["initial", "previous"] | Start, BeforeValidator(read_start)] = "previous"
     steps: PositiveInt
     schedule_steps: PositiveInt | None = None
@@ -285,6 +287,9 @@ class Recipe(Settings):
         if first.keep_optimizer:
             raise ValueError(f"stages.{name} is the first stage: there is no optimizer to keep")
         needs = {need for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives for need in s.needs}
+        for (before, stage), name in zip(pairwise(self.stages.values()), list(self.stages)[1:], strict=True):
+            if stage.keep_optimizer and stage.train != before.train:
+                raise ValueError(f"stages.{name} trains other towers than the stage before: there are no moments to keep; drop keep_optimizer")
         for source in (s for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives if "bm25" in s.needs):
             if self.bm25 and source.depth > self.bm25.hits:
                 raise ValueError(f"a `run` source has depth {source.depth}, but bm25.hits is {self.bm25.hits}; set bm25.hits={source.depth}")

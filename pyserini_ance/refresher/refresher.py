@@ -60,7 +60,7 @@ class Refresher:
 
     def _lease_vectors(self, leases: ExitStack, order: Order, snapshot: Snapshot) -> None:
         """Training that has dropped the order meanwhile would remove them under our eyes."""
-        folder = vectors_folder(self.run.scratch, snapshot.weights, snapshot.precision)
+        folder = vectors_folder(self.run.scratch, snapshot.document_weights, snapshot.precision)
 
         def lease() -> None:
             folder.parent.mkdir(exist_ok=True)
@@ -71,12 +71,12 @@ class Refresher:
     def _snapshot(self, order: Order) -> Snapshot:
         """The last one when it is of the same checkpoint: what it has encoded and found serves again."""
         folder = self.run.checkpoint(order.stage, order.step)
-        checkpoint = Checkpoint(folder, self.world.once(lambda: Checkpoint.open(folder).weights))
+        checkpoint = Checkpoint(folder, *self.world.once(lambda: Checkpoint.open(folder).hashes))
         if checkpoint.weights != order.weights:
             raise RuntimeError(f"{checkpoint.folder} holds weights {checkpoint.weights[:12]}, but {order.weights[:12]} were ordered")
         if self._seen is None or self._seen.weights != checkpoint.weights:
             where = (self.recipe.encoding, self.run.scratch, self.device, self.world)
-            self._seen = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, *where)
+            self._seen = Snapshot(checkpoint.encoder, checkpoint.weights, checkpoint.document_weights, self.data, *where)
         self._seen.seconds.clear()
         return self._seen
 

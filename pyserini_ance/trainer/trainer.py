@@ -71,6 +71,9 @@ class StageTraining:
         source, self.place = resumed.checkpoint or start, resumed.place or self.place
         self.encoder = load_encoder(source.encoder, self.world.device)
         self.encoder.towers.train()
+        if self.stage.train == "queries":
+            self.encoder.untie()
+            self.encoder.towers.freeze("document")
         self.optimizer = build_optimizer(self.encoder.towers, self.stage.optimizer)
         if resumed.checkpoint or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer)
@@ -116,12 +119,12 @@ class StageTraining:
     def _publish(self) -> Checkpoint:
         self.world.same(_checksum(self.encoder.towers), "the weights")
 
-        def publish() -> str:
+        def publish() -> tuple[str, str]:
             checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, self.place)
             self.run.mark("running", f"stage {self.name}, step {self.place.step}")
-            return checkpoint.weights
+            return checkpoint.hashes
 
-        return Checkpoint(self.run.checkpoint(self.name, self.place.step), self.world.once(publish))
+        return Checkpoint(self.run.checkpoint(self.name, self.place.step), *self.world.once(publish))
 
     def _is_past_its_best(self, step: int) -> bool:
         patience = self.stage.evaluate and self.stage.evaluate.patience

@@ -307,6 +307,12 @@ def test_a_file_that_is_no_recipe_is_named(write, content, message):
         ("stages.only.terms.query.negatives=[{kind: ann}]", "stages.only: a source of negatives is mined with the model; say how often"),
         ("stages.only.terms.query.negatives=[]", "stages.only.terms.query: pool: own has no negatives"),
         ("stages.only.keep_optimizer=true", "stages.only is the first stage: there is no optimizer to keep"),
+        ("stages.only.train=documents", "stages.only.train: Input should be 'both' or 'queries', got 'documents'"),
+        (
+            "stages.next={train: queries, keep_optimizer: true, steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}}",
+            "stages.next trains other towers than the stage before: there are no moments to keep",
+        ),
+        ("encoder.document_model=other", "encoder: document_model is set, but the towers share their weights"),
         ("stages.only.terms=null", "stages.only.terms: Input should be a valid dictionary, got None"),
         ("stages=5", "stages: Input should be a valid dictionary, got 5"),
         ("stages.Two={}", "stages.Two."),
