@@ -3,7 +3,6 @@
 Untied towers lie in `queries/` and `documents/` below it, each a whole checkpoint of its own.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,15 @@ import torch
 
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import Family, resolve_model
-from pyserini_ance.encoders.released import TEVATRON_FOLDER, seed_tokenizer
+from pyserini_ance.encoders.foreign import TEVATRON_FOLDER
 from pyserini_ance.encoders.tokenization import SIDES, Side, TextTokenizer
+from pyserini_ance.encoders.tokenizer_files import load_tokenizer, read_alike, tokenizer_source
 from pyserini_ance.encoders.two_tower import TwoTower
 from pyserini_ance.recipe.parts import part_class
 from pyserini_ance.storage.files import read_json, write_json
 
 SIDE_FILE = "pyserini_ance.json"
 SIDE_FORMAT = 1
-TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "spm.model", "sentencepiece.bpe.model")
 TOWERS: dict[Side, str] = {"query": "queries", "document": "documents"}
 MAY_DIFFER = ("model", "document_model", "base", "tied", "head", "dropout")  # between a checkpoint and the recipe that starts from it
 NOTED = {"format", "dimension", "tower"}  # in the side file, beside the family's settings; some families have a dimension
@@ -28,18 +27,18 @@ NOTED = {"format", "dimension", "tower"}  # in the side file, beside the family'
 def start_encoder(family: Family, seed: int, device: str = "cpu") -> Encoder:
     """The encoder that a recipe starts from. Parts that its weights lack by design are drawn from `seed`."""
     sources = [_source(family, side) for side in (SIDES[:1] if family.tied else SIDES)]
-    readers = [_tokenizer_source(family, source) for source in sources]
+    readers = [tokenizer_source(family, source) for source in sources]
     # The same seed for both: towers that start from the same weights are alike in what is drawn, too.
     towers = [family.build(source, side, torch.Generator().manual_seed(seed)) for side, source in zip(SIDES, sources, strict=False)]
-    tokenizers = [_tokenizer(reader) for reader in readers]
-    if not _read_alike(*tokenizers):
+    tokenizers = [load_tokenizer(reader) for reader in readers]
+    if not read_alike(*tokenizers):
         raise ValueError(f"{family.model} and {family.document_model} have different tokenizers; two towers need one vocabulary")
     return Encoder(family, TwoTower(*towers), TextTokenizer(tokenizers[0], family.tokenization), device)
 
 
 def start_tokenizer(family: Family) -> TextTokenizer:
     """The tokenizer that `start_encoder` would use, without loading weights."""
-    return TextTokenizer(_tokenizer(_tokenizer_source(family, _source(family, "query"))), family.tokenization)
+    return TextTokenizer(load_tokenizer(tokenizer_source(family, _source(family, "query"))), family.tokenization)
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
@@ -79,7 +78,7 @@ def continue_encoder(family: Family, folder: str | Path) -> Encoder:
 
 def _load(family: Family, folder: Path, device: str) -> Encoder:
     folders = [folder] if family.tied else [folder / name for name in TOWERS.values()]
-    tokenizer = TextTokenizer(_tokenizer(str(folders[0])), family.tokenization)
+    tokenizer = TextTokenizer(load_tokenizer(str(folders[0])), family.tokenization)
     return Encoder(family, TwoTower(*map(family.load, folders)), tokenizer, device)
 
 
@@ -159,36 +158,3 @@ def _refuse_other_settings(family: Family, source: Path) -> None:
             raise ValueError(
                 f"encoder.{key} is {given!r}, but {source / SIDE_FILE} was trained with {expected!r}; use the latter in the recipe"
             )
-
-
-def _tokenizer_source(family: Family, source: str) -> str:
-    """Where a tower's tokenizer is: in `base`, beside the weights, or, as Tevatron writes pairs, in the folder above.
-
-    transformers makes an empty tokenizer for a folder that has none.
-    """
-    if family.base is not None:
-        return resolve_model(family.base)
-    path = Path(source)
-    if not path.exists():
-        return source
-    for folder in (path, path.parent) if path.name in TEVATRON_FOLDER.values() else (path,):
-        if any((folder / name).exists() for name in TOKENIZER_FILES):
-            return str(folder)
-    raise FileNotFoundError(
-        f"{source} comes without a tokenizer; name a folder or hub model that has it: encoder.base=NAME (for BERT releases: bert-base-uncased)"
-    )
-
-
-def _tokenizer(source: str):
-    from transformers import AutoTokenizer
-
-    tokenizer = seed_tokenizer(source) or AutoTokenizer.from_pretrained(source)
-    if not tokenizer.is_fast:
-        raise ValueError(f"{source} has no fast tokenizer (tokenizer.json); save one with transformers first")
-    return tokenizer
-
-
-def _read_alike(*tokenizers) -> bool:
-    """Whether texts get the same ids from all of them; how they pad and truncate does not matter here."""
-    written = [json.loads(tokenizer.backend_tokenizer.to_str()) for tokenizer in tokenizers]
-    return all({**one, "truncation": None, "padding": None} == {**written[0], "truncation": None, "padding": None} for one in written)

@@ -4,19 +4,13 @@ Each row of `FORMS` is one way in which such checkpoints are written. Names and 
 castorini/pyserini, jingtaozhan/DRhard (15e2235), facebookresearch/DPR (a31212d), OpenMatch/ANCE-Tele (e871571).
 """
 
-import json
 import logging
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from pickle import UnpicklingError  # what torch.load raises; nothing is unpickled here
 from typing import Any
 
-import torch
-
 from pyserini_ance.encoders.tokenization import Side, Tokenization
-from pyserini_ance.storage.files import read_json
 
 log = logging.getLogger(__name__)
 
@@ -98,41 +92,7 @@ TELE = Form(
     reads=_reads(32, 156, **{"lowercase": False, "document.template": "{title} [SEP] {text}"}),
 )
 FORMS = (STAR, SEED, ANCE, DPR, TELE)
-DPR_FILE: dict[Side, str] = {"query": "question_model.", "document": "ctx_model."}
 DPR_FOLDER: dict[str, Side] = {"DPRQuestionEncoder": "query", "DPRContextEncoder": "document"}
-TEVATRON_FOLDER: dict[Side, str] = {"query": "query_model", "document": "passage_model"}
-TEVATRON_POOLER: dict[Side, str] = {"query": "linear_q.", "document": "linear_p."}
-
-
-def seed_shape(written: Mapping[str, Any]) -> dict[str, Any]:
-    """SEED-Encoder's configuration as a RoBERTa's: fairseq counts positions without those that come before the first."""
-    padding = written["pad_token_id"]
-    return {
-        "vocab_size": written["vocab_size"],
-        "hidden_size": written["encoder_embed_dim"],
-        "num_hidden_layers": written["encoder_layers"],
-        "num_attention_heads": written["encoder_attention_heads"],
-        "intermediate_size": written["encoder_ffn_embed_dim"],
-        "hidden_act": written["activation_fn"],
-        "hidden_dropout_prob": written["dropout"],
-        "attention_probs_dropout_prob": written["attention_dropout"],
-        "max_position_embeddings": written["max_positions"] + padding + 1,
-        "pad_token_id": padding,
-        "type_vocab_size": 1,
-        "layer_norm_eps": 1e-5,
-    }
-
-
-def seed_tokenizer(source: str):
-    """SEED-Encoder's WordPiece as a Hugging Face tokenizer; None when `source` is not one of its folders."""
-    if not (config := Path(source) / "config.json").exists() or read_json(config).get("model_type") not in SEED.model_types:
-        return None
-    from transformers import BertTokenizer
-
-    tokenizer = BertTokenizer.from_pretrained(source, do_lower_case=False, strip_accents=False, mask_token="<mask>")
-    if tokenizer.pad_token_id != (padding := read_json(config)["pad_token_id"]):
-        raise ValueError(f"{source}: its vocab.txt has [PAD] at {tokenizer.pad_token_id}, its config.json pad_token_id {padding}; fetch both again")
-    return tokenizer
 
 
 def form_of(kind: str, source: str, config: Mapping[str, Any]) -> Form | None:
@@ -167,43 +127,3 @@ def refuse_unexpected(source: str, unexpected: Collection[str], form: Form | Non
             f"{source} holds {len(left)} weights that this encoder has no place for, first {', '.join(left[:3])}; its vectors may pass through "
             f"them. Choose the encoder.kind that has them, or, if they only served pretraining, save the model without them."
         )
-
-
-def refuse_modules(source: str) -> None:
-    """Raises RuntimeError for a folder of sentence-transformers with layers behind the pooling, which lie in folders of their own."""
-    modules = Path(source) / "modules.json"
-    listed = json.loads(modules.read_text(encoding="utf-8")) if modules.exists() else []
-    if layers := [module["path"] for module in listed if module["type"].rpartition(".")[2] in ("Dense", "LayerNorm")]:
-        raise RuntimeError(
-            f"{source} has layers behind its pooling, {' and '.join(layers)}, which are not read. Where they are ANCE's head, "
-            f"take the checkpoint in its first form, such as castorini/ance-msmarco-passage."
-        )
-
-
-def read_dpr_file(path: Path, side: Side) -> dict[str, torch.Tensor]:
-    """One tower of a DPR checkpoint file, under the names of a BERT. Raises RuntimeError when it is none."""
-    try:
-        weights = torch.load(path, map_location="cpu", weights_only=True).get("model_dict", {})
-    except UnpicklingError as error:
-        raise RuntimeError(f"{path} cannot be read as a DPR checkpoint: it holds more than tensors and plain values, which is not run") from error
-    except (AttributeError, RuntimeError, EOFError) as error:
-        raise RuntimeError(f"{path} cannot be read as a DPR checkpoint: {error}") from error
-    prefix = DPR_FILE[side]
-    tower = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
-    if not tower:
-        raise RuntimeError(f"{path} is no DPR checkpoint: its model_dict has no {prefix}*; expected question_model.* and ctx_model.*")
-    return tower
-
-
-def read_pooler(folder: Path, side: Side, tied: bool) -> dict[str, torch.Tensor] | None:
-    """`weight` and `bias` of Tevatron's linear head for a side, from pooler.pt beside the towers; None without one."""
-    root = folder.parent if folder.name in TEVATRON_FOLDER.values() else folder
-    if not (file := root / "pooler.pt").exists():
-        return None
-    saved = torch.load(file, map_location="cpu", weights_only=True)
-    heads = {s: {name.removeprefix(p): saved[name] for name in saved if name.startswith(p)} for s, p in TEVATRON_POOLER.items()}
-    if any(head.keys() != {"weight", "bias"} for head in heads.values()):
-        raise RuntimeError(f"{file} holds {', '.join(sorted(saved))}; expected weight and bias of linear_q and linear_p")
-    if tied and any(not torch.equal(heads["query"][name], heads["document"][name]) for name in ("weight", "bias")):
-        raise ValueError(f"{file} has a head of its own for documents; set encoder.tied=false")
-    return heads[side]

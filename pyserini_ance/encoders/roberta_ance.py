@@ -5,7 +5,7 @@ Source: Xiong et al. 2021, arXiv:2007.00808; key names as in microsoft/ANCE and 
 
 from functools import cache
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import PositiveInt
@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional
 
 from pyserini_ance.encoders.family import Family, Switch, Tower, at, longest_input, quiet_transformers
-from pyserini_ance.encoders.released import ANCE, SEED, STAR, Form, form_of, refuse_unexpected, seed_shape, tell_reading
+from pyserini_ance.encoders.released import ANCE, SEED, STAR, Form, form_of, refuse_unexpected, tell_reading
 from pyserini_ance.encoders.tokenization import Side
 
 HEAD = ("embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias")
@@ -95,7 +95,7 @@ class RobertaAnce(Family):
         written = RobertaConfig.get_config_dict(source)[0]
         model_type = written.get("model_type", "roberta")  # the first ANCE checkpoints name none
         if form is SEED:
-            config = RobertaConfig(**seed_shape(written))
+            config = RobertaConfig(**_seed_shape(written))
         elif "roberta" in model_type:
             config = RobertaConfig.from_pretrained(source)
         else:
@@ -132,3 +132,22 @@ def _draw_head(model, generator: torch.Generator) -> None:
         model.embeddingHead.bias.zero_()
         model.norm.weight.fill_(1.0)
         model.norm.bias.zero_()
+
+
+def _seed_shape(written: dict[str, Any]) -> dict[str, Any]:
+    """SEED-Encoder's configuration as a RoBERTa's: fairseq counts positions without those that come before the first."""
+    padding = written["pad_token_id"]
+    return {
+        "vocab_size": written["vocab_size"],
+        "hidden_size": written["encoder_embed_dim"],
+        "num_hidden_layers": written["encoder_layers"],
+        "num_attention_heads": written["encoder_attention_heads"],
+        "intermediate_size": written["encoder_ffn_embed_dim"],
+        "hidden_act": written["activation_fn"],
+        "hidden_dropout_prob": written["dropout"],
+        "attention_probs_dropout_prob": written["attention_dropout"],
+        "max_position_embeddings": written["max_positions"] + padding + 1,
+        "pad_token_id": padding,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+    }
