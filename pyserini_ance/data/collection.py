@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 Side = Literal["query", "document"]
+SIDES: tuple[Side, Side] = ("query", "document")
 
 
 @dataclass(frozen=True, eq=False)

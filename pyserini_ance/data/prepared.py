@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.data.collection import Collection, Side, Split
+from pyserini_ance.data.collection import SIDES, Collection, Side, Split
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.token_store import TokenStore
@@ -35,7 +35,7 @@ class PreparedData:
     @cached_property
     def directions(self) -> dict[Side, Direction]:
         """Of the training queries and their relevant documents, by the anchors' side."""
-        return {side: Direction.of(self.collection, self.train_split, side) for side in ("query", "document")}
+        return {side: Direction.of(self.collection, self.train_split, side) for side in SIDES}
 
     def rows_of(self, documents: np.ndarray) -> tuple[np.ndarray, Passages | None]:
         """What is encoded of some documents, rows among tokens and vectors, and which of them are of which."""

@@ -48,8 +48,8 @@ class Closing:
         """
         test = self.recipe.test
         encoding = self.recipe.encoding.model_copy(update={"precision": test.precision})
-        hashes, where = (checkpoint.weights, checkpoint.document_weights), (self.run.scratch, self.device, self.world)
-        snapshot = Snapshot(checkpoint.encoder, *hashes, self.data, encoding, *where)
+        where = (self.run.scratch, self.device, self.world, checkpoint.document_weights)
+        snapshot = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, encoding, *where)
         rows = np.arange(len(self.data.collection.split(test.split).queries))
         queries = snapshot.encode_queries(test.split, rows, precision="fp32")
         scores, found = snapshot.rank(queries, snapshot.document_vectors, test.hits, snapshot.passages)

@@ -16,6 +16,7 @@ from pyserini_ance.experiment.schedule import (
     refresh_steps,
     vectors_at_once,
 )
+from pyserini_ance.experiment.starts import describe_starts
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.models import Recipe, Stage
 
@@ -37,7 +38,7 @@ def measured_plan(recipe: Recipe, steps: int) -> str | None:
 
 def _describe(recipe: Recipe, data: PreparedData) -> str:
     rows = [_stage_row(name, stage, data) for name, stage in recipe.stages.items()]
-    return "\n".join([Sizes.of(recipe, data).describe(recipe, data), "", table(rows, STAGE_COLUMNS)])
+    return "\n".join([Sizes.of(recipe, data).describe(recipe, data), *describe_starts(recipe), "", table(rows, STAGE_COLUMNS)])
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ def _stage_row(name: str, stage: Stage, data: PreparedData) -> dict:
     drawn = stage.steps * stage.batch_queries
     epochs = f"{drawn / len(data.split.queries):.1f}"
     counts = (_run(stage), len(refresh_steps(stage)), len(evaluation_steps(stage)), documents_encoded(stage, len(data.documents)))
-    return dict(zip(STAGE_COLUMNS, (name, stage.start, stage.steps, drawn, epochs, *counts, _rate(stage)), strict=True))
+    return dict(zip(STAGE_COLUMNS, (name, str(stage.start), stage.steps, drawn, epochs, *counts, _rate(stage)), strict=True))
 
 
 def _run(stage: Stage) -> str:

@@ -6,12 +6,10 @@ from functools import cached_property
 
 import numpy as np
 
-from pyserini_ance.data.collection import Relation, Side
+from pyserini_ance.data.collection import SIDES, Relation, Side
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.models import Stage
-
-SIDES: tuple[Side, ...] = ("query", "document")
 
 
 @dataclass(frozen=True)
