@@ -65,8 +65,10 @@ class Snapshot:
     def only(self, chunk: slice | None) -> Iterator[None]:
         """Meanwhile, only these of the training queries, or their relevant documents, are anchors."""
         self._chunk = chunk
-        yield
-        self._chunk = None
+        try:
+            yield
+        finally:
+            self._chunk = None
 
     @cached_property
     def encoder(self) -> Encoder:

@@ -91,16 +91,16 @@ def _generator(seed: int, *key: int) -> np.random.Generator:
 
 def _mined_queries(directions: Mapping[Side, Direction], tables: Iterable[NegativeTable]) -> np.ndarray:
     """(Q,) rows, ascending: the queries for which every table has the anchors. Tables of a refresh in chunks have them for a part."""
-    relation = directions["query"].relation
-    mined = relation.counts > 0
+    queries, relation = directions["query"].anchors, directions["query"].relation
     for table in tables:
         if len(table.anchors) == len(directions[table.anchor_side].anchors):
             continue
         if table.anchor_side == "query":
-            mined &= np.isin(np.arange(len(mined)), table.anchors)
+            queries = np.intersect1d(queries, table.anchors, assume_unique=True)
         else:  # whichever of its positives is drawn
-            mined &= np.logical_and.reduceat(np.isin(relation.rows, table.anchors), relation.offsets[:-1])
-    return np.flatnonzero(mined)
+            has_all = np.logical_and.reduceat(np.isin(relation.rows, table.anchors), relation.offsets[:-1])
+            queries = queries[has_all[queries]]
+    return queries
 
 
 def _queries_of_step(queries: np.ndarray, batch: int, step: int, key: tuple[int, int]) -> np.ndarray:

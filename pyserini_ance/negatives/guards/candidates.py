@@ -46,7 +46,7 @@ class Candidates:
         queries, documents = pairs if self.direction.anchor == "query" else pairs[::-1]
         order, world = np.argsort(documents, kind="stable"), self.snapshot.world
         own = np.array_split(order, world.size)[world.rank]
-        judged = torch.cat(world.gather(torch.from_numpy(judge(queries[own], documents[own])))).numpy()
+        judged = torch.from_numpy(judge(queries[own], documents[own]).astype(np.uint8))
         marks = np.zeros(self.rows.shape, bool)
-        marks[places[0][order], places[1][order]] = judged
+        marks[places[0][order], places[1][order]] = torch.cat(world.gather(judged)).numpy()
         return marks
