@@ -83,9 +83,10 @@ class MinedSource(Source):
         if len(short) and self.when_short == "error":
             ids = (split.queries if table.anchor_side == "query" else collection.documents).ids
             first = ", ".join(f"{ids[table.anchors[place]]} ({table.counts[place]})" for place in short[:5])
+            deeper = "raise depth, raise spare or loosen guards," if self.guards else "raise depth,"
             raise ValueError(
                 f"negatives {self.kind}: {len(short)} of {len(table.anchors)} {PLURALS[table.anchor_side]} have fewer than "
-                f"per_query={self.per_query} candidates, first {first}. Lower per_query, raise depth, {'raise spare or loosen guards, ' if self.guards else ''}or set when_short: random to fill up with random ones."
+                f"per_query={self.per_query} candidates, first {first}. Lower per_query, {deeper} or set when_short: random to fill up with random ones."
             )
         return len(short)
 

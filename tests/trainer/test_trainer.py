@@ -152,8 +152,9 @@ def everything(made: Training) -> list[dict]:
     return [{key: value for key, value in record.items() if "seconds" not in key and key != "parts"} for record in records]
 
 
-def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(training, monkeypatch):
-    made = training(MIXED, refresh={"every_steps": 4}, evaluate={"every_steps": 5}, save_every_steps=3, positives="random")
+@pytest.mark.parametrize("chunks", [1, 3])
+def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(training, monkeypatch, chunks):
+    made = training(MIXED, refresh={"every_steps": 4, "chunks": chunks}, evaluate={"every_steps": 5}, save_every_steps=3, positives="random")
     real = made.make
     whole = made.train()
     expected = everything(made)

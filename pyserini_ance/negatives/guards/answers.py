@@ -40,7 +40,8 @@ class Answers(Guard):
     def mark(self, candidates: Candidates) -> np.ndarray:
         queries, documents = candidates.direction.split.queries, candidates.snapshot.collection.documents
         if FIELD not in documents.columns:
-            raise ValueError(f"guard `answers` looks into the field {FIELD!r}, but documents have {', '.join(documents.columns)}; leave the guard out")
+            fields = ", ".join(documents.columns)
+            raise ValueError(f"guard `answers` looks into the field {FIELD!r}, but documents have {fields}; leave the guard out")
         return candidates.mark_pairs(lambda *pairs: self._contain(queries, documents, *pairs))
 
     def _contain(self, queries: Texts, documents: Texts, query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:

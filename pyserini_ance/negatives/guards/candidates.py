@@ -29,7 +29,7 @@ class Candidates:
     def positive_scores(self) -> np.ndarray:
         """Raises ValueError when the source has no such scores."""
         if self.score_positives is None:
-            raise ValueError("a guard compares scores with the positive's, but this source of negatives gives positives no score; leave the guard out")
+            raise ValueError("a guard compares scores with the positive's, but this source gives positives no score; leave the guard out")
         return self.score_positives()
 
     def only(self, chosen: np.ndarray) -> "Candidates":
