@@ -1,7 +1,6 @@
 """Leave out documents that contain an answer to the question: in OpenQA they are relevant, judged or not."""
 
 import re
-from itertools import groupby
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -49,11 +48,10 @@ class Answers(Guard):
         kind = Patterns if self.regular_expressions else Tokens
         asked = {row: kind(read_answers(queries, row)) for row in np.unique(query_rows).tolist()}
         texts, found = documents.columns[FIELD], np.zeros(len(query_rows), bool)
-        pairs = enumerate(zip(document_rows.tolist(), query_rows.tolist(), strict=True))
-        for document, group in groupby(pairs, key=lambda pair: pair[1][0]):
-            text = Text(texts[document])
-            for place, (_, query) in group:
-                found[place] = asked[query].are_in(text)
+        rows, starts, counts = np.unique(document_rows, return_index=True, return_counts=True)
+        for document, start, count in zip(rows.tolist(), starts.tolist(), counts.tolist(), strict=True):
+            text, here = Text(texts[document]), slice(start, start + count)
+            found[here] = [asked[query].are_in(text) for query in query_rows[here].tolist()]
         return found
 
 

@@ -39,7 +39,10 @@ class CrossEncoder(Guard):
             pairs = [(queries[query], " ".join(filter(None, documents[document].values()))) for query, document in rows]
             if not pairs:
                 return np.zeros(0, bool)
-            return np.asarray(model.predict(pairs, batch_size=self.batch_pairs, show_progress_bar=False)) > self.above
+            scores = np.asarray(model.predict(pairs, batch_size=self.batch_pairs, show_progress_bar=False))
+            if scores.shape != (len(pairs),):
+                raise ValueError(f"guard `cross_encoder`: {self.model} gives {scores.shape[1]} scores a pair, expected one; name another model")
+            return scores > self.above
 
         return candidates.mark_pairs(judge)
 
@@ -49,4 +52,4 @@ def _load(model: str, device: str):
     """Kept from one refresh to the next."""
     from sentence_transformers import CrossEncoder as Model
 
-    return Model(model, device=device, num_labels=1)
+    return Model(model, device=device)

@@ -64,7 +64,7 @@ def _marks_as_deep_as_needed(guards: Sequence[Guard], found: Candidates, width: 
     left, seen = found.rows != PADDING, np.zeros(found.rows.shape, bool)
     while True:
         fresh = left & ~seen
-        fresh &= np.cumsum(fresh, axis=1) <= width - (left & seen).sum(1, keepdims=True)
+        fresh &= np.cumsum(fresh, axis=1, dtype=np.int32) <= width - (left & seen).sum(1, keepdims=True)
         if not fresh.any():
             return marks
         for kind, mark in _marks(guards, found.only(fresh)).items():

@@ -33,6 +33,14 @@ def test_what_it_scores_above_the_threshold_goes(monkeypatch, anchor):
     }[anchor])  # fmt: skip
 
 
+def test_a_model_that_gives_no_single_score_is_refused(monkeypatch):
+    classes = StandIn()
+    classes.predict = lambda pairs, **how: np.zeros((len(pairs), 3))
+    monkeypatch.setattr(cross_encoder, "_load", lambda name, device: classes)
+    with pytest.raises(ValueError, match="some/name gives 3 scores a pair, expected one"):
+        CrossEncoder(model="some/name", above=0).mark(candidates_of([[2]], [[0, 1]]))
+
+
 def test_without_the_library_the_cure_is_named(monkeypatch):
     monkeypatch.setattr(cross_encoder, "find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match="not installed: python -m pip install sentence-transformers"):
