@@ -91,6 +91,8 @@ def _generator(seed: int, *key: int) -> np.random.Generator:
 
 def _mined_queries(directions: Mapping[Side, Direction], tables: Iterable[NegativeTable]) -> np.ndarray:
     """(Q,) rows, ascending: the queries for which every table has the anchors. Tables of a refresh in chunks have them for a part."""
+    # Differs from microsoft/ANCE: there a new file is read from its beginning, in its order; here the endless permutation goes on with
+    # what is mined now, because a draw depends on the step and not on when something was adopted.
     queries, relation = directions["query"].anchors, directions["query"].relation
     for table in tables:
         if len(table.anchors) == len(directions[table.anchor_side].anchors):

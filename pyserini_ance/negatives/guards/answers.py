@@ -18,8 +18,10 @@ class Answers(Guard):
     """Sources: Xiong et al. 2021 (ANCE, OpenQA), Karpukhin et al. 2020 (DPR), ANCE-Tele's NQ and TriviaQA.
 
     Between documents as anchors and queries as candidates, the same pairs are out.
-    Differs from microsoft/ANCE: there what the rule takes out counts towards the negatives kept.
     """
+
+    # Differs from microsoft/ANCE: there what the rule takes out counts towards the negatives to keep, so that questions with much
+    # to take out keep fewer; DANCE's copy of those lines asks "BUG?".
 
     kind: Literal["answers"] = "answers"
     regular_expressions: bool = False
