@@ -318,6 +318,12 @@ def test_a_file_that_is_no_recipe_is_named(write, content, message):
         ("stages.Two={}", "stages.Two."),
         ("stages.bm25={steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}}", "stage name 'bm25'"),
         ("stages.a b={steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}}", "stage name 'a b'"),
+        ("bm25.hits=40", "a `run` source has depth 50, but bm25.hits is 40; set bm25.hits=50"),
+        (
+            "stages.only.terms.query.negatives.1={kind: run, guards: [answers, {kind: rank_floor, ranks: 10}]}",
+            "a `run` source with its guards looks at 210 documents, but bm25.hits is 200; set bm25.hits=210",
+        ),
+        ("stages.only.terms.query.negatives.1={kind: run, guards: [answer]}", "unknown kind 'answer' of guards (did you mean 'answers'?)"),
         ("bm25=null", "a `run` source needs BM25, but `bm25: null`"),
         ("threads=0", "threads: Input should be greater than 0, got 0"),
         ("refresher.start=chld", "refresher.start: Input should be 'child' or 'elsewhere', got 'chld'"),
