@@ -72,7 +72,7 @@ def _begin(experiment: Experiment) -> str:
 
 def _shortened(stage: Stage, steps: int) -> Stage:
     """The first `steps` steps, with the mining before the first, inline, and no dev measure."""
-    refresh = stage.refresh and Refresh(every_steps=steps)
+    refresh = stage.refresh and Refresh(every_steps=steps, chunks=stage.refresh.chunks)
     return stage.model_copy(update={"steps": steps, "refresh": refresh, "evaluate": None, "keep_optimizer": False})
 
 

@@ -40,6 +40,7 @@ def read_collection(recipe: Recipe) -> Collection:
     collection = recipe.data.read()
     for name in sorted({recipe.train_split, recipe.test.split, *(evaluation.split for evaluation in evaluations)}):
         collection.split(name)
+    _check_chunks(recipe, len(collection.split(recipe.train_split).queries))
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
         for source in term.negatives:
             source.check_data(Direction.of(collection, recipe.train_split, term.anchor))
@@ -89,6 +90,12 @@ def _check_measures(recipe: Recipe, measures: list[Measure]) -> None:
             name, _, at = str(measure).partition("@")
             cure = f"{name}(rel={threshold}){'@' + at if at else ''}"
             raise ValueError(f"data.relevance_threshold is {threshold}, but measure {measure} counts grade 1 as relevant; write {cure}")
+
+
+def _check_chunks(recipe: Recipe, queries: int) -> None:
+    for name, stage in recipe.stages.items():
+        if stage.refresh and stage.refresh.chunks > queries:
+            raise ValueError(f"stages.{name}.refresh.chunks is {stage.refresh.chunks}, but there are only {queries} training queries; lower it")
 
 
 def sources(recipe: Recipe) -> list[Source]:

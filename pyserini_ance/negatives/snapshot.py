@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -13,8 +14,9 @@ from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import load_encoder
+from pyserini_ance.encoders.checkpoint import family_of, load_encoder
 from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.models import Encoding
 from pyserini_ance.vectors.encode import encode_some
 from pyserini_ance.vectors.precision import resolve_precision
@@ -22,6 +24,7 @@ from pyserini_ance.vectors.search import searcher
 from pyserini_ance.vectors.sharded_search import search_shards
 from pyserini_ance.vectors.shards import ShardedVectors, encode_shards
 
+PAIRS_PER_BLOCK = 65_536
 Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
 
 
@@ -39,6 +42,7 @@ class Snapshot:
         self.scratch, self.device, self.world = scratch, device, world
         self.seconds: dict[str, float] = {}
         self._rankings: dict[tuple, Ranking] = {}
+        self._chunk: slice | None = None
 
     @property
     def collection(self) -> Collection:
@@ -53,13 +57,26 @@ class Snapshot:
         return self.data.run_files
 
     def direction(self, anchor: Side) -> Direction:
-        """Of the training queries and their relevant documents."""
-        return self.data.directions[anchor]
+        """Of the training queries and their relevant documents; within `only`, of a chunk of them."""
+        whole = self.data.directions[anchor]
+        return replace(whole, chunk=self._chunk) if self._chunk else whole
+
+    @contextmanager
+    def only(self, chunk: slice | None) -> Iterator[None]:
+        """Meanwhile, only these of the training queries, or their relevant documents, are anchors."""
+        self._chunk = chunk
+        yield
+        self._chunk = None
 
     @cached_property
     def encoder(self) -> Encoder:
         with self._timed("load"):
             return load_encoder(self.model, self.device)
+
+    @cached_property
+    def tokenization(self) -> Tokenization:
+        """How the encoder reads texts, without loading it."""
+        return family_of(self.model).tokenization
 
     @cached_property
     def document_vectors(self) -> ShardedVectors:
@@ -109,6 +126,15 @@ class Snapshot:
         """What was found for all anchors of a direction, as deep as it was searched; None when nobody has."""
         direction = self.direction(anchor)
         return self._rankings.get(_key(anchor, direction.anchors, direction.candidate))
+
+    def positive_scores(self, anchor: Side) -> np.ndarray:
+        """(A,) float32: the score of each anchor's best known positive."""
+        direction = self.direction(anchor)
+        relation, own, others = direction.relation.subset(direction.anchors), self.vectors(anchor), self.vectors(direction.candidate)
+        anchors = np.repeat(direction.anchors, relation.counts)
+        blocks = [slice(start, start + PAIRS_PER_BLOCK) for start in range(0, len(anchors), PAIRS_PER_BLOCK)]
+        pairs = np.concatenate([np.einsum("pd,pd->p", own[anchors[block]], others[relation.rows[block]]) for block in blocks])
+        return np.maximum.reduceat(pairs, relation.offsets[:-1])
 
     def rank(self, queries: np.ndarray, documents: ShardedVectors | np.ndarray, k: int) -> Ranking:
         """The k best of `documents` (N, D) for each of `queries` (Q, D): scores (Q, k) float32 and rows (Q, k) int32."""

@@ -254,8 +254,10 @@ class Recipe(Settings):
             raise ValueError(f"stages.{name} is the first stage: there is no optimizer to keep")
         needs = {need for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives for need in s.needs}
         for source in (s for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives if "bm25" in s.needs):
-            if self.bm25 and source.depth > self.bm25.hits:
-                raise ValueError(f"a `run` source has depth {source.depth}, but bm25.hits is {self.bm25.hits}; set bm25.hits={source.depth}")
+            depth = source.depth + source.guarded_depth
+            if self.bm25 and depth > self.bm25.hits:
+                looks = f"with its guards looks at {depth} documents" if source.guards else f"has depth {depth}"
+                raise ValueError(f"a `run` source {looks}, but bm25.hits is {self.bm25.hits}; set bm25.hits={depth}")
         if "bm25" in needs and self.bm25 is None:
             raise ValueError("a `run` source needs BM25, but `bm25: null`; name a run file in the source or configure `bm25:`")
         return self

@@ -1,6 +1,6 @@
 """Batch: the rows of one step. A pure function of data, settings, seed, stage, step and the adopted tables."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,9 +70,8 @@ def plan_batch(
     stage: Stage, stage_index: int, step: int, seed: int, directions: Mapping[Side, Direction], tables: Mapping[tuple[str, int], NegativeTable]
 ) -> Batch:
     """Draw step `step`'s batch. `tables` holds the adopted table of each mined source by (term, position in the term)."""
-    relation = directions["query"].relation
-    queries = _queries_of_step(len(relation.offsets) - 1, stage.batch_queries, step, (seed, stage_index))
-    positives = _positives(relation, queries, stage.positives, _generator(seed, stage_index, step, 0))
+    queries = _queries_of_step(_mined_queries(directions, tables.values()), stage.batch_queries, step, (seed, stage_index))
+    positives = _positives(directions["query"].relation, queries, stage.positives, _generator(seed, stage_index, step, 0))
     terms = {}
     for index, (name, term) in enumerate(stage.terms.items(), start=1):
         anchors, others = (queries, positives) if term.anchor == "query" else (positives[:, 0], queries[:, None])
@@ -90,13 +89,27 @@ def _generator(seed: int, *key: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
-def _queries_of_step(queries: int, batch: int, step: int, key: tuple[int, int]) -> np.ndarray:
-    """Positions step * batch ... of the endless concatenation of one permutation an epoch."""
-    places = np.arange(step * batch, (step + 1) * batch)
+def _mined_queries(directions: Mapping[Side, Direction], tables: Iterable[NegativeTable]) -> np.ndarray:
+    """(Q,) rows, ascending: the queries for which every table has the anchors. Tables of a refresh in chunks have them for a part."""
+    relation = directions["query"].relation
+    mined = relation.counts > 0
+    for table in tables:
+        if len(table.anchors) == len(directions[table.anchor_side].anchors):
+            continue
+        if table.anchor_side == "query":
+            mined &= np.isin(np.arange(len(mined)), table.anchors)
+        else:  # whichever of its positives is drawn
+            mined &= np.logical_and.reduceat(np.isin(relation.rows, table.anchors), relation.offsets[:-1])
+    return np.flatnonzero(mined)
+
+
+def _queries_of_step(queries: np.ndarray, batch: int, step: int, key: tuple[int, int]) -> np.ndarray:
+    """Positions step * batch ... of the endless concatenation of one permutation of `queries` an epoch."""
+    places, count = np.arange(step * batch, (step + 1) * batch), len(queries)
     rows = np.empty(batch, np.int32)
-    for epoch in np.unique(places // queries):
-        inside = places // queries == epoch
-        rows[inside] = _generator(*key, int(epoch)).permutation(queries)[places[inside] % queries]
+    for epoch in np.unique(places // count):
+        inside = places // count == epoch
+        rows[inside] = queries[_generator(*key, int(epoch)).permutation(count)[places[inside] % count]]
     return rows
 
 

@@ -65,6 +65,17 @@ def json_text(line: Line, record: dict[str, Any], key: str) -> str:
     return value or ""
 
 
+def json_answers(line: Line, record: dict[str, Any], *keys: str) -> list[str] | None:
+    """The list under the first of `keys` that the record has; None where it has none of them."""
+    key = next((key for key in keys if record.get(key) is not None), None)
+    if key is None:
+        return None
+    value = record[key]
+    if not isinstance(value, list) or not all(isinstance(answer, str) for answer in value):
+        raise line.error(f"{key} {shown(value)}", "a list of strings", f'write `{key}` as a list, such as ["1984"]')
+    return value
+
+
 def read_lines(path: Path) -> Iterator[Line]:
     """Lines that are not empty. A byte order mark and Windows line ends are dropped."""
     number = 0

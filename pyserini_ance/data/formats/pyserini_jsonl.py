@@ -5,13 +5,13 @@ from pathlib import Path
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.format import Entry, Format
-from pyserini_ance.data.formats.lines import find_file, json_id, json_text, read_lines
+from pyserini_ance.data.formats.lines import find_file, json_answers, json_id, json_text, read_lines
 from pyserini_ance.data.formats.tables import trec_judgments, tsv_entries
 from pyserini_ance.recipe.parts import Settings
 
 
 class Topics(Settings):
-    """A split: topics as `qid TAB text` (.tsv, .txt) or {"id", "title"} (.jsonl), and TREC qrels."""
+    """A split: topics as `qid TAB text` (.tsv, .txt) or {"id", "title"} (.jsonl, questions with "answers"), and TREC qrels."""
 
     topics: Path
     qrels: Path
@@ -73,7 +73,8 @@ def _topics(path: Path, key: str) -> Iterator[Entry]:
 def _json_topics(path: Path) -> Iterator[Entry]:
     for line in read_lines(path):
         record = line.json()
-        yield Entry(line, json_id(line, record, "id"), {"text": json_text(line, record, "title")})
+        answers = json_answers(line, record, "answers", "answer")
+        yield Entry(line, json_id(line, record, "id"), {"text": json_text(line, record, "title")}, answers)
 
 
 def _extension(path: Path) -> str:
