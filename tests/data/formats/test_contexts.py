@@ -3,7 +3,9 @@ import json
 
 import pytest
 
+from pyserini_ance.data.answers import Text, Tokens
 from pyserini_ance.data.formats.contexts import judged_questions, write_hard_negatives
+from pyserini_ance.data.formats.records import read_list
 from pyserini_ance.data.trec import read_run
 
 
@@ -79,3 +81,19 @@ def test_real_questions(shared_data, tmp_path):
         listed = [[context["passage_id"] for context in record["hard_negative_ctxs"]] for record in json.load(file)]
     assert [list(found) for found in read_run(tmp_path / "run.trec").values()] == listed
     assert [len(found) for found in listed] == [96, 95, 98, 100, 94]
+
+
+def test_real_positives_hold_an_answer_and_hard_negatives_do_not(shared_data):
+    """As DPR chose them, and as our own matching of answers sees it; in one of 483 the two differ, on where a token ends."""
+    path = shared_data / "dpr" / "nq-dev.sample.json.gz"
+    questions, _ = judged_questions(path)
+
+    def holding(key: str) -> list[bool]:
+        return [
+            Tokens(entry.answers).are_in(Text(context["text"]))
+            for entry, (_, record) in zip(questions, read_list(path), strict=True)
+            for context in record[key]
+        ]
+
+    assert holding("positive_ctxs") == [True] * 22
+    assert (len(holding("hard_negative_ctxs")), sum(holding("hard_negative_ctxs"))) == (483, 1)
