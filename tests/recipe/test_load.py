@@ -2,7 +2,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from pyserini_ance.recipe.find import shipped
+from pyserini_ance.measures.evaluate import parse
+from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import COMMAND_LINE, dump, load
 from pyserini_ance.recipe.parts import Part
 
@@ -32,6 +33,14 @@ def test_every_recipe_that_ships_loads_and_comes_back_from_its_dump(name, tmp_pa
     assert recipe.name == name
     (tmp_path / "dumped.yaml").write_text(dump(recipe), encoding="utf-8")
     assert load(tmp_path / "dumped.yaml").recipe == recipe
+
+
+@pytest.mark.parametrize("base", sorted(path.parent.name for path in SHIPPED.glob("*/_base.yaml")))
+def test_the_base_of_every_set_and_a_method_are_a_recipe(base, write):
+    recipe = load(write("both", f"extends: [{base}/_base, _methods/bm25]")).recipe
+    (stage,) = recipe.stages.values()
+    assert parse([*recipe.test.measures, stage.evaluate.measure])
+    assert {"train", recipe.test.split, stage.evaluate.split} <= set(getattr(recipe.data, "splits", {"train", "dev", "test"}))
 
 
 def test_the_dump_writes_every_value_out(base):
