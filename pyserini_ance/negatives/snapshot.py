@@ -20,10 +20,10 @@ from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.encode import encode_some
 from pyserini_ance.vectors.index import FLAT, FactoryIndex, make_index
 from pyserini_ance.vectors.precision import resolve_precision
-from pyserini_ance.vectors.search import searcher
+from pyserini_ance.vectors.search import Searcher, searcher
 from pyserini_ance.vectors.sharded_search import search_shards
 from pyserini_ance.vectors.shards import ShardedVectors, encode_shards, has_shards
-from pyserini_ance.vectors.standing import FlatSearch, StandingSearch
+from pyserini_ance.vectors.standing import FlatSearch
 
 Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
 
@@ -125,7 +125,7 @@ class Snapshot:
         with self._timed("search"):
             return search_shards(own, queries, documents, k, self.world)
 
-    def standing_search(self, index: str, seed: int) -> StandingSearch:
+    def standing_search(self, index: str, seed: int) -> Searcher:
         """Search over all documents that is made once and asked often: `flat`, or by the Faiss index that a factory describes,
         kept in `scratch` beside the vectors that it is of. Raises as `make_index` does.
         """

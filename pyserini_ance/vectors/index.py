@@ -23,15 +23,17 @@ class FactoryIndex:
 
         self.index, self.world = faiss.read_index(str(folder / FILE), faiss.IO_FLAG_MMAP), world
 
-    def __call__(self, queries: np.ndarray, k: int) -> np.ndarray:
-        """(Q, k) int32 rows as the index ranks them, best first; PADDING (-1) where it finds fewer. k is cut to all documents.
-
-        Called by all processes with equal queries (Q, D).
+    def __call__(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """What the index makes of it, best first: scores (Q, k) float32, which are its own, and rows (Q, k) int32, -1 where it
+        finds fewer. k is cut to all documents. Called by all processes with equal queries (Q, D).
         """
         own = np.array_split(np.ascontiguousarray(queries, np.float32), self.world.size)[self.world.rank]
         k = min(k, self.index.ntotal)
-        rows = self.index.search(own, k)[1] if len(own) else np.empty((0, k))
-        return np.concatenate([part.numpy() for part in self.world.gather(torch.from_numpy(rows.astype(np.int32)))])
+        scores, rows = self.index.search(own, k) if len(own) else (np.empty((0, k), np.float32), np.empty((0, k)))
+        return self._gather(scores), self._gather(rows.astype(np.int32))
+
+    def _gather(self, own: np.ndarray) -> np.ndarray:
+        return np.concatenate([part.numpy() for part in self.world.gather(torch.from_numpy(own))])
 
 
 def make_index(folder: Path, vectors: ShardedVectors, factory: str, seed: int, about: dict[str, str], world: World) -> None:
