@@ -79,14 +79,16 @@ class Sizes:
         )
 
 
-STAGE_COLUMNS = ["stage", "start", "steps", "queries drawn", "epochs", "run", "refreshes", "dev evaluations", "documents to encode"]
+STAGE_COLUMNS = [
+    "stage", "start", "steps", "queries drawn", "epochs", "run", "refreshes", "dev evaluations", "documents to encode", "learning rate"
+]  # fmt: skip
 
 
 def _stage_row(name: str, stage: Stage, data: PreparedData) -> dict:
     drawn = stage.steps * stage.batch_queries
     epochs = f"{drawn / len(data.split.queries):.1f}"
     counts = (_run(stage), len(refresh_steps(stage)), len(evaluation_steps(stage)), documents_encoded(stage, len(data.documents)))
-    return dict(zip(STAGE_COLUMNS, (name, stage.start, stage.steps, drawn, epochs, *counts), strict=True))
+    return dict(zip(STAGE_COLUMNS, (name, stage.start, stage.steps, drawn, epochs, *counts, _rate(stage)), strict=True))
 
 
 def _run(stage: Stage) -> str:
@@ -95,3 +97,16 @@ def _run(stage: Stage) -> str:
     if product is None or product.run == "inline":
         return "inline"
     return "background, ready" if product.lag_steps is None else f"background, +{product.lag_steps}"
+
+
+def _rate(stage: Stage) -> str:
+    """The optimiser, its learning rate, and how this changes: see trainer/optim.py."""
+    settings = stage.optimizer
+    parts = [
+        f"{settings.kind} {settings.learning_rate:g}",
+        settings.warmup_steps and f"warm-up {settings.warmup_steps:,}",
+        "constant" if settings.decay == "constant" else f"{settings.decay} to 0 at {stage.horizon_steps:,}",
+        stage.schedule_cycle_steps and f"anew every {stage.schedule_cycle_steps:,}",
+        stage.schedule_offset_steps and f"from {stage.schedule_offset_steps:,} on",
+    ]
+    return ", ".join(part for part in parts if part)

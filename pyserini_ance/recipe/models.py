@@ -2,6 +2,7 @@
 
 import re
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -36,13 +37,18 @@ class Term(Settings):
 
 
 class Optimizer(Settings):
-    kind: Literal["adamw"] = "adamw"
+    """`lamb` is that of the papers (trainer/lamb.py); the papers' code runs it with `weight_decay: 0`.
+
+    The rate warms up from 0, then decays to 0 at the horizon of the stage's schedule.
+    """
+
+    kind: Literal["adamw", "lamb"] = "adamw"
     learning_rate: float = Field(gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: float = Field(default=1e-8, gt=0)
     warmup_steps: int = Field(default=0, ge=0)
-    decay: Literal["linear", "constant"] = "linear"
+    decay: Literal["linear", "cosine", "constant"] = "linear"
     max_grad_norm: float = Field(default=1.0, gt=0)
 
 
@@ -50,15 +56,21 @@ class Stage(Settings):
     """A run of optimiser steps with one objective, `batch_queries` queries a step, with one, or all, of their positives.
 
     `chunk_queries` bounds what a process has in memory at once: own pools accumulate, a step pool goes through GradCache; the draw and
-    the gradient stay the same. `schedule_steps` is the horizon of the decay (default: `steps`). Checkpoints are written where
-    negatives are mined, where dev is measured, and every `save_every_steps`. With `train: queries` the document tower is frozen as it
-    comes, and tied towers part: document vectors stay the same through the stage.
+    the gradient stay the same. Checkpoints are written where negatives are mined, where dev is measured, and every
+    `save_every_steps`. With `train: queries` the document tower is frozen as it comes, and tied towers part: document vectors
+    stay the same through the stage.
+
+    The learning rate follows a schedule of `schedule_steps` (default: one cycle, or up to the end of the stage), which may be longer
+    than the stage. Every `schedule_cycle_steps` it begins anew, with its warm-up. A stage that goes on in the schedule of those
+    before it says by `schedule_offset_steps` how much of it they have used.
     """
 
     train: Literal["both", "queries"] = "both"
     start: Literal["initial", "previous"] = "previous"
     steps: PositiveInt
     schedule_steps: PositiveInt | None = None
+    schedule_cycle_steps: PositiveInt | None = None
+    schedule_offset_steps: int = Field(default=0, ge=0)
     keep_optimizer: bool = False
     batch_queries: PositiveInt
     chunk_queries: PositiveInt | None = None
@@ -68,6 +80,16 @@ class Stage(Settings):
     refresh: Refresh | None = None
     evaluate: Evaluate | None = None
     save_every_steps: PositiveInt | None = None
+
+    @property
+    def horizon_steps(self) -> int:
+        """Where the learning rate ends, in steps of its schedule."""
+        return self.schedule_steps or self.schedule_cycle_steps or self.schedule_offset_steps + self.steps
+
+    def schedule_step(self, step: int) -> int:
+        """Where step `step` (from 0) stands in the schedule of the learning rate."""
+        place = self.schedule_offset_steps + step
+        return place % self.schedule_cycle_steps if self.schedule_cycle_steps else place
 
     @property
     def refreshing(self) -> Product:
@@ -109,8 +131,17 @@ class Stage(Settings):
             raise ValueError("evaluate.adopt is set, but dev is measured inline and adopted at once; leave it out, or set evaluate.run: background")
         if self.positives == "all" and any(term.anchor == "document" for term in self.terms.values()):
             raise ValueError("positives: all has no one document to be the anchor of a term; use positives: random or first")
-        if self.schedule_steps is not None and self.schedule_steps < self.steps:
-            raise ValueError(f"schedule_steps {self.schedule_steps} ends before steps {self.steps}: the rest would train at rate 0")
+        return self
+
+    @model_validator(mode="after")
+    def rate_is_above_zero(self):
+        offset, cycle, warmup = self.schedule_offset_steps, self.schedule_cycle_steps, self.optimizer.warmup_steps
+        if cycle and warmup >= cycle:
+            raise ValueError(f"optimizer.warmup_steps {warmup} fill the schedule_cycle_steps {cycle}: no cycle would reach the learning rate")
+        own = "schedule_offset_steps + steps" if offset else "steps"
+        end, name = min((offset + self.steps, own), (cycle or inf, "schedule_cycle_steps"))
+        if self.horizon_steps < end:
+            raise ValueError(f"schedule_steps {self.schedule_steps} ends before {name} {end}: the rest would train at rate 0")
         return self
 
 
@@ -211,6 +242,14 @@ class Recipe(Settings):
                 reserved = ", ".join(sorted(RESERVED_NAMES))
                 raise ValueError(f"stage name {name!r}: use small letters, digits and single dashes, and none of {reserved}")
         return stages
+
+    @model_validator(mode="after")
+    def kept_optimizers_are_alike(self):
+        for (before, former), (name, stage) in pairwise(self.stages.items()):
+            kind, kept = stage.optimizer.kind, former.optimizer.kind
+            if stage.keep_optimizer and kind != kept:
+                raise ValueError(f"stages.{name}.keep_optimizer: its optimizer is {kind}, that of stages.{before} is {kept}; use one kind for both")
+        return self
 
     @model_validator(mode="after")
     def first_stage_starts(self):

@@ -297,6 +297,12 @@ def test_a_file_that_is_no_recipe_is_named(write, content, message):
         ("stages.only.optimizer.betas=[0.9]", "stages.only.optimizer.betas.1: Field required"),
         ("bm25.b=2", "bm25.b: Input should be less than or equal to 1"),
         ("stages.only.schedule_steps=5", "stages.only: schedule_steps 5 ends before steps 10"),
+        ("stages.only.schedule_cycle_steps=0", "stages.only.schedule_cycle_steps: Input should be greater than 0, got 0"),
+        ("stages.only.schedule_offset_steps=-1", "stages.only.schedule_offset_steps: Input should be greater than or equal to 0, got -1"),
+        ("stages.only.optimizer.kind=adam", "stages.only.optimizer.kind: Input should be 'adamw' or 'lamb', got 'adam'"),
+        ("stages.only.optimizer.decay=step", "stages.only.optimizer.decay: Input should be 'linear', 'cosine' or 'constant', got 'step'"),
+        ("stages.only.terms.query.loss={kind: hinge, scale: 20}", "stages.only.terms.query.loss.scale: unknown key 'scale'; keys here: kind, margin"),
+        ("stages.only.terms.query.loss={kind: lambdarank, measure: MAP}", "query.loss.measure: Input should be 'RR', 'nDCG' or 'sum_RR', got 'MAP'"),
         ("stages.only.refresh={every_steps: 5}", "stages.only: `refresh:` is set but no source of negatives is mined with the model"),
         ("stages.only.terms.query.negatives=[{kind: ann}]", "stages.only: a source of negatives is mined with the model; say how often"),
         ("stages.only.terms.query.negatives=[]", "stages.only.terms.query: pool: own has no negatives"),
@@ -331,6 +337,14 @@ def test_a_file_that_is_no_recipe_is_named(write, content, message):
 def test_a_wrong_value_is_named_with_its_key(base, override, message):
     said = refused(base, override)
     assert said.startswith(f"recipe {base} is not valid:\n") and message in said
+
+
+def test_moments_of_one_kind_of_optimizer_are_none_of_the_other(base, write):
+    two = "steps: 1, batch_queries: 1, keep_optimizer: true, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}"
+    kept = write("kept", f"extends: base\nstages: {{two: {{{two}}}}}")
+    load(kept), load(kept, "stages.only.optimizer.kind=lamb", "stages.two.optimizer.kind=lamb")
+    said = refused(kept, "stages.two.optimizer.kind=lamb")
+    assert "stages.two.keep_optimizer: its optimizer is lamb, that of stages.only is adamw; use one kind for both" in said
 
 
 LATE, AT_ONCE = "run: background, adopt: ready", "run: inline is adopted at once; leave out `adopt`, or set run: background"

@@ -23,8 +23,8 @@ def run(tmp_path) -> RunDir:
     return RunDir(tmp_path)
 
 
-def optimizer_of(encoder) -> torch.optim.Optimizer:
-    return build_optimizer(encoder.towers, Optimizer(learning_rate=1e-3))
+def optimizer_of(encoder, kind: str = "adamw") -> torch.optim.Optimizer:
+    return build_optimizer(encoder.towers, Optimizer(kind=kind, learning_rate=1e-3))
 
 
 def walk(encoder, optimizer, steps: int, seed: int) -> None:
@@ -40,13 +40,14 @@ def weights(encoder) -> list[torch.Tensor]:
     return [p.detach().clone() for p in encoder.towers.parameters()]
 
 
-def test_weights_and_moments_come_back_bitwise(encoder, run):
-    optimizer = optimizer_of(encoder)
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+def test_weights_and_moments_come_back_bitwise(encoder, run, kind):
+    optimizer = optimizer_of(encoder, kind)
     walk(encoder, optimizer, 3, seed=0)
     checkpoint = publish_checkpoint(run, encoder, optimizer, Place("a", 3))
     walk(encoder, optimizer, 2, seed=1)
     again = load_encoder(checkpoint.encoder)
-    restored = optimizer_of(again)
+    restored = optimizer_of(again, kind)
     restore_moments(Checkpoint.open(run.checkpoint("a", 3)), restored)
     walk(again, restored, 2, seed=1)
     assert all(map(torch.equal, weights(encoder), weights(again)))
