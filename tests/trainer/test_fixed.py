@@ -191,3 +191,33 @@ def test_the_overlap_with_bm25_is_recorded_where_bm25_has_ranked(recipe, start, 
     findings = fixed(recipe, data, start, tmp_path / "scratch").findings
     findings.add("replaced.0", np.array([0]), np.array([[9, 1, 0, 2]]), 1.0, 0.0)
     assert findings.take()["found"]["replaced.0"]["BM25 overlap@3"] == pytest.approx(2 / 3, abs=1e-6)
+
+
+def compressed(world, recipe, folder, scratch) -> tuple:
+    """What a live step retrieves with a compressed index, what faiss finds in the index's file, and the vectors it is scored with."""
+    import faiss
+
+    data = tokenise(recipe, read_collection(recipe))
+    documents, stage = fixed(recipe, data, Checkpoint.open(folder), scratch, world), recipe.stages["a"]
+    batch = plan_batch(stage, 0, 0, 3, data.directions, {})
+    queries = torch.from_numpy(np.random.default_rng(1).normal(size=(len(batch.unique("query")), 32)).astype(np.float32))
+    whole, vectors = documents.complete(batch, queries, 1.0)
+    (path,) = scratch.glob("*/index")
+    rows = batch.terms["replaced"]
+    asked = queries.numpy()[batch.positions("query", rows.anchors)]
+    found = faiss.read_index(str(path)).search(asked, 4)[1]
+    stored = np.asarray(documents.vectors[whole.unique("document")])
+    return whole.terms["replaced"].negatives, found, rows, vectors.numpy(), stored
+
+
+def test_a_compressed_index_retrieves_and_the_vectors_score(recipe, start, tmp_path, run_processes):
+    term = recipe.stages["a"].terms["replaced"]
+    source = term.negatives[0].model_copy(update={"index": "IVF1,PQ4x4"})
+    recipe = with_terms(recipe, "replaced")
+    recipe.stages["a"].terms["replaced"] = term.model_copy(update={"negatives": (source,)})
+    qrels = read_collection(recipe).split("train").qrels
+    for negatives, found, rows, vectors, stored in run_processes(2, compressed, recipe, start.folder, tmp_path):
+        for taken, retrieved, query, positive in zip(negatives.tolist(), found.tolist(), rows.anchors.tolist(), rows.positives[:, 0], strict=True):
+            relevant = set(retrieved) & set(qrels.relevant(query).tolist())
+            assert taken == (retrieved if relevant else [*retrieved[:-1], positive])
+        np.testing.assert_array_equal(vectors, stored)
