@@ -111,17 +111,17 @@ class Experiment:
         closing = Closing(self.recipe, data, self.run, self.device, self.world)
         rows = [self._bm25(data, closing)] if self.recipe.bm25 else []
         self._mark("the untrained encoder")
-        rows.append(closing.row(UNTRAINED, initial))
+        rows += [closing.row(UNTRAINED, initial), *closing.by_index(UNTRAINED)]
         result = initial
         for name, stage in self.recipe.stages.items():
             result = self.train_stage(name, data, initial if stage.start == "initial" else result, resume)
             self._mark(f"the closing evaluation of stage {name}")
             seconds = self.world.once(lambda name=name: self.log.stage_seconds(name))
             if name != list(self.recipe.stages)[-1]:
-                rows.append(closing.row(name, result, **seconds))
+                rows += [closing.row(name, result, **seconds), *closing.by_index(name)]
         record, exported = export(name, result, closing, seconds)
         self.world.once(self._clear_up)
-        return [*rows, record], exported
+        return [*rows, record, *closing.by_index(name)], exported
 
     def _clear_up(self) -> None:
         """What was still read when its stage ended, and vectors."""

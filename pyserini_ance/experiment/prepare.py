@@ -97,8 +97,8 @@ def sources(recipe: Recipe) -> list[Source]:
 
 
 def check_indexes(recipe: Recipe, dimension: int) -> None:
-    """Raises ValueError when a source names an index that cannot be made over vectors of that dimension."""
-    for index in {source.index for source in sources(recipe) if source.live and source.index != FLAT}:
+    """Raises ValueError when a source, or `test.indexes`, names an index that cannot be made over vectors of that dimension."""
+    for index in {*recipe.test.indexes, *(source.index for source in sources(recipe) if source.live)} - {FLAT}:
         new_index(dimension, index)
 
 

@@ -197,12 +197,16 @@ class Bm25(Settings):
 
 
 class Test(Settings):
-    """The closing evaluation of every row of the table; `precision` is that of the documents, in the index too."""
+    """The closing evaluation of every row of the table; `precision` is that of the documents, in the index too.
+
+    A model's row comes once more for each of `indexes`, Faiss factory strings: the ranking as that index makes it.
+    """
 
     split: str = "test"
     measures: tuple[str, ...] = ("nDCG@10", "RR@10", "R@100")
     hits: PositiveInt = 100
     precision: Literal["auto", "fp32", "bf16"] = "fp32"
+    indexes: tuple[str, ...] = ()
 
 
 class Recipe(Settings):

@@ -88,7 +88,7 @@ def _write(path: Path, vectors: ShardedVectors, factory: str, seed: int) -> None
 
 
 def _unfit(factory: str, vectors: str, error: RuntimeError) -> ValueError:
-    reason = str(error).strip().splitlines()[-1]
+    reason = str(error).strip().splitlines()[-1].rpartition("Error: ")[2]
     return ValueError(
         f"index {factory!r} cannot be made of these vectors {vectors}: {reason}. Expected {FLAT}, or a Faiss factory string such as "
         f"OPQ96,IVF1,PQ96: 96 must divide the dimension, and each code of 8 bits needs at least 256 documents"
