@@ -3,7 +3,6 @@
 Untied towers lie in `queries/` and `documents/` below it, each a whole checkpoint of its own.
 """
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,9 @@ import torch
 
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import Family, resolve_model
+from pyserini_ance.encoders.foreign import TEVATRON_FOLDER
 from pyserini_ance.encoders.tokenization import SIDES, Side, TextTokenizer
+from pyserini_ance.encoders.tokenizer_files import load_tokenizer, read_alike, tokenizer_source
 from pyserini_ance.encoders.two_tower import TwoTower
 from pyserini_ance.recipe.parts import part_class
 from pyserini_ance.storage.files import read_json, write_json
@@ -19,24 +20,25 @@ from pyserini_ance.storage.files import read_json, write_json
 SIDE_FILE = "pyserini_ance.json"
 SIDE_FORMAT = 1
 TOWERS: dict[Side, str] = {"query": "queries", "document": "documents"}
-MAY_DIFFER = ("model", "document_model", "tied", "head", "dropout")  # between a checkpoint and the recipe that starts from it
+MAY_DIFFER = ("model", "document_model", "base", "tied", "head", "dropout")  # between a checkpoint and the recipe that starts from it
 NOTED = {"format", "dimension", "tower"}  # in the side file, beside the family's settings; some families have a dimension
 
 
 def start_encoder(family: Family, seed: int, device: str = "cpu") -> Encoder:
     """The encoder that a recipe starts from. Parts that its weights lack by design are drawn from `seed`."""
     sources = [_source(family, side) for side in (SIDES[:1] if family.tied else SIDES)]
+    readers = [tokenizer_source(family, source) for source in sources]
     # The same seed for both: towers that start from the same weights are alike in what is drawn, too.
     towers = [family.build(source, side, torch.Generator().manual_seed(seed)) for side, source in zip(SIDES, sources, strict=False)]
-    tokenizers = [_tokenizer(source) for source in sources]
-    if not _read_alike(*tokenizers):
+    tokenizers = [load_tokenizer(reader) for reader in readers]
+    if not read_alike(*tokenizers):
         raise ValueError(f"{family.model} and {family.document_model} have different tokenizers; two towers need one vocabulary")
     return Encoder(family, TwoTower(*towers), TextTokenizer(tokenizers[0], family.tokenization), device)
 
 
 def start_tokenizer(family: Family) -> TextTokenizer:
     """The tokenizer that `start_encoder` would use, without loading weights."""
-    return TextTokenizer(_tokenizer(_source(family, "query")), family.tokenization)
+    return TextTokenizer(load_tokenizer(tokenizer_source(family, _source(family, "query"))), family.tokenization)
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
@@ -60,7 +62,7 @@ def load_encoder(folder: str | Path, device: str = "cpu") -> Encoder:
     folder = Path(folder)
     family = family_of(folder)
     folders = [folder] if family.tied else [folder / name for name in TOWERS.values()]
-    tokenizer = TextTokenizer(_tokenizer(str(folders[0])), family.tokenization)
+    tokenizer = TextTokenizer(load_tokenizer(str(folders[0])), family.tokenization)
     return Encoder(family, TwoTower(*map(family.load, folders)), tokenizer, device)
 
 
@@ -96,12 +98,16 @@ def family_of(folder: str | Path) -> Family:
     side = read_side_file(folder)
     family = part_class("encoder", side["kind"])
     settings = {key: value for key, value in side.items() if key not in NOTED - family.model_fields.keys()}
-    return family.model_validate({**settings, "model": str(folder), "document_model": None})
+    return family.model_validate({**settings, "model": str(folder), "document_model": None, "base": None})
 
 
 def _source(family: Family, side: Side) -> str:
     """What the tower of a side is built from. A checkpoint of ours must have the settings of `family`, and a pair stays one."""
     source = Path(resolve_model(family.model_of(side)))
+    if (pair := source / TEVATRON_FOLDER[side]).is_dir():
+        if family.tied:
+            raise ValueError(f"{source} has two towers, {' and '.join(TEVATRON_FOLDER.values())}; set encoder.tied=false")
+        return str(pair)
     if not (source / SIDE_FILE).exists():
         return str(source)
     _refuse_other_settings(family, source)
@@ -136,18 +142,3 @@ def _refuse_other_settings(family: Family, source: Path) -> None:
             raise ValueError(
                 f"encoder.{key} is {given!r}, but {source / SIDE_FILE} was trained with {expected!r}; use the latter in the recipe"
             )
-
-
-def _tokenizer(source: str):
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(source)
-    if not tokenizer.is_fast:
-        raise ValueError(f"{source} has no fast tokenizer (tokenizer.json); save one with transformers first")
-    return tokenizer
-
-
-def _read_alike(*tokenizers) -> bool:
-    """Whether texts get the same ids from all of them; how they pad and truncate does not matter here."""
-    written = [json.loads(tokenizer.backend_tokenizer.to_str()) for tokenizer in tokenizers]
-    return all({**one, "truncation": None, "padding": None} == {**written[0], "truncation": None, "padding": None} for one in written)

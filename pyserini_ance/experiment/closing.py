@@ -49,8 +49,8 @@ class Closing:
         """
         test = self.recipe.test
         encoding = self.recipe.encoding.model_copy(update={"precision": test.precision})
-        hashes, where = (checkpoint.weights, checkpoint.document_weights), (self.run.scratch, self.device, self.world)
-        snapshot = Snapshot(checkpoint.encoder, *hashes, self.data, encoding, *where)
+        where = (self.run.scratch, self.device, self.world, checkpoint.document_weights)
+        snapshot = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, encoding, *where)
         scores, found = snapshot.rank(self._queries(snapshot), snapshot.document_vectors, test.hits)
         self.world.once(lambda: self._write(row, scores, found))
         return snapshot

@@ -29,8 +29,8 @@ Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k)
 
 
 class Snapshot:
-    """`model` is a checkpoint's encoder folder, `weights` its hash, and `document_weights` that of the tower that documents go
-    through. All processes of `world` make the same calls in the same order, share the work, and have the same results.
+    """`model` is a checkpoint's encoder folder, `weights` its hash, and `document_weights` that of the document tower
+    (default: the same). All processes of `world` make the same calls in the same order, share the work, and have the same results.
 
     `scratch` holds document vectors, one folder for their tower's weights and precision: whoever looks at a checkpoint with
     the same document tower finds them there. `seconds` records what each part took, waiting for the other processes
@@ -38,9 +38,18 @@ class Snapshot:
     """
 
     def __init__(
-        self, model: Path, weights: str, document_weights: str, data: PreparedData, encoding: Encoding, scratch: Path, device: str, world: World
-    ):  # fmt: skip
-        self.model, self.weights, self.document_weights, self.data, self.encoding = model, weights, document_weights, data, encoding
+        self,
+        model: Path,
+        weights: str,
+        data: PreparedData,
+        encoding: Encoding,
+        scratch: Path,
+        device: str,
+        world: World,
+        document_weights: str | None = None,
+    ):
+        self.model, self.weights, self.data, self.encoding = model, weights, data, encoding
+        self.document_weights = document_weights or weights
         self.scratch, self.device, self.world = scratch, device, world
         self.seconds: dict[str, float] = {}
         self._rankings: dict[tuple, Ranking] = {}

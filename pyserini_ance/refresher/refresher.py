@@ -76,7 +76,7 @@ class Refresher:
             raise RuntimeError(f"{checkpoint.folder} holds weights {checkpoint.weights[:12]}, but {order.weights[:12]} were ordered")
         if self._seen is None or self._seen.weights != checkpoint.weights:
             where = (self.recipe.encoding, self.run.scratch, self.device, self.world)
-            self._seen = Snapshot(checkpoint.encoder, checkpoint.weights, checkpoint.document_weights, self.data, *where)
+            self._seen = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, *where, checkpoint.document_weights)
         self._seen.seconds.clear()
         return self._seen
 

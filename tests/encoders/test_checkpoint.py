@@ -32,9 +32,11 @@ def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_b
         "model": str(tiny_bert),
         "tied": True,
         "document_model": None,
+        "base": None,
         "dropout": None,
         "pooling": "mean",
         "l2": False,
+        "projection": None,
         "tokenization": {
             "lowercase": True,
             "prefix_space": None,

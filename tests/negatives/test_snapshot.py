@@ -30,7 +30,7 @@ def snapshot(recipe, tmp_path):
 def view(world: World, recipe: Recipe, folder: Path, **encoding) -> Snapshot:
     data = tokenise(recipe, read_collection(recipe))
     settings = Encoding(**{"precision": "fp32", "tokens_per_batch": 64, **encoding})
-    return Snapshot(folder / "model", "hash", "documents' hash", data, settings, folder / "scratch", "cpu", world)
+    return Snapshot(folder / "model", "hash", data, settings, folder / "scratch", "cpu", world)
 
 
 def search(snapshot: Snapshot, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -105,7 +105,7 @@ def test_processes_agree_on_the_precision(run_processes, recipe, tmp_path):
 
 def test_documents_are_not_encoded_again_when_only_the_query_tower_differs(snapshot, tmp_path):
     vectors, asked = np.array(snapshot.document_vectors[:]), []
-    hashes, where = ("another hash", snapshot.document_weights), (snapshot.scratch, "cpu", World())
-    again = Snapshot(snapshot.model, *hashes, snapshot.data, snapshot.encoding, *where)
+    settings = (snapshot.data, snapshot.encoding, snapshot.scratch, "cpu", World())
+    again = Snapshot(snapshot.model, "another hash", *settings, document_weights="hash")
     again.encoder.encode_rows = lambda tokens, rows, *_: asked.extend(rows) or ()
     assert np.array_equal(again.document_vectors[:], vectors) and asked == []

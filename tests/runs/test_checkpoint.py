@@ -11,10 +11,12 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST
 from pyserini_ance.trainer.optim import build_optimizer
 
+LENGTHS = {"document": {"length_tokens": 32}}
+
 
 @pytest.fixture(scope="module")
 def encoder(tiny_bert):
-    settings = {"model": str(tiny_bert), "tokenization": {"document": {"length_tokens": 32}}}
+    settings = {"model": str(tiny_bert), "tokenization": LENGTHS}
     return start_encoder(part_class("encoder", "transformer").model_validate({"kind": "transformer", **settings}), 0)
 
 
@@ -107,6 +109,14 @@ def test_a_full_disk_is_an_oserror_and_leaves_no_folder(encoder, run, monkeypatc
     with pytest.raises(OSError, match="a-00000001 could not be written.*No space left"):
         publish_checkpoint(run, encoder, optimizer_of(encoder), Place("a", 1))
     assert list(run.checkpoints.iterdir()) == []
+
+
+def test_the_hash_covers_a_projection(tiny_bert, run):
+    encoder, made = start_encoder(part_class("encoder", "transformer")(model=str(tiny_bert), projection=4, tokenization=LENGTHS), 0), []
+    for step in range(2):
+        made.append(publish_checkpoint(run, encoder, None, Place("a", step)))
+        encoder.towers.queries.projection.bias.data.add_(1)
+    assert made[0].weights != made[1].weights
 
 
 def test_hashes_of_a_pair_change_with_their_towers(encoder, run):

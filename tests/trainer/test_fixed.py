@@ -51,8 +51,7 @@ def start(recipe, tmp_path_factory) -> Checkpoint:
 
 def fixed(recipe, data, start: Checkpoint, scratch, world: World = World()) -> FixedDocuments:
     scratch.mkdir(exist_ok=True)
-    hashes = (start.weights, start.document_weights)
-    return FixedDocuments(recipe.stages["a"], Snapshot(start.encoder, *hashes, data, recipe.encoding, scratch, "cpu", world), 0)
+    return FixedDocuments(recipe.stages["a"], Snapshot(start.encoder, start.weights, data, recipe.encoding, scratch, "cpu", world), 0)
 
 
 def step(world, recipe, folder, scratch) -> tuple[dict, dict, list, dict]:
