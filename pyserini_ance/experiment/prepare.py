@@ -18,6 +18,7 @@ from pyserini_ance.measures.evaluate import parse
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import sha256_json
+from pyserini_ance.vectors.index import FLAT, new_index
 
 log = logging.getLogger(__name__)
 
@@ -100,6 +101,12 @@ def _check_chunks(recipe: Recipe, queries: int) -> None:
 
 def sources(recipe: Recipe) -> list[Source]:
     return [source for stage in recipe.stages.values() for term in stage.terms.values() for source in term.negatives]
+
+
+def check_indexes(recipe: Recipe, dimension: int) -> None:
+    """Raises ValueError when a source, or `test.indexes`, names an index that cannot be made over vectors of that dimension."""
+    for index in {*recipe.test.indexes, *(source.index for source in sources(recipe) if source.live)} - {FLAT}:
+        new_index(dimension, index)
 
 
 def tokenise(recipe: Recipe, collection: Collection) -> PreparedData:

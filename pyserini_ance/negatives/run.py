@@ -45,6 +45,11 @@ class Run(MinedSource):
         return self.table_of(Candidates(snapshot, direction, found, scores, lambda: _positive_scores(ranking, snapshot)), self.depth)
 
 
+def read_ranking(path: Path, snapshot: Snapshot, depth: int) -> tuple[np.ndarray, np.ndarray]:
+    """A TREC run over the training queries, as `_best` has it."""
+    return _best(path, read_run(path), snapshot, depth)
+
+
 def _best(path: Path, ranking: TrecRun, snapshot: Snapshot, depth: int) -> tuple[np.ndarray, np.ndarray]:
     """Document rows (A, depth) by falling score, PADDING at the end, and their scores. Other queries are passed over.
 

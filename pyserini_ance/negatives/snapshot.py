@@ -18,11 +18,14 @@ from pyserini_ance.encoders.checkpoint import family_of, load_encoder
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.models import Encoding
+from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.encode import encode_some
+from pyserini_ance.vectors.index import FLAT, FactoryIndex, make_index
 from pyserini_ance.vectors.precision import resolve_precision
-from pyserini_ance.vectors.search import searcher
+from pyserini_ance.vectors.search import Searcher, searcher
 from pyserini_ance.vectors.sharded_search import search_shards
-from pyserini_ance.vectors.shards import ShardedVectors, encode_shards
+from pyserini_ance.vectors.shards import ShardedVectors, encode_shards, has_shards
+from pyserini_ance.vectors.standing import FlatSearch
 
 PAIRS_PER_BLOCK = 65_536
 Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
@@ -34,7 +37,7 @@ class Snapshot:
 
     `scratch` holds document vectors, one folder for their tower's weights and precision: whoever looks at a checkpoint with
     the same document tower finds them there. `seconds` records what each part took, waiting for the other processes
-    included: load, encode_documents, encode_queries, build (of faiss's index), search.
+    included: load, encode_documents, encode_queries, build (of an index), search.
     """
 
     def __init__(
@@ -117,7 +120,8 @@ class Snapshot:
 
     def encode_documents(self, rows: np.ndarray) -> np.ndarray:
         """Vectors of some documents, for an evaluation on a sample."""
-        if "document_vectors" in vars(self):
+        folder = vectors_folder(self.scratch, self.document_weights, self.precision)
+        if "document_vectors" in vars(self) or self.world.once(lambda: has_shards(folder, self.world)):  # another with the same tower
             return self.document_vectors[rows]
         encoder, precision, budget = self.encoder, self.precision, self.encoding.tokens_per_batch
         with self._timed("encode_documents"):
@@ -157,6 +161,19 @@ class Snapshot:
             own = searcher(documents.own, self.encoding.search, self.device, self.world)
         with self._timed("search"):
             return search_shards(own, queries, documents, k, self.world)
+
+    def standing_search(self, index: str, seed: int) -> Searcher:
+        """Search over all documents that is made once and asked often: `flat`, or by the Faiss index that a factory describes,
+        kept in `scratch` beside the vectors that it is of. Raises as `make_index` does.
+        """
+        vectors = self.document_vectors
+        with self._timed("build"):
+            if index == FLAT:
+                return FlatSearch(vectors, self.encoding.search, self.device, self.world)
+            name = f"{vectors_folder(self.scratch, self.document_weights, self.precision).name}-{sha256_json([index, seed])[:12]}"
+            about = {"weights": self.document_weights, "texts": self.collection.digest, "precision": self.precision}
+            make_index(self.scratch / name, vectors, index, seed, about, self.world)
+            return FactoryIndex(self.scratch / name, self.world)
 
     @cached_property
     def precision(self) -> str:

@@ -21,11 +21,13 @@ PLURALS = {"query": "queries", "document": "documents"}
 class Source(Part):
     """`per_query` negatives are drawn for each anchor of a step: each query, or each positive of a term with document anchors.
 
-    `refreshed` sources are mined again at each refresh; `needs` names what the run must make ready (`bm25`).
+    `refreshed` sources are mined again at each refresh, `live` ones search in each step; `needs` names what the run must make
+    ready (`bm25`).
     """
 
     per_query: PositiveInt = 1
     refreshed: ClassVar[bool] = False
+    live: ClassVar[bool] = False
 
     @property
     def needs(self) -> frozenset[str]:

@@ -135,6 +135,8 @@ class Stage(Settings):
             raise ValueError("a source of negatives is mined with the model; say how often: `refresh: {every_steps: N}`")
         if self.refresh is not None and not refreshed:
             raise ValueError("`refresh:` is set but no source of negatives is mined with the model")
+        if self.train != "queries" and any(source.live for term in self.terms.values() for source in term.negatives):
+            raise ValueError("a `live` source searches document vectors that stay as they are; set train: queries, or draw from `ann`")
         if self.measuring and self.measuring.run == "inline" and self.evaluate.adopt:
             raise ValueError("evaluate.adopt is set, but dev is measured inline and adopted at once; leave it out, or set evaluate.run: background")
         if self.positives == "all" and any(term.anchor == "document" for term in self.terms.values()):
@@ -205,12 +207,16 @@ class Bm25(Settings):
 
 
 class Test(Settings):
-    """The closing evaluation of every row of the table; `precision` is that of the documents, in the index too."""
+    """The closing evaluation of every row of the table; `precision` is that of the documents, in the index too.
+
+    A model's row comes once more for each of `indexes`, Faiss factory strings: the ranking as that index makes it.
+    """
 
     split: str = "test"
     measures: tuple[str, ...] = ("nDCG@10", "RR@10", "R@100")
     hits: PositiveInt = 100
     precision: Literal["auto", "fp32", "bf16"] = "fp32"
+    indexes: tuple[str, ...] = ()
 
 
 class Recipe(Settings):

@@ -15,7 +15,7 @@ from pyserini_ance.recipe.models import Stage
 @dataclass(frozen=True)
 class TermRows:
     """What a term contrasts: anchors (B,) rows of `anchor`; positives (B, P) and negatives (B, n) rows of the other side, PADDING
-    where there is none.
+    where there is none. Where candidates were found live, all of them, positives too, stand among `negatives`.
     """
 
     anchor: Side

@@ -19,7 +19,7 @@ from pyserini_ance.encoders.two_tower import TwoTower
 from pyserini_ance.trainer.deal import Deal
 from pyserini_ance.trainer.randomness import dropout_of
 
-LossOf = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+LossOf = Callable[..., torch.Tensor]  # of the vectors of each side that is encoded
 
 
 @dataclass(frozen=True)

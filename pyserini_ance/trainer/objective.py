@@ -36,7 +36,7 @@ def _term_loss(term: Term, batch: Batch, rows: TermRows, relation: Relation, vec
         columns, labels, mask = _step_pool(rows, relation)
         scores = anchors @ of(rows.candidate, columns).T
     else:
-        columns, labels, mask = _own_pool(rows)
+        columns, labels, mask = _own_pool(rows, relation)
         scores = torch.einsum("bd,bnd->bn", anchors, of(rows.candidate, columns))
     labels, mask = _like(labels, scores).float(), _like(mask, scores)
     if term.hardest is not None:
@@ -47,25 +47,22 @@ def _term_loss(term: Term, batch: Batch, rows: TermRows, relation: Relation, vec
 Pool = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows (columns,) or (B, columns), labels and mask (B, columns) bool
 
 
-def _own_pool(rows: TermRows) -> Pool:
-    """The anchor's own positives (B, P), then its own negatives (B, n)."""
+def _own_pool(rows: TermRows, relation: Relation) -> Pool:
+    """The anchor's own positives (B, P), then its own negatives (B, n). A known positive is one wherever it stands."""
     columns = np.concatenate([rows.positives, rows.negatives], axis=1)
-    labels = np.zeros(columns.shape, bool)
-    labels[:, : rows.positives.shape[1]] = True
-    return columns, labels, columns != PADDING
+    return columns, known_positive(relation, rows.anchors, columns), columns != PADDING
 
 
 def _step_pool(rows: TermRows, relation: Relation) -> Pool:
     """Everything drawn for any anchor of the step, as often as it was drawn.
 
-    For an anchor, its own positives count once each as positives; other copies and its other known positives are masked.
+    For an anchor, the positives in its own pool are positives; copies of them elsewhere and its other known positives are masked.
     """
-    columns = np.concatenate([rows.positives.ravel(), rows.negatives.ravel()])
-    anchors, width = rows.positives.shape
-    own = np.zeros((anchors, len(columns)), bool)
-    own[np.repeat(np.arange(anchors), width), np.arange(anchors * width)] = True
-    mask = (columns != PADDING) & (own | ~known_positive(relation, rows.anchors, np.broadcast_to(columns, own.shape)))
-    return columns, own, mask
+    columns = np.concatenate([rows.positives, rows.negatives], axis=1)
+    own = np.repeat(np.eye(len(columns), dtype=bool), columns.shape[1], axis=1)
+    columns = columns.ravel()
+    known = known_positive(relation, rows.anchors, np.broadcast_to(columns, own.shape))
+    return columns, own & known, (columns != PADDING) & (own | ~known)
 
 
 def _among_hardest(scores: torch.Tensor, negative: torch.Tensor, n: int) -> torch.Tensor:
