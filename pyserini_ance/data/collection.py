@@ -70,6 +70,13 @@ class Relation:
         """(A,) int32, ascending: the rows to which something is relevant."""
         return np.flatnonzero(self.counts).astype(np.int32)
 
+    def subset(self, rows: np.ndarray) -> "Relation":
+        """Only these, renumbered in the order given."""
+        counts = self.counts[rows]
+        offsets = _offsets(counts)
+        places = np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])
+        return Relation(offsets, self.rows[places])
+
     def inverse(self) -> "Relation":
         """The other side, up to its last row that is relevant to something."""
         anchors = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), self.counts)

@@ -3,7 +3,7 @@
 Source: Dai and Callan 2019; Xiong et al. 2021, arXiv:2007.00808, Section 5 (documents of 4 passages of 512 tokens).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -44,6 +44,11 @@ class Passages:
     def documents(self, rows: np.ndarray) -> np.ndarray:
         """The document, int32, of each passage."""
         return (np.searchsorted(self.offsets, rows, side="right") - 1).astype(np.int32)
+
+    def search(self, search: Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]], queries: np.ndarray, k: int):
+        """What `search` (queries (Q, D), k) finds of passages, as scores (Q, k) and rows (Q, k) of documents; k is cut to all."""
+        k = min(k, len(self))
+        return self.best(*search(queries, k * self.most), k)
 
     def best(self, scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """The k documents of the best passages: a ranking (Q, n) of passages, best first, as one of documents (Q, k).

@@ -11,6 +11,7 @@ from pyserini_ance.data.trec import read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.measures.evaluate import evaluate, parse
 from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.rundir import RunDir
@@ -50,19 +51,35 @@ class Closing:
         encoding = self.recipe.encoding.model_copy(update={"precision": test.precision})
         where = (self.run.scratch, self.device, self.world, checkpoint.document_weights)
         snapshot = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, encoding, *where)
-        rows = np.arange(len(self.data.collection.split(test.split).queries))
-        queries = snapshot.encode_queries(test.split, rows, precision="fp32")
-        scores, found = snapshot.rank(queries, snapshot.document_vectors, test.hits, snapshot.passages)
+        scores, found = snapshot.rank(self._queries(snapshot), snapshot.document_vectors, test.hits, snapshot.passages)
         self.world.once(lambda: self._write(row, scores, found))
         return snapshot
+
+    def rank_by_indexes(self, row: str, snapshot: Snapshot) -> None:
+        """Rank and measure the same queries by each of `test.indexes`, as rows of their own."""
+        for index in self.recipe.test.indexes:
+            start, name = time.perf_counter(), _by_index(row, index)
+            scores, found = snapshot.standing_search(index, self.recipe.seed)(self._queries(snapshot), self.recipe.test.hits)
+            self.world.once(lambda name=name, scores=scores, found=found: self._write(name, scores, found))
+            self.measure(name, time.perf_counter() - start)
+
+    def by_index(self, row: str) -> list[dict]:
+        """The measures of `row` as each of `test.indexes` ranks."""
+        return [self.measured(_by_index(row, index)) for index in self.recipe.test.indexes]
 
     def row(self, name: str, checkpoint: Checkpoint, **more) -> dict:
         """The measures of a checkpoint as row `name`."""
         if (known := self.measured(name)) is not None:
             return known
         start = time.perf_counter()
-        self.rank(name, checkpoint)
-        return self.measure(name, time.perf_counter() - start, **more)
+        snapshot = self.rank(name, checkpoint)
+        seconds = time.perf_counter() - start
+        self.rank_by_indexes(name, snapshot)
+        return self.measure(name, seconds, **more)
+
+    def _queries(self, snapshot: Snapshot) -> np.ndarray:
+        split = self.recipe.test.split
+        return snapshot.encode_queries(split, np.arange(len(self.data.collection.split(split).queries)), precision="fp32")
 
     def _record(self, row: str) -> Path:
         return self.run.run_files / f"{row}.json"
@@ -78,4 +95,8 @@ class Closing:
         queries, ids = self.data.collection.split(self.recipe.test.split).queries, self.data.collection.documents.ids
         hits = zip(queries.ids, found, scores, strict=True)
         self.run.run_files.mkdir(exist_ok=True)
-        write_run(self.ranking(row), ((q, ids[d], float(s)) for q, ds, ss in hits for d, s in zip(ds, ss, strict=True)), row)
+        write_run(self.ranking(row), ((q, ids[d], float(s)) for q, ds, ss in hits for d, s in zip(ds, ss, strict=True) if d != PADDING), row)
+
+
+def _by_index(row: str, index: str) -> str:
+    return f"{row}+{index}"

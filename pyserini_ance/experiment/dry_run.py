@@ -72,14 +72,16 @@ def _begin(experiment: Experiment) -> tuple[str, str]:
 
 def _shortened(stage: Stage, steps: int) -> Stage:
     """The first `steps` steps, with the mining before the first, inline, and no dev measure."""
-    refresh = stage.refresh and Refresh(every_steps=steps)
+    refresh = stage.refresh and Refresh(every_steps=steps, chunks=stage.refresh.chunks)
     return stage.model_copy(update={"steps": steps, "refresh": refresh, "evaluate": None, "keep_optimizer": False})
 
 
 def _row(name: str, stage: Stage, measured: dict[str, float], steps: int, mining: float, documents: int) -> dict:
-    """A refresh takes what the first mining took; a dev measure between refreshes, its share of encoding all documents."""
+    """A refresh takes what the first mining took; a dev measure between refreshes, its share of encoding all documents, and
+    so does what is encoded before the first step of a stage that trains the query tower alone.
+    """
     a_step, refreshes = measured["train seconds"] / steps, refresh_steps(stage)
-    between = documents_encoded(stage, documents) / documents - len(refreshes)
+    between = documents_encoded(stage, documents) / documents - len(refreshes) * (stage.train == "both")
     visits = measured["refresh seconds"] * max(1, len(refreshes)) + between * mining
     return dict(zip(COLUMNS, (name, f"{a_step:.3f}", round(a_step * stage.steps, 1), round(visits, 1)), strict=True))
 

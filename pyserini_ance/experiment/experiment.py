@@ -118,17 +118,17 @@ class Experiment:
         for name, start in starts.items():
             row, more = (name, {"start": str(outside[name])}) if name in outside else (UNTRAINED, {})
             self._mark(f"the {row} encoder")
-            rows.append(closing.row(row, start, **more))
+            rows += [closing.row(row, start, **more), *closing.by_index(row)]
         results: dict[str, Checkpoint] = {}
         for name, stage in self.recipe.stages.items():
             results[name] = result = self.train_stage(name, data, self._start_of(stage, starts, results), resume)
             self._mark(f"the closing evaluation of stage {name}")
             seconds = self.world.once(lambda name=name: self.log.stage_seconds(name))
             if name != list(self.recipe.stages)[-1]:
-                rows.append(closing.row(name, result, **seconds))
+                rows += [closing.row(name, result, **seconds), *closing.by_index(name)]
         record, exported = export(name, result, closing, seconds)
         self.world.once(self._clear_up)
-        return [*rows, record], exported
+        return [*rows, record, *closing.by_index(name)], exported
 
     def _start_of(self, stage: Stage, starts: dict[str, Checkpoint], results: dict[str, Checkpoint]) -> Checkpoint:
         if stage.starts_outside:

@@ -22,6 +22,7 @@ def export(row: str, checkpoint: Checkpoint, closing: Closing, seconds: dict) ->
     start = time.perf_counter()
     snapshot = closing.rank(row, checkpoint)
     record = closing.measure(row, time.perf_counter() - start, **seconds)
+    closing.rank_by_indexes(row, snapshot)
     vectors, about = snapshot.document_vectors, {"weights": checkpoint.weights, "precision": snapshot.precision}
     return record, closing.world.once(lambda: _write(row, checkpoint, closing, vectors, about))
 

@@ -44,6 +44,7 @@ def read_collection(recipe: Recipe) -> Collection:
         collection.split(name)
     if recipe.encoder.tokenization.document.passages > 1:
         refuse_delimiter(collection.documents.ids)
+    _check_chunks(recipe, len(collection.split(recipe.train_split).queries))
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
         for source in term.negatives:
             source.check_data(Direction.of(collection, recipe.train_split, term.anchor))
@@ -95,13 +96,19 @@ def _check_measures(recipe: Recipe, measures: list[Measure]) -> None:
             raise ValueError(f"data.relevance_threshold is {threshold}, but measure {measure} counts grade 1 as relevant; write {cure}")
 
 
+def _check_chunks(recipe: Recipe, queries: int) -> None:
+    for name, stage in recipe.stages.items():
+        if stage.refresh and stage.refresh.chunks > queries:
+            raise ValueError(f"stages.{name}.refresh.chunks is {stage.refresh.chunks}, but there are only {queries} training queries; lower it")
+
+
 def sources(recipe: Recipe) -> list[Source]:
     return [source for stage in recipe.stages.values() for term in stage.terms.values() for source in term.negatives]
 
 
 def check_indexes(recipe: Recipe, dimension: int) -> None:
-    """Raises ValueError when a source names an index that cannot be made over vectors of that dimension."""
-    for index in {source.index for source in sources(recipe) if source.live and source.index != FLAT}:
+    """Raises ValueError when a source, or `test.indexes`, names an index that cannot be made over vectors of that dimension."""
+    for index in {*recipe.test.indexes, *(source.index for source in sources(recipe) if source.live)} - {FLAT}:
         new_index(dimension, index)
 
 

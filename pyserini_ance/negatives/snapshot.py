@@ -4,7 +4,8 @@ import hashlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
@@ -14,18 +15,20 @@ from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import load_encoder
+from pyserini_ance.encoders.checkpoint import family_of, load_encoder
 from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.models import Encoding
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.encode import encode_some
 from pyserini_ance.vectors.index import FLAT, FactoryIndex, make_index
 from pyserini_ance.vectors.precision import resolve_precision
-from pyserini_ance.vectors.search import searcher
+from pyserini_ance.vectors.search import Searcher, searcher
 from pyserini_ance.vectors.sharded_search import search_shards
 from pyserini_ance.vectors.shards import ShardedVectors, encode_shards, has_shards
-from pyserini_ance.vectors.standing import FlatSearch, StandingSearch
+from pyserini_ance.vectors.standing import FlatSearch
 
+PAIRS_PER_BLOCK = 65_536
 Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
 
 
@@ -54,6 +57,7 @@ class Snapshot:
         self.scratch, self.device, self.world = scratch, device, world
         self.seconds: dict[str, float] = {}
         self._rankings: dict[tuple, Ranking] = {}
+        self._chunk: slice | None = None
 
     @property
     def collection(self) -> Collection:
@@ -72,13 +76,28 @@ class Snapshot:
         return self.data.run_files
 
     def direction(self, anchor: Side) -> Direction:
-        """Of the training queries and their relevant documents."""
-        return self.data.directions[anchor]
+        """Of the training queries and their relevant documents; within `only`, of a chunk of them."""
+        whole = self.data.directions[anchor]
+        return replace(whole, chunk=self._chunk) if self._chunk else whole
+
+    @contextmanager
+    def only(self, chunk: slice | None) -> Iterator[None]:
+        """Meanwhile, only these of the training queries, or their relevant documents, are anchors."""
+        self._chunk = chunk
+        try:
+            yield
+        finally:
+            self._chunk = None
 
     @cached_property
     def encoder(self) -> Encoder:
         with self._timed("load"):
             return load_encoder(self.model, self.device)
+
+    @cached_property
+    def tokenization(self) -> Tokenization:
+        """How the encoder reads texts, without loading it."""
+        return family_of(self.model).tokenization
 
     @cached_property
     def document_vectors(self) -> ShardedVectors:
@@ -133,6 +152,16 @@ class Snapshot:
         direction = self.direction(anchor)
         return self._rankings.get(_key(anchor, direction.anchors, direction.candidate))
 
+    def positive_scores(self, anchor: Side) -> np.ndarray:
+        """(A,) float32: the score of each anchor's best known positive."""
+        direction = self.direction(anchor)
+        relation, own, others = direction.relation.subset(direction.anchors), self.vectors(anchor), self.vectors(direction.candidate)
+        anchors, passages = np.repeat(direction.anchors, relation.counts), self.passages if direction.candidate == "document" else None
+        size = PAIRS_PER_BLOCK // (passages.most if passages else 1)
+        blocks = [slice(start, start + size) for start in range(0, len(anchors), size)]
+        pairs = np.concatenate([_scores(own[anchors[block]], others, relation.rows[block], passages) for block in blocks])
+        return np.maximum.reduceat(pairs, relation.offsets[:-1])
+
     def rank(self, queries: np.ndarray, documents: ShardedVectors | np.ndarray, k: int, passages: Passages | None = None) -> Ranking:
         """The k best of `documents` (N, D) for each of `queries` (Q, D): scores (Q, k) float32 and rows (Q, k) int32.
 
@@ -143,23 +172,28 @@ class Snapshot:
         with self._timed("build"):
             own = searcher(documents.own, self.encoding.search, self.device, self.world)
         with self._timed("search"):
-            if passages is None:
-                return search_shards(own, queries, documents, k, self.world)
-            k = min(k, len(passages))
-            return passages.best(*search_shards(own, queries, documents, k * passages.most, self.world), k)
+            search = partial(self._search_shards, own, documents)
+            return search(queries, k) if passages is None else passages.search(search, queries, k)
 
-    def standing_search(self, index: str, seed: int) -> StandingSearch:
+    def _search_shards(self, own: Searcher, documents: ShardedVectors, queries: np.ndarray, k: int) -> Ranking:
+        return search_shards(own, queries, documents, k, self.world)
+
+    def standing_search(self, index: str, seed: int) -> Searcher:
         """Search over all documents that is made once and asked often: `flat`, or by the Faiss index that a factory describes,
         kept in `scratch` beside the vectors that it is of. Raises as `make_index` does.
         """
         vectors = self.document_vectors
         with self._timed("build"):
-            if index == FLAT:
-                return FlatSearch(vectors, self.encoding.search, self.device, self.world)
-            name = f"{vectors_folder(self.scratch, self.document_weights, self.precision).name}-{sha256_json([index, seed])[:12]}"
-            about = {"weights": self.document_weights, "texts": self.collection.digest, "precision": self.precision}
-            make_index(self.scratch / name, vectors, index, seed, about, self.world)
-            return FactoryIndex(self.scratch / name, self.world)
+            search = self._standing_search(index, seed, vectors)
+        return search if self.passages is None else partial(self.passages.search, search)
+
+    def _standing_search(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
+        if index == FLAT:
+            return FlatSearch(vectors, self.encoding.search, self.device, self.world)
+        name = f"{vectors_folder(self.scratch, self.document_weights, self.precision).name}-{sha256_json([index, seed])[:12]}"
+        about = {"weights": self.document_weights, "texts": self.collection.digest, "precision": self.precision}
+        make_index(self.scratch / name, vectors, index, seed, about, self.world)
+        return FactoryIndex(self.scratch / name, self.world)
 
     @cached_property
     def precision(self) -> str:
@@ -171,6 +205,15 @@ class Snapshot:
         start = time.perf_counter()
         yield
         self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
+
+
+def _scores(anchors: np.ndarray, others: ShardedVectors | np.ndarray, rows: np.ndarray, passages: Passages | None) -> np.ndarray:
+    """(P,) of `anchors` (P, D) and the other side's `rows` (P,); a document scores what its best passage does."""
+    if passages is None:
+        return np.einsum("pd,pd->p", anchors, others[rows])
+    pieces, there = passages.of(rows)
+    vectors = others[pieces.ravel()].reshape(*pieces.shape, -1)
+    return np.where(there, np.einsum("pd,pcd->pc", anchors, vectors), -np.inf).max(1)
 
 
 def _key(side: Side, rows: np.ndarray, over: Side) -> tuple:

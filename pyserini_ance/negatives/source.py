@@ -4,17 +4,20 @@ from abc import abstractmethod
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.passages import repeats
 from pyserini_ance.negatives.guards import known_positive
+from pyserini_ance.negatives.guards.candidates import Candidates
+from pyserini_ance.negatives.guards.guard import screen
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
-from pyserini_ance.recipe.parts import Part
+from pyserini_ance.recipe.parts import Part, part_of
 
 PLURALS = {"query": "queries", "document": "documents"}
+
 
 class Source(Part):
     """`per_query` negatives are drawn for each anchor of a step: each query, or each positive of a term with document anchors.
@@ -43,14 +46,39 @@ class Source(Part):
 class MinedSource(Source):
     """A source with a table over all anchors of its term's direction.
 
-    `when_short` decides about anchors with fewer candidates than `per_query`: an error, or random ones fill up.
+    `guards` are the rules that take out false negatives, beside known positives, which always go; where there are some, `spare`
+    candidates more than a table needs are looked at. `sample` draws `per_query` of an anchor's candidates, or takes the hardest:
+    the first. `when_short` decides about anchors with fewer candidates than `per_query`: an error, or random ones fill up.
     """
 
+    guards: tuple[part_of("guards"), ...] = ()
+    spare: NonNegativeInt = 100
+    sample: Literal["uniform", "hardest"] = "uniform"
     when_short: Literal["error", "random"] = "error"
+
+    def check_data(self, direction: Direction) -> None:
+        super().check_data(direction)
+        for guard in self.guards:
+            guard.check_data(direction)
 
     @abstractmethod
     def mine(self, snapshot: Snapshot, anchor: Side) -> NegativeTable:
         """The table over `snapshot.direction(anchor).anchors`, in that order, without known positives."""
+
+    @property
+    def guarded_depth(self) -> int:
+        """How many candidates to fetch beyond a table's depth for what guards take out."""
+        return sum(guard.extra_depth for guard in self.guards) + (self.spare if self.guards else 0)
+
+    def extra_depth(self, direction: Direction) -> int:
+        """The same, and for known positives."""
+        return int(direction.relation.counts.max()) + self.guarded_depth
+
+    def table_of(self, found: Candidates, depth: int) -> NegativeTable:
+        """The table of the first `depth` candidates of each anchor that are no known positives and pass all guards."""
+        direction = found.direction
+        candidates, scores, dropped = screen(found, self.guards, depth)
+        return NegativeTable(direction.anchor, direction.candidate, direction.anchors, candidates, scores, self.kind, dropped)
 
     def check(self, table: NegativeTable, collection: Collection, split: Split) -> int:
         """The number of anchors with fewer candidates than `per_query`; raises ValueError if that is not allowed."""
@@ -58,15 +86,17 @@ class MinedSource(Source):
         if len(short) and self.when_short == "error":
             ids = (split.queries if table.anchor_side == "query" else collection.documents).ids
             first = ", ".join(f"{ids[table.anchors[place]]} ({table.counts[place]})" for place in short[:5])
+            deeper = "raise depth, raise spare or loosen guards," if self.guards else "raise depth,"
             raise ValueError(
                 f"negatives {self.kind}: {len(short)} of {len(table.anchors)} {PLURALS[table.anchor_side]} have fewer than "
-                f"per_query={self.per_query} candidates, first {first}. Lower per_query, raise depth, or set "
-                "when_short: random to fill up with random ones."
+                f"per_query={self.per_query} candidates, first {first}. Lower per_query, {deeper} or set when_short: random to fill up "
+                "with random ones."
             )
         return len(short)
 
     def draw(self, rows: np.ndarray, table: NegativeTable | None, direction: Direction, rng: np.random.Generator) -> np.ndarray:
-        return fill_random(table.draw(rows, self.per_query, rng), rows, direction, rng)
+        drawn = table.draw(rows, self.per_query, rng) if self.sample == "uniform" else table.first(rows, self.per_query)
+        return fill_random(drawn, rows, direction, rng)
 
 
 def fill_random(drawn: np.ndarray, rows: np.ndarray, direction: Direction, rng: np.random.Generator) -> np.ndarray:

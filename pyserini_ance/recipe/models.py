@@ -207,12 +207,16 @@ class Bm25(Settings):
 
 
 class Test(Settings):
-    """The closing evaluation of every row of the table; `precision` is that of the documents, in the index too."""
+    """The closing evaluation of every row of the table; `precision` is that of the documents, in the index too.
+
+    A model's row comes once more for each of `indexes`, Faiss factory strings: the ranking as that index makes it.
+    """
 
     split: str = "test"
     measures: tuple[str, ...] = ("nDCG@10", "RR@10", "R@100")
     hits: PositiveInt = 100
     precision: Literal["auto", "fp32", "bf16"] = "fp32"
+    indexes: tuple[str, ...] = ()
 
 
 class Recipe(Settings):
@@ -286,12 +290,10 @@ class Recipe(Settings):
     def _refuse_passages_without_a_vector(self) -> None:
         reading = self.encoder.tokenization.document
         terms = [term for stage in self.stages.values() for term in stage.terms.values()]
-        anchors = ["a term with `anchor: document`" for term in terms if term.anchor == "document"]
-        found = ["a `live` source" for term in terms for source in term.negatives if source.live]
-        if reading.passages > 1 and (wanting := anchors + found):
+        if reading.passages > 1 and any(term.anchor == "document" for term in terms):
             raise ValueError(
-                f"{wanting[0]} takes a document for one vector, but encoder.tokenization.document.passages is {reading.passages}; "
-                "use passages: 1 (FirstP)"
+                "a term with `anchor: document` takes a document for one vector, but encoder.tokenization.document.passages is "
+                f"{reading.passages}; use passages: 1 (FirstP)"
             )
 
     @model_validator(mode="after")
@@ -305,8 +307,10 @@ class Recipe(Settings):
             if stage.keep_optimizer and stage.train != before.train:
                 raise ValueError(f"stages.{name} trains other towers than the stage before: there are no moments to keep; drop keep_optimizer")
         for source in (s for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives if "bm25" in s.needs):
-            if self.bm25 and source.depth > self.bm25.hits:
-                raise ValueError(f"a `run` source has depth {source.depth}, but bm25.hits is {self.bm25.hits}; set bm25.hits={source.depth}")
+            depth = source.depth + source.guarded_depth
+            if self.bm25 and depth > self.bm25.hits:
+                looks = f"with its guards looks at {depth} documents" if source.guards else f"has depth {depth}"
+                raise ValueError(f"a `run` source {looks}, but bm25.hits is {self.bm25.hits}; set bm25.hits={depth}")
         if "bm25" in needs and self.bm25 is None:
             raise ValueError("a `run` source needs BM25, but `bm25: null`; name a run file in the source or configure `bm25:`")
         return self

@@ -2,15 +2,10 @@
 
 import numpy as np
 
-from pyserini_ance.data.direction import Direction
-from pyserini_ance.data.passages import Passages
 from pyserini_ance.negatives.guards import known_positive
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MinedSource
 from pyserini_ance.negatives.table import PADDING, NegativeTable, turnover
-from pyserini_ance.vectors.shards import ShardedVectors
-
-PAIRS_PER_BLOCK = 65_536
 
 
 def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot: Snapshot, source: MinedSource) -> dict:
@@ -20,11 +15,12 @@ def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot:
     ranking that was mined, None where it is not there. `margin`: score of the anchor's best positive minus the mean
     score of its candidates, at the 10th, 50th and 90th percentile and on average.
     """
+    comparable = previous is not None and np.array_equal(previous.anchors, table.anchors)  # not from one chunk of queries to the next
     report = {
         "kind": source.kind,
         "candidates": int(table.counts.sum()),
         "dropped": table.dropped,
-        "new_share": None if previous is None else round(turnover(table, previous), 4),
+        "new_share": round(turnover(table, previous), 4) if comparable else None,
     }
     ranking = snapshot.ranking(table.anchor_side)
     if not source.refreshed or ranking is None:
@@ -35,32 +31,16 @@ def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot:
     return {
         **report,
         "positive_ranks": [int(rank) if rank else None for rank in ranks],
-        "margin": _quantiles(_margins(table, snapshot, direction)),
+        "margin": _quantiles(_margins(table, snapshot.positive_scores(direction.anchor))),
     }
 
 
-def _margins(table: NegativeTable, snapshot: Snapshot, direction: Direction) -> np.ndarray:
-    """(A,) of the anchors that have candidates."""
-    relation, own, others = direction.relation, snapshot.vectors(direction.anchor), snapshot.vectors(direction.candidate)
-    anchors = np.repeat(np.arange(len(relation.counts)), relation.counts)
-    passages = snapshot.passages if direction.candidate == "document" else None
-    size = PAIRS_PER_BLOCK // (passages.most if passages else 1)
-    blocks = [slice(start, start + size) for start in range(0, len(anchors), size)]
-    pairs = np.concatenate([_scores(own[anchors[block]], others, relation.rows[block], passages) for block in blocks])
-    positive = np.maximum.reduceat(pairs, relation.offsets[direction.anchors])
+def _margins(table: NegativeTable, positive: np.ndarray) -> np.ndarray:
+    """(A,) of the anchors that have candidates, from the scores of their positives (A,)."""
     there = table.candidates != PADDING
     totals = np.where(there, table.scores, 0.0).sum(1)
     some = table.counts > 0
     return positive[some] - totals[some] / table.counts[some]
-
-
-def _scores(anchors: np.ndarray, others: ShardedVectors | np.ndarray, rows: np.ndarray, passages: Passages | None) -> np.ndarray:
-    """(P,) of `anchors` (P, D) and the other side's `rows` (P,); a document scores what its best passage does."""
-    if passages is None:
-        return np.einsum("pd,pd->p", anchors, others[rows])
-    pieces, there = passages.of(rows)
-    vectors = others[pieces.ravel()].reshape(*pieces.shape, -1)
-    return np.where(there, np.einsum("pd,pcd->pc", anchors, vectors), -np.inf).max(1)
 
 
 def _quantiles(values: np.ndarray) -> dict[str, float]:

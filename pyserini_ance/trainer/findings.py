@@ -13,7 +13,10 @@ RANKS = 10
 
 
 class Findings:
-    """Means over the queries of a step, by `term.position of the source`. `bm25` (queries, n) are rows as BM25 ranks them, PADDING where there is none."""
+    """Means over the queries of a step, by term and place of its live source (`query.0`).
+
+    `bm25` (queries, n) are document rows as BM25 ranks them, PADDING where there is none.
+    """
 
     def __init__(self, relation: Relation, bm25: np.ndarray | None = None):
         self.relation, self.bm25 = relation, bm25

@@ -55,7 +55,7 @@ class FixedDocuments:
 
     def _candidates(self, name: str, source: Live, asked: np.ndarray, rows: TermRows, share: float) -> np.ndarray:
         start = time.perf_counter()
-        found = self.searches[source.index](asked, source.depth)
+        _, found = self.searches[source.index](asked, source.depth)
         self.findings.add(name, rows.anchors, found, share, time.perf_counter() - start)
         return source.candidates(found, rows.anchors, rows.positives, self.relation)
 

@@ -97,8 +97,8 @@ class StageTraining:
 
     def _fix_documents(self, source: Checkpoint) -> FixedDocuments:
         """Encoded once, unless somebody has done it: whatever trains, the document tower's hash stays, and finds them."""
-        hashes, where = (source.weights, source.document_weights), (self.run.scratch, self.world.device, self.world)
-        snapshot = Snapshot(source.encoder, *hashes, self.data, self.recipe.encoding, *where)
+        where = (self.run.scratch, self.world.device, self.world, source.document_weights)
+        snapshot = Snapshot(source.encoder, source.weights, self.data, self.recipe.encoding, *where)
         documents = FixedDocuments(self.stage, snapshot, self.recipe.seed)
         parts = {part: round(seconds, 3) for part, seconds in snapshot.seconds.items()}
         self.log.metric("documents", stage=self.name, step=self.place.step, parts=parts)

@@ -23,15 +23,17 @@ class FactoryIndex:
 
         self.index, self.world = faiss.read_index(str(folder / FILE), faiss.IO_FLAG_MMAP), world
 
-    def __call__(self, queries: np.ndarray, k: int) -> np.ndarray:
-        """(Q, k) int32 rows as the index ranks them, best first; PADDING (-1) where it finds fewer. k is cut to all documents.
-
-        Called by all processes with equal queries (Q, D).
+    def __call__(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """What the index makes of it, best first: scores (Q, k) float32, which are its own, and rows (Q, k) int32, -1 where it
+        finds fewer. k is cut to all documents. Called by all processes with equal queries (Q, D).
         """
         own = np.array_split(np.ascontiguousarray(queries, np.float32), self.world.size)[self.world.rank]
         k = min(k, self.index.ntotal)
-        rows = self.index.search(own, k)[1] if len(own) else np.empty((0, k))
-        return np.concatenate([part.numpy() for part in self.world.gather(torch.from_numpy(rows.astype(np.int32)))])
+        scores, rows = self.index.search(own, k) if len(own) else (np.empty((0, k), np.float32), np.empty((0, k)))
+        return self._gather(scores), self._gather(rows.astype(np.int32))
+
+    def _gather(self, own: np.ndarray) -> np.ndarray:
+        return np.concatenate([part.numpy() for part in self.world.gather(torch.from_numpy(own))])
 
 
 def make_index(folder: Path, vectors: ShardedVectors, factory: str, seed: int, about: dict[str, str], world: World) -> None:
@@ -58,9 +60,16 @@ def new_index(dimension: int, factory: str):
     except ImportError as error:
         raise RuntimeError(f"index {factory!r} needs faiss: pip install 'pyserini_ance[cpu]', or use index: {FLAT}") from error
     try:
-        return faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
+        index = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
         raise _unfit(factory, f"of {dimension} dimensions", error) from error
+    inner = faiss.downcast_index(index)
+    while hasattr(inner, "chain"):  # an OPQ before it
+        inner = faiss.downcast_index(inner.index)
+    if hasattr(inner, "do_polysemous_training"):
+        # Only the numbering of the codes, for a filter that is off: rankings are the same, and training takes seconds a code less.
+        inner.do_polysemous_training = False
+    return index
 
 
 def _write(path: Path, vectors: ShardedVectors, factory: str, seed: int) -> None:
@@ -79,7 +88,7 @@ def _write(path: Path, vectors: ShardedVectors, factory: str, seed: int) -> None
 
 
 def _unfit(factory: str, vectors: str, error: RuntimeError) -> ValueError:
-    reason = str(error).strip().splitlines()[-1]
+    reason = str(error).strip().splitlines()[-1].rpartition("Error: ")[2]
     return ValueError(
         f"index {factory!r} cannot be made of these vectors {vectors}: {reason}. Expected {FLAT}, or a Faiss factory string such as "
         f"OPQ96,IVF1,PQ96: 96 must divide the dimension, and each code of 8 bits needs at least 256 documents"

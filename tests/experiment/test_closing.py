@@ -92,3 +92,31 @@ def test_processes_close_a_run_as_one_does(run_processes, recipe, tmp_path):
     alone, together = (read_run(folder / "run.test.trec") for folder in folders)
     assert {query: list(hits) for query, hits in together.items()} == {query: list(hits) for query, hits in alone.items()}
     assert json.loads((folders[1] / "runs" / "untrained.json").read_text()) == ends[0][0]
+
+
+def close_by_indexes(world: World, recipe: Recipe, folder: Path) -> tuple[list[dict], list[dict]]:
+    """Records of a row and of the export's, each after those of its indexes."""
+    run = RunDir(folder)
+    closing = Closing(recipe, tokenise(recipe, read_collection(recipe)), run, "cpu", world)
+    checkpoint = Checkpoint.open(run.checkpoint("initial", 0))
+    row = closing.row("untrained", checkpoint)
+    exported, _ = export("a", checkpoint, closing, {})
+    return [*closing.by_index("untrained"), row], [*closing.by_index("a"), exported]
+
+
+def test_a_row_comes_again_for_each_index(run_processes, small_recipe, tmp_path):
+    """`Flat` is exact, so that its row is the model's own; codes of 4 bits for 8 numbers rank otherwise."""
+    settings = {"hits": 20, "measures": ["RR@10", "R@20"], "indexes": ["Flat", "IVF1,PQ4x4"]}
+    recipe = small_recipe(STAGES, test=settings)
+    start(recipe, tmp_path)
+    ends = run_processes(2, close_by_indexes, recipe, tmp_path)
+    assert ends[0] == ends[1]
+    for records, name in zip(ends[0], ("untrained", "a"), strict=True):
+        assert [record["row"] for record in records] == [f"{name}+Flat", f"{name}+IVF1,PQ4x4", name]
+        assert all(set(recipe.test.measures) <= set(record) for record in records)
+        flat, _, own = ([record[measure] for measure in recipe.test.measures] for record in records)
+        assert flat == own
+        run = RunDir(tmp_path).run_files
+        rankings = [read_run(run / f"{record['row']}.test.trec") for record in records]
+        assert {query: list(hits) for query, hits in rankings[0].items()} == {query: list(hits) for query, hits in rankings[2].items()}
+        assert rankings[1] != rankings[2] and all(len(hits) == 20 for hits in rankings[1].values())

@@ -26,6 +26,18 @@ ANN = {**STAGE, "terms": {"query": {"negatives": [{"kind": "ann", "depth": 5}]}}
         ({**STAGE, "evaluate": {"every_steps": 2, "measure": "nDGC@10"}}, {}, ValueError, "unknown measure 'nDGC@10'"),
         (STAGE, {"test": {"measures": ["RR@x"]}}, ValueError, "measure 'RR@x' is not of the form"),
         ({**STAGE, "terms": {"query": {"negatives": [{"kind": "random", "per_query": 29}]}}}, {}, ValueError, "query train-0 has only 28"),
+        (
+            {**STAGE, "terms": {"query": {"negatives": [{"kind": "ann", "guards": ["answers"]}]}}, "refresh": {"every_steps": 1}},
+            {},
+            ValueError,
+            "the queries of split 'train' have no answers",
+        ),
+        (
+            {**STAGE, "terms": {"query": {"negatives": ["ann"]}}, "refresh": {"every_steps": 1, "chunks": 16}},
+            {},
+            ValueError,
+            "stages.a.refresh.chunks is 16, but there are only 15 training queries",
+        ),
         ({**STAGE, "terms": {"query": {"negatives": [{"kind": "run", "file": "no.trec"}]}}}, {}, FileNotFoundError, r"no file no\.trec"),
     ],
 )

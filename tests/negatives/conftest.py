@@ -14,7 +14,7 @@ class GivenVectors(Snapshot):
     query_vectors = document_vectors = None
 
     def __init__(self, data: PreparedData, queries: np.ndarray, documents: np.ndarray):
-        super().__init__(None, "weights", "weights", data, Encoding(), None, "cpu", World())
+        super().__init__(None, "weights", data, Encoding(), None, "cpu", World())
         self.query_vectors, self.document_vectors = queries, documents
 
 
