@@ -89,8 +89,8 @@ class MinedSource(Source):
             deeper = "raise depth, raise spare or loosen guards," if self.guards else "raise depth,"
             raise ValueError(
                 f"negatives {self.kind}: {len(short)} of {len(table.anchors)} {PLURALS[table.anchor_side]} have fewer than "
-                f"per_query={self.per_query} candidates, first {first}. Lower per_query, {deeper} or set when_short: random to fill up "
-                "with random ones."
+                f"per_query={self.per_query} candidates, first {first}. "
+                f"Lower per_query, {deeper} or set when_short: random to fill up with random ones."
             )
         return len(short)
 
