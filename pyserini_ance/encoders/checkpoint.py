@@ -1,41 +1,57 @@
-"""A checkpoint folder: weights and tokenizer as Hugging Face writes them, and a side file with all that they leave out."""
+"""A checkpoint folder: weights and tokenizer as Hugging Face writes them, and a side file with all that they leave out.
+
+Untied towers lie in `queries/` and `documents/` below it, each a whole checkpoint of its own.
+"""
 
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import Family, resolve_model
-from pyserini_ance.encoders.tokenization import TextTokenizer
+from pyserini_ance.encoders.foreign import TEVATRON_FOLDER
+from pyserini_ance.encoders.tokenization import SIDES, Side, TextTokenizer
+from pyserini_ance.encoders.tokenizer_files import load_tokenizer, read_alike, tokenizer_source
 from pyserini_ance.encoders.two_tower import TwoTower
 from pyserini_ance.recipe.parts import part_class
 from pyserini_ance.storage.files import read_json, write_json
 
 SIDE_FILE = "pyserini_ance.json"
 SIDE_FORMAT = 1
+TOWERS: dict[Side, str] = {"query": "queries", "document": "documents"}
+MAY_DIFFER = ("model", "document_model", "base", "tied", "head", "dropout")  # between a checkpoint and the recipe that starts from it
+NOTED = {"format", "dimension", "tower"}  # in the side file, beside the family's settings; some families have a dimension
 
 
 def start_encoder(family: Family, seed: int, device: str = "cpu") -> Encoder:
     """The encoder that a recipe starts from. Parts that its weights lack by design are drawn from `seed`."""
-    source = resolve_model(family.model)
-    if (Path(source) / SIDE_FILE).exists():
-        _refuse_other_settings(family, Path(source))
-    tower = family.build(source, torch.Generator().manual_seed(seed))
-    return Encoder(family, TwoTower(tower), TextTokenizer(_tokenizer(source), family.tokenization), device)
+    sources = [_source(family, side) for side in (SIDES[:1] if family.tied else SIDES)]
+    readers = [tokenizer_source(family, source) for source in sources]
+    # The same seed for both: towers that start from the same weights are alike in what is drawn, too.
+    towers = [family.build(source, side, torch.Generator().manual_seed(seed)) for side, source in zip(SIDES, sources, strict=False)]
+    tokenizers = [load_tokenizer(reader) for reader in readers]
+    if not read_alike(*tokenizers):
+        raise ValueError(f"{family.model} and {family.document_model} have different tokenizers; two towers need one vocabulary")
+    return Encoder(family, TwoTower(*towers), TextTokenizer(tokenizers[0], family.tokenization), device)
 
 
 def start_tokenizer(family: Family) -> TextTokenizer:
     """The tokenizer that `start_encoder` would use, without loading weights."""
-    return TextTokenizer(_tokenizer(resolve_model(family.model)), family.tokenization)
+    return TextTokenizer(load_tokenizer(tokenizer_source(family, _source(family, "query"))), family.tokenization)
 
 
 def save_encoder(encoder: Encoder, folder: Path) -> None:
     """Write the encoder into an existing empty folder; whole only when the caller publishes it."""
-    encoder.family.save(encoder.towers.queries, folder)
-    # Pyserini's stock class `auto` knows no other cap for queries than the tokenizer's.
-    encoder.tokenizer.tokenizer.model_max_length = encoder.length_tokens("query")
-    encoder.tokenizer.tokenizer.save_pretrained(folder)
-    write_json(folder / SIDE_FILE, {"format": SIDE_FORMAT, "dimension": encoder.dimension, **encoder.family.model_dump(mode="json")})
+    family = encoder.family
+    if encoder.towers.tied:
+        _save_tower(encoder, "query", folder, family.model_dump(mode="json"))
+        return
+    for side, name in TOWERS.items():
+        alone = family.model_copy(update={"tied": True, "model": family.model_of(side), "document_model": None})
+        (folder / name).mkdir()
+        _save_tower(encoder, side, folder / name, {"tower": side, **alone.model_dump(mode="json")})
+    _write_side_file(encoder, folder, family.model_dump(mode="json"))
 
 
 def load_encoder(folder: str | Path, device: str = "cpu") -> Encoder:
@@ -43,10 +59,43 @@ def load_encoder(folder: str | Path, device: str = "cpu") -> Encoder:
 
     Raises FileNotFoundError when the folder or its side file is missing, RuntimeError when weights are.
     """
-    folder = Path(folder)
     family = family_of(folder)
-    tower = family.load(folder)
-    return Encoder(family, TwoTower(tower), TextTokenizer(_tokenizer(str(folder)), family.tokenization), device)
+    return _load(family, Path(folder), device)
+
+
+def continue_encoder(family: Family, folder: str | Path) -> Encoder:
+    """The encoder that `save_encoder` wrote, to be trained on as `family` says: on texts of its lengths, with its dropout, and with
+    `tied: false` in two towers, which it may have had as one.
+
+    Raises ValueError when it reads texts otherwise, and what `load_encoder` raises.
+    """
+    _refuse_other_settings(family, Path(folder))
+    encoder = _load(family.model_copy(update={"tied": family_of(folder).tied}), Path(folder), "cpu")
+    if not family.tied:
+        encoder.untie()
+    return encoder
+
+
+def _load(family: Family, folder: Path, device: str) -> Encoder:
+    folders = [folder] if family.tied else [folder / name for name in TOWERS.values()]
+    tokenizer = TextTokenizer(load_tokenizer(str(folders[0])), family.tokenization)
+    return Encoder(family, TwoTower(*map(family.load, folders)), tokenizer, device)
+
+
+def load_tower(folder: str | Path, side: Side, device: str = "cpu") -> Encoder:
+    """The encoder for texts of one side alone; `folder` holds an encoder, or only that side's tower.
+
+    Raises ValueError when it holds only the other's.
+    """
+    of = read_side_file(folder).get("tower", side)
+    if of != side:
+        raise ValueError(f"{folder} encodes a {of}, not a {side}; use {Path(folder).parent / TOWERS[side]}")
+    return load_encoder(tower_folder(folder, side), device)
+
+
+def tower_folder(folder: str | Path, side: Side) -> Path:
+    """Where the tower of a side lies, as a Hugging Face folder of its own."""
+    return Path(folder) if read_side_file(folder).get("tied", True) else Path(folder) / TOWERS[side]
 
 
 def read_side_file(folder: str | Path) -> dict:
@@ -64,8 +113,33 @@ def read_side_file(folder: str | Path) -> dict:
 def family_of(folder: str | Path) -> Family:
     side = read_side_file(folder)
     family = part_class("encoder", side["kind"])
-    noted = {"format", "dimension"} - family.model_fields.keys()  # beside the family's settings; some have a dimension
-    return family.model_validate({**{key: value for key, value in side.items() if key not in noted}, "model": str(folder)})
+    settings = {key: value for key, value in side.items() if key not in NOTED - family.model_fields.keys()}
+    return family.model_validate({**settings, "model": str(folder), "document_model": None, "base": None})
+
+
+def _source(family: Family, side: Side) -> str:
+    """What the tower of a side is built from. A checkpoint of ours must have the settings of `family`, and a pair stays one."""
+    source = Path(resolve_model(family.model_of(side)))
+    if (pair := source / TEVATRON_FOLDER[side]).is_dir():
+        if family.tied:
+            raise ValueError(f"{source} has two towers, {' and '.join(TEVATRON_FOLDER.values())}; set encoder.tied=false")
+        return str(pair)
+    if not (source / SIDE_FILE).exists():
+        return str(source)
+    _refuse_other_settings(family, source)
+    return str(tower_folder(source, side))
+
+
+def _save_tower(encoder: Encoder, side: Side, folder: Path, about: dict[str, Any]) -> None:
+    encoder.family.save(encoder.towers.tower(side), folder)
+    # Pyserini's stock class `auto` knows no other cap for queries than the tokenizer's.
+    encoder.tokenizer.tokenizer.model_max_length = encoder.length_tokens(side)
+    encoder.tokenizer.tokenizer.save_pretrained(folder)
+    _write_side_file(encoder, folder, about)
+
+
+def _write_side_file(encoder: Encoder, folder: Path, about: dict[str, Any]) -> None:
+    write_json(folder / SIDE_FILE, {"format": SIDE_FORMAT, "dimension": encoder.dimension, **about})
 
 
 def _refuse_other_settings(family: Family, source: Path) -> None:
@@ -74,7 +148,9 @@ def _refuse_other_settings(family: Family, source: Path) -> None:
     Lengths may change: ANCE warms up at 128 tokens and trains at 512 (microsoft/ANCE, commands/).
     """
     saved = family_of(source)
-    for key in [name for name in type(family).model_fields if name not in ("model", "head", "dropout")]:
+    if family.tied and not saved.tied:
+        raise ValueError(f"{source} has two towers; set encoder.tied=false, or start from {source / TOWERS['query']}")
+    for key in [name for name in type(family).model_fields if name not in MAY_DIFFER]:
         given, expected = getattr(family, key), getattr(saved, key, None)
         if key == "tokenization":
             given, expected = given.without_lengths(), expected.without_lengths()
@@ -82,12 +158,3 @@ def _refuse_other_settings(family: Family, source: Path) -> None:
             raise ValueError(
                 f"encoder.{key} is {given!r}, but {source / SIDE_FILE} was trained with {expected!r}; use the latter in the recipe"
             )
-
-
-def _tokenizer(source: str):
-    from transformers import AutoTokenizer
-
-    tokenizer = AutoTokenizer.from_pretrained(source)
-    if not tokenizer.is_fast:
-        raise ValueError(f"{source} has no fast tokenizer (tokenizer.json); save one with transformers first")
-    return tokenizer

@@ -11,7 +11,7 @@ from torch import nn
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.batching import length_sorted_batches
 from pyserini_ance.encoders.family import Family
-from pyserini_ance.encoders.tokenization import Side, TextTokenizer
+from pyserini_ance.encoders.tokenization import SIDES, Side, TextTokenizer
 from pyserini_ance.encoders.two_tower import TwoTower
 
 Precision = Literal["fp32", "bf16"]
@@ -27,16 +27,23 @@ class Encoder:
             _set_dropout(towers, family.dropout)
         if self.device.type == "cpu":
             _use_eager_attention(towers)
-        for side in ("query", "document"):
-            wanted, longest = self.length_tokens(side), self.towers.queries.longest_input
+        if (dimensions := {towers.tower(side).dimension for side in SIDES}) != {self.dimension}:
+            raise ValueError(f"the two towers give vectors of {' and '.join(map(str, sorted(dimensions)))} numbers, which cannot be compared")
+        for side in SIDES:
+            wanted, longest = self.length_tokens(side), self.towers.tower(side).longest_input
             if wanted > longest:
-                raise ValueError(f"encoder.tokenization.{side}.length_tokens is {wanted}, but {family.model} reads at most {longest}")
+                raise ValueError(f"encoder.tokenization.{side}.length_tokens is {wanted}, but {family.model_of(side)} reads at most {longest}")
             if wanted <= (specials := len(tokenizer.specials.before) + len(tokenizer.specials.after)):
                 raise ValueError(f"encoder.tokenization.{side}.length_tokens is {wanted}, and {specials} of them are special tokens")
 
     @property
     def dimension(self) -> int:
         return self.towers.queries.dimension
+
+    def untie(self) -> None:
+        """From here on documents have a tower of their own."""
+        self.towers.untie()
+        self.family = self.family.model_copy(update={"tied": False})
 
     def length_tokens(self, side: Side) -> int:
         return self.family.tokenization.side(side).length_tokens

@@ -4,43 +4,82 @@ import importlib.util
 import logging
 from abc import abstractmethod
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import Field
+from pydantic import Field, PlainValidator, model_validator
 from torch import nn
 
-from pyserini_ance.encoders.tokenization import Tokenization
-from pyserini_ance.recipe.parts import Part
+from pyserini_ance.encoders.tokenization import Side, Tokenization
+from pyserini_ance.recipe.parts import Part, Settings
 
 log = logging.getLogger(__name__)
 
 
 class Tower(nn.Module):
-    """ids (B, L), mask (B, L) -> vectors (B, D) float32."""
+    """side, ids (B, L), mask (B, L) -> vectors (B, D) float32."""
 
     dimension: int
     longest_input: int
 
 
+class BySide(Settings):
+    query: bool
+    document: bool
+
+
+def _switch(value: Any) -> bool | BySide:
+    """One message, not one for each type that it might be of. Sides that agree are one switch."""
+    if isinstance(value, BySide):
+        value = value.model_dump()
+    if isinstance(value, dict) and value.keys() == BySide.model_fields.keys() and all(isinstance(one, bool) for one in value.values()):
+        return value["query"] if value["query"] == value["document"] else BySide(**value)
+    if not isinstance(value, bool):
+        raise ValueError("expected true or false, or one for each side: {query: true, document: false}")
+    return value
+
+
+# On or off; DANCE's released code treats queries and documents differently.
+Switch = Annotated[Any, PlainValidator(_switch)]
+
+
+def at(side: Side, switch: bool | BySide) -> bool:
+    return switch if isinstance(switch, bool) else getattr(switch, side)
+
+
 class Family(Part):
     """Where the weights of an encoder come from and how a tower is made of them.
 
-    `model` is a hub name, a local folder, or `python:package/folder` for weights that a Python package carries.
-    `weight_files` is how often `save` writes the weights. `dropout` replaces all of the model's dropout probabilities in training; null leaves them.
+    `model` is a hub name, a local folder, or `python:package/folder` for weights that a Python package carries. With
+    `tied: false` documents have a tower of their own, which starts from `document_model` (default: `model`). `base`, of the
+    same forms, gives the tokenizer, and of a .cp file the configuration, to a release that comes without.
+    `l2` normalises vectors. `dropout` replaces all of the model's dropout probabilities in training; null leaves them.
+    `weight_files` is how often `save` writes the weights.
     """
 
     weight_files: ClassVar[int] = 1
 
     model: str
+    tied: bool = True
+    document_model: str | None = None
+    base: str | None = None
     dropout: float | None = Field(default=None, ge=0, lt=1)
     pooling: Literal["cls", "mean"] = "cls"
-    l2: bool = False
+    l2: Switch = False
     tokenization: Tokenization = Tokenization()
 
+    @model_validator(mode="after")
+    def tied_towers_have_one_model(self):
+        if self.tied and self.document_model is not None:
+            raise ValueError("document_model is set, but the towers share their weights; set `tied: false`, or leave document_model out")
+        return self
+
+    def model_of(self, side: Side) -> str:
+        return self.document_model or self.model if side == "document" else self.model
+
     @abstractmethod
-    def build(self, source: str, generator: torch.Generator) -> Tower:
-        """A tower from the weights at `source`; parts that the source lacks by design are drawn from `generator`."""
+    def build(self, source: str, side: Side, generator: torch.Generator) -> Tower:
+        """The tower of a side from the weights at `source`; parts that the source lacks by design are drawn from `generator`."""
 
     @abstractmethod
     def load(self, folder: Path) -> Tower:

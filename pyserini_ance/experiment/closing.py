@@ -13,6 +13,7 @@ from pyserini_ance.data.trec import Qrels, read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.measures.evaluate import evaluate, parse
 from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.models import Recipe, Test
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.rundir import RunDir
@@ -54,13 +55,11 @@ class Closing:
         """
         test = self.recipe.test
         encoding = self.recipe.encoding.model_copy(update={"precision": test.precision})
-        scratch = self.run.scratch
-        snapshot = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, encoding, scratch, self.device, self.world)
-        rows = np.arange(len(self.data.collection.split(test.split).queries))
-        queries = snapshot.encode_queries(test.split, rows, precision="fp32")
-        scores, found = snapshot.rank(queries, snapshot.document_vectors, test.hits)
-        ids = self.data.collection.documents.ids
-        self.world.once(lambda: self._write(row, self.ranking(row), self._split.queries.ids, ids, scores, found))
+        where = (self.run.scratch, self.device, self.world, checkpoint.document_weights)
+        snapshot = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, encoding, *where)
+        queries = self._queries(snapshot)
+        scores, found = snapshot.rank(queries, snapshot.document_vectors, test.hits, snapshot.passages)
+        self.world.once(lambda: self._write(row, scores, found))
         if test.query_measures:
             self._rank_queries(row, snapshot, queries)
         return snapshot
@@ -69,16 +68,33 @@ class Closing:
         """The other direction, with the same vectors."""
         answers, ids = self._split.relation("document").anchors, self.data.collection.documents.ids
         scores, found = snapshot.rank(snapshot.document_vectors[answers], queries, self.recipe.test.hits)
-        asked = [ids[answer] for answer in answers]
-        self.world.once(lambda: self._write(row, self.query_ranking(row), asked, self._split.queries.ids, scores, found))
+        asked, path = [ids[answer] for answer in answers], self.query_ranking(row)
+        self.world.once(lambda: _write_ranking(path, row, asked, self._split.queries.ids, scores, found))
+
+    def rank_by_indexes(self, row: str, snapshot: Snapshot) -> None:
+        """Rank and measure the same queries by each of `test.indexes`, as rows of their own."""
+        for index in self.recipe.test.indexes:
+            start, name = time.perf_counter(), _by_index(row, index)
+            scores, found = snapshot.standing_search(index, self.recipe.seed)(self._queries(snapshot), self.recipe.test.hits)
+            self.world.once(lambda name=name, scores=scores, found=found: self._write(name, scores, found))
+            self.measure(name, time.perf_counter() - start)
+
+    def by_index(self, row: str) -> list[dict]:
+        """The measures of `row` as each of `test.indexes` ranks."""
+        return [self.measured(_by_index(row, index)) for index in self.recipe.test.indexes]
 
     def row(self, name: str, checkpoint: Checkpoint, **more) -> dict:
         """The measures of a checkpoint as row `name`."""
         if (known := self.measured(name)) is not None:
             return known
         start = time.perf_counter()
-        self.rank(name, checkpoint)
-        return self.measure(name, time.perf_counter() - start, **more)
+        snapshot = self.rank(name, checkpoint)
+        seconds = time.perf_counter() - start
+        self.rank_by_indexes(name, snapshot)
+        return self.measure(name, seconds, **more)
+
+    def _queries(self, snapshot: Snapshot) -> np.ndarray:
+        return snapshot.encode_queries(self.recipe.test.split, np.arange(len(self._split.queries)), precision="fp32")
 
     def _record(self, row: str) -> Path:
         return self.run.run_files / f"{row}.json"
@@ -98,10 +114,8 @@ class Closing:
     def _split(self) -> Split:
         return self.data.collection.split(self.recipe.test.split)
 
-    def _write(self, row: str, path: Path, asked: Sequence[str], ids: Sequence[str], scores: np.ndarray, found: np.ndarray) -> None:
-        hits = zip(asked, found, scores, strict=True)
-        self.run.run_files.mkdir(exist_ok=True)
-        write_run(path, ((q, ids[d], float(s)) for q, ds, ss in hits for d, s in zip(ds, ss, strict=True)), row)
+    def _write(self, row: str, scores: np.ndarray, found: np.ndarray) -> None:
+        _write_ranking(self.ranking(row), row, self._split.queries.ids, self.data.collection.documents.ids, scores, found)
 
 
 def query_columns(test: Test) -> list[str]:
@@ -116,3 +130,13 @@ def reversed_qrels(qrels: Qrels, threshold: int) -> Qrels:
         for document, grade in grades.items():
             judged.setdefault(document, {})[query] = grade
     return {document: grades for document, grades in judged.items() if max(grades.values()) >= threshold}
+
+
+def _write_ranking(path: Path, row: str, asked: Sequence[str], ids: Sequence[str], scores: np.ndarray, found: np.ndarray) -> None:
+    hits = zip(asked, found, scores, strict=True)
+    path.parent.mkdir(exist_ok=True)
+    write_run(path, ((q, ids[d], float(s)) for q, ds, ss in hits for d, s in zip(ds, ss, strict=True) if d != PADDING), row)
+
+
+def _by_index(row: str, index: str) -> str:
+    return f"{row}+{index}"

@@ -13,7 +13,7 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.experiment.experiment import Experiment
+from pyserini_ance.experiment.experiment import INITIAL, Experiment
 from pyserini_ance.experiment.schedule import closing_encodings, documents_encoded, refresh_steps
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.load import dump
@@ -34,7 +34,7 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
     shortened = recipe.model_copy(update={"stages": {name: _shortened(stage, steps) for name, stage in recipe.stages.items()}})
     with _folder_of_all(world) as folder:
         experiment = Experiment(shortened, folder / "run", world)
-        untrained = experiment.initial(world.once(lambda: _begin(experiment)))
+        untrained = experiment.initial(INITIAL.stage, world.once(lambda: _begin(experiment)))
         experiment.rank_by_bm25(data, [])
         for name in recipe.stages:
             experiment.train_stage(name, data, untrained)
@@ -65,21 +65,23 @@ def _folder_of_all(world: World) -> Iterator[Path]:
         world.meet()
 
 
-def _begin(experiment: Experiment) -> str:
+def _begin(experiment: Experiment) -> tuple[str, str]:
     experiment.run.create(dump(experiment.recipe))
     return experiment.publish_untrained(start_encoder(experiment.recipe.encoder, experiment.recipe.seed))
 
 
 def _shortened(stage: Stage, steps: int) -> Stage:
     """The first `steps` steps, with the mining before the first, inline, and no dev measure."""
-    refresh = stage.refresh and Refresh(every_steps=steps)
+    refresh = stage.refresh and Refresh(every_steps=steps, chunks=stage.refresh.chunks)
     return stage.model_copy(update={"steps": steps, "refresh": refresh, "evaluate": None, "keep_optimizer": False})
 
 
 def _row(name: str, stage: Stage, measured: dict[str, float], steps: int, mining: float, documents: int) -> dict:
-    """A refresh takes what the first mining took; a dev measure between refreshes, its share of encoding all documents."""
+    """A refresh takes what the first mining took; a dev measure between refreshes, its share of encoding all documents, and
+    so does what is encoded before the first step of a stage that trains the query tower alone.
+    """
     a_step, refreshes = measured["train seconds"] / steps, refresh_steps(stage)
-    between = documents_encoded(stage, documents) / documents - len(refreshes)
+    between = documents_encoded(stage, documents) / documents - len(refreshes) * (stage.train == "both")
     visits = measured["refresh seconds"] * max(1, len(refreshes)) + between * mining
     return dict(zip(COLUMNS, (name, f"{a_step:.3f}", round(a_step * stage.steps, 1), round(visits, 1)), strict=True))
 

@@ -10,7 +10,7 @@ from pydantic import PositiveInt
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.negatives.episode import Episode
-from pyserini_ance.negatives.guards import KNOWN_POSITIVES, known_positive, take_out
+from pyserini_ance.negatives.guards.candidates import Candidates
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MinedSource
 from pyserini_ance.negatives.table import NegativeTable
@@ -26,14 +26,12 @@ class Lookahead(MinedSource):
     kind: Literal["lookahead"] = "lookahead"
     depth: PositiveInt = 200
     refreshed: ClassVar[bool] = True
+    asks_documents: ClassVar[bool] = True
 
     def mine(self, snapshot: Snapshot, anchor: Side, episode: Episode = Episode()) -> NegativeTable:
         direction = snapshot.direction(anchor)
-        relation, most = direction.relation, int(direction.relation.counts.max())
+        relation = direction.relation
         # Anchors that share a positive share its neighbours.
         positives, of_anchor = np.unique(relation.rows[relation.offsets[direction.anchors]], return_inverse=True)
-        scores, found = snapshot.search(direction.candidate, positives, direction.candidate, self.depth + most)
-        found, scores = found[of_anchor], scores[of_anchor]
-        marked = {KNOWN_POSITIVES: known_positive(relation, direction.anchors, found)}
-        candidates, scores, dropped = take_out(found, scores, marked, self.depth)
-        return NegativeTable(anchor, direction.candidate, direction.anchors, candidates, scores, self.kind, dropped)
+        scores, found = snapshot.search(direction.candidate, positives, direction.candidate, self.depth + self.extra_depth(direction))
+        return self.table_of(Candidates(snapshot, direction, found[of_anchor], scores[of_anchor]), self.depth)

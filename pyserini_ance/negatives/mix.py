@@ -9,12 +9,14 @@ from pyserini_ance.data.direction import Direction
 from pyserini_ance.negatives.episode import Episode
 from pyserini_ance.negatives.mixing import concatenate, sample, without_repeats
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import MinedSource, Source
+from pyserini_ance.negatives.source import Source, TableSource
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.parts import part_of
 
+OF_THE_DRAW = ("per_query", "when_short", "sample")
 
-class Mix(MinedSource):
+
+class Mix(TableSource):
     """With `weights`, `depth` candidates of each anchor, drawn from each source in proportion, uniformly from what it found;
     without, all that the sources found (the code of ANCE-Tele, whose pools grow by that: 60, 120, 180).
 
@@ -50,8 +52,9 @@ class Mix(MinedSource):
         for position, source in enumerate(self.sources):
             if not source.has_table:
                 raise ValueError(f"sources.{position}: `{source.kind}` has no table to be mixed; list it under `negatives:` beside the mix")
-            if (source.per_query, source.when_short) != (1, "error"):
-                raise ValueError(f"sources.{position}: per_query and when_short say nothing within a mix; set them on the mix itself")
+            said = [name for name in OF_THE_DRAW if hasattr(source, name) and getattr(source, name) != type(source).model_fields[name].default]
+            if said:
+                raise ValueError(f"sources.{position}: {said[0]} says nothing within a mix, which draws for all its sources; leave it out there")
         if (self.weights is None) != (self.depth is None):
             raise ValueError("`weights` and `depth` go together: so many candidates, in these proportions; without both, all are taken")
         if self.weights and len(self.weights) != len(self.sources):

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from pyserini_ance.data.passages import repeats
 from pyserini_ance.negatives.table import PADDING, NegativeTable, Origin
 
 MOST_ORIGINS = 256
@@ -41,15 +42,6 @@ def without_repeats(table: NegativeTable) -> NegativeTable:
     repeated = there & repeats(table.candidates)
     kept = _kept(table, there & ~repeated, table.candidates.shape[1])
     return replace(kept, dropped={**table.dropped, "duplicates": int(repeated.sum())})
-
-
-def repeats(rows: np.ndarray) -> np.ndarray:
-    """(B, n) bool: does the same stand in an earlier column of its row already?"""
-    order = np.argsort(rows, axis=1, kind="stable")
-    ranked = np.take_along_axis(rows, order, 1)
-    repeated = np.zeros(rows.shape, bool)
-    np.put_along_axis(repeated, order[:, 1:], ranked[:, 1:] == ranked[:, :-1], 1)
-    return repeated
 
 
 def _kept(table: NegativeTable, kept: np.ndarray, width: int) -> NegativeTable:

@@ -9,11 +9,11 @@ from pyserini_ance.data.collection import Side
 from pyserini_ance.negatives.episode import Episode
 from pyserini_ance.negatives.mixing import concatenate
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import MinedSource
+from pyserini_ance.negatives.source import TableSource
 from pyserini_ance.negatives.table import NegativeTable
 
 
-class Momentum(MinedSource):
+class Momentum(TableSource):
     """The tables of the term of the same name in the stage before, one after the other; duplicates stay.
 
     A first stage has none before it (Eq. 7): leave the source out there. Scores are those of their own time.

@@ -4,16 +4,18 @@ from abc import abstractmethod
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.passages import repeats
 from pyserini_ance.negatives.episode import Episode
 from pyserini_ance.negatives.guards import known_positive
-from pyserini_ance.negatives.mixing import repeats
+from pyserini_ance.negatives.guards.candidates import Candidates
+from pyserini_ance.negatives.guards.guard import screen
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
-from pyserini_ance.recipe.parts import Part
+from pyserini_ance.recipe.parts import Part, part_of
 
 PLURALS = {"query": "queries", "document": "documents"}
 
@@ -21,15 +23,18 @@ PLURALS = {"query": "queries", "document": "documents"}
 class Source(Part):
     """`per_query` negatives are drawn for each anchor of a step: each query, or each positive of a term with document anchors.
 
-    `refreshed` sources are mined again at each refresh; `needs` names what the run must make ready (`bm25`). `has_table`: it is
-    mined; `takes_over`: from the tables of the stage before; `ranked`: by the anchors' own scores.
+    `refreshed` sources are mined again at each refresh, `live` ones search in each step; `needs` names what the run must make
+    ready (`bm25`). `has_table`: it is mined; `takes_over`: from the tables of the stage before; `ranked`: by the anchors' own
+    scores; `asks_documents`: with the vectors of documents, one each.
     """
 
     per_query: PositiveInt = 1
     refreshed: ClassVar[bool] = False
+    live: ClassVar[bool] = False
     has_table: ClassVar[bool] = False
     takes_over: ClassVar[bool] = False
     ranked: ClassVar[bool] = False
+    asks_documents: ClassVar[bool] = False
 
     @property
     def leaves(self) -> tuple["Source", ...]:
@@ -54,8 +59,8 @@ class Source(Part):
         """(B, per_query) candidates, rows of the other side, for the anchors `rows` (B,); PADDING where there is none."""
 
 
-class MinedSource(Source):
-    """A source with a table over all anchors of its term's direction.
+class TableSource(Source):
+    """A source with a table over all anchors of its term's direction, from which `per_query` of an anchor's candidates are drawn.
 
     `when_short` decides about anchors with fewer candidates than `per_query`: an error, or random ones fill up.
     """
@@ -67,6 +72,11 @@ class MinedSource(Source):
     def mine(self, snapshot: Snapshot, anchor: Side, episode: Episode = Episode()) -> NegativeTable:
         """The table over `snapshot.direction(anchor).anchors`, in that order, without known positives."""
 
+    @property
+    def deeper(self) -> str:
+        """What gives anchors more candidates."""
+        return "raise depth"
+
     def check(self, table: NegativeTable, collection: Collection, split: Split) -> int:
         """The number of anchors with fewer candidates than `per_query`; raises ValueError if that is not allowed."""
         short = np.flatnonzero(table.counts < self.per_query)
@@ -75,12 +85,55 @@ class MinedSource(Source):
             first = ", ".join(f"{ids[table.anchors[place]]} ({table.counts[place]})" for place in short[:5])
             raise ValueError(
                 f"negatives {self.kind}: {len(short)} of {len(table.anchors)} {PLURALS[table.anchor_side]} have fewer than "
-                f"per_query={self.per_query} candidates, first {first}. Lower per_query, raise depth, or set when_short: random to fill up with random ones."
+                f"per_query={self.per_query} candidates, first {first}. "
+                f"Lower per_query, {self.deeper}, or set when_short: random to fill up with random ones."
             )
         return len(short)
 
     def draw(self, rows: np.ndarray, table: NegativeTable | None, direction: Direction, rng: np.random.Generator) -> np.ndarray:
         return fill_random(table.draw(rows, self.per_query, rng), rows, direction, rng)
+
+
+class MinedSource(TableSource):
+    """One that finds candidates of its own, in an order.
+
+    `guards` are the rules that take out false negatives, beside known positives, which always go; where there are some, `spare`
+    candidates more than a table needs are looked at. `sample` draws `per_query` of an anchor's candidates, or takes the hardest:
+    the first.
+    """
+
+    guards: tuple[part_of("guards"), ...] = ()
+    spare: NonNegativeInt = 100
+    sample: Literal["uniform", "hardest"] = "uniform"
+
+    def check_data(self, direction: Direction) -> None:
+        super().check_data(direction)
+        for guard in self.guards:
+            guard.check_data(direction)
+
+    @property
+    def guarded_depth(self) -> int:
+        """How many candidates to fetch beyond a table's depth for what guards take out."""
+        return sum(guard.extra_depth for guard in self.guards) + (self.spare if self.guards else 0)
+
+    def extra_depth(self, direction: Direction) -> int:
+        """The same, and for known positives."""
+        return int(direction.relation.counts.max()) + self.guarded_depth
+
+    @property
+    def deeper(self) -> str:
+        return "raise depth, raise spare or loosen guards" if self.guards else super().deeper
+
+    def table_of(self, found: Candidates, depth: int) -> NegativeTable:
+        """The table of the first `depth` candidates of each anchor that are no known positives and pass all guards."""
+        direction = found.direction
+        candidates, scores, dropped = screen(found, self.guards, depth)
+        return NegativeTable(direction.anchor, direction.candidate, direction.anchors, candidates, scores, self.kind, dropped)
+
+    def draw(self, rows: np.ndarray, table: NegativeTable | None, direction: Direction, rng: np.random.Generator) -> np.ndarray:
+        if self.sample == "uniform":
+            return super().draw(rows, table, direction, rng)
+        return fill_random(table.first(rows, self.per_query), rows, direction, rng)
 
 
 def fill_random(drawn: np.ndarray, rows: np.ndarray, direction: Direction, rng: np.random.Generator) -> np.ndarray:

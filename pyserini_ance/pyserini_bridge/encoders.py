@@ -1,7 +1,8 @@
 """Our encoders behind the calls that Pyserini makes: vectors exactly as the checkpoint's side file says.
 
-Pyserini asks for these methods, not for a base class, so that this file needs no Java. Flags that would contradict the
-side file are refused; those that the stock classes ignore too, or that have defaults, are ignored with a warning.
+Pyserini asks for these methods, not for a base class, so that this file needs no Java. Of untied towers each class loads
+its side's. Flags that would contradict the side file are refused; those that the stock classes ignore too, or that have
+defaults, are ignored with a warning.
 `others` takes what Pyserini passes on account of words in the path (`clip`, `dse`, `contriever`, ...).
 """
 
@@ -10,7 +11,7 @@ import re
 
 import numpy as np
 
-from pyserini_ance.encoders.checkpoint import SIDE_FILE, load_encoder
+from pyserini_ance.encoders.checkpoint import SIDE_FILE, load_tower
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ class QueryEncoder:
     ):
         _refuse(encoder_dir, {"--tokenizer": tokenizer_name, "--query-prefix": prefix})
         _warn_ignored(encoder_dir, {"--fp16": others.get("fp16")})
-        self.encoder = load_encoder(encoder_dir, device)
+        self.encoder = load_tower(encoder_dir, "query", device)
 
     def encode(self, query: str) -> np.ndarray:
         """(D,) float32"""
@@ -38,7 +39,7 @@ class DocumentEncoder:
     """For `pyserini.encode input ... encoder --encoder-class pyserini_ance --fields title text`."""
 
     def __init__(self, model_name: str, device: str = "cpu", **others):
-        self.folder, self.encoder = model_name, load_encoder(model_name, device)
+        self.folder, self.encoder = model_name, load_tower(model_name, "document", device)
         self._flags_checked = False
 
     def encode(

@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.encoders.tokenization import SideTokenization, Tokenization
+from pyserini_ance.encoders.checkpoint import TOWERS
+from pyserini_ance.encoders.tokenization import Side, SideTokenization, Tokenization
 from pyserini_ance.pyserini_bridge.register import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.stock_tokens import StockTokens
 
 STOCK_CLASSES = {"roberta_ance": "ance", "transformer": "auto"}
 ANCE_DIMENSION = 768
+PREFIX_FLAGS: dict[Side, str] = {"query": "--query-prefix", "document": "--prefix"}
 # Parts of a path at which Pyserini passes further keywords, although the class is named: a constructor fails, ...
 FAILING_DOCUMENT_WORDS = {"ance": ("contriever", "sentence-transformers", "clip", "dse"), "auto": ("clip", "dse")}
 # ... or normalisation is switched on. Stock `ance` ignores them all for queries.
@@ -22,8 +24,10 @@ NORMALISING_QUERY_WORDS = ("clip", "dse")
 
 @dataclass(frozen=True)
 class StockChoice:
-    """Values of `--encoder-class` for searching and for encoding, what speaks against a stock class, flags beside it."""
+    """Values of `--encoder` and `--encoder-class` for searching and for encoding, what speaks against a stock class, flags beside it."""
 
+    query_folder: Path
+    document_folder: Path
     query_class: str
     document_class: str
     why: tuple[str, ...]
@@ -46,29 +50,44 @@ def stock_class(side_file: dict[str, Any], model_folder: Path) -> StockChoice:
     """Weigh a checkpoint, `side_file` being its side file, under the path by which Pyserini will be given it."""
     tokenization = Tokenization.model_validate(side_file["tokenization"])
     stock = STOCK_CLASSES.get(side_file["kind"])
-    if model := _against_model(side_file, stock, Path(model_folder)):
-        queries = documents = model
-    else:
-        tokens = StockTokens(stock, tokenization, model_folder)
-        queries = _against_queries(tokens, side_file["l2"], Path(model_folder))
-        documents = _against_documents(tokens, Path(model_folder))
+    folders = [Path(model_folder) if side_file.get("tied", True) else Path(model_folder) / name for name in TOWERS.values()]
+    model = [_against_model(side_file, stock, side, folder) for side, folder in zip(TOWERS, folders, strict=True)]
+    queries = model[0] or _against_queries(StockTokens(stock, tokenization, folders[0]), _on(side_file, "l2", "query"), folders[0])
+    documents = model[1] or _against_documents(StockTokens(stock, tokenization, folders[1]), folders[1])
     return StockChoice(
+        *folders,
         query_class=ENCODER_CLASS if queries else stock,
         document_class=ENCODER_CLASS if documents else stock,
-        why=tuple(model or [f"queries: {words}" for words in queries] + [f"documents: {words}" for words in documents]),
-        flags=() if queries else _auto_flags(side_file, "--query-prefix", tokenization.query),
+        why=tuple(_said(model, queries, documents)),
+        flags=() if queries else _auto_flags(side_file, "query", tokenization.query),
         document_flags=_document_flags(side_file, tokenization.document, bool(documents)),
     )
 
 
-def _against_model(side_file: dict[str, Any], stock: str | None, folder: Path) -> list[str]:
+def _said(model: list[list[str]], queries: list[str], documents: list[str]) -> list[str]:
+    """Once what holds for both sides, else with the side that it is about."""
+    if model[0] and model[0] == model[1]:
+        return model[0]
+    return [f"queries: {words}" for words in queries] + [f"documents: {words}" for words in documents]
+
+
+def _on(side_file: dict[str, Any], switch: str, side: Side, default: bool = False) -> bool:
+    value = side_file.get(switch, default)
+    return value[side] if isinstance(value, dict) else value
+
+
+def _against_model(side_file: dict[str, Any], stock: str | None, side: Side, folder: Path) -> list[str]:
     if stock is None:
         return [f"no stock class computes what encoder kind {side_file['kind']!r} does"]
     reasons = []
     if stock == "ance" and side_file["dimension"] != ANCE_DIMENSION:
         reasons.append(f"the head of stock `ance` gives {ANCE_DIMENSION} numbers, this one {side_file['dimension']}")
-    if stock == "ance" and side_file["l2"]:
+    if stock == "ance" and _on(side_file, "l2", side):
         reasons.append("stock `ance` does not normalise vectors, this checkpoint does (l2)")
+    if stock == "ance" and not _on(side_file, "layer_norm", side, default=True):
+        reasons.append("stock `ance` applies its LayerNorm, this checkpoint does not (layer_norm)")
+    if stock == "auto" and side_file.get("projection"):
+        reasons.append(f"stock `auto` has no linear layer, this checkpoint projects to {side_file['projection']} numbers (projection)")
     if stock == "ance" and not (folder / "pytorch_model.bin").exists():
         reasons.append(f"stock `ance` reads pytorch_model.bin, which {folder} lacks")
     return reasons
@@ -92,7 +111,9 @@ def _against_queries(tokens: StockTokens, l2: bool, folder: Path) -> list[str]:
 def _against_documents(tokens: StockTokens, folder: Path) -> list[str]:
     stock, template = tokens.stock, tokens.tokenization.document.template
     reasons = []
-    if template != "{title} {text}" and not _writes(stock, template):
+    if stock == "auto" and template == f"{{title}} {tokens.separator} {{text}}":
+        reasons.append("stock `auto` writes title and text as a pair (--add-sep), but shortens the longer of the two, here it is the end")
+    elif template != "{title} {text}" and not _writes(stock, template):
         reasons.append(f"stock `{stock}` cannot write a document as {template!r}")
     if words := _words_in(folder, FAILING_DOCUMENT_WORDS[stock]):
         reasons.append(f"stock `{stock}` fails since the path contains {words}: {folder.absolute()}")
@@ -116,15 +137,15 @@ def _words_in(folder: Path, words: tuple[str, ...]) -> str:
     return ", ".join(word for word in words if word in path)
 
 
-def _auto_flags(side_file: dict[str, Any], prefix_flag: str, settings: SideTokenization) -> tuple[str, ...]:
+def _auto_flags(side_file: dict[str, Any], side: Side, settings: SideTokenization) -> tuple[str, ...]:
     if STOCK_CLASSES.get(side_file["kind"]) != "auto":
         return ()
     prefix = _prefix(settings.template)
-    normalise = ("--l2-norm",) if side_file["l2"] else ()
-    return ("--pooling", side_file["pooling"], *normalise, *((prefix_flag, prefix) if prefix else ()))
+    normalise = ("--l2-norm",) if _on(side_file, "l2", side) else ()
+    return ("--pooling", side_file["pooling"], *normalise, *((PREFIX_FLAGS[side], prefix) if prefix else ()))
 
 
 def _document_flags(side_file: dict[str, Any], settings: SideTokenization, registered: bool) -> tuple[str, ...]:
     fields = re.findall(r"\{(\w+)\}", settings.template)
     sizes = ("--max-length", str(settings.length_tokens), "--dimension", str(side_file["dimension"]))
-    return ("--fields", *fields, *sizes, *(() if registered else _auto_flags(side_file, "--prefix", settings)))
+    return ("--fields", *fields, *sizes, *(() if registered else _auto_flags(side_file, "document", settings)))

@@ -28,6 +28,10 @@ class StockTokens:
             return ANCE_QUERY_TOKENS
         return self.theirs.model_max_length if self.theirs.model_max_length < NO_CAP else None
 
+    @property
+    def separator(self) -> str | None:
+        return self.theirs.sep_token
+
     def difference(self, side: Side) -> str | None:
         """In plain words, why the two read some text of a side differently; None when they do not."""
         titled = "{title}" in self.tokenization.side(side).template

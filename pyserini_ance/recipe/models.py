@@ -1,16 +1,21 @@
 """The recipe: one frozen tree of settings that says everything about an experiment."""
 
 import re
+from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from pyserini_ance.recipe.parts import Settings, part_of
+from pyserini_ance.recipe.parts import Settings, did_you_mean, part_of
 from pyserini_ance.recipe.products import Evaluate, Product, Refresh
+from pyserini_ance.recipe.start import Start, read_start
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 RESERVED_NAMES = {"bm25", "untrained", "initial"}  # names of rows and checkpoints that are not stages
+START_PREFIX = "start-"  # of rows and checkpoints of what a stage starts from, before the stage's name
 
 
 class Term(Settings):
@@ -53,27 +58,41 @@ class Term(Settings):
 
 
 class Optimizer(Settings):
-    kind: Literal["adamw"] = "adamw"
+    """`lamb` is that of the papers (trainer/lamb.py); the papers' code runs it with `weight_decay: 0`.
+
+    The rate warms up from 0, then decays to 0 at the horizon of the stage's schedule.
+    """
+
+    kind: Literal["adamw", "lamb"] = "adamw"
     learning_rate: float = Field(gt=0)
     weight_decay: float = Field(default=0.01, ge=0)
     betas: tuple[Beta, Beta] = (0.9, 0.999)
     eps: float = Field(default=1e-8, gt=0)
     warmup_steps: int = Field(default=0, ge=0)
-    decay: Literal["linear", "constant"] = "linear"
+    decay: Literal["linear", "cosine", "constant"] = "linear"
     max_grad_norm: float = Field(default=1.0, gt=0)
 
 
 class Stage(Settings):
     """A run of optimiser steps with one objective, `batch_queries` queries a step, with one, or all, of their positives.
 
+    `start` is the untrained encoder (`initial`), the result of the stage before (`previous`; of the first stage the same), or a Start.
     `chunk_queries` bounds what a process has in memory at once: own pools accumulate, a step pool goes through GradCache; the draw and
-    the gradient stay the same. `schedule_steps` is the horizon of the decay (default: `steps`). Checkpoints are written where
-    negatives are mined, where dev is measured, and every `save_every_steps`.
+    the gradient stay the same. Checkpoints are written where negatives are mined, where dev is measured, and every
+    `save_every_steps`. With `train: queries` the document tower is frozen as it comes, and tied towers part: document vectors stay
+    the same through the stage.
+
+    The learning rate follows a schedule of `schedule_steps` (default: one cycle, or up to the end of the stage), which may be longer
+    than the stage. Every `schedule_cycle_steps` it begins anew, with its warm-up. A stage that goes on in the schedule of those
+    before it says by `schedule_offset_steps` how much of it they have used.
     """
 
-    start: Literal["initial", "previous"] = "previous"
+    train: Literal["both", "queries"] = "both"
+    start: Annotated[Literal["initial", "previous"] | Start, BeforeValidator(read_start)] = "previous"
     steps: PositiveInt
     schedule_steps: PositiveInt | None = None
+    schedule_cycle_steps: PositiveInt | None = None
+    schedule_offset_steps: int = Field(default=0, ge=0)
     keep_optimizer: bool = False
     batch_queries: PositiveInt
     chunk_queries: PositiveInt | None = None
@@ -83,6 +102,26 @@ class Stage(Settings):
     refresh: Refresh | None = None
     evaluate: Evaluate | None = None
     save_every_steps: PositiveInt | None = None
+
+    @property
+    def sources(self) -> tuple:
+        """Of negatives, those of all terms."""
+        return tuple(source for term in self.terms.values() for source in term.negatives)
+
+    @property
+    def horizon_steps(self) -> int:
+        """Where the learning rate ends, in steps of its schedule."""
+        return self.schedule_steps or self.schedule_cycle_steps or self.schedule_offset_steps + self.steps
+
+    def schedule_step(self, step: int) -> int:
+        """Where step `step` (from 0) stands in the schedule of the learning rate."""
+        place = self.schedule_offset_steps + step
+        return place % self.schedule_cycle_steps if self.schedule_cycle_steps else place
+
+    @property
+    def starts_outside(self) -> bool:
+        """Whether the stage begins with weights that were made before the run."""
+        return isinstance(self.start, Start) and self.start.is_outside
 
     @property
     def refreshing(self) -> Product:
@@ -101,7 +140,7 @@ class Stage(Settings):
     @property
     def takes_over(self) -> bool:
         """Whether a source takes up the negatives with which the stage before ended."""
-        return any(leaf.takes_over for term in self.terms.values() for leaf in term.leaves)
+        return any(leaf.takes_over for source in self.sources for leaf in source.leaves)
 
     @property
     def mines_with_previous(self) -> bool:
@@ -121,19 +160,33 @@ class Stage(Settings):
 
     @model_validator(mode="after")
     def is_consistent(self):
-        if self.keep_optimizer and self.start == "initial":
-            raise ValueError("keep_optimizer: true makes no sense with start: initial; use start: previous")
-        refreshed = any(source.refreshed for term in self.terms.values() for source in term.negatives)
+        if self.keep_optimizer and (self.start == "initial" or self.starts_outside):
+            given = "initial" if self.start == "initial" else "weights alone"
+            raise ValueError(f"keep_optimizer: true makes no sense with start: {given}; use start: previous")
+        refreshed = any(source.refreshed for source in self.sources)
         if refreshed and self.refresh is None:
             raise ValueError("a source of negatives is mined with the model; say how often: `refresh: {every_steps: N}`")
         if self.refresh is not None and not refreshed:
             raise ValueError("`refresh:` is set but no source of negatives is mined with the model")
+        if self.refresh and self.refresh.chunks > 1 and any(len({leaf.refreshed for leaf in s.leaves}) > 1 for s in self.sources):
+            raise ValueError("refresh.chunks: a mix holds a source that is mined once, for all queries; leave chunks out, or list it beside the mix")
+        if self.train != "queries" and any(source.live for source in self.sources):
+            raise ValueError("a `live` source searches document vectors that stay as they are; set train: queries, or draw from `ann`")
         if self.measuring and self.measuring.run == "inline" and self.evaluate.adopt:
             raise ValueError("evaluate.adopt is set, but dev is measured inline and adopted at once; leave it out, or set evaluate.run: background")
         if self.positives == "all" and any(term.anchor == "document" for term in self.terms.values()):
             raise ValueError("positives: all has no one document to be the anchor of a term; use positives: random or first")
-        if self.schedule_steps is not None and self.schedule_steps < self.steps:
-            raise ValueError(f"schedule_steps {self.schedule_steps} ends before steps {self.steps}: the rest would train at rate 0")
+        return self
+
+    @model_validator(mode="after")
+    def rate_is_above_zero(self):
+        offset, cycle, warmup = self.schedule_offset_steps, self.schedule_cycle_steps, self.optimizer.warmup_steps
+        if cycle and warmup >= cycle:
+            raise ValueError(f"optimizer.warmup_steps {warmup} fill the schedule_cycle_steps {cycle}: no cycle would reach the learning rate")
+        own = "schedule_offset_steps + steps" if offset else "steps"
+        end, name = min((offset + self.steps, own), (cycle or inf, "schedule_cycle_steps"))
+        if self.horizon_steps < end:
+            raise ValueError(f"schedule_steps {self.schedule_steps} ends before {name} {end}: the rest would train at rate 0")
         return self
 
 
@@ -192,6 +245,7 @@ class Test(Settings):
     """The closing evaluation of every row of the table; `precision` is that of the documents, in the index too.
 
     `query_measures` are of query retrieval: each relevant document of the split ranks the split's queries (Li et al. 2021, DANCE).
+    A model's row comes once more for each of `indexes`, Faiss factory strings: the ranking as that index makes it.
     """
 
     split: str = "test"
@@ -199,6 +253,7 @@ class Test(Settings):
     query_measures: tuple[str, ...] = ()
     hits: PositiveInt = 100
     precision: Literal["auto", "fp32", "bf16"] = "fp32"
+    indexes: tuple[str, ...] = ()
 
 
 class Recipe(Settings):
@@ -230,24 +285,74 @@ class Recipe(Settings):
     def expand_home(cls, path: Path) -> Path:
         return path.expanduser()
 
+    @property
+    def outside_starts(self) -> dict[str, Start]:
+        """What was made before the run and stages start from, by the name of its row and checkpoint: that of the first such stage."""
+        first: dict[Start, str] = {}
+        for name, stage in self.stages.items():
+            if stage.starts_outside:
+                first.setdefault(stage.start, f"{START_PREFIX}{name}")
+        return {name: start for start, name in first.items()}
+
     @field_validator("stages")
     @classmethod
     def names_fit_files(cls, stages: dict[str, Stage]) -> dict[str, Stage]:
         for name in stages:
-            if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name in RESERVED_NAMES:
-                reserved = ", ".join(sorted(RESERVED_NAMES))
+            if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name in RESERVED_NAMES or name.startswith(START_PREFIX):
+                reserved = ", ".join([*sorted(RESERVED_NAMES), f"{START_PREFIX}..."])
                 raise ValueError(f"stage name {name!r}: use small letters, digits and single dashes, and none of {reserved}")
         return stages
+
+    @field_validator("stages")
+    @classmethod
+    def starts_are_earlier_stages(cls, stages: dict[str, Stage]) -> dict[str, Stage]:
+        earlier: list[str] = []
+        problems = []
+        for name, stage in stages.items():
+            if isinstance(stage.start, Start) and not stage.start.is_outside and stage.start.stage not in earlier:
+                problems.append(_no_earlier_stage(name, stage.start.stage, earlier))
+            earlier.append(name)
+        if problems:
+            raise ValidationError.from_exception_data(cls.__name__, problems)
+        return stages
+
+    @model_validator(mode="after")
+    def kept_optimizers_are_alike(self):
+        for (before, former), (name, stage) in pairwise(self.stages.items()):
+            kind, kept = stage.optimizer.kind, former.optimizer.kind
+            if stage.keep_optimizer and kind != kept:
+                raise ValueError(f"stages.{name}.keep_optimizer: its optimizer is {kind}, that of stages.{before} is {kept}; use one kind for both")
+        return self
+
+    def _refuse_passages_without_a_vector(self) -> None:
+        passages = self.encoder.tokenization.document.passages
+        terms = [term for stage in self.stages.values() for term in stage.terms.values()]
+        takes_one = {
+            "a term with `anchor: document`": any(term.anchor == "document" for term in terms),
+            "a regularizer": any(term.regularizer is not None for term in terms),
+            **{f"a `{leaf.kind}` source": leaf.asks_documents for term in terms for leaf in term.leaves},
+            "test.query_measures": bool(self.test.query_measures),
+        }
+        if passages > 1 and (who := [name for name, takes in takes_one.items() if takes]):
+            raise ValueError(
+                f"{who[0]} takes a document for one vector, but encoder.tokenization.document.passages is {passages}; use passages: 1 (FirstP)"
+            )
 
     @model_validator(mode="after")
     def first_stage_starts(self):
         name, first = next(iter(self.stages.items()))
         if first.keep_optimizer:
             raise ValueError(f"stages.{name} is the first stage: there is no optimizer to keep")
-        needs = {need for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives for need in s.needs}
-        for source in (s for stage in self.stages.values() for term in stage.terms.values() for s in term.leaves if "bm25" in s.needs):
-            if self.bm25 and source.depth > self.bm25.hits:
-                raise ValueError(f"a `run` source has depth {source.depth}, but bm25.hits is {self.bm25.hits}; set bm25.hits={source.depth}")
+        self._refuse_passages_without_a_vector()
+        needs = {need for stage in self.stages.values() for source in stage.sources for need in source.needs}
+        for (before, stage), name in zip(pairwise(self.stages.values()), list(self.stages)[1:], strict=True):
+            if stage.keep_optimizer and stage.train != before.train:
+                raise ValueError(f"stages.{name} trains other towers than the stage before: there are no moments to keep; drop keep_optimizer")
+        for source in (leaf for stage in self.stages.values() for s in stage.sources for leaf in s.leaves if "bm25" in leaf.needs):
+            depth = source.depth + source.guarded_depth
+            if self.bm25 and depth > self.bm25.hits:
+                looks = f"with its guards looks at {depth} documents" if source.guards else f"has depth {depth}"
+                raise ValueError(f"a `run` source {looks}, but bm25.hits is {self.bm25.hits}; set bm25.hits={depth}")
         if "bm25" in needs and self.bm25 is None:
             raise ValueError("a `run` source needs BM25, but `bm25: null`; name a run file in the source or configure `bm25:`")
         return self
@@ -268,6 +373,12 @@ class Recipe(Settings):
         return names[names.index(name) - 1] if name != names[0] else None
 
 
+def _no_earlier_stage(name: str, wanted: str, earlier: list[str]) -> InitErrorDetails:
+    known = f"earlier stages: {', '.join(earlier)}" if earlier else "no stage comes before this one"
+    message = f"no stage {wanted!r} before {name!r}{did_you_mean(wanted, earlier)}; {known}"
+    return InitErrorDetails(type=PydanticCustomError("no_stage", "{message}", {"message": message}), loc=(name, "start", "stage"), input=wanted)
+
+
 def _refuse_nothing_to_take_over(key: str, name: str, term: Term, before: Stage | None) -> None:
     if before is None:
         raise ValueError(f"{key}: momentum takes over the negatives of the stage before, but this is the first; leave the source out here")
@@ -276,4 +387,9 @@ def _refuse_nothing_to_take_over(key: str, name: str, term: Term, before: Stage 
         raise ValueError(
             f"{key}: momentum takes over the tables of the same term in the stage before, which has no term {name!r} with `anchor: {term.anchor}` "
             f"and a source that is mined (its terms: {', '.join(before.terms)}); name the terms alike, or leave the source out"
+        )
+    if before.refresh and before.refresh.chunks > 1 and any(source.refreshed for source in former.negatives):
+        raise ValueError(
+            f"{key}: momentum takes over tables of all queries, but the stage before ends with those of one of {before.refresh.chunks} parts; "
+            "leave refresh.chunks out there"
         )

@@ -68,7 +68,7 @@ class Refresher:
 
     def _lease_vectors(self, leases: ExitStack, order: Order, snapshot: Snapshot) -> None:
         """Training that has dropped the order meanwhile would remove them under our eyes."""
-        folder = vectors_folder(self.run.scratch, snapshot.weights, snapshot.precision)
+        folder = vectors_folder(self.run.scratch, snapshot.document_weights, snapshot.precision)
 
         def lease() -> None:
             folder.parent.mkdir(exist_ok=True)
@@ -79,12 +79,12 @@ class Refresher:
     def _snapshot(self, order: Order) -> Snapshot:
         """The last one when it is of the same checkpoint: what it has encoded and found serves again."""
         folder = order.folder(self.run)
-        checkpoint = Checkpoint(folder, self.world.once(lambda: Checkpoint.open(folder).weights))
+        checkpoint = Checkpoint(folder, *self.world.once(lambda: Checkpoint.open(folder).hashes))
         if checkpoint.weights != order.weights:
             raise RuntimeError(f"{checkpoint.folder} holds weights {checkpoint.weights[:12]}, but {order.weights[:12]} were ordered")
         if self._seen is None or self._seen.weights != checkpoint.weights:
             where = (self.recipe.encoding, self.run.scratch, self.device, self.world)
-            self._seen = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, *where)
+            self._seen = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, *where, checkpoint.document_weights)
         self._seen.seconds.clear()
         return self._seen
 
@@ -93,12 +93,14 @@ class Refresher:
         former = Former.of(self.recipe, self.run, order.stage, self.world) if stage.takes_over else None
         former_tables = former.tables(self.data.identity) if former else {}
         previous = self._tables_before(order, leases) or former_tables
+        chunk = stage.refresh and stage.refresh.chunk(order.step, len(self.data.split.queries))
         tables, reports = {}, {}
         for key, source in mined_sources(stage, refreshed_only=order.step > 0).items():
             start, before = time.perf_counter(), sum(snapshot.seconds.values())
-            tables[key] = source.mine(snapshot, stage.terms[key[0]].anchor, self._episode(order, key, former_tables))
-            short = source.check(tables[key], self.data.collection, self.data.split)
-            reports[table_name(key)] = {"short_queries": short, **table_report(tables[key], previous.get(key), snapshot, source)}
+            with snapshot.only(chunk if source.refreshed else None):
+                tables[key] = source.mine(snapshot, stage.terms[key[0]].anchor, self._episode(order, key, former_tables))
+                short = source.check(tables[key], self.data.collection, self.data.split)
+                reports[table_name(key)] = {"short_queries": short, **table_report(tables[key], previous.get(key), snapshot, source)}
             within = sum(snapshot.seconds.values()) - before
             snapshot.seconds["filter"] = snapshot.seconds.get("filter", 0.0) + time.perf_counter() - start - within
 

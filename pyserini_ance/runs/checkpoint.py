@@ -6,14 +6,14 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
-from pyserini_ance.encoders.checkpoint import save_encoder
+from pyserini_ance.encoders.checkpoint import TOWERS, save_encoder
 from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.tokenization import Side
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import read_json, write_json
+from pyserini_ance.storage.files import read_json, sha256_file, sha256_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 
 ENCODER = "encoder"
-WEIGHTS = f"{ENCODER}/model.safetensors"
 TRAINING, PLACE = "training.safetensors", "place.json"
 
 
@@ -35,10 +35,22 @@ class Place:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A published checkpoint: its folder and the hash of its weights."""
+    """A published checkpoint: its folder and the hashes of its towers' weights, equal ones where the towers are tied."""
 
     folder: Path
-    weights: str
+    query_weights: str
+    document_weights: str
+
+    @property
+    def weights(self) -> str:
+        """The hash of both towers. Tied towers and a pair of equal ones are the same encoder."""
+        if self.query_weights == self.document_weights:
+            return self.query_weights
+        return sha256_json([self.query_weights, self.document_weights])
+
+    @property
+    def hashes(self) -> tuple[str, str]:
+        return self.query_weights, self.document_weights
 
     @property
     def encoder(self) -> Path:
@@ -47,7 +59,23 @@ class Checkpoint:
     @classmethod
     def open(cls, folder: Path, verify: bool = True) -> "Checkpoint":
         """Raises FileNotFoundError or RuntimeError when it is not complete and, with `verify`, as it was written."""
-        return cls(folder, read_manifest(folder, verify)["parts"][WEIGHTS]["sha256"])
+        parts = {name: part["sha256"] for name, part in read_manifest(folder, verify)["parts"].items()}
+        return cls(folder, *(_tower_hash(parts, side) for side in TOWERS))
+
+
+def weights_of(encoder: Path) -> str:
+    """The hash that a checkpoint with the same weights has; `encoder` is a folder that `save_encoder` wrote."""
+    parts = {f"{ENCODER}/{path.relative_to(encoder)}": sha256_file(path) for path in encoder.rglob("*.safetensors")}
+    return Checkpoint(encoder, *(_tower_hash(parts, side) for side in TOWERS)).weights
+
+
+def _tower_hash(parts: dict[str, str], side: Side) -> str:
+    """Of all weight files in a tower's folder. Both towers are in the encoder's own where they are tied."""
+    for folder in (f"{ENCODER}/{TOWERS[side]}", ENCODER):
+        hashes = {Path(name).name: sha for name, sha in parts.items() if Path(name).parent == Path(folder) and name.endswith(".safetensors")}
+        if hashes:
+            return next(iter(hashes.values())) if len(hashes) == 1 else sha256_json(hashes)
+    raise RuntimeError(f"the manifest of a checkpoint lists no weights of its {side} tower")
 
 
 def publish_checkpoint(run: RunDir, encoder: Encoder, optimizer: torch.optim.Optimizer | None, place: Place) -> Checkpoint:

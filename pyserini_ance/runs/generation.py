@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyserini_ance.negatives.source import MinedSource
+from pyserini_ance.negatives.source import TableSource
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Stage
 from pyserini_ance.runs.rundir import RunDir
@@ -85,13 +85,13 @@ def newest_generation_before(run: RunDir, stage: str, step: int) -> Path | None:
     return next((f for f in reversed(folders) if is_complete(f) and f.name < run.generation(stage, step).name), None)
 
 
-def mined_sources(stage: Stage, refreshed_only: bool = False) -> dict[TableKey, MinedSource]:
+def mined_sources(stage: Stage, refreshed_only: bool = False) -> dict[TableKey, TableSource]:
     """The sources of a stage that have tables, by (term, position in the term)."""
     return {
         (name, position): source
         for name, term in stage.terms.items()
         for position, source in enumerate(term.negatives)
-        if isinstance(source, MinedSource) and (source.refreshed or not refreshed_only)
+        if source.has_table and (source.refreshed or not refreshed_only)
     }
 
 

@@ -15,7 +15,7 @@ def prune_stage(
     """Remove what of `stage` is neither kept nor needed; `checkpoints`, `vectors` and `tables` are steps whose are needed."""
     complete = [folder for folder in sorted(run.checkpoints.glob(f"{stage}-????????")) if is_complete(folder)]
     needed = {run.checkpoint(stage, step) for step in checkpoints} | set(complete[-keep.checkpoints :])
-    of_vectors = {Checkpoint.open(f, verify=False).weights[:16] for f in complete if f in {run.checkpoint(stage, s) for s in vectors}}
+    of_vectors = {Checkpoint.open(f, verify=False).document_weights[:16] for f in complete if f in {run.checkpoint(stage, s) for s in vectors}}
     for folder in complete:
         if folder not in needed:
             remove_unless_leased(folder)

@@ -19,7 +19,7 @@ from pyserini_ance.encoders.two_tower import TwoTower
 from pyserini_ance.trainer.deal import Deal
 from pyserini_ance.trainer.randomness import dropout_of
 
-LossOf = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+LossOf = Callable[..., torch.Tensor]  # of the vectors of each side that is encoded
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ def plain_backward(forward: Forward, sides: list[SideInput], loss_of: LossOf) ->
     """Accumulate in the towers what this process's texts add to the gradients of `loss_of(*vectors of each side)`."""
     deals = [Deal(side.lengths(), forward.world) for side in sides]
     vectors = [forward.vectors(own) for own in _own(sides, deals)]
-    # Where this process has no text there is no graph, and where a side has no part in the loss no gradient.
+    # Where this process has no text, or the tower is frozen, there is no graph, and where a side has no part in the loss no gradient.
     pairs = [(v, g) for v, g in zip(vectors, _gradients(deals, vectors, loss_of), strict=True) if v.requires_grad and g is not None]
     torch.autograd.backward([v for v, _ in pairs], [g for _, g in pairs])
 
@@ -85,7 +85,7 @@ def cached_backward(forward: Forward, sides: list[SideInput], loss_of: LossOf) -
     with torch.no_grad():
         vectors = [forward.vectors(side) for side in own]
     for side, gradient in zip(own, _gradients(deals, vectors, loss_of), strict=True):
-        if gradient is not None:
+        if gradient is not None and forward.towers.trains(side.side):
             forward.backward(side, gradient)
 
 

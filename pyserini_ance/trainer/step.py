@@ -1,4 +1,7 @@
-"""One optimiser step: encode the batch's texts, take the terms' losses, and leave gradients on the towers."""
+"""One optimiser step: encode the batch's texts, take the terms' losses, and leave gradients on the towers.
+
+Where the query tower trains alone, only queries are encoded; then documents are found with their vectors, and looked up.
+"""
 
 import math
 from dataclasses import dataclass
@@ -10,13 +13,17 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.recipe.models import Stage
 from pyserini_ance.trainer.batch import Batch
+from pyserini_ance.trainer.fixed import FixedDocuments
 from pyserini_ance.trainer.forward import Forward, SideInput, cached_backward, plain_backward
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
 
 
 @dataclass(frozen=True)
 class StepRunner:
-    """Runs batches of one stage. `autocast` is the training precision's context."""
+    """Runs batches of one stage. `autocast` is the training precision's context.
+
+    `documents` are those of a stage that trains the query tower alone; None where both towers train.
+    """
 
     stage: Stage
     data: PreparedData
@@ -25,6 +32,7 @@ class StepRunner:
     tokens_per_batch: int
     key: tuple
     world: World
+    documents: FixedDocuments | None = None
 
     def accumulate(self, batch: Batch, step: int) -> dict[str, float]:
         """Gradients of the step's whole loss, and its value by term (mean over the whole batch), alike on all processes.
@@ -42,8 +50,10 @@ class StepRunner:
     def _backward(self, chunk: Batch, share: float, forward: Forward) -> dict[str, float]:
         values: dict[str, float] = {}
 
-        def loss_of(queries: torch.Tensor, documents: torch.Tensor) -> torch.Tensor:
-            losses = term_losses(self.stage.terms, chunk, self.data.directions, {"query": queries, "document": documents})
+        def loss_of(queries: torch.Tensor, documents: torch.Tensor | None = None) -> torch.Tensor:
+            batch, documents = (chunk, documents) if self.documents is None else self.documents.complete(chunk, queries, share)
+            vectors, passages = {"query": queries, "document": documents}, self.data.rows_of(batch.unique("document"))[1]
+            losses = term_losses(self.stage.terms, batch, self.data.directions, vectors, passages)
             values.update({name: share * float(loss.detach()) for name, loss in losses.items()})
             return share * weighted_sum(self.stage.terms, losses)
 
@@ -62,7 +72,9 @@ class StepRunner:
 
     def _sides(self, chunk: Batch) -> list[SideInput]:
         queries, documents = self.data.queries[self.data.train_split], self.data.documents
-        texts = [("query", queries, chunk.unique("query")), ("document", documents, chunk.unique("document"))]
+        texts = [("query", queries, chunk.unique("query"))]
+        if self.documents is None:
+            texts.append(("document", documents, self.data.rows_of(chunk.unique("document"))[0]))
         share = self.stage.chunk_queries and self.stage.chunk_queries / len(chunk.queries)
         return [
             SideInput(side, tokens, rows, self.encoder.length_tokens(side), share and math.ceil(share * len(rows)))

@@ -13,6 +13,7 @@ from tqdm import tqdm
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder
+from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Recipe, Stage
 from pyserini_ance.recipe.products import Product
 from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint, restore_moments
@@ -23,6 +24,7 @@ from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.adoption import Adoption
 from pyserini_ance.trainer.batch import plan_batch
+from pyserini_ance.trainer.fixed import FixedDocuments
 from pyserini_ance.trainer.handover import Desk, Script
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate
 from pyserini_ance.trainer.resume import Resumed, resume_stage
@@ -74,6 +76,11 @@ class StageTraining:
         source, self.place = resumed.checkpoint or start, resumed.place or self.place
         self.encoder = load_encoder(source.encoder, self.world.device)
         self.encoder.towers.train()
+        self.documents = None
+        if self.stage.train == "queries":
+            self.encoder.untie()
+            self.encoder.towers.freeze("document")
+            self.documents = self._fix_documents(source)
         self.optimizer = build_optimizer(self.encoder.towers, self.stage.optimizer)
         if resumed.checkpoint or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer)
@@ -87,8 +94,18 @@ class StageTraining:
             self.recipe.encoding.training_tokens_per_batch,
             (self.recipe.seed, self.number),
             self.world,
+            self.documents,
         )
         self.world.meet()  # reading may take one longer than another
+
+    def _fix_documents(self, source: Checkpoint) -> FixedDocuments:
+        """Encoded once, unless somebody has done it: whatever trains, the document tower's hash stays, and finds them."""
+        where = (self.run.scratch, self.world.device, self.world, source.document_weights)
+        snapshot = Snapshot(source.encoder, source.weights, self.data, self.recipe.encoding, *where)
+        documents = FixedDocuments(self.stage, snapshot, self.recipe.seed)
+        parts = {part: round(seconds, 3) for part, seconds in snapshot.seconds.items()}
+        self.log.metric("documents", stage=self.name, step=self.place.step, parts=parts)
+        return documents
 
     def _visit(self, step: int) -> bool:
         """What is due before step `step`: a checkpoint, orders of what is to be made of it, and adoptions. Does the stage end here?"""
@@ -119,12 +136,12 @@ class StageTraining:
     def _publish(self) -> Checkpoint:
         self.world.same(_checksum(self.encoder.towers), "the weights")
 
-        def publish() -> str:
+        def publish() -> tuple[str, str]:
             checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, self.place)
             self.run.mark("running", f"stage {self.name}, step {self.place.step}")
-            return checkpoint.weights
+            return checkpoint.hashes
 
-        return Checkpoint(self.run.checkpoint(self.name, self.place.step), self.world.once(publish))
+        return Checkpoint(self.run.checkpoint(self.name, self.place.step), *self.world.once(publish))
 
     def _is_past_its_best(self, step: int) -> bool:
         patience = self.stage.evaluate and self.stage.evaluate.patience
@@ -163,7 +180,7 @@ class StageTraining:
         self.optimizer.zero_grad(set_to_none=True)
         self.log.metric(
             "step", stage=self.name, step=step, loss=total, terms=losses, grad_norm=norm, learning_rate=rate,
-            seconds=round(time.perf_counter() - start, 4),
+            **(self.documents.findings.take() if self.documents else {}), seconds=round(time.perf_counter() - start, 4),
         )  # fmt: skip
         bar.set_postfix(loss=f"{total:.4f}", rate=f"{rate:.1e}", refresh=False)
 

@@ -3,6 +3,7 @@
 Results are ordered by falling score, then by rising row: equal vectors come in a defined order on every backend.
 """
 
+import warnings
 from collections.abc import Callable
 from functools import partial
 from typing import Literal
@@ -15,6 +16,7 @@ from pyserini_ance.distributed.world import World
 
 QUERIES_PER_BLOCK = 1024
 DOCUMENTS_PER_BLOCK = 65_536
+SHOWN_AFTER_SECONDS = 1  # a bar for each step's search would only flicker
 
 Backend = Literal["torch", "faiss"]
 Searcher = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]  # (queries (Q, D), k) -> scores and rows (Q, k)
@@ -30,8 +32,16 @@ def exact_search(
     return searcher(documents, backend, device, World())(queries, k)
 
 
-def searcher(documents: np.ndarray, backend: Backend, device: str, world: World) -> Searcher:
-    """`exact_search` over `documents`: faiss copies them into an index now, torch reads them at each search.
+def standing(documents: np.ndarray, device: str) -> torch.Tensor:
+    """`documents` (N, D) to be searched again and again: copied to a GPU once; on the CPU the array itself, mapped or not."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # of a read-only map, into which nobody writes
+        return torch.from_numpy(documents).to(device)
+
+
+def searcher(documents: np.ndarray | torch.Tensor, backend: Backend, device: str, world: World) -> Searcher:
+    """`exact_search` over `documents`: faiss copies them into an index now; torch reads an array anew at each search, and
+    takes a tensor (`standing`) as it lies.
 
     Searching raises PeerError when another process of `world` has ended.
     """
@@ -40,14 +50,19 @@ def searcher(documents: np.ndarray, backend: Backend, device: str, world: World)
     return partial(_search_blocks, documents, device, world)
 
 
-def _search_blocks(documents: np.ndarray, device: str, world: World, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _search_blocks(
+    documents: np.ndarray | torch.Tensor, device: str, world: World, queries: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
     k = min(k, len(documents))
     scores, rows = np.full((len(queries), k), np.nan, np.float32), np.zeros((len(queries), k), np.int32)
     starts = range(0, len(queries), QUERIES_PER_BLOCK)
-    firsts = range(0, len(documents), DOCUMENTS_PER_BLOCK)
-    with tqdm(total=len(starts) * len(firsts), desc="search", unit="block", leave=False, disable=not world.is_main) as bar:
+    size = _documents_at_once(documents, len(queries))
+    firsts = range(0, len(documents), size)
+    shown = {"desc": "search", "unit": "block", "leave": False, "delay": SHOWN_AFTER_SECONDS, "disable": not world.is_main}
+    with tqdm(total=len(starts) * len(firsts), **shown) as bar:
         for first in firsts:  # documents are many: each block is read, and moved to the device, once
-            part = torch.from_numpy(np.array(documents[first : first + DOCUMENTS_PER_BLOCK])).to(device)
+            part = documents[first : first + size]
+            part = part if isinstance(part, torch.Tensor) else torch.from_numpy(np.array(part)).to(device)
             for start in starts:
                 world.check()
                 block = slice(start, start + QUERIES_PER_BLOCK)
@@ -55,6 +70,13 @@ def _search_blocks(documents: np.ndarray, device: str, world: World, queries: np
                 scores[block], rows[block] = _merge(scores[block], rows[block], *_top_of_block(asked @ part.T, k), first)
                 bar.update()
     return scores, rows
+
+
+def _documents_at_once(documents: np.ndarray | torch.Tensor, queries: int) -> int:
+    """On a GPU that holds them all, more for few queries: it waits at the end of each block, and scores take the same room."""
+    if isinstance(documents, torch.Tensor) and documents.device.type != "cpu" and 0 < queries < QUERIES_PER_BLOCK:
+        return DOCUMENTS_PER_BLOCK * QUERIES_PER_BLOCK // queries
+    return DOCUMENTS_PER_BLOCK
 
 
 def _merge(best: np.ndarray, best_rows: np.ndarray, scores: torch.Tensor, rows: torch.Tensor, first: int) -> tuple[np.ndarray, np.ndarray]:
@@ -92,7 +114,8 @@ def _build_index(documents: np.ndarray):
 def _search_index(index, world: World, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     k = min(k, index.ntotal)
     scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int32)
-    for start in tqdm(range(0, len(queries), QUERIES_PER_BLOCK), desc="search", unit="block", leave=False, disable=not world.is_main):
+    shown = {"desc": "search", "unit": "block", "leave": False, "delay": SHOWN_AFTER_SECONDS, "disable": not world.is_main}
+    for start in tqdm(range(0, len(queries), QUERIES_PER_BLOCK), **shown):
         world.check()
         block = slice(start, start + QUERIES_PER_BLOCK)
         scores[block], rows[block] = _search_past_ties(index, np.ascontiguousarray(queries[block], np.float32), k)

@@ -16,14 +16,18 @@ def search_shards(
 
     Called by all processes with equal queries (Q, D); `searcher` is over `documents.own`.
     """
-    k = min(k, len(documents))
-    scores, rows = searcher(queries, k)
-    rows += documents.first
+    scores, rows = searcher(queries, min(k, len(documents)))
+    world.meet()  # shards take uneven time
+    return merge_shards(scores, rows, documents, k, world)
+
+
+def merge_shards(scores: np.ndarray, rows: np.ndarray, documents: ShardedVectors, k: int, world: World) -> tuple[np.ndarray, np.ndarray]:
+    """The k best in all shards, on every process, from what each has found in its own: `rows` count from its first document."""
+    k, rows = min(k, len(documents)), rows + np.int32(documents.first)
     if world.size == 1:
         return scores, rows
     scores, rows = _widen(scores, k, np.nan), _widen(rows, k, -1)
-    world.meet()  # shards take uneven time
-    for start in range(0, len(queries), search.QUERIES_PER_BLOCK):
+    for start in range(0, len(scores), search.QUERIES_PER_BLOCK):
         block = slice(start, start + search.QUERIES_PER_BLOCK)
         scores[block], rows[block] = _best(_side_by_side(scores[block], world), _side_by_side(rows[block], world), k)
     return scores, rows

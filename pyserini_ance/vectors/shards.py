@@ -80,7 +80,7 @@ def encode_shards(
     Called by all processes. `key` says what the vectors are of, as for a VectorStore.
     """
     # A store each: two hosts that write into one file over NFS overwrite each other's bytes, whole pages at a time.
-    names = [f"{rank}-of-{world.size}" for rank in range(world.size)]
+    names = _names(world)
     world.once(lambda: _make_room(folder, names))
     bounds = shard_bounds(tokens.lengths(encoder.length_tokens(side)), world.size).tolist()
     stores = [
@@ -93,6 +93,11 @@ def encode_shards(
     return ShardedVectors([read_vectors(*one) for one in stores], world.rank)
 
 
+def has_shards(folder: Path, world: World) -> bool:
+    """Whether as many processes as now have begun to encode into `folder`, and most likely have done it."""
+    return all((folder / name).exists() for name in _names(world))
+
+
 def shard_bounds(lengths: np.ndarray, shards: int) -> np.ndarray:
     """(shards + 1,) rows: shard i is rows bounds[i] to bounds[i + 1], of about as many tokens as any other; some may be empty."""
     tokens = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
@@ -100,6 +105,10 @@ def shard_bounds(lengths: np.ndarray, shards: int) -> np.ndarray:
     bounds = np.searchsorted(middles, tokens[-1] * np.arange(shards + 1) / shards)
     bounds[-1] = len(lengths)
     return bounds
+
+
+def _names(world: World) -> list[str]:
+    return [f"{rank}-of-{world.size}" for rank in range(world.size)]
 
 
 def _make_room(folder: Path, names: list[str]) -> None:

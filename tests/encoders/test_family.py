@@ -1,8 +1,9 @@
 import pytest
 import torch
+from pydantic import ValidationError
 from transformers import BertConfig, BertModel, ElectraConfig, ElectraModel, MPNetConfig, MPNetModel, RobertaConfig, RobertaModel
 
-from pyserini_ance.encoders.family import longest_input, pool, resolve_model
+from pyserini_ance.encoders.family import at, longest_input, pool, resolve_model
 
 TINY = dict(vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4, max_position_embeddings=20)
 
@@ -57,3 +58,27 @@ def test_models_are_found(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
     assert resolve_model("python:carrier/model") == str(tmp_path / "carrier" / "model")
     assert resolve_model("FacebookAI/roberta-base") == "FacebookAI/roberta-base"
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (True, True),
+        ({"query": True, "document": True}, True),
+        ({"query": False, "document": False}, False),
+        ({"query": True, "document": False}, {"query": True, "document": False}),
+    ],
+)
+def test_a_switch_is_for_both_sides_or_for_each(family, value, kept):
+    made = family("transformer", "x", l2=value)
+    assert made.model_dump(mode="json")["l2"] == kept
+    assert made == family("transformer", "x", l2=made.l2) == type(made).model_validate(made.model_dump(mode="json"))
+    expected = kept if isinstance(kept, dict) else {"query": kept, "document": kept}
+    assert {side: at(side, made.l2) for side in ("query", "document")} == expected
+
+
+@pytest.mark.parametrize("value", ["yes", None, 1, {"query": True}, {"query": 1, "document": False}, {"query": True, "documents": False}])
+def test_a_switch_that_is_none_is_refused_with_one_message(family, value):
+    with pytest.raises(ValidationError, match="expected true or false, or one for each side") as said:
+        family("transformer", "x", l2=value)
+    assert said.value.error_count() == 1

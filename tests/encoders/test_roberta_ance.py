@@ -32,21 +32,35 @@ def foreign(folder):
     return folder
 
 
-@pytest.mark.parametrize("l2", [False, True])
-def test_vectors_against_a_written_out_reference(family, tiny_roberta, records, l2):
-    encoder = start_encoder(family("roberta_ance", tiny_roberta, head="new", dimension=16, l2=l2), seed=3)
+DANCE = {"l2": True, "layer_norm": {"query": True, "document": False}}
+
+
+@pytest.mark.parametrize(
+    ("settings", "side", "layer_norm", "l2"),
+    [
+        ({}, "query", True, False),
+        ({"l2": True}, "document", True, True),
+        (DANCE, "query", True, True),
+        (DANCE, "document", False, True),
+        ({"l2": {"query": True, "document": False}}, "document", True, False),
+    ],
+)
+def test_vectors_against_a_written_out_reference(family, tiny_roberta, records, settings, side, layer_norm, l2):
+    encoder = start_encoder(family("roberta_ance", tiny_roberta, head="new", dimension=16, **settings), seed=3)
     with torch.no_grad():  # a head that is not the identity anywhere
         for parameter in (encoder.towers.queries.model.embeddingHead, encoder.towers.queries.model.norm):
             parameter.weight.normal_(), parameter.bias.normal_()
     weights = encoder.towers.queries.model.state_dict()
     roberta, tokenizer = RobertaModel.from_pretrained(tiny_roberta).eval(), AutoTokenizer.from_pretrained(tiny_roberta)
-    for record, vector in zip(records, encoder.encode(records, "query"), strict=True):
-        inputs = tokenizer(record["text"].strip(), truncation=True, max_length=24, return_tensors="pt")
+    for record, vector in zip(records, encoder.encode(records, side), strict=True):
+        text, length = (record["text"], 24) if side == "query" else (f"{record['title']} {record['text']}", 48)
+        inputs = tokenizer(text.strip(), truncation=True, max_length=length, return_tensors="pt")
         with torch.no_grad():
             first = roberta(**inputs).last_hidden_state[0, 0]
         projected = weights["embeddingHead.weight"] @ first + weights["embeddingHead.bias"]
         centred = projected - projected.mean()
         expected = centred / (centred.square().mean() + 1e-5).sqrt() * weights["norm.weight"] + weights["norm.bias"]
+        expected = expected if layer_norm else projected
         expected = functional.normalize(expected, dim=0) if l2 else expected
         np.testing.assert_allclose(vector, expected.numpy(), atol=1e-5)
 

@@ -91,3 +91,36 @@ def test_a_slow_tokenizer_is_no_obstacle(family, tmp_path, tiny_bert):
     shutil.copy(tiny_bert / "vocab.txt", tmp_path)
     encoder = start_encoder(family("transformer", tmp_path), SEED)
     assert encoder.tokenizer.ids("query", [{"text": "the Query"}]) == [encoder.tokenizer.tokenizer.convert_tokens_to_ids(["the", "query"])]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_projection_gives_vectors_of_its_size(family, tiny_bert, saved, records, tied):
+    encoder = start_encoder(family("transformer", tiny_bert, projection=8, l2={"query": True, "document": False}, tied=tied), SEED)
+    with torch.no_grad():
+        encoder.towers.documents.projection.bias.fill_(0.5)
+    plain, folder = start_encoder(family("transformer", tiny_bert), SEED), saved(encoder)
+    weights = load_file((folder if tied else folder / "documents") / "projection.safetensors")
+    documents = plain.encode(records, "document") @ weights["weight"].numpy().T + weights["bias"].numpy()
+    assert weights["weight"].shape == (8, 32) and weights["weight"].std().item() == pytest.approx(0.02, rel=0.2)
+    np.testing.assert_allclose(encoder.encode(records, "document"), documents, atol=1e-5)
+    np.testing.assert_allclose(np.linalg.norm(encoder.encode(records, "query"), axis=1), 1, atol=1e-5)
+    loaded = load_encoder(folder)
+    assert loaded.dimension == 8
+    for side in ("query", "document"):
+        np.testing.assert_array_equal(loaded.encode(records, side), encoder.encode(records, side))
+
+
+def test_a_projection_that_a_checkpoint_has_is_trained_on_and_not_left_out(family, tiny_bert, saved):
+    folder = saved(start_encoder(family("transformer", tiny_bert, projection=8), SEED))
+    started = start_encoder(family("transformer", folder, projection=8), SEED + 1)
+    assert torch.equal(started.towers.queries.projection.weight, load_file(folder / "projection.safetensors")["weight"])
+    for projection in (4, None):
+        with pytest.raises(ValueError, match="encoder.projection is .*, but .* was trained with 8"):
+            start_encoder(family("transformer", folder, projection=projection), SEED)
+        (folder / "pyserini_ance.json").rename(folder / "elsewhere.json")
+        with pytest.raises(ValueError, match=f"projects 32 numbers to 8, but encoder.projection is {projection}; set it to 8"):
+            start_encoder(family("transformer", folder, projection=projection), SEED)
+        (folder / "elsewhere.json").rename(folder / "pyserini_ance.json")
+    (folder / "projection.safetensors").unlink()
+    with pytest.raises(RuntimeError, match="projection.safetensors is missing, and encoder.projection is 8"):
+        load_encoder(folder)

@@ -45,6 +45,37 @@ def close(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict, tuple
     return row, again, exported, faiss.read_index(str(run.index / "index")).reconstruct_n(0, 30)
 
 
+def close_in_passages(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict, tuple[np.ndarray, list[str]], np.ndarray]:
+    """The ranking, the export's command, the index with its ids, and the test queries' vectors."""
+    import faiss
+
+    run = RunDir(folder)
+    closing = Closing(recipe, tokenise(recipe, read_collection(recipe)), run, "cpu", world)
+    exported = export("a", Checkpoint.open(run.checkpoint("initial", 0)), closing, {})[1]
+    index = faiss.read_index(str(run.index / "index"))
+    encoder, queries = load_encoder(run.model), closing.data.collection.split("test").queries
+    vectors = encoder.encode(queries.take(range(len(queries))), "query")
+    rows = (index.reconstruct_n(0, index.ntotal), (run.index / "docid").read_text().split())
+    return read_run(closing.ranking("a")), exported, rows, vectors
+
+
+def test_passages_are_searched_as_pyserini_takes_their_ids_apart(run_processes, small_recipe, tmp_path):
+    recipe = small_recipe(STAGES, test={"hits": 20, "measures": ["RR@10"]})
+    encoder = recipe.encoder.model_dump(mode="json")
+    encoder["tokenization"]["document"].update(length_tokens=10, passages=3)
+    recipe = small_recipe(STAGES, encoder=encoder, test={"hits": 20, "measures": ["RR@10"]})
+    start(recipe, tmp_path)
+    ((run, exported, (index, ids), queries),) = run_processes(1, close_in_passages, recipe, tmp_path)
+    assert "--hits 60 --max-passage --max-passage-hits 20" in exported["command"]
+    assert {id.partition("#")[0] for id in ids} == set(read_collection(recipe).documents.ids) and len(ids) > 30
+    for (query, hits), vector in zip(run.items(), queries, strict=True):
+        best = {}
+        for score, id in sorted(zip((index @ vector).tolist(), ids, strict=True), reverse=True):
+            best.setdefault(id.split("#")[0], score)
+        assert list(hits.values()) == pytest.approx(list(best.values())[:20], abs=1e-4)
+        assert list(hits.values()) == pytest.approx([best[id] for id in hits], abs=1e-4), query  # many passages are the same words
+
+
 def test_processes_close_a_run_as_one_does(run_processes, recipe, tmp_path):
     folders = [tmp_path / f"{size}" for size in (1, 3)]
     for folder in folders:
@@ -86,3 +117,31 @@ def test_documents_rank_the_queries_that_they_answer(small_recipe, tmp_path):
     assert len(set(ranks)) > 1
     found = read_run(closing.query_ranking("untrained"))
     assert set(found) == {collection.documents.ids[answer] for answer in answers} and all(len(hits) == 5 for hits in found.values())
+
+
+def close_by_indexes(world: World, recipe: Recipe, folder: Path) -> tuple[list[dict], list[dict]]:
+    """Records of a row and of the export's, each after those of its indexes."""
+    run = RunDir(folder)
+    closing = Closing(recipe, tokenise(recipe, read_collection(recipe)), run, "cpu", world)
+    checkpoint = Checkpoint.open(run.checkpoint("initial", 0))
+    row = closing.row("untrained", checkpoint)
+    exported, _ = export("a", checkpoint, closing, {})
+    return [*closing.by_index("untrained"), row], [*closing.by_index("a"), exported]
+
+
+def test_a_row_comes_again_for_each_index(run_processes, small_recipe, tmp_path):
+    """`Flat` is exact, so that its row is the model's own; codes of 4 bits for 8 numbers rank otherwise."""
+    settings = {"hits": 20, "measures": ["RR@10", "R@20"], "indexes": ["Flat", "IVF1,PQ4x4"]}
+    recipe = small_recipe(STAGES, test=settings)
+    start(recipe, tmp_path)
+    ends = run_processes(2, close_by_indexes, recipe, tmp_path)
+    assert ends[0] == ends[1]
+    for records, name in zip(ends[0], ("untrained", "a"), strict=True):
+        assert [record["row"] for record in records] == [f"{name}+Flat", f"{name}+IVF1,PQ4x4", name]
+        assert all(set(recipe.test.measures) <= set(record) for record in records)
+        flat, _, own = ([record[measure] for measure in recipe.test.measures] for record in records)
+        assert flat == own
+        run = RunDir(tmp_path).run_files
+        rankings = [read_run(run / f"{record['row']}.test.trec") for record in records]
+        assert {query: list(hits) for query, hits in rankings[0].items()} == {query: list(hits) for query, hits in rankings[2].items()}
+        assert rankings[1] != rankings[2] and all(len(hits) == 20 for hits in rankings[1].values())

@@ -18,8 +18,29 @@ READY = {"run": "background", "adopt": "ready"}
     ],
 )
 def test_a_stage_says_who_makes_what_and_how_much(small_recipe, stage, row):
-    (line,) = [line for line in plan(small_recipe({"b": stage})).splitlines() if line.startswith("| b ")]
-    assert [cell.strip() for cell in line.split("|")[6:-1]] == row
+    assert cells(plan(small_recipe({"b": stage})), "b")[5:-1] == row
+
+
+def cells(text: str, stage: str) -> list[str]:
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {stage} ")]
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def test_a_stage_says_how_its_learning_rate_changes(small_recipe):
+    lamb = {"kind": "lamb", "learning_rate": 1e-6, "warmup_steps": 5000}
+    stages = {
+        "a": STATIC,
+        "b": {**STATIC, "optimizer": {**lamb, "decay": "cosine"}, "steps": 20000, "schedule_cycle_steps": 10000},
+        "c": {**STATIC, "optimizer": lamb, "schedule_steps": 1000000, "schedule_offset_steps": 600000},
+        "d": {**STATIC, "optimizer": {"learning_rate": 0.5, "decay": "constant"}},
+    }
+    text = plan(small_recipe(stages))
+    assert [cells(text, name)[-1] for name in stages] == [
+        "adamw 0.001, linear to 0 at 20",
+        "lamb 1e-06, warm-up 5,000, cosine to 0 at 10,000, anew every 10,000",
+        "lamb 1e-06, warm-up 5,000, linear to 0 at 1,000,000, from 600,000 on",
+        "adamw 0.5, constant",
+    ]
 
 
 def test_what_is_kept_and_in_work_at_once_is_in_the_disk_that_a_run_takes(small_recipe):

@@ -50,6 +50,7 @@ def recipe(*stages: Stage, **keep) -> Recipe:
         (stage(8, refresh=4, evaluate=4), {0, 4}, {4, 8}, 300),  # step 4 is encoded once
         (stage(8, refresh=4, evaluate=4, sample=50), {0, 4}, {4, 8}, 250),  # step 4 finds its sample among the refresh's
         (stage(8, evaluate=4, sample=500), set(), {4, 8}, 200),  # a sample of all
+        (stage(8, refresh=4, evaluate=4).model_copy(update={"train": "queries"}), {0, 4}, {4, 8}, 100),  # and never again
     ],
 )
 def test_steps_at_which_something_happens(made, refreshes, evaluations, encoded):

@@ -109,7 +109,10 @@ def test_what_it_is_made_of_shows():
     [
         ({"sources": []}, "at least 1 item"),
         ({"sources": [ANN, {"kind": "random"}]}, r"sources.1: `random` has no table to be mixed; list it under `negatives:` beside the mix"),
-        ({"sources": [{**ANN, "per_query": 3}]}, "sources.0: per_query and when_short say nothing within a mix"),
+        ({"sources": [{**ANN, "per_query": 3}]}, "sources.0: per_query says nothing within a mix"),
+        ({"sources": [ANN, {**ANN, "sample": "hardest"}]}, "sources.1: sample says nothing within a mix"),
+        ({"sources": [ANN, {"kind": "momentum", "when_short": "random"}]}, "sources.1: when_short says nothing within a mix"),
+        ({"sources": [ANN], "guards": ["duplicates"]}, "unknown key 'guards'"),
         ({"sources": [ANN], "weights": [1]}, "`weights` and `depth` go together"),
         ({"sources": [ANN], "depth": 5}, "`weights` and `depth` go together"),
         ({"sources": [ANN], "weights": [1, 2], "depth": 5}, "2 weights for 1 sources; give one each"),

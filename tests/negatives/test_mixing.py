@@ -4,7 +4,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from pyserini_ance.negatives.mixing import concatenate, repeats, sample, without_repeats
+from pyserini_ance.negatives.mixing import concatenate, sample, without_repeats
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 
 
@@ -61,11 +61,6 @@ def test_tables_of_too_many_origins_are_refused():
     assert len(concatenate(tables[:256], "mix", {}).origins) == 256
     with pytest.raises(ValueError, match="candidates of 257 origins in one table; at most 256"):
         concatenate(tables, "mix", {})
-
-
-def test_repeats_agree_with_a_slow_loop():
-    rows = np.random.default_rng(0).integers(0, 6, (50, 7))
-    assert repeats(rows).tolist() == [[value in row[:i] for i, value in enumerate(row)] for row in rows.tolist()]
 
 
 def test_origins_survive_the_disk(tmp_path):

@@ -37,6 +37,13 @@ CASES = [
     ("roberta", side(ANCE, query="query: {text}"), "pyserini_ance", "ance", ["cannot write a query as 'query: {text}'"]),
     ("roberta", side(ANCE, dimension=32), "pyserini_ance", "pyserini_ance", ["gives 768 numbers, this one 32"]),
     ("roberta", side(ANCE, l2=True), "pyserini_ance", "pyserini_ance", ["does not normalise"]),
+    (
+        "roberta",
+        side(ANCE, l2={"query": False, "document": True}, layer_norm={"query": True, "document": False}),
+        "ance",
+        "pyserini_ance",
+        ["documents: stock `ance` does not normalise", "documents: stock `ance` applies its LayerNorm"],
+    ),
     ("roberta", side(AUTO), "pyserini_ance", "auto", ["256 tokens (model_max_length of its tokenizer), this"]),
     ("roberta", side(AUTO, query_tokens=256), "auto", "auto", []),
     ("bert", side(AUTO), "auto", "auto", []),
@@ -46,6 +53,8 @@ CASES = [
     ("bert", side(AUTO, document="passage: {title} {text}"), "auto", "pyserini_ance", ["cannot write a document"]),
     # Python makes a final sigma of the last letter of ΟΔΟΣ, BERT's tokenizer does not
     ("bert", side(AUTO, lowercase=True), "pyserini_ance", "pyserini_ance", ["queries: this checkpoint lower-", "documents: "]),
+    ("bert", side(AUTO, document="{title} [SEP] {text}"), "auto", "pyserini_ance", ["documents: stock `auto` writes title and text as a pair"]),
+    ("bert", side(AUTO, projection=8, dimension=8), "pyserini_ance", "pyserini_ance", ["stock `auto` has no linear layer, this"]),
     ("bert", side(AUTO, kind="cross_encoder"), "pyserini_ance", "pyserini_ance", ["encoder kind 'cross_encoder'"]),
 ]
 
@@ -62,6 +71,8 @@ def test_flags(folders):
     plain = stock_class(side(ANCE), folders["roberta"])
     assert plain.flags == ()
     assert plain.document_flags == ("--fields", "text", "--max-length", "128", "--dimension", "768")
+    one_sided = stock_class(side(AUTO, l2={"query": True, "document": False}), folders["bert"])
+    assert "--l2-norm" in one_sided.flags and "--l2-norm" not in one_sided.document_flags
     prefixed = stock_class(side(AUTO, query="query: {text}", document="passage: {text}"), folders["bert"])
     assert prefixed.flags == ("--pooling", "mean", "--l2-norm", "--query-prefix", "query:")
     assert prefixed.document_flags[-5:] == ("--pooling", "mean", "--l2-norm", "--prefix", "passage:")
@@ -78,3 +89,14 @@ def test_a_word_in_the_path_that_pyserini_acts_on(bert_tokenizer, tmp_path, l2, 
 
 def test_ance_needs_the_weight_file_that_pyserini_opens(bert_tokenizer):
     assert "pytorch_model.bin" in stock_class(side(ANCE), bert_tokenizer).why[0]
+
+
+def test_each_tower_of_a_pair_is_weighed_in_its_own_folder(bert_tokenizer, tmp_path):
+    shutil.copytree(bert_tokenizer, tmp_path / "queries")
+    (tmp_path / "documents").symlink_to(shutil.copytree(bert_tokenizer, tmp_path / "clip"))
+    choice = stock_class(side(AUTO, tied=False), tmp_path)
+    assert (choice.query_class, choice.query_folder) == ("auto", tmp_path / "queries")
+    assert (choice.document_class, choice.document_folder) == ("auto", tmp_path / "documents")
+    (tmp_path / "queries" / "tokenizer_config.json").write_text("{}")
+    assert stock_class(side(AUTO, tied=False), tmp_path).query_class == "pyserini_ance"
+    assert stock_class(side(AUTO, tied=False), tmp_path).document_class == "auto"

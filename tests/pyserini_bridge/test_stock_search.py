@@ -6,8 +6,10 @@ import subprocess
 
 import numpy as np
 import pytest
+from safetensors.torch import load_file, save_file
 
 from pyserini_ance.encoders.checkpoint import load_encoder
+from pyserini_ance.pyserini_bridge.encoders import DocumentEncoder, QueryEncoder
 from pyserini_ance.pyserini_bridge.topics import write_topics
 
 LONG = "The Retriever Reads LONG Texts, such as This One; "
@@ -25,13 +27,13 @@ from pyserini_ance.pyserini_bridge.export import search_command, stock_class, wr
 from pyserini_ance.pyserini_bridge.launch import run_module
 from pyserini_ance.pyserini_bridge.register import register
 
-stock, lowered, auto = map(Path, sys.argv[1:4])
+stock, lowered, auto, pair = map(Path, sys.argv[1:5])
 queries, documents = json.loads(sys.stdin.read())
 ids, titles, texts = zip(*documents)
 
 # our export, torch and faiss at work before Java starts
 choices = []
-for folder in (stock, lowered, auto):
+for folder in (stock, lowered, auto, pair):
     records = [{"title": title, "text": text} for title, text in zip(titles, texts)]
     write_index(load_encoder(folder / "model").encode(records, "document"), ids, folder / "index", {})
     topics = write_topics([tuple(query) for query in queries], folder)
@@ -47,13 +49,14 @@ encoder = AnceDocumentEncoder(str(stock / "model"), device="cpu")
 np.save(stock / "documents.npy", encoder.encode(texts, titles, max_length=256))
 np.save(stock / "untitled.npy", encoder.encode(texts, max_length=256))
 
-def search(folder, *flags):
+def search(folder, *flags, model="model"):
     files = ["--topics", str(folder / "topics.test.json"), "--output", str(folder / "run.pyserini.txt")]
-    encoder = ["--encoder", str(folder / "model"), "--index", str(folder / "index")]
+    encoder = ["--encoder", str(folder / model), "--index", str(folder / "index")]
     run_module("pyserini.search.faiss", [*encoder, *files, "--hits", "10", *flags])
 
 search(lowered, "--batch-size", "3")  # our class is added, since it is our folder
 search(auto, "--encoder-class", "auto", *choices[2].flags)
+search(pair, "--encoder-class", "auto", *choices[3].flags, model="model/queries")
 
 ours = ["--encoder", str(lowered / "model"), "--encoder-class", "pyserini_ance"]
 fields = ["--fields", "title", "text"]
@@ -65,7 +68,7 @@ indexes = [faiss.read_index(str(lowered / name / "index")) for name in ("index",
 np.save(lowered / "encoded.npy", [index.reconstruct_n(0, index.ntotal) for index in indexes])
 
 from pyserini.query_iterator import DefaultQueryIterator
-topics = [list(DefaultQueryIterator.from_topics(path)) for path in sys.argv[4:]]
+topics = [list(DefaultQueryIterator.from_topics(path)) for path in sys.argv[5:]]
 (stock / "read.json").write_text(json.dumps(topics))
 """
 # all-digit ids that are numbers already come back as such, and runs show them alike
@@ -85,13 +88,19 @@ def topics_files(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def runs(checkpoint, child, topics_files, tmp_path_factory):
-    """Run folders, exported, and searched by Pyserini: `ance` and `auto` reproduce the first and last, nothing the second."""
-    folders = [tmp_path_factory.mktemp(name) for name in ("stock", "lowered", "auto")]
+    """Run folders, exported, and searched by Pyserini: `ance` and `auto` reproduce the first and the others, nothing the second.
+
+    The last has two towers.
+    """
+    folders = [tmp_path_factory.mktemp(name) for name in ("stock", "lowered", "auto", "pair")]
     models = [
         checkpoint("roberta_ance", head="new"),
         checkpoint("roberta_ance", head="new", tokenization={"lowercase": True}),
         checkpoint("transformer", pooling="mean", l2=True, tokenization={"query": {"length_tokens": 256}}),
+        checkpoint("transformer", tied=False, tokenization={"query": {"length_tokens": 48}}),
     ]
+    weights = models[3] / "documents" / "model.safetensors"
+    save_file({name: value * 0.9 for name, value in load_file(weights).items()}, weights, {"format": "pt"})
     for folder, model in zip(folders, models, strict=True):
         model.rename(folder / "model")
         records = [{"id": id, "title": title, "text": text} for id, title, text in DOCUMENTS]
@@ -110,7 +119,7 @@ def vectors(runs):
 
 def test_the_classes_chosen(runs):
     queries, documents = zip(*json.loads((runs[0] / "classes.json").read_text()))
-    assert queries == ("ance", "pyserini_ance", "auto")
+    assert queries == ("ance", "pyserini_ance", "auto", "auto")
     # a byte-level tokenizer, and a template of two fields of which one may be empty
     assert set(documents) == {"pyserini_ance"}
 
@@ -135,6 +144,16 @@ def test_stock_search_ranks_as_we_do_with_the_registered_class(runs, vectors):
 
 def test_stock_auto_ranks_as_we_do_with_the_flags_of_the_choice(runs, vectors):
     assert_same_ranking(runs[2] / "run.pyserini.txt", *vectors[2])
+
+
+def test_stock_auto_searches_with_the_query_tower_over_the_document_towers_index(runs, vectors):
+    assert "--encoder-class auto" in (command := (runs[3] / "command").read_text()) and f"--encoder {runs[3]}/model/queries" in command
+    assert_same_ranking(runs[3] / "run.pyserini.txt", *vectors[3])
+    queries, documents = vectors[3]
+    assert not np.allclose(queries[0], load_encoder(runs[3] / "model/documents").encode([{"text": QUERIES[0][1]}], "query")[0], atol=1e-2)
+    ours = QueryEncoder(str(runs[3] / "model")), DocumentEncoder(str(runs[3] / "model"))
+    np.testing.assert_allclose(ours[0].encode(QUERIES[0][1]), queries[0], atol=1e-5)
+    np.testing.assert_allclose(ours[1].encode([DOCUMENTS[3][2]], titles=[DOCUMENTS[3][1]]), documents[3:4], atol=1e-5)
 
 
 def test_stock_encode_writes_our_vectors_with_the_registered_class(runs, vectors):

@@ -2,7 +2,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from pyserini_ance.recipe.find import shipped
+from pyserini_ance.measures.evaluate import parse
+from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import COMMAND_LINE, dump, load
 from pyserini_ance.recipe.parts import Part
 
@@ -32,6 +33,14 @@ def test_every_recipe_that_ships_loads_and_comes_back_from_its_dump(name, tmp_pa
     assert recipe.name == name
     (tmp_path / "dumped.yaml").write_text(dump(recipe), encoding="utf-8")
     assert load(tmp_path / "dumped.yaml").recipe == recipe
+
+
+@pytest.mark.parametrize("base", sorted(path.parent.name for path in SHIPPED.glob("*/_base.yaml")))
+def test_the_base_of_every_set_and_a_method_are_a_recipe(base, write):
+    recipe = load(write("both", f"extends: [{base}/_base, _methods/bm25]")).recipe
+    (stage,) = recipe.stages.values()
+    assert parse([*recipe.test.measures, stage.evaluate.measure])
+    assert {"train", recipe.test.split, stage.evaluate.split} <= set(getattr(recipe.data, "splits", {"train", "dev", "test"}))
 
 
 def test_the_dump_writes_every_value_out(base):
@@ -297,15 +306,33 @@ def test_a_file_that_is_no_recipe_is_named(write, content, message):
         ("stages.only.optimizer.betas=[0.9]", "stages.only.optimizer.betas.1: Field required"),
         ("bm25.b=2", "bm25.b: Input should be less than or equal to 1"),
         ("stages.only.schedule_steps=5", "stages.only: schedule_steps 5 ends before steps 10"),
+        ("stages.only.schedule_cycle_steps=0", "stages.only.schedule_cycle_steps: Input should be greater than 0, got 0"),
+        ("stages.only.schedule_offset_steps=-1", "stages.only.schedule_offset_steps: Input should be greater than or equal to 0, got -1"),
+        ("stages.only.optimizer.kind=adam", "stages.only.optimizer.kind: Input should be 'adamw' or 'lamb', got 'adam'"),
+        ("stages.only.optimizer.decay=step", "stages.only.optimizer.decay: Input should be 'linear', 'cosine' or 'constant', got 'step'"),
+        ("stages.only.terms.query.loss={kind: hinge, scale: 20}", "stages.only.terms.query.loss.scale: unknown key 'scale'; keys here: kind, margin"),
+        ("stages.only.terms.query.loss={kind: lambdarank, measure: MAP}", "query.loss.measure: Input should be 'RR', 'nDCG' or 'sum_RR', got 'MAP'"),
         ("stages.only.refresh={every_steps: 5}", "stages.only: `refresh:` is set but no source of negatives is mined with the model"),
         ("stages.only.terms.query.negatives=[{kind: ann}]", "stages.only: a source of negatives is mined with the model; say how often"),
         ("stages.only.terms.query.negatives=[]", "stages.only.terms.query: pool: own has no negatives"),
         ("stages.only.keep_optimizer=true", "stages.only is the first stage: there is no optimizer to keep"),
+        ("stages.only.train=documents", "stages.only.train: Input should be 'both' or 'queries', got 'documents'"),
+        (
+            "stages.next={train: queries, keep_optimizer: true, steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}}",
+            "stages.next trains other towers than the stage before: there are no moments to keep",
+        ),
+        ("encoder.document_model=other", "encoder: document_model is set, but the towers share their weights"),
         ("stages.only.terms=null", "stages.only.terms: Input should be a valid dictionary, got None"),
         ("stages=5", "stages: Input should be a valid dictionary, got 5"),
         ("stages.Two={}", "stages.Two."),
         ("stages.bm25={steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}}", "stage name 'bm25'"),
         ("stages.a b={steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}}", "stage name 'a b'"),
+        ("bm25.hits=40", "a `run` source has depth 50, but bm25.hits is 40; set bm25.hits=50"),
+        (
+            "stages.only.terms.query.negatives.1={kind: run, guards: [answers, {kind: rank_floor, ranks: 10}]}",
+            "a `run` source with its guards looks at 210 documents, but bm25.hits is 200; set bm25.hits=210",
+        ),
+        ("stages.only.terms.query.negatives.1={kind: run, guards: [answer]}", "unknown kind 'answer' of guards (did you mean 'answers'?)"),
         ("bm25=null", "a `run` source needs BM25, but `bm25: null`"),
         ("threads=0", "threads: Input should be greater than 0, got 0"),
         ("refresher.start=chld", "refresher.start: Input should be 'child' or 'elsewhere', got 'chld'"),
@@ -325,6 +352,14 @@ def test_a_file_that_is_no_recipe_is_named(write, content, message):
 def test_a_wrong_value_is_named_with_its_key(base, override, message):
     said = refused(base, override)
     assert said.startswith(f"recipe {base} is not valid:\n") and message in said
+
+
+def test_moments_of_one_kind_of_optimizer_are_none_of_the_other(base, write):
+    two = "steps: 1, batch_queries: 1, keep_optimizer: true, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}"
+    kept = write("kept", f"extends: base\nstages: {{two: {{{two}}}}}")
+    load(kept), load(kept, "stages.only.optimizer.kind=lamb", "stages.two.optimizer.kind=lamb")
+    said = refused(kept, "stages.two.optimizer.kind=lamb")
+    assert "stages.two.keep_optimizer: its optimizer is lamb, that of stages.only is adamw; use one kind for both" in said
 
 
 LATE, AT_ONCE = "run: background, adopt: ready", "run: inline is adopted at once; leave out `adopt`, or set run: background"

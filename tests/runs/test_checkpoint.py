@@ -1,3 +1,5 @@
+import copy
+
 import pytest
 import torch
 
@@ -9,10 +11,12 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST
 from pyserini_ance.trainer.optim import build_optimizer
 
+LENGTHS = {"document": {"length_tokens": 32}}
+
 
 @pytest.fixture(scope="module")
 def encoder(tiny_bert):
-    settings = {"model": str(tiny_bert), "tokenization": {"document": {"length_tokens": 32}}}
+    settings = {"model": str(tiny_bert), "tokenization": LENGTHS}
     return start_encoder(part_class("encoder", "transformer").model_validate({"kind": "transformer", **settings}), 0)
 
 
@@ -21,8 +25,8 @@ def run(tmp_path) -> RunDir:
     return RunDir(tmp_path)
 
 
-def optimizer_of(encoder) -> torch.optim.Optimizer:
-    return build_optimizer(encoder.towers, Optimizer(learning_rate=1e-3))
+def optimizer_of(encoder, kind: str = "adamw") -> torch.optim.Optimizer:
+    return build_optimizer(encoder.towers, Optimizer(kind=kind, learning_rate=1e-3))
 
 
 def walk(encoder, optimizer, steps: int, seed: int) -> None:
@@ -38,13 +42,14 @@ def weights(encoder) -> list[torch.Tensor]:
     return [p.detach().clone() for p in encoder.towers.parameters()]
 
 
-def test_weights_and_moments_come_back_bitwise(encoder, run):
-    optimizer = optimizer_of(encoder)
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+def test_weights_and_moments_come_back_bitwise(encoder, run, kind):
+    optimizer = optimizer_of(encoder, kind)
     walk(encoder, optimizer, 3, seed=0)
     checkpoint = publish_checkpoint(run, encoder, optimizer, Place("a", 3))
     walk(encoder, optimizer, 2, seed=1)
     again = load_encoder(checkpoint.encoder)
-    restored = optimizer_of(again)
+    restored = optimizer_of(again, kind)
     restore_moments(Checkpoint.open(run.checkpoint("a", 3)), restored)
     walk(again, restored, 2, seed=1)
     assert all(map(torch.equal, weights(encoder), weights(again)))
@@ -104,3 +109,24 @@ def test_a_full_disk_is_an_oserror_and_leaves_no_folder(encoder, run, monkeypatc
     with pytest.raises(OSError, match="a-00000001 could not be written.*No space left"):
         publish_checkpoint(run, encoder, optimizer_of(encoder), Place("a", 1))
     assert list(run.checkpoints.iterdir()) == []
+
+
+def test_the_hash_covers_a_projection(tiny_bert, run):
+    encoder, made = start_encoder(part_class("encoder", "transformer")(model=str(tiny_bert), projection=4, tokenization=LENGTHS), 0), []
+    for step in range(2):
+        made.append(publish_checkpoint(run, encoder, None, Place("a", step)))
+        encoder.towers.queries.projection.bias.data.add_(1)
+    assert made[0].weights != made[1].weights
+
+
+def test_hashes_of_a_pair_change_with_their_towers(encoder, run):
+    pair = copy.deepcopy(encoder)
+    tied = publish_checkpoint(run, pair, None, Place("a", 0))
+    pair.untie()
+    equal = publish_checkpoint(run, pair, None, Place("a", 1))
+    assert equal.hashes == tied.hashes == (tied.weights, tied.weights) and equal.weights == tied.weights
+    with torch.no_grad():
+        next(pair.towers.queries.parameters()).add_(1)
+    moved = publish_checkpoint(run, pair, None, Place("a", 2))
+    assert moved.document_weights == tied.document_weights and len({moved.weights, moved.query_weights, tied.weights}) == 3
+    assert Checkpoint.open(moved.folder) == moved

@@ -7,7 +7,7 @@ from safetensors.numpy import save_file
 
 from pyserini_ance.negatives.snapshot import vectors_folder
 from pyserini_ance.recipe.models import Retention
-from pyserini_ance.runs.checkpoint import WEIGHTS, Checkpoint
+from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint
 from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST, publishing
@@ -38,15 +38,15 @@ def publish(run: RunDir, stage: str, step: int) -> None:
     """A checkpoint, its vectors, and tables mined with it."""
     folder = run.checkpoint(stage, step)
     with publishing(folder, {}):
-        (folder / WEIGHTS).parent.mkdir()
-        save_file({}, folder / WEIGHTS, {"of": folder.name})
+        (folder / ENCODER).mkdir()
+        save_file({}, folder / ENCODER / "model.safetensors", {"of": folder.name})
     vectors(run, step, stage).mkdir(parents=True)
     with publishing(run.generation(stage, step), {}):
         pass
 
 
 def vectors(run: RunDir, step: int, stage: str = "a") -> Path:
-    return vectors_folder(run.scratch, Checkpoint.open(run.checkpoint(stage, step)).weights, "fp32")
+    return vectors_folder(run.scratch, Checkpoint.open(run.checkpoint(stage, step)).document_weights, "fp32")
 
 
 def left(room: Path) -> list[str]:
@@ -73,7 +73,7 @@ def test_vectors_stay_only_where_they_are_needed(run):
 
 
 def test_vectors_in_every_precision_are_those_of_their_weights(run):
-    other = vectors_folder(run.scratch, Checkpoint.open(run.checkpoint("a", 4)).weights, "bf16")
+    other = vectors_folder(run.scratch, Checkpoint.open(run.checkpoint("a", 4)).document_weights, "bf16")
     other.mkdir()
     kept = vectors(run, 4)
     prune(run, vectors=(4,))

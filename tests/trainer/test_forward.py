@@ -22,7 +22,7 @@ class Tower(nn.Module):
         self.embeddings, self.linear, self.dropout = nn.Embedding(30, 6), nn.Linear(6, 5), nn.Dropout(dropout)
         self.dimension = 5
 
-    def forward(self, ids, mask):
+    def forward(self, side, ids, mask):
         hidden = torch.tanh(self.linear(self.dropout(self.embeddings(ids)))) * mask[..., None]
         return hidden.sum(1) / mask.sum(1, keepdim=True)
 
@@ -152,3 +152,13 @@ def test_dropout_of_puts_the_generator_back():
     assert torch.equal(torch.get_rng_state(), before)
     with dropout_of(1, "document"):
         assert not torch.equal(torch.rand(5), drawn)
+
+
+def test_a_frozen_tower_gives_vectors_and_takes_no_gradients():
+    module = towers(dropout=0.0, tied=False)
+    expected = gradients(module, lambda: plain_backward(forward(module, 20), SIDES, coupled_loss))[: len(list(module.queries.parameters()))]
+    module.freeze("document")
+    for backward in (plain_backward, cached_backward):
+        found = gradients(module, lambda backward=backward: backward(forward(module, 20), SIDES, coupled_loss))
+        assert_close(found[: len(expected)], expected)
+        assert found[len(expected) :] == [None] * len(expected)

@@ -12,7 +12,7 @@ import pytest
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Stage
-from pyserini_ance.runs.checkpoint import PLACE, WEIGHTS, Checkpoint, Place
+from pyserini_ance.runs.checkpoint import ENCODER, PLACE, Checkpoint, Place
 from pyserini_ance.runs.evaluation import publish_evaluation
 from pyserini_ance.runs.generation import publish_generation
 from pyserini_ance.runs.log import RunLog
@@ -42,8 +42,8 @@ class Stopped:
     def checkpoints(self, *steps: int, **place) -> None:
         for step in steps:
             with publishing(self.run.checkpoint("a", step), {}) as folder:
-                (folder / WEIGHTS).parent.mkdir()
-                (folder / WEIGHTS).write_text(f"weights of step {step}")
+                (folder / ENCODER).mkdir()
+                (folder / ENCODER / "model.safetensors").write_text(f"weights of step {step}")
                 write_json(folder / PLACE, vars(Place("a", step, **place)))
             self.weights[step] = Checkpoint.open(self.run.checkpoint("a", step)).weights
 

@@ -6,6 +6,7 @@ import torch
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
+from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.prepare import read_collection, tokenise
 from pyserini_ance.experiment.schedule import checkpoints_at_once, generations_kept, vectors_at_once
@@ -152,8 +153,13 @@ def everything(made: Training) -> list[dict]:
     return [{key: value for key, value in record.items() if "seconds" not in key and key != "parts"} for record in records]
 
 
-def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(training, monkeypatch):
-    made = training(MIXED, refresh={"every_steps": 4}, evaluate={"every_steps": 5}, save_every_steps=3, positives="random")
+EVERY = {"every_steps": 4}
+LAMB = {"optimizer": {"kind": "lamb", "learning_rate": 1e-3, "warmup_steps": 2}, "schedule_cycle_steps": 4}
+
+
+@pytest.mark.parametrize("settings", [{"refresh": EVERY, **LAMB}, {"refresh": {**EVERY, "chunks": 3}}])
+def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(training, monkeypatch, settings):
+    made = training(MIXED, evaluate={"every_steps": 5}, save_every_steps=3, positives="random", **settings)
     real = made.make
     whole = made.train()
     expected = everything(made)
@@ -183,6 +189,42 @@ def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(traini
     assert not stops and not refreshes
     assert result.weights == whole.weights and result.folder == whole.folder
     assert everything(made) == expected
+
+
+def test_a_stage_of_queries_leaves_documents_bitwise_as_they_were(training, monkeypatch):
+    """Tied towers part; the vectors of documents are made once for all refreshes, and an interruption changes nothing."""
+    made, encoded = training(MIXED, train="queries", refresh={"every_steps": 4}, chunk_queries=2), []
+    encode_rows = Encoder.encode_rows
+
+    def counted(encoder, tokens, rows, side, *settings):
+        encoded.extend(rows if side == "document" else ())
+        return encode_rows(encoder, tokens, rows, side, *settings)
+
+    monkeypatch.setattr(Encoder, "encode_rows", counted)
+    stage = made.stage()
+    result = stage.train(made.start)
+    assert result.document_weights == made.start.document_weights and result.query_weights != made.start.query_weights
+    before, after = load_encoder(made.start.encoder).towers, load_encoder(result.encoder).towers
+    assert not after.tied and all(map(torch.equal, after.documents.parameters(), before.documents.parameters()))
+    assert sorted(encoded) == list(range(30)) and len(made.decisions("adopt")) == 3
+    held = [p for group in stage.optimizer.param_groups for p in group["params"]]
+    assert {id(p) for p in held} == {id(p) for p in stage.encoder.towers.queries.parameters()}
+
+    accumulate, stops = StepRunner.accumulate, [6]
+
+    def interrupted(runner, batch, step):
+        if stops and step == stops[0]:
+            raise KeyboardInterrupt
+        return accumulate(runner, batch, step)
+
+    for folder in [*made.run.checkpoints.glob("a-*"), *made.run.negatives.iterdir()]:
+        folder.rename(made.run.folder / f"{folder.parent.name}.{folder.name}.whole")
+    made.run.decisions.unlink()
+    monkeypatch.setattr(StepRunner, "accumulate", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        made.train()
+    stops.clear()
+    assert made.train(resume=True).hashes == result.hashes
 
 
 def test_moments_are_kept_between_stages_when_wanted(small_recipe, tmp_path):

@@ -41,12 +41,3 @@ def test_values_and_gradients_agree_with_a_slow_loop():
     assert found.tolist() == pytest.approx(expected, rel=1e-5)
     found.sum().backward()
     assert torch.isfinite(scores.grad).all() and (scores.grad[~mask] == 0).all()
-
-
-def test_scale_is_the_inverse_of_temperature():
-    scores, labels, mask = torch.tensor([[0.3, 0.1]]), torch.tensor([[1.0, 0.0]]), torch.ones(1, 2, dtype=torch.bool)
-    expected = pytest.approx(math.log(1 + math.exp(-0.2 * 20)), rel=1e-5)
-    assert Nll(scale=20)(scores, labels, mask).item() == expected
-    assert Nll(temperature=0.05)(scores, labels, mask).item() == expected
-    with pytest.raises(ValueError, match="not both"):
-        Nll(scale=20, temperature=0.05)

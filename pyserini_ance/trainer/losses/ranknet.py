@@ -1,0 +1,22 @@
+"""RankNet: the logistic loss of each relevant document against each irrelevant one, wherever they rank.
+
+Source: Zhan et al. 2020 (LTRe), arXiv:2010.10469, Eq. 1, after Burges 2010.
+"""
+
+from typing import Literal
+
+import torch
+from torch.nn.functional import softplus
+
+from pyserini_ance.trainer.losses.pairs import Pairs
+from pyserini_ance.trainer.losses.scaled import Scaled
+
+
+class RankNet(Scaled):
+    """Mean over the pairs: the paper does not say sum or mean, the code of its successor ADORE (jingtaozhan/DRhard) takes the mean."""
+
+    kind: Literal["ranknet"] = "ranknet"
+
+    def __call__(self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        pairs = Pairs.of(labels, mask)
+        return pairs.mean(softplus(-pairs.differences(self.scaled(scores))))

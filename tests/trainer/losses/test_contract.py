@@ -1,0 +1,96 @@
+"""What every loss that ships must keep to."""
+
+import pytest
+import torch
+
+from pyserini_ance.recipe.parts import kinds, part_class
+from pyserini_ance.trainer.losses.loss import mean_of
+
+ANCHORS, COLUMNS = 24, 11
+
+
+@pytest.fixture(params=kinds("loss"))
+def loss(request):
+    return part_class("loss", request.param).model_validate({"kind": request.param})
+
+
+@pytest.fixture(scope="module")
+def case() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Anchors with one to several positives; the first has no negative, the second everything, the third only what is masked beside a pair."""
+    generator = torch.Generator().manual_seed(0)
+    scores = torch.randn(ANCHORS, COLUMNS, generator=generator)
+    labels = (torch.rand(ANCHORS, COLUMNS, generator=generator) < 0.3).float()
+    mask = torch.rand(ANCHORS, COLUMNS, generator=generator) < 0.8
+    labels[:, 0], mask[:, 0] = 1.0, True
+    labels[0], mask[1], mask[2] = 1.0, True, False
+    labels[2, 1:], mask[2, 0], mask[2, 5] = 0.0, True, True
+    return scores, labels, mask
+
+
+def gradients(loss, scores, labels, mask) -> torch.Tensor:
+    scores = scores.clone().requires_grad_()
+    loss(scores, labels, mask).sum().backward()
+    return scores.grad
+
+
+def test_there_is_one_finite_value_an_anchor(loss, case):
+    found = loss(*case)
+    assert found.shape == (ANCHORS,) and found.dtype == torch.float32
+    assert torch.isfinite(found).all() and (found >= 0).all()
+
+
+def test_each_anchor_stands_for_itself(loss, case):
+    alone = torch.cat([loss(*(part[row : row + 1] for part in case)) for row in range(ANCHORS)])
+    torch.testing.assert_close(loss(*case), alone)
+
+
+def test_masked_columns_do_not_matter_and_get_no_gradient(loss, case):
+    scores, labels, mask = case
+    others = torch.where(mask, scores, 50.0), torch.where(mask, labels, 1 - labels), mask
+    torch.testing.assert_close(loss(*others), loss(*case))
+    assert (gradients(loss, *case)[~mask] == 0).all() and (gradients(loss, *others)[~mask] == 0).all()
+
+
+def test_positives_are_pushed_up_and_negatives_down(loss, case):
+    scores, labels, mask = case
+    found = gradients(loss, *case)
+    assert (found[(labels > 0) & mask] <= 0).all() and (found[(labels == 0) & mask] >= 0).all()
+    against = (mask & (labels == 0)).any(1)
+    assert (found.masked_fill(labels == 0, 0.0).sum(1)[against] < 0).all()
+
+
+def test_a_better_ranking_costs_less(loss):
+    labels, mask = torch.tensor([[1.0, 0.0, 0.0]]), torch.ones(1, 3, dtype=torch.bool)
+    values = [loss(torch.tensor([[score, 0.4, -0.1]]), labels, mask).item() for score in (-0.5, 0.9, 1.2)]
+    assert values[0] > values[1] > values[2]
+
+
+def test_the_order_of_columns_does_not_matter(loss, case):
+    order = torch.randperm(COLUMNS, generator=torch.Generator().manual_seed(1))
+    torch.testing.assert_close(loss(*(part[:, order] for part in case)), loss(*case))
+    torch.testing.assert_close(gradients(loss, *(part[:, order] for part in case)), gradients(loss, *case)[:, order])
+
+
+def test_documents_that_come_twice_may_stand_anywhere(loss):
+    """Their scores are equal to the last bit."""
+    scores, labels, mask = torch.tensor([[0.5, 0.5, 0.5, 0.2, 0.2, 0.7]]), torch.tensor([[1.0, 0, 0, 1, 0, 0]]), torch.ones(1, 6, dtype=torch.bool)
+    expected = loss(scores, labels, mask)
+    for order in (torch.randperm(6, generator=torch.Generator().manual_seed(seed)) for seed in range(8)):
+        torch.testing.assert_close(loss(scores[:, order], labels[:, order], mask[:, order]), expected)
+
+
+@pytest.mark.parametrize("size", [0.0, 1e4, 1e30])
+def test_gradients_are_finite_however_large_scores_are(loss, case, size):
+    scores, labels, mask = case
+    assert torch.isfinite(loss(size * scores, labels, mask)).all()
+    assert torch.isfinite(gradients(loss, size * scores, labels, mask)).all()
+
+
+def test_one_column_alone_has_a_value(loss):
+    assert torch.isfinite(loss(torch.tensor([[0.5]]), torch.tensor([[1.0]]), torch.tensor([[True]]))).all()
+
+
+def test_means_are_those_of_what_is_chosen():
+    values = torch.arange(12.0).reshape(2, 2, 3)
+    chosen = torch.tensor([[[1, 0, 0], [0, 1, 1]], [[0, 0, 0], [0, 0, 0]]]).bool()
+    assert mean_of(values, chosen).tolist() == [(0 + 4 + 5) / 3, 0.0]

@@ -1,0 +1,80 @@
+"""Compressed indexes against faiss by itself, in processes of their own: faiss must not be imported into this one."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.storage.files import sha256_file
+from pyserini_ance.vectors.index import FactoryIndex, make_index, new_index
+from pyserini_ance.vectors.shards import ShardedVectors
+
+ABOUT = {"weights": "w" * 64}
+FACTORIES = ["OPQ2,IVF1,PQ4x4", "IVF1,PQ4x4", "Flat", "HNSW8"]
+
+
+def drawn() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(7, 8)).astype(np.float32), rng.normal(size=(300, 8)).astype(np.float32)
+
+
+def found(world: World, folder, factories: list[str], k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    queries, documents = drawn()
+    for number, factory in enumerate(factories):
+        make_index(folder / str(number), ShardedVectors.split(documents, world), factory, 3, ABOUT, world)
+    return [FactoryIndex(folder / str(number), world)(queries, k) for number in range(len(factories))]
+
+
+def faiss_alone(world: World, factories: list[str], k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    import faiss
+
+    queries, documents = drawn()
+    results = []
+    for factory in factories:
+        index = faiss.index_factory(8, factory, faiss.METRIC_INNER_PRODUCT)
+        index.train(documents[np.random.default_rng(3).permutation(300)])
+        index.add(documents)
+        results.append(index.search(queries, k))
+    return results
+
+
+@pytest.mark.parametrize("k", [20, 1000])
+def test_processes_find_together_what_faiss_finds(run_processes, tmp_path, k):
+    (expected,) = run_processes(1, faiss_alone, FACTORIES, min(k, 300))
+    for results in run_processes(3, found, tmp_path, FACTORIES, k):
+        for (scores, rows), (expected_scores, expected_rows) in zip(results, expected, strict=True):
+            assert (scores.dtype, rows.dtype) == (np.float32, np.int32)
+            np.testing.assert_array_equal(rows, expected_rows)
+            np.testing.assert_allclose(scores, expected_scores, rtol=1e-5, atol=1e-5)
+
+
+def made_again(world: World, folder) -> dict:
+    vectors, seen = ShardedVectors.split(drawn()[1], world), {}
+    for name, seed in {"one": 1, "same": 1, "other": 2}.items():
+        make_index(folder / name, vectors, "OPQ2,IVF1,PQ4x4", seed, ABOUT, world)
+        seen[name] = sha256_file(folder / name / "index")
+    before = (folder / "one" / "index").stat().st_mtime_ns
+    make_index(folder / "one", vectors, "OPQ2,IVF1,PQ4x4", 1, ABOUT, world)
+    assert (folder / "one" / "index").stat().st_mtime_ns == before
+    for factory, documents in {"PQ3": 300, "NoSuch": 300, "IVF1,PQ2": 20}.items():
+        with pytest.raises(ValueError) as refused:
+            make_index(folder / factory, ShardedVectors.split(drawn()[1][:documents], world), factory, 1, ABOUT, world)
+        seen[factory] = str(refused.value)
+    with pytest.raises(RuntimeError, match="is an index of something else"):
+        make_index(folder / "one", vectors, "OPQ2,IVF1,PQ4x4", 2, ABOUT, world)
+    return seen
+
+
+def test_an_index_is_a_function_of_vectors_and_seed_and_made_once(run_processes, tmp_path):
+    (seen,) = run_processes(1, made_again, tmp_path)
+    assert seen["one"] == seen["same"] != seen["other"]
+    for factory in ("PQ3", "NoSuch", "IVF1,PQ2"):
+        assert seen[factory].startswith(f"index '{factory}' cannot be made of these vectors") and "such as OPQ96,IVF1,PQ96" in seen[factory]
+    assert "(20 of 8 dimensions)" in seen["IVF1,PQ2"]
+
+
+def test_without_faiss_the_message_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(RuntimeError, match=r"index 'PQ4' needs faiss: pip install 'pyserini_ance\[cpu\]', or use index: flat"):
+        new_index(8, "PQ4")

@@ -1,0 +1,51 @@
+import numpy as np
+import pytest
+import torch
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.vectors import search
+from pyserini_ance.vectors.search import exact_search, standing
+from pyserini_ance.vectors.shards import ShardedVectors
+from pyserini_ance.vectors.standing import FlatSearch
+
+
+def drawn() -> tuple[np.ndarray, np.ndarray]:
+    """Whole numbers: scores are exact, and many tie."""
+    rng = np.random.default_rng(0)
+    return rng.integers(-2, 3, (9, 4)).astype(np.float32), rng.integers(-1, 2, (50, 4)).astype(np.float32)
+
+
+def found(world: World, backend: str, cuts: list[int], ks: list[int]) -> list:
+    queries, documents = drawn()
+    asked = FlatSearch(ShardedVectors(np.split(documents, cuts), world.rank), backend, "cpu", world)
+    return [asked(queries, k) for k in ks]
+
+
+@pytest.mark.parametrize("backend", ["torch", "faiss"])
+def test_processes_find_together_what_one_search_finds(run_processes, backend):
+    """Again and again, with a shard that is empty, and deeper than there are documents."""
+    queries, documents = drawn()
+    for results in run_processes(3, found, backend, [20, 20], [7, 30, 99]):
+        for k, (scores, rows) in zip([7, 30, 99], results, strict=True):
+            expected_scores, expected_rows = exact_search(queries, documents, k)
+            np.testing.assert_array_equal(rows, expected_rows)
+            np.testing.assert_array_equal(scores, expected_scores)
+
+
+def test_a_standing_map_is_searched_where_it_lies(tmp_path, monkeypatch):
+    queries, documents = drawn()
+    documents.tofile(tmp_path / "documents")
+    mapped = np.memmap(tmp_path / "documents", np.float32, "r", shape=documents.shape)
+    held = standing(mapped, "cpu")
+    assert held.data_ptr() == mapped.ctypes.data
+    monkeypatch.setattr(search, "DOCUMENTS_PER_BLOCK", 7)
+    monkeypatch.setattr(np, "array", None)  # by which blocks of an array are copied
+    _, rows = search.searcher(held, "torch", "cpu", World())(queries, 10)
+    monkeypatch.undo()
+    np.testing.assert_array_equal(rows, exact_search(queries, documents, 10)[1])
+
+
+def test_few_queries_take_larger_blocks_where_all_documents_are_on_a_gpu():
+    documents = torch.empty(100, 4, device="meta")
+    assert search._documents_at_once(documents, 32) == search.DOCUMENTS_PER_BLOCK * 32
+    assert search._documents_at_once(documents, 5000) == search._documents_at_once(np.empty((9, 4)), 1) == search.DOCUMENTS_PER_BLOCK
