@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from pyserini_ance.data.passages import repeats
+from pyserini_ance.negatives.guards import keep
 from pyserini_ance.negatives.table import PADDING, NegativeTable, Origin
 
 MOST_ORIGINS = 256
@@ -46,10 +47,9 @@ def without_repeats(table: NegativeTable) -> NegativeTable:
 
 def _kept(table: NegativeTable, kept: np.ndarray, width: int) -> NegativeTable:
     """The candidates where `kept` (A, n) is true, at most `width` of them, in order, padded at the end."""
-    order = np.argsort(~kept, axis=1, kind="stable")[:, :width]
-    kept = np.take_along_axis(kept, order, 1)
-    arrays = {"candidates": PADDING, "scores": np.float32(-np.inf), "origin": np.uint8(0)}
-    return replace(table, **{name: np.where(kept, np.take_along_axis(getattr(table, name), order, 1), none) for name, none in arrays.items()})
+    arrays = {"candidates": np.int32(PADDING), "scores": np.float32(-np.inf), "origin": np.uint8(0)}
+    kept_arrays = keep(kept, width, *((getattr(table, name), padding) for name, padding in arrays.items()))
+    return replace(table, **dict(zip(arrays, kept_arrays, strict=True)))
 
 
 def _renumbered(table: NegativeTable, origins: tuple[Origin, ...]) -> np.ndarray:

@@ -37,12 +37,14 @@ def take_out(
     for name, mark in marked.items():
         dropped[name] = int((kept & mark).sum())
         kept &= ~mark
-    return *keep(candidates, scores, kept, width), dropped
+    candidates, scores = keep(kept, width, (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf)))
+    return candidates, scores, dropped
 
 
-def keep(candidates: np.ndarray, scores: np.ndarray, kept: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """The first `width` candidates of each row where `kept` (A, n) is true, in order, padded at the end."""
+def keep(kept: np.ndarray, width: int, *arrays: tuple[np.ndarray, np.generic]) -> list[np.ndarray]:
+    """Of each array (A, n) the first `width` of each row where `kept` (A, n) is true, in order, then the padding that comes with
+    it, of whose type the result is.
+    """
     order = np.argsort(~kept, axis=1, kind="stable")[:, :width]
     kept = np.take_along_axis(kept, order, 1)
-    candidates = np.where(kept, np.take_along_axis(candidates, order, 1), PADDING).astype(np.int32)
-    return candidates, np.where(kept, np.take_along_axis(scores, order, 1), -np.inf).astype(np.float32)
+    return [np.where(kept, np.take_along_axis(array, order, 1), padding).astype(padding.dtype) for array, padding in arrays]

@@ -35,7 +35,7 @@ def test_rows_near_the_end_of_int32_are_told_apart(split_of):
 def test_keep_takes_the_first_of_each_row_in_order_and_pads():
     candidates, scores = np.array([[7, 5, 3, 1], [2, 4, 6, 8]]), np.array([[4.0, 3, 2, 1], [4, 3, 2, 1]])
     kept = np.array([[False, True, True, True], [False, False, True, False]])
-    candidates, scores = keep(candidates, scores, kept, 2)
+    candidates, scores = keep(kept, 2, (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf)))
     assert candidates.tolist() == [[5, 3], [6, PADDING]]
     assert scores.tolist() == [[3, 2], [2, -np.inf]]
     assert (candidates.dtype, scores.dtype) == (np.int32, np.float32)
