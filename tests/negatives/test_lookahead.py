@@ -48,3 +48,20 @@ def test_it_leaves_the_queries_own_ranking_alone(split_of, snapshot_of):
     Lookahead(depth=2).mine(snapshot, "query")
     assert snapshot.ranking("query") is None
     assert Ann(depth=1).mine(snapshot, "query").candidates.tolist() == [[0], [3]]
+
+
+def test_guards_look_at_what_it_finds_and_have_no_score_of_the_positive_to_compare_with(split_of, snapshot_of):
+    snapshot = snapshot_of(split_of([4, 3], [0]), [[9, 0], [0, 9]], [[4, 0], [3, 1], [2, 2], [1, 3], [0, 4]])
+    floor = {"kind": "rank_floor", "ranks": 3}  # of the rankings 4 3 2 1 0 and 0 1 2 3 4
+    table = Lookahead(depth=1, guards=[floor]).mine(snapshot, "query")
+    assert table.candidates.tolist() == [[1], [3]] and table.dropped["rank_floor"] == 3
+    with pytest.raises(ValueError, match="this source gives positives no score; leave the guard out"):
+        Lookahead(depth=1, guards=[{"kind": "ratio", "ratio": 0.9}]).mine(snapshot, "query")
+
+
+def test_in_a_chunk_it_serves_the_anchors_of_the_chunk(split_of, snapshot_of):
+    snapshot = snapshot_of(split_of([2], [2, 3], [0]), np.eye(3), np.arange(15).reshape(5, 3))
+    whole = Lookahead(depth=2).mine(snapshot, "query")
+    with snapshot.only(slice(1, 3)):
+        part = Lookahead(depth=2).mine(snapshot, "query")
+    assert part.anchors.tolist() == [1, 2] and part.candidates.tolist() == whole.candidates[1:].tolist()

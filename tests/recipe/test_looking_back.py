@@ -40,6 +40,8 @@ def test_a_stage_takes_over_by_a_source_of_its_own_or_one_in_a_mix(write):
         ({"a": FIRST, "b": query(MOMENTUM, anchor="document")}, "has no term 'query' with `anchor: document`"),
         ({"a": {**FIRST, "refresh": {"every_steps": 5, "first_with": "previous"}}}, "stages.a.refresh.first_with: previous, but no stage"),
         ({"a": query({"kind": "mix", "sources": [BM25]})}, "a `run` source has depth 300, but bm25.hits is 200"),
+        ({"a": {**FIRST, "refresh": {"every_steps": 5, "chunks": 2}}, "b": query(MOMENTUM)}, "the stage before ends with those of one of 2 parts"),
+        ({"a": {**query({"kind": "mix", "sources": [ANN, BM25]}), "refresh": {"every_steps": 5, "chunks": 2}}}, "refresh.chunks: a mix holds"),
         ({"a": query({"kind": "mix", "sources": [ANN]})}, "a source of negatives is mined with the model; say how often"),
     ],
 )

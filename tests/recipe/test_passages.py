@@ -1,0 +1,40 @@
+"""Documents in several passages: what takes a document for one vector is refused."""
+
+import pytest
+from pydantic import ValidationError
+
+from pyserini_ance.recipe.models import Recipe
+
+ANN, LOOKAHEAD = {"kind": "ann"}, {"kind": "lookahead"}
+EVERY = {"steps": 10, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "refresh": {"every_steps": 10}}
+
+
+def recipe(*negatives: dict, test: dict | None = None, more: dict | None = None) -> Recipe:
+    encoder = {"kind": "transformer", "model": "some-model", "tokenization": {"document": {"passages": 4}}}
+    stages = {"a": {**EVERY, "terms": {"query": {"negatives": negatives}, **(more or {})}}}
+    return Recipe.model_validate(
+        {"name": "maxp", "data": {"kind": "beir", "folder": "some/where"}, "encoder": encoder, "stages": stages, "test": test or {}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "who"),
+    [
+        ({"more": {"dual": {"anchor": "document", "negatives": [ANN]}}}, "a term with `anchor: document`"),
+        ({"more": {"even": {"regularizer": "uniformity"}}}, "a regularizer"),
+        ({"test": {"query_measures": ["RR@10"]}}, "test.query_measures"),
+    ],
+)
+def test_what_takes_a_document_for_one_vector_is_refused(settings, who):
+    with pytest.raises(ValidationError, match=f"{who} takes a document for one vector, .*passages is 4; use passages: 1"):
+        recipe(ANN, **settings)
+
+
+@pytest.mark.parametrize("source", [LOOKAHEAD, {"kind": "mix", "sources": [ANN, LOOKAHEAD]}])
+def test_no_source_may_search_with_the_vector_of_a_document(source):
+    with pytest.raises(ValidationError, match="a `lookahead` source takes a document for one vector"):
+        recipe(source)
+
+
+def test_other_sources_serve_documents_in_passages():
+    assert recipe(ANN, {"kind": "mix", "sources": [ANN, {"kind": "run"}]}).stages["a"].sources[0].depth == 200
