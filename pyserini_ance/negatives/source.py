@@ -48,7 +48,7 @@ class Source(Part):
     @property
     def most_candidates(self) -> int:
         """Of an anchor in its table, as far as the settings tell; 0 without a table."""
-        return getattr(self, "depth", 0)
+        return getattr(self, "depth", 0) if self.has_table else 0
 
     def check_data(self, direction: Direction) -> None:
         """Raises ValueError or FileNotFoundError, before anything is trained, when this data cannot be served."""
