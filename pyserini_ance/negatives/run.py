@@ -46,7 +46,8 @@ class Run(MinedSource):
 
 
 def read_ranking(path: Path, snapshot: Snapshot, depth: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of a TREC run over the training queries: document rows (A, depth) by falling score, PADDING at the end, and their scores. Other queries are passed over.
+    """Of a TREC run over the training queries: document rows (A, depth) by falling score, PADDING at the end, and their scores.
+    Other queries are passed over.
 
     Raises ValueError for a document that the collection lacks, and when no training query occurs in the file.
     """
