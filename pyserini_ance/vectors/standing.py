@@ -9,11 +9,15 @@ from pyserini_ance.vectors.shards import ShardedVectors
 
 
 class FlatSearch:
-    """Exact. Each process searches its own shard, which it holds on its device; no vector is read or copied for a search."""
+    """Exact. Each process searches its own shard, which it holds on its device; no vector is read or copied for a search.
+
+    `whole` (N, D) are all documents where this process holds them so.
+    """
 
     def __init__(self, documents: ShardedVectors, backend: Backend, device: str, world: World):
         self.documents, self.world = documents, world
         own = standing(documents.own, device) if backend == "torch" else documents.own
+        self.whole = own if backend == "torch" and world.size == 1 else None
         self.search = searcher(own, backend, device, world)
 
     def __call__(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
