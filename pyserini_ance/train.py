@@ -10,16 +10,17 @@ from pyserini_ance.distributed.interruption import interrupt_on_termination
 from pyserini_ance.recipe.load import load
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> int | None:
     parser = argparse.ArgumentParser(prog="python -m pyserini_ance.train", description=__doc__)
     parser.add_argument("recipe", help="a recipe that ships, such as demo/ance, or a file")
     parser.add_argument("overrides", nargs="*", metavar="dotted.key=value", help="for example stages.ance.steps=500 seed=7")
-    parser.add_argument("--output", type=Path, help="the run directory (default: runs/<recipe name>)")
+    parser.add_argument("--output", type=Path, help="the run directory (default: runs/<recipe name>), or the folder of a grid's (.../<name>-grid)")
     parser.add_argument("--overwrite", action="store_true", help="replace the run that lies there")
     parser.add_argument("--resume", action="store_true", help="go on with the run that lies there")
     parser.add_argument("--replay", type=Path, metavar="DECISIONS", help="repeat the adoptions of a run: its decisions.jsonl")
     parser.add_argument("--print", action="store_true", dest="show", help="show the resolved recipe, where each value came from, and the plan")
     parser.add_argument("--dry-steps", type=int, metavar="N", help="run N steps of each stage and say speed, memory and time to come")
+    parser.add_argument("--grid", nargs="+", metavar="key=a,b", help="run all combinations, or those of a grid file; a table of all")
     args = parser.parse_intermixed_args(arguments)
     if args.overwrite and args.resume:
         parser.error("--overwrite and --resume exclude each other")
@@ -27,9 +28,15 @@ def main(arguments: list[str] | None = None) -> None:
         parser.error("--replay is for a new run; --resume of one that was begun with --replay goes on with it")
     if args.dry_steps is not None and args.dry_steps < 1:
         parser.error(f"--dry-steps {args.dry_steps}: expected at least 1")
+    if args.grid and (args.resume or args.replay or args.dry_steps):
+        parser.error("--grid goes on with what has stopped by itself; leave out --resume, --replay and --dry-steps")
     cli.log_to_stderr()
-    loaded = load(args.recipe, *args.overrides)
     interrupt_on_termination()
+    return (_grid if args.grid else _run)(args)
+
+
+def _run(args: argparse.Namespace) -> None:
+    loaded = load(args.recipe, *args.overrides)
     if args.dry_steps:
         from pyserini_ance.experiment.plan import measured_plan
 
@@ -47,6 +54,22 @@ def main(arguments: list[str] | None = None) -> None:
         text = results and f"\n{results.as_text()}"
     if text:
         print(text)
+
+
+def _grid(args: argparse.Namespace) -> int:
+    """Exit code 0 when all runs have finished."""
+    from pyserini_ance.experiment.grid import GridRuns
+    from pyserini_ance.recipe.grid import Grid
+
+    name = load(args.recipe, *args.overrides).recipe.name
+    runs = GridRuns(args.recipe, args.overrides, Grid.parse(args.grid), args.output or cli.run_folder(f"{name}-grid"))
+    recipes = runs.check()
+    if args.show:
+        print("\n".join(str(runs.folder / name) for name in recipes))
+        return 0
+    whole = runs.conduct(recipes, args.overwrite)
+    print(runs.describe())
+    return 0 if whole else cli.FAILED
 
 
 if __name__ == "__main__":

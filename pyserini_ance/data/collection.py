@@ -14,6 +14,7 @@ from typing import Literal
 import numpy as np
 
 Side = Literal["query", "document"]
+SIDES: tuple[Side, Side] = ("query", "document")
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +69,13 @@ class Relation:
     def anchors(self) -> np.ndarray:
         """(A,) int32, ascending: the rows to which something is relevant."""
         return np.flatnonzero(self.counts).astype(np.int32)
+
+    def subset(self, rows: np.ndarray) -> "Relation":
+        """Only these, renumbered in the order given."""
+        counts = self.counts[rows]
+        offsets = _offsets(counts)
+        places = np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])
+        return Relation(offsets, self.rows[places])
 
     def inverse(self) -> "Relation":
         """The other side, up to its last row that is relevant to something."""

@@ -4,8 +4,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from pyserini_ance.data.collection import Collection, Side, Split
+import numpy as np
+
+from pyserini_ance.data.collection import SIDES, Collection, Side, Split
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.token_store import TokenStore
 
 
@@ -13,6 +16,7 @@ from pyserini_ance.data.token_store import TokenStore
 class PreparedData:
     """`queries` holds one token store a split; `run_files` names TREC runs over the training queries (`bm25`).
 
+    `documents` has a row for each passage; `passages` says which are of which document, None: the document is its only one.
     `tokenization` is a digest of how texts become tokens.
     """
 
@@ -22,6 +26,7 @@ class PreparedData:
     train_split: str
     tokenization: str
     run_files: dict[str, Path] = field(default_factory=dict)
+    passages: Passages | None = None
 
     @cached_property
     def split(self) -> Split:
@@ -30,7 +35,11 @@ class PreparedData:
     @cached_property
     def directions(self) -> dict[Side, Direction]:
         """Of the training queries and their relevant documents, by the anchors' side."""
-        return {side: Direction.of(self.collection, self.train_split, side) for side in ("query", "document")}
+        return {side: Direction.of(self.collection, self.train_split, side) for side in SIDES}
+
+    def rows_of(self, documents: np.ndarray) -> tuple[np.ndarray, Passages | None]:
+        """What is encoded of some documents, rows among tokens and vectors, and which of them are of which."""
+        return self.passages.rows(documents) if self.passages else (documents, None)
 
     @property
     def identity(self) -> dict[str, str]:

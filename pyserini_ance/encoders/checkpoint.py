@@ -59,8 +59,24 @@ def load_encoder(folder: str | Path, device: str = "cpu") -> Encoder:
 
     Raises FileNotFoundError when the folder or its side file is missing, RuntimeError when weights are.
     """
-    folder = Path(folder)
     family = family_of(folder)
+    return _load(family, Path(folder), device)
+
+
+def continue_encoder(family: Family, folder: str | Path) -> Encoder:
+    """The encoder that `save_encoder` wrote, to be trained on as `family` says: on texts of its lengths, with its dropout, and with
+    `tied: false` in two towers, which it may have had as one.
+
+    Raises ValueError when it reads texts otherwise, and what `load_encoder` raises.
+    """
+    _refuse_other_settings(family, Path(folder))
+    encoder = _load(family.model_copy(update={"tied": family_of(folder).tied}), Path(folder), "cpu")
+    if not family.tied:
+        encoder.untie()
+    return encoder
+
+
+def _load(family: Family, folder: Path, device: str) -> Encoder:
     folders = [folder] if family.tied else [folder / name for name in TOWERS.values()]
     tokenizer = TextTokenizer(load_tokenizer(str(folders[0])), family.tokenization)
     return Encoder(family, TwoTower(*map(family.load, folders)), tokenizer, device)

@@ -4,12 +4,10 @@ import re
 
 from pydantic import PositiveInt, field_validator
 
-from pyserini_ance.data.collection import Side
+from pyserini_ance.data.collection import SIDES, Side  # noqa: F401
 from pyserini_ance.data.token_store import Specials
 from pyserini_ance.recipe.parts import Settings
 from pyserini_ance.storage.files import sha256_json
-
-SIDES: tuple[Side, Side] = ("query", "document")
 
 
 class SideTokenization(Settings):
@@ -32,6 +30,11 @@ class QueryTokenization(SideTokenization):
 
 
 class DocumentTokenization(SideTokenization):
+    """A document longer than `length_tokens` is cut there (FirstP), or read in up to `passages` pieces of that length, each
+    with a vector of its own; its score is that of the best ("MaxP", Xiong et al. 2021, arXiv:2007.00808, Section 5).
+    """
+
+    passages: PositiveInt = 1
     length_tokens: PositiveInt = 256
     template: str = "{title} {text}"
 
@@ -52,7 +55,7 @@ class Tokenization(Settings):
         return self.query if side == "query" else self.document
 
     def without_lengths(self) -> dict:
-        return self.model_dump(exclude={"query": {"length_tokens"}, "document": {"length_tokens"}})
+        return self.model_dump(exclude={"query": {"length_tokens"}, "document": {"length_tokens", "passages"}})
 
     def text(self, side: Side, record: dict[str, str]) -> str:
         """The one text of a record. A field that the record lacks is blank; blanks at the ends go."""

@@ -51,7 +51,7 @@ class Closing:
         encoding = self.recipe.encoding.model_copy(update={"precision": test.precision})
         where = (self.run.scratch, self.device, self.world, checkpoint.document_weights)
         snapshot = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, encoding, *where)
-        scores, found = snapshot.rank(self._queries(snapshot), snapshot.document_vectors, test.hits)
+        scores, found = snapshot.rank(self._queries(snapshot), snapshot.document_vectors, test.hits, snapshot.passages)
         self.world.once(lambda: self._write(row, scores, found))
         return snapshot
 

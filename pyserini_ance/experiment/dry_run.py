@@ -13,7 +13,7 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.experiment.experiment import Experiment
+from pyserini_ance.experiment.experiment import INITIAL, Experiment
 from pyserini_ance.experiment.schedule import closing_encodings, documents_encoded, refresh_steps
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.load import dump
@@ -34,7 +34,7 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
     shortened = recipe.model_copy(update={"stages": {name: _shortened(stage, steps) for name, stage in recipe.stages.items()}})
     with _folder_of_all(world) as folder:
         experiment = Experiment(shortened, folder / "run", world)
-        untrained = experiment.initial(world.once(lambda: _begin(experiment)))
+        untrained = experiment.initial(INITIAL.stage, world.once(lambda: _begin(experiment)))
         experiment.rank_by_bm25(data, [])
         for name in recipe.stages:
             experiment.train_stage(name, data, untrained)
@@ -72,7 +72,7 @@ def _begin(experiment: Experiment) -> tuple[str, str]:
 
 def _shortened(stage: Stage, steps: int) -> Stage:
     """The first `steps` steps, with the mining before the first, inline, and no dev measure."""
-    refresh = stage.refresh and Refresh(every_steps=steps)
+    refresh = stage.refresh and Refresh(every_steps=steps, chunks=stage.refresh.chunks)
     return stage.model_copy(update={"steps": steps, "refresh": refresh, "evaluate": None, "keep_optimizer": False})
 
 

@@ -1,4 +1,4 @@
-"""The main job: data, BM25, the untrained encoder, each stage, export, and the closing table."""
+"""The main job: data, BM25, what stages start from, each stage, export, and the closing table."""
 
 import logging
 import time
@@ -22,8 +22,9 @@ from pyserini_ance.experiment.prepare import check_indexes, check_tools, prepare
 from pyserini_ance.experiment.replay import read_replay, replay_scripts
 from pyserini_ance.experiment.results import Results, write_qrels
 from pyserini_ance.experiment.resume import refuse_other_run
+from pyserini_ance.experiment.starts import Starts
 from pyserini_ance.recipe.load import dump
-from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.models import Recipe, Stage
 from pyserini_ance.recipe.products import Product
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint
@@ -74,25 +75,27 @@ class Experiment:
             data = prepare(self.recipe, self.world)
             hashes = self.world.once(lambda: self._begin(data, held, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start
-            rows, exported = self._rows(data, self.initial(hashes), resume)
+            rows, exported = self._rows(data, {name: self.initial(name, of_name) for name, of_name in hashes.items()}, resume)
             seconds = {"data and tokens": round(prepare_seconds, 1), "everything": round(time.perf_counter() - start, 1)}
             results = Results(self.recipe, rows, seconds, exported)
             self.world.once(lambda: write_json(self.run.measures, results.as_json()))
         return results if self.world.is_main else None
 
-    def _begin(self, data: PreparedData, held: ExitStack, overwrite: bool, resume: bool, replay: Path | None) -> tuple[str, str]:
-        """On the first process: open the run directory with what is known before training; the untrained towers' hashes."""
-        untrained = start_encoder(self.recipe.encoder, self.recipe.seed)
-        check_indexes(self.recipe, untrained.dimension)
-        self._open(data, held, overwrite, resume, replay)
-        write_qrels(data.collection, self.recipe.test.split, self.run.qrels(self.recipe.test.split))
-        return self.publish_untrained(untrained)
-
-    def _open(self, data: PreparedData, held: ExitStack, overwrite: bool, resume: bool, replay: Path | None) -> None:
-        """Take the run directory, until `held` is closed, and start a refresher where the recipe wants one beside."""
-        now = environment(self.device, self.world.size, data.collection)
+    def _begin(self, data: PreparedData, held: ExitStack, overwrite: bool, resume: bool, replay: Path | None) -> dict[str, tuple[str, str]]:
+        """On the first process: open the run directory with what is known before training; hashes of what stages may start from."""
         if resume:
             refuse_other_run(self.run, self.recipe, data.collection)
+        untrained = start_encoder(self.recipe.encoder, self.recipe.seed)
+        check_indexes(self.recipe, untrained.dimension)
+        starts = Starts.read(self.recipe, self.run, untrained, resume)
+        now = {**environment(self.device, self.world.size, data.collection), "starts": starts.as_json()}
+        self._open(now, held, overwrite, resume, replay)
+        write_qrels(data.collection, self.recipe.test.split, self.run.qrels(self.recipe.test.split))
+        return {INITIAL.stage: self.publish_untrained(untrained), **starts.publish()}
+
+    def _open(self, now: dict, held: ExitStack, overwrite: bool, resume: bool, replay: Path | None) -> None:
+        """Take the run directory, until `held` is closed, and start a refresher where the recipe wants one beside."""
+        if resume:
             self.run.reopen()
             self.former_refresher = self.run.refresher.read()
         else:
@@ -107,14 +110,18 @@ class Experiment:
         if resume:
             self.log.decide("resume", environment=now)
 
-    def _rows(self, data: PreparedData, initial: Checkpoint, resume: bool) -> tuple[list[dict], dict]:
+    def _rows(self, data: PreparedData, starts: dict[str, Checkpoint], resume: bool) -> tuple[list[dict], dict]:
+        """`starts`: the untrained encoder, then what was made before the run. Each has its row, so that what training gained is seen."""
         closing = Closing(self.recipe, data, self.run, self.device, self.world)
         rows = [self._bm25(data, closing)] if self.recipe.bm25 else []
-        self._mark("the untrained encoder")
-        rows += [closing.row(UNTRAINED, initial), *closing.by_index(UNTRAINED)]
-        result = initial
+        outside = self.recipe.outside_starts
+        for name, start in starts.items():
+            row, more = (name, {"start": str(outside[name])}) if name in outside else (UNTRAINED, {})
+            self._mark(f"the {row} encoder")
+            rows += [closing.row(row, start, **more), *closing.by_index(row)]
+        results: dict[str, Checkpoint] = {}
         for name, stage in self.recipe.stages.items():
-            result = self.train_stage(name, data, initial if stage.start == "initial" else result, resume)
+            results[name] = result = self.train_stage(name, data, self._start_of(stage, starts, results), resume)
             self._mark(f"the closing evaluation of stage {name}")
             seconds = self.world.once(lambda name=name: self.log.stage_seconds(name))
             if name != list(self.recipe.stages)[-1]:
@@ -122,6 +129,13 @@ class Experiment:
         record, exported = export(name, result, closing, seconds)
         self.world.once(self._clear_up)
         return [*rows, record, *closing.by_index(name)], exported
+
+    def _start_of(self, stage: Stage, starts: dict[str, Checkpoint], results: dict[str, Checkpoint]) -> Checkpoint:
+        if stage.starts_outside:
+            return next(starts[name] for name, start in self.recipe.outside_starts.items() if start == stage.start)
+        if stage.start == "initial" or not results:
+            return starts[INITIAL.stage]
+        return list(results.values())[-1] if stage.start == "previous" else results[stage.start.stage]
 
     def _clear_up(self) -> None:
         """What was still read when its stage ended, and vectors."""
@@ -158,8 +172,9 @@ class Experiment:
         """On the first process: the checkpoint before all training; its towers' hashes."""
         return publish_checkpoint(self.run, encoder, None, INITIAL).hashes
 
-    def initial(self, hashes: Sequence[str]) -> Checkpoint:
-        return Checkpoint(self.run.checkpoint(INITIAL.stage, INITIAL.step), *hashes)
+    def initial(self, name: str, hashes: Sequence[str]) -> Checkpoint:
+        """A checkpoint that this run has not trained."""
+        return Checkpoint(self.run.checkpoint(name, 0), *hashes)
 
     def train_stage(self, name: str, data: PreparedData, start: Checkpoint, resume: bool = False) -> Checkpoint:
         """The result of a stage: of the decisions when it has ended before, else of training it."""

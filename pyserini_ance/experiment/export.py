@@ -4,6 +4,7 @@ import shutil
 import time
 from pathlib import Path
 
+from pyserini_ance.data.passages import passage_ids
 from pyserini_ance.encoders.checkpoint import read_side_file
 from pyserini_ance.experiment.closing import Closing
 from pyserini_ance.runs.checkpoint import Checkpoint
@@ -33,11 +34,12 @@ def _write(row: str, checkpoint: Checkpoint, closing: Closing, vectors: ShardedV
     _replace(run.model, lambda beside: shutil.copytree(checkpoint.encoder, beside, dirs_exist_ok=True))
     choice = stock_class(read_side_file(run.model), run.model)
     shutil.rmtree(run.index, ignore_errors=True)
-    write_index(vectors, closing.data.collection.documents.ids, run.index, {"encoder": "../model", **about})
+    ids, passages = closing.data.collection.documents.ids, closing.data.passages
+    write_index(vectors, passage_ids(ids, passages), run.index, {"encoder": "../model", **about})
     write_whole(run.final_run(split), closing.ranking(row).read_bytes())
     queries = closing.data.collection.split(split).queries
     topics = write_topics(list(zip(queries.ids, queries.columns["text"], strict=True)), run.folder, split)
-    command = search_command(run.folder, topics, choice, closing.recipe.test.hits)
+    command = search_command(run.folder, topics, choice, closing.recipe.test.hits, passages.most if passages else 1)
     documents = {"encoder": str(choice.document_folder), "class": choice.document_class, "flags": choice.document_flags}
     return {"class": choice.query_class, "documents": documents, "notes": choice.describe(), "command": command}
 

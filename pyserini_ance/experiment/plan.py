@@ -16,6 +16,7 @@ from pyserini_ance.experiment.schedule import (
     refresh_steps,
     vectors_at_once,
 )
+from pyserini_ance.experiment.starts import describe_starts
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.models import Recipe, Stage
 
@@ -37,7 +38,7 @@ def measured_plan(recipe: Recipe, steps: int) -> str | None:
 
 def _describe(recipe: Recipe, data: PreparedData) -> str:
     rows = [_stage_row(name, stage, data) for name, stage in recipe.stages.items()]
-    return "\n".join([Sizes.of(recipe, data).describe(recipe, data), "", table(rows, STAGE_COLUMNS)])
+    return "\n".join([Sizes.of(recipe, data).describe(recipe, data), *describe_starts(recipe), "", table(rows, STAGE_COLUMNS)])
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class Sizes:
         if any(stage.train == "queries" for stage in recipe.stages.values()):
             encoder.untie()
         weights = sum(p.numel() * p.element_size() for p in encoder.towers.parameters())
-        vectors = len(data.documents) * encoder.dimension * 4
+        vectors = len(data.documents) * encoder.dimension * 4  # a row for each passage
         mined = [(stage, s) for stage in recipe.stages.values() for term in stage.terms.values() for s in term.negatives if not s.live]
         candidates = sum(getattr(source, "depth", 0) * generations_kept(recipe, stage, source) for stage, source in mined)
         return cls(weights, weights * recipe.encoder.weight_files, vectors, candidates * len(data.split.queries) * 8)
@@ -70,13 +71,18 @@ class Sizes:
         mean = data.documents.lengths(length).mean()
         return "\n".join(
             [
-                f"documents: {len(data.documents):,} of {mean:.1f} tokens on average (at most {length}); queries: {splits}",
+                f"documents: {_counted(data)} of {mean:.1f} tokens on average (at most {length}); queries: {splits}",
                 f"memory: about {memory / GIB:.2f} GiB for weights, gradients, moments and vectors, beside activations and libraries",
                 f"disk: at most about {disk / GIB:.2f} GiB in the run directory: {checkpoints_at_once(recipe)} checkpoints of "
                 f"{checkpoint / GIB:.2f}, {vectors_at_once(recipe)} times the vectors of {self.vectors / GIB:.2f}, negatives {self.tables / GIB:.2f}",
                 f"closing table: encodes all documents {closing_encodings(recipe)} times",
             ]
         )
+
+
+def _counted(data: PreparedData) -> str:
+    documents = f"{len(data.collection.documents):,}"
+    return f"{documents} in {len(data.documents):,} passages" if data.passages else documents
 
 
 STAGE_COLUMNS = [
@@ -88,7 +94,7 @@ def _stage_row(name: str, stage: Stage, data: PreparedData) -> dict:
     drawn = stage.steps * stage.batch_queries
     epochs = f"{drawn / len(data.split.queries):.1f}"
     counts = (_run(stage), len(refresh_steps(stage)), len(evaluation_steps(stage)), documents_encoded(stage, len(data.documents)))
-    return dict(zip(STAGE_COLUMNS, (name, stage.start, stage.steps, drawn, epochs, *counts, _rate(stage)), strict=True))
+    return dict(zip(STAGE_COLUMNS, (name, str(stage.start), stage.steps, drawn, epochs, *counts, _rate(stage)), strict=True))
 
 
 def _run(stage: Stage) -> str:

@@ -8,12 +8,13 @@ from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.passages import Passages, cut, refuse_delimiter
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.stored import open_collection, store_collection
 from pyserini_ance.data.token_store import TokenStore, open_or_build
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_tokenizer
-from pyserini_ance.encoders.tokenization import Side, TextTokenizer
+from pyserini_ance.encoders.tokenization import Side, TextTokenizer, Tokenization
 from pyserini_ance.measures.evaluate import parse
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.recipe.models import Recipe
@@ -41,6 +42,9 @@ def read_collection(recipe: Recipe) -> Collection:
     collection = recipe.data.read()
     for name in sorted({recipe.train_split, recipe.test.split, *(evaluation.split for evaluation in evaluations)}):
         collection.split(name)
+    if recipe.encoder.tokenization.document.passages > 1:
+        refuse_delimiter(collection.documents.ids)
+    _check_chunks(recipe, len(collection.split(recipe.train_split).queries))
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
         for source in term.negatives:
             source.check_data(Direction.of(collection, recipe.train_split, term.anchor))
@@ -92,6 +96,12 @@ def _check_measures(recipe: Recipe, measures: list[Measure]) -> None:
             raise ValueError(f"data.relevance_threshold is {threshold}, but measure {measure} counts grade 1 as relevant; write {cure}")
 
 
+def _check_chunks(recipe: Recipe, queries: int) -> None:
+    for name, stage in recipe.stages.items():
+        if stage.refresh and stage.refresh.chunks > queries:
+            raise ValueError(f"stages.{name}.refresh.chunks is {stage.refresh.chunks}, but there are only {queries} training queries; lower it")
+
+
 def sources(recipe: Recipe) -> list[Source]:
     return [source for stage in recipe.stages.values() for term in stage.terms.values() for source in term.negatives]
 
@@ -109,7 +119,8 @@ def tokenise(recipe: Recipe, collection: Collection) -> PreparedData:
     documents = _cached(recipe.cache, tokenizer, "document", collection.documents, "documents")
     queries = {name: _cached(recipe.cache, tokenizer, "query", split.queries, f"{name} queries") for name, split in collection.splits.items()}
     tokenization = [tokenizer.key("query"), tokenizer.key("document"), recipe.encoder.tokenization.model_dump(mode="json")]
-    return PreparedData(collection, documents, queries, recipe.train_split, sha256_json(tokenization))
+    documents, passages = in_passages(documents, recipe.encoder.tokenization)
+    return PreparedData(collection, documents, queries, recipe.train_split, sha256_json(tokenization), passages=passages)
 
 
 def _check_templates(recipe: Recipe, collection: Collection) -> None:
@@ -141,6 +152,12 @@ def _id_and_text(queries: Texts) -> list[tuple[str, str]]:
 def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path, label: str) -> TokenStore:
     """The token ids of `texts`, written into `folder` unless they are there."""
     return open_or_build(folder, texts, lambda records: tokenizer.ids(side, records), tokenizer.specials, len(tokenizer.tokenizer), label)
+
+
+def in_passages(documents: TokenStore, tokenization: Tokenization) -> tuple[TokenStore, Passages | None]:
+    """The rows that are encoded of documents, and which are of which; None where each has one."""
+    reading = tokenization.document
+    return cut(documents, reading.length_tokens, reading.passages) if reading.passages > 1 else (documents, None)
 
 
 def _cached(cache: Path, tokenizer: TextTokenizer, side: Side, texts: Texts, label: str) -> TokenStore:

@@ -13,7 +13,7 @@ from pyserini_ance.storage.files import sha256_json, write_whole
 
 @dataclass(frozen=True)
 class Results:
-    """`rows`: BM25, the untrained encoder, and each stage's result, with measures and seconds."""
+    """`rows`: BM25, the untrained encoder, what else stages start from, and each stage's result, with measures and seconds."""
 
     recipe: Recipe
     rows: list[dict]

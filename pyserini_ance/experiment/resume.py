@@ -20,9 +20,14 @@ def refuse_other_run(run: RunDir, recipe: Recipe, collection: Collection) -> Non
 
 def refuse_other_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
     """`command` is what to type instead."""
-    saved = load(run.recipe).recipe
-    if saved != recipe.model_copy(update={key: getattr(saved, key) for key in MAY_CHANGE}):
+    if not is_of_recipe(run, recipe):
         raise ValueError(f"{run.recipe} differs from the recipe given; go on with the same one: {command}")
+
+
+def is_of_recipe(run: RunDir, recipe: Recipe) -> bool:
+    """Whether `run` was begun with this recipe, wherever it computed."""
+    saved = load(run.recipe).recipe
+    return saved == recipe.model_copy(update={key: getattr(saved, key) for key in MAY_CHANGE})
 
 
 def refuse_other_data(run: RunDir, collection: Collection) -> None:

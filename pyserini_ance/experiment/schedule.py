@@ -33,12 +33,12 @@ def _open(product: Product) -> int:
 
 
 def checkpoints_at_once(recipe: Recipe) -> int:
-    """Checkpoints in the run directory at its fullest: the start, of each stage the newest and the best, and those in work.
+    """Checkpoints in the run directory at its fullest: what stages start from, of each stage the newest and the best, and those in work.
 
     While a stage runs, its former best stays beside the new one, and a new checkpoint is written before an old one goes.
     """
     kept = sum(recipe.keep.checkpoints + (stage.evaluate is not None) for stage in recipe.stages.values())
-    return 2 + kept + max((stage.evaluate is not None) + open_at_once(stage) for stage in recipe.stages.values())
+    return 2 + len(recipe.outside_starts) + kept + max((stage.evaluate is not None) + open_at_once(stage) for stage in recipe.stages.values())
 
 
 def vectors_at_once(recipe: Recipe) -> int:
@@ -64,7 +64,7 @@ def documents_encoded(stage: Stage, documents: int) -> int:
 
 
 def closing_encodings(recipe: Recipe) -> int:
-    """The closing table encodes the collection for the untrained encoder and for each stage that trains the document tower,
-    at most once each.
+    """The closing table encodes the collection for the untrained encoder, other starts, and each stage that trains the document
+    tower, at most once each.
     """
-    return 1 + sum(stage.train == "both" for stage in recipe.stages.values())
+    return 1 + len(recipe.outside_starts) + sum(stage.train == "both" for stage in recipe.stages.values())

@@ -31,7 +31,7 @@ def compare(results: Sequence[Mapping]) -> tuple[list[dict], list[str]]:
         for row in result["rows"]:
             if row["row"] in UNTRAINED_ROWS:
                 groups[row["row"], ""].append(row)
-        groups[result["recipe"], result["variant"]].append({**result["rows"][-1], "seconds": _seconds(result["rows"])})
+        groups[result["recipe"], result["variant"]].append({**result["rows"][-1], "seconds": seconds_of(result["rows"])})
     _refuse_different_data(groups, measures)
     names = sorted(groups, key=lambda key: (key[0] not in UNTRAINED_ROWS, key))
     rows = [_row(_label(key, names), groups[key], measures) for key in names]
@@ -61,8 +61,9 @@ def _spread(values: Sequence[float]) -> str:
     return mean if min(values) == max(values) else f"{mean} ({min(values):.3f}-{max(values):.3f})"
 
 
-def _seconds(rows: Sequence[Mapping]) -> float:
-    return sum(row.get(part) or 0.0 for row in rows if row["row"] not in UNTRAINED_ROWS for part in SECONDS)
+def seconds_of(rows: Sequence[Mapping]) -> float:
+    """What all stages of a run took: training, mining, and the closing evaluation."""
+    return sum(row.get(part) or 0.0 for row in rows if "train seconds" in row for part in SECONDS)
 
 
 def _refuse_different_data(groups: Mapping[tuple[str, str], Sequence[Mapping]], measures: Sequence[str]) -> None:

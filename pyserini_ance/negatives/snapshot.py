@@ -4,27 +4,32 @@ import hashlib
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property
+from dataclasses import replace
+from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import load_encoder
+from pyserini_ance.encoders.checkpoint import family_of, load_encoder
 from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.models import Encoding
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.encode import encode_some
 from pyserini_ance.vectors.index import FLAT, FactoryIndex, make_index
 from pyserini_ance.vectors.precision import resolve_precision
-from pyserini_ance.vectors.search import Searcher, searcher
+from pyserini_ance.vectors.search import Searcher, searcher, standing
 from pyserini_ance.vectors.sharded_search import search_shards
 from pyserini_ance.vectors.shards import ShardedVectors, encode_shards, has_shards
 from pyserini_ance.vectors.standing import FlatSearch
 
+PAIRS_PER_BLOCK = 65_536
 Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
 
 
@@ -53,6 +58,7 @@ class Snapshot:
         self.scratch, self.device, self.world = scratch, device, world
         self.seconds: dict[str, float] = {}
         self._rankings: dict[tuple, Ranking] = {}
+        self._chunk: slice | None = None
 
     @property
     def collection(self) -> Collection:
@@ -63,12 +69,26 @@ class Snapshot:
         return self.data.split
 
     @property
+    def passages(self) -> Passages | None:
+        return self.data.passages
+
+    @property
     def run_files(self) -> dict[str, Path]:
         return self.data.run_files
 
     def direction(self, anchor: Side) -> Direction:
-        """Of the training queries and their relevant documents."""
-        return self.data.directions[anchor]
+        """Of the training queries and their relevant documents; within `only`, of a chunk of them."""
+        whole = self.data.directions[anchor]
+        return replace(whole, chunk=self._chunk) if self._chunk else whole
+
+    @contextmanager
+    def only(self, chunk: slice | None) -> Iterator[None]:
+        """Meanwhile, only these of the training queries, or their relevant documents, are anchors."""
+        self._chunk = chunk
+        try:
+            yield
+        finally:
+            self._chunk = None
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -76,13 +96,23 @@ class Snapshot:
             return load_encoder(self.model, self.device)
 
     @cached_property
+    def tokenization(self) -> Tokenization:
+        """How the encoder reads texts, without loading it."""
+        return family_of(self.model).tokenization
+
+    @cached_property
     def document_vectors(self) -> ShardedVectors:
-        """(N, D) float32, memory-mapped; what an interrupted encoding wrote is kept."""
+        """(N, D) float32 of all passages, memory-mapped; what an interrupted encoding wrote is kept."""
         key = {"weights": self.document_weights, "texts": self.collection.digest, "side": "document", "precision": self.precision}
         folder, budget = vectors_folder(self.scratch, self.document_weights, self.precision), self.encoding.tokens_per_batch
         encoder, documents = self.encoder, self.data.documents
         with self._timed("encode_documents"):
             return encode_shards(folder, key, encoder, documents, "document", self.precision, budget, "documents", self.world)
+
+    @cached_property
+    def standing_vectors(self) -> torch.Tensor:
+        """This process's part of them, on its device to stay."""
+        return standing(self.document_vectors.own, self.device)
 
     @cached_property
     def query_vectors(self) -> np.ndarray:
@@ -99,14 +129,16 @@ class Snapshot:
         with self._timed("encode_queries"):
             return encode_some(encoder, self.data.queries[split], rows, "query", precision, budget, f"{split} queries", self.world)
 
-    def encode_documents(self, rows: np.ndarray) -> np.ndarray:
-        """Vectors of some documents, for an evaluation on a sample."""
+    def encode_documents(self, rows: np.ndarray) -> tuple[np.ndarray, Passages | None]:
+        """Vectors of some documents' passages, for an evaluation on a sample, and which are of which of them."""
+        rows, passages = self.data.rows_of(rows)
         folder = vectors_folder(self.scratch, self.document_weights, self.precision)
         if "document_vectors" in vars(self) or self.world.once(lambda: has_shards(folder, self.world)):  # another with the same tower
-            return self.document_vectors[rows]
+            return self.document_vectors[rows], passages
         encoder, precision, budget = self.encoder, self.precision, self.encoding.tokens_per_batch
         with self._timed("encode_documents"):
-            return encode_some(encoder, self.data.documents, rows, "document", precision, budget, "sampled documents", self.world)
+            vectors = encode_some(encoder, self.data.documents, rows, "document", precision, budget, "sampled documents", self.world)
+        return vectors, passages
 
     def search(self, side: Side, rows: np.ndarray, over: Side, k: int) -> Ranking:
         """The k nearest of all training queries, or of all documents, to `rows` (A,) of `side`; themselves included.
@@ -114,9 +146,10 @@ class Snapshot:
         Called by all processes; what was found before is not searched again.
         """
         key = _key(side, rows, over)
-        k = min(k, len(self.vectors(over)))
+        k = min(k, len(self.collection.documents if over == "document" else self.split.queries))
         if key not in self._rankings or self._rankings[key][0].shape[1] < k:
-            self._rankings[key] = self.rank(self.vectors(side)[rows], self.vectors(over), k)
+            passages = self.passages if over == "document" else None
+            self._rankings[key] = self.rank(self.vectors(side)[rows], self.vectors(over), k, passages)
         scores, found = self._rankings[key]
         return scores[:, :k], found[:, :k]
 
@@ -125,14 +158,31 @@ class Snapshot:
         direction = self.direction(anchor)
         return self._rankings.get(_key(anchor, direction.anchors, direction.candidate))
 
-    def rank(self, queries: np.ndarray, documents: ShardedVectors | np.ndarray, k: int) -> Ranking:
-        """The k best of `documents` (N, D) for each of `queries` (Q, D): scores (Q, k) float32 and rows (Q, k) int32."""
+    def positive_scores(self, anchor: Side) -> np.ndarray:
+        """(A,) float32: the score of each anchor's best known positive."""
+        direction = self.direction(anchor)
+        relation, own, others = direction.relation.subset(direction.anchors), self.vectors(anchor), self.vectors(direction.candidate)
+        anchors, passages = np.repeat(direction.anchors, relation.counts), self.passages if direction.candidate == "document" else None
+        size = PAIRS_PER_BLOCK // (passages.most if passages else 1)
+        blocks = [slice(start, start + size) for start in range(0, len(anchors), size)]
+        pairs = np.concatenate([_scores(own[anchors[block]], others, relation.rows[block], passages) for block in blocks])
+        return np.maximum.reduceat(pairs, relation.offsets[:-1])
+
+    def rank(self, queries: np.ndarray, documents: ShardedVectors | np.ndarray, k: int, passages: Passages | None = None) -> Ranking:
+        """The k best of `documents` (N, D) for each of `queries` (Q, D): scores (Q, k) float32 and rows (Q, k) int32.
+
+        With `passages`, `documents` are theirs, and a document scores what its best passage does.
+        """
         if not isinstance(documents, ShardedVectors):
             documents = ShardedVectors.split(documents, self.world)
         with self._timed("build"):
             own = searcher(documents.own, self.encoding.search, self.device, self.world)
         with self._timed("search"):
-            return search_shards(own, queries, documents, k, self.world)
+            search = partial(self._search_shards, own, documents)
+            return search(queries, k) if passages is None else passages.search(search, queries, k)
+
+    def _search_shards(self, own: Searcher, documents: ShardedVectors, queries: np.ndarray, k: int) -> Ranking:
+        return search_shards(own, queries, documents, k, self.world)
 
     def standing_search(self, index: str, seed: int) -> Searcher:
         """Search over all documents that is made once and asked often: `flat`, or by the Faiss index that a factory describes,
@@ -140,12 +190,17 @@ class Snapshot:
         """
         vectors = self.document_vectors
         with self._timed("build"):
-            if index == FLAT:
-                return FlatSearch(vectors, self.encoding.search, self.device, self.world)
-            name = f"{vectors_folder(self.scratch, self.document_weights, self.precision).name}-{sha256_json([index, seed])[:12]}"
-            about = {"weights": self.document_weights, "texts": self.collection.digest, "precision": self.precision}
-            make_index(self.scratch / name, vectors, index, seed, about, self.world)
-            return FactoryIndex(self.scratch / name, self.world)
+            search = self._standing_search(index, seed, vectors)
+        return search if self.passages is None else partial(self.passages.search, search)
+
+    def _standing_search(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
+        if index == FLAT:
+            own = self.standing_vectors if self.encoding.search == "torch" else vectors.own
+            return FlatSearch(vectors, searcher(own, self.encoding.search, self.device, self.world), self.world)
+        name = f"{vectors_folder(self.scratch, self.document_weights, self.precision).name}-{sha256_json([index, seed])[:12]}"
+        about = {"weights": self.document_weights, "texts": self.collection.digest, "precision": self.precision}
+        make_index(self.scratch / name, vectors, index, seed, about, self.world)
+        return FactoryIndex(self.scratch / name, self.world)
 
     @cached_property
     def precision(self) -> str:
@@ -157,6 +212,15 @@ class Snapshot:
         start = time.perf_counter()
         yield
         self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
+
+
+def _scores(anchors: np.ndarray, others: ShardedVectors | np.ndarray, rows: np.ndarray, passages: Passages | None) -> np.ndarray:
+    """(P,) of `anchors` (P, D) and the other side's `rows` (P,); a document scores what its best passage does."""
+    if passages is None:
+        return np.einsum("pd,pd->p", anchors, others[rows])
+    pieces, there = passages.of(rows)
+    vectors = others[pieces.ravel()].reshape(*pieces.shape, -1)
+    return np.where(there, np.einsum("pd,pcd->pc", anchors, vectors), -np.inf).max(1)
 
 
 def _key(side: Side, rows: np.ndarray, over: Side) -> tuple:

@@ -4,16 +4,20 @@ from abc import abstractmethod
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.passages import repeats
 from pyserini_ance.negatives.guards import known_positive
+from pyserini_ance.negatives.guards.candidates import Candidates
+from pyserini_ance.negatives.guards.guard import screen
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
-from pyserini_ance.recipe.parts import Part
+from pyserini_ance.recipe.parts import Part, part_of
 
 PLURALS = {"query": "queries", "document": "documents"}
+
 
 class Source(Part):
     """`per_query` negatives are drawn for each anchor of a step: each query, or each positive of a term with document anchors.
@@ -42,14 +46,39 @@ class Source(Part):
 class MinedSource(Source):
     """A source with a table over all anchors of its term's direction.
 
-    `when_short` decides about anchors with fewer candidates than `per_query`: an error, or random ones fill up.
+    `guards` are the rules that take out false negatives, beside known positives, which always go; where there are some, `spare`
+    candidates more than a table needs are looked at. `sample` draws `per_query` of an anchor's candidates, or takes the hardest:
+    the first. `when_short` decides about anchors with fewer candidates than `per_query`: an error, or random ones fill up.
     """
 
+    guards: tuple[part_of("guards"), ...] = ()
+    spare: NonNegativeInt = 100
+    sample: Literal["uniform", "hardest"] = "uniform"
     when_short: Literal["error", "random"] = "error"
+
+    def check_data(self, direction: Direction) -> None:
+        super().check_data(direction)
+        for guard in self.guards:
+            guard.check_data(direction)
 
     @abstractmethod
     def mine(self, snapshot: Snapshot, anchor: Side) -> NegativeTable:
         """The table over `snapshot.direction(anchor).anchors`, in that order, without known positives."""
+
+    @property
+    def guarded_depth(self) -> int:
+        """How many candidates to fetch beyond a table's depth for what guards take out."""
+        return sum(guard.extra_depth for guard in self.guards) + (self.spare if self.guards else 0)
+
+    def extra_depth(self, direction: Direction) -> int:
+        """The same, and for known positives."""
+        return int(direction.relation.counts.max()) + self.guarded_depth
+
+    def table_of(self, found: Candidates, depth: int) -> NegativeTable:
+        """The table of the first `depth` candidates of each anchor that are no known positives and pass all guards."""
+        direction = found.direction
+        candidates, scores, dropped = screen(found, self.guards, depth)
+        return NegativeTable(direction.anchor, direction.candidate, direction.anchors, candidates, scores, self.kind, dropped)
 
     def check(self, table: NegativeTable, collection: Collection, split: Split) -> int:
         """The number of anchors with fewer candidates than `per_query`; raises ValueError if that is not allowed."""
@@ -57,14 +86,17 @@ class MinedSource(Source):
         if len(short) and self.when_short == "error":
             ids = (split.queries if table.anchor_side == "query" else collection.documents).ids
             first = ", ".join(f"{ids[table.anchors[place]]} ({table.counts[place]})" for place in short[:5])
+            deeper = "raise depth, raise spare or loosen guards," if self.guards else "raise depth,"
             raise ValueError(
                 f"negatives {self.kind}: {len(short)} of {len(table.anchors)} {PLURALS[table.anchor_side]} have fewer than "
-                f"per_query={self.per_query} candidates, first {first}. Lower per_query, raise depth, or set when_short: random to fill up with random ones."
+                f"per_query={self.per_query} candidates, first {first}. "
+                f"Lower per_query, {deeper} or set when_short: random to fill up with random ones."
             )
         return len(short)
 
     def draw(self, rows: np.ndarray, table: NegativeTable | None, direction: Direction, rng: np.random.Generator) -> np.ndarray:
-        return fill_random(table.draw(rows, self.per_query, rng), rows, direction, rng)
+        drawn = table.draw(rows, self.per_query, rng) if self.sample == "uniform" else table.first(rows, self.per_query)
+        return fill_random(drawn, rows, direction, rng)
 
 
 def fill_random(drawn: np.ndarray, rows: np.ndarray, direction: Direction, rng: np.random.Generator) -> np.ndarray:
@@ -79,7 +111,7 @@ def fill_random(drawn: np.ndarray, rows: np.ndarray, direction: Direction, rng: 
     drawn = drawn.astype(np.int64)
     while bad.any():
         drawn[bad] = rng.integers(0, direction.candidates, int(bad.sum()))
-        bad = known_positive(direction.relation, rows, drawn) | _repeats(drawn)
+        bad = known_positive(direction.relation, rows, drawn) | repeats(drawn)
     return drawn.astype(np.int32)
 
 
@@ -93,12 +125,3 @@ def refuse_too_few(n: int, direction: Direction) -> None:
             f"per_query={n} negatives, but {anchor} has only {total - counts[row]}: {counts[row]} of the {total} "
             f"{PLURALS[direction.candidate]} are its positives. Lower per_query."
         )
-
-
-def _repeats(drawn: np.ndarray) -> np.ndarray:
-    """(B, n) bool: is the document in an earlier column of its row already?"""
-    order = np.argsort(drawn, axis=1, kind="stable")
-    ranked = np.take_along_axis(drawn, order, 1)
-    repeated = np.zeros(drawn.shape, bool)
-    np.put_along_axis(repeated, order[:, 1:], ranked[:, 1:] == ranked[:, :-1], 1)
-    return repeated

@@ -39,8 +39,11 @@ class NegativeTable:
         choices = self.candidates[self.positions(rows)]
         keys = np.where(choices != PADDING, rng.random(choices.shape), np.inf)
         columns = np.argsort(keys, axis=1)[:, :n]
-        drawn = np.take_along_axis(choices, columns, 1)
-        return np.pad(drawn, ((0, 0), (0, n - drawn.shape[1])), constant_values=PADDING)
+        return _padded(np.take_along_axis(choices, columns, 1), n)
+
+    def first(self, rows: np.ndarray, n: int) -> np.ndarray:
+        """(B, n) candidates of the anchors `rows` (B,), the first in rank order; PADDING where there are fewer."""
+        return _padded(self.candidates[self.positions(rows), :n], n)
 
     def positions(self, rows: np.ndarray) -> np.ndarray:
         """Where the anchors `rows` stand in the table."""
@@ -83,6 +86,10 @@ def _open_array(path: Path, shape: list[int]) -> np.ndarray:
     if found != expected:
         raise RuntimeError(f"{path} is not as {ABOUT} says: expected {expected}, found {found}; mine the table again")
     return array
+
+
+def _padded(drawn: np.ndarray, n: int) -> np.ndarray:
+    return np.pad(drawn, ((0, 0), (0, n - drawn.shape[1])), constant_values=PADDING)
 
 
 def turnover(new: NegativeTable, old: NegativeTable) -> float:

@@ -7,6 +7,7 @@ from pyserini_ance.recipe.parts import did_you_mean
 PACKAGE = Path(__file__).resolve().parents[1]
 # A wheel carries the folder inside the package (setup.py: package_dir); a checkout, editable or not, has it beside it.
 SHIPPED = next((folder for folder in (PACKAGE / "recipes", PACKAGE.parent / "recipes") if folder.is_dir()), PACKAGE / "recipes")
+GRIDS = "_grids"
 
 
 def find_recipe(name: str | Path) -> Path:
@@ -28,3 +29,15 @@ def shipped() -> list[str]:
     """The names of all recipes that ship, sorted. Where a name begins with `_` is no recipe, but what recipes extend."""
     found = (path.relative_to(SHIPPED).with_suffix("") for path in SHIPPED.rglob("*.yaml"))
     return sorted(name.as_posix() for name in found if not any(part.startswith("_") for part in name.parts))
+
+
+def find_grid(name: str) -> Path:
+    """The file of a grid: a path to a file, or a shipped one such as `ance-passages`. Raises FileNotFoundError."""
+    if Path(name).is_file():
+        return Path(name)
+    known = sorted(path.stem for path in (SHIPPED / GRIDS).glob("*.yaml"))
+    if name.removesuffix(".yaml") not in known:
+        raise FileNotFoundError(
+            f"no grid {name!r}: neither key=value,value nor a file nor one that ships{did_you_mean(name, known)}; grids: {', '.join(known)}"
+        )
+    return SHIPPED / GRIDS / f"{name.removesuffix('.yaml')}.yaml"

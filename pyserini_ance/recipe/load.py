@@ -13,6 +13,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.parts import did_you_mean
 
 COMMAND_LINE = "command line"
+WHOLE = {"start"}  # keys whose mappings never merge: half of one place and half of another is no place
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ def _mapping_without_repeats(loader: yaml.Loader, node: yaml.MappingNode) -> dic
 _Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_repeats)
 
 
-def _parse(text: str | bytes, where: str) -> Any:
+def read_yaml(text: str | bytes, where: str) -> Any:
+    """What YAML says; errors name `where` it stands."""
     try:
         loader = _Loader(text)
         loader.name = where  # which errors show
@@ -79,7 +81,7 @@ def _copy(value: Any) -> Any:
 def _read_chain(path: Path, origins: dict[str, str], seen: tuple[Path, ...]) -> dict:
     if path.resolve() in seen:
         raise ValueError(f"recipes extend one another in a circle: {' -> '.join(map(str, (*seen, path.resolve())))}")
-    own = _parse(path.read_bytes(), str(path))
+    own = read_yaml(path.read_bytes(), str(path))
     if not isinstance(own, dict):
         raise ValueError(f"{path}: expected a mapping of recipe keys, got {type(own).__name__}")
     merged: dict = {}
@@ -102,10 +104,10 @@ def _bases(own: dict, path: Path) -> list[Path]:
 
 
 def _merge(into: dict, new: Mapping, origins: dict[str, str], prefix: str, origin: str = "") -> dict:
-    """Merge mappings deeply; a mapping with another `kind` replaces, since its keys mean something else."""
+    """Merge mappings deeply; a mapping with another `kind` replaces, since its keys mean something else, and so does a start."""
     for key, value in new.items():
         path, old = f"{prefix}{key}", into.get(key)
-        if isinstance(old, dict) and isinstance(value, dict) and not _differ_in_kind(old, value):
+        if isinstance(old, dict) and isinstance(value, dict) and key not in WHOLE and not _differ_in_kind(old, value):
             _merge(old, value, origins, f"{path}.", origin)
             continue
         into[key] = value
@@ -143,7 +145,7 @@ def _apply(raw: dict, override: str, origins: dict[str, str]) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise ValueError(f"override {override!r}: expected dotted.key=value, for example stages.ance.steps=500")
-    value = _parse(text, f"override {override!r}")
+    value = read_yaml(text, f"override {override!r}")
     _refuse_new_stage(key, raw, override)
     target: dict | list = raw
     parent, _, last = key.rpartition(".")

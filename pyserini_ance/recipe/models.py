@@ -6,13 +6,16 @@ from math import inf
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from pyserini_ance.recipe.parts import Settings, part_of
+from pyserini_ance.recipe.parts import Settings, did_you_mean, part_of
 from pyserini_ance.recipe.products import Evaluate, Product, Refresh
+from pyserini_ance.recipe.start import Start, read_start
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 RESERVED_NAMES = {"bm25", "untrained", "initial"}  # names of rows and checkpoints that are not stages
+START_PREFIX = "start-"  # of rows and checkpoints of what a stage starts from, before the stage's name
 
 
 class Term(Settings):
@@ -55,10 +58,11 @@ class Optimizer(Settings):
 class Stage(Settings):
     """A run of optimiser steps with one objective, `batch_queries` queries a step, with one, or all, of their positives.
 
+    `start` is the untrained encoder (`initial`), the result of the stage before (`previous`; of the first stage the same), or a Start.
     `chunk_queries` bounds what a process has in memory at once: own pools accumulate, a step pool goes through GradCache; the draw and
     the gradient stay the same. Checkpoints are written where negatives are mined, where dev is measured, and every
-    `save_every_steps`. With `train: queries` the document tower is frozen as it comes, and tied towers part: document vectors
-    stay the same through the stage.
+    `save_every_steps`. With `train: queries` the document tower is frozen as it comes, and tied towers part: document vectors stay
+    the same through the stage.
 
     The learning rate follows a schedule of `schedule_steps` (default: one cycle, or up to the end of the stage), which may be longer
     than the stage. Every `schedule_cycle_steps` it begins anew, with its warm-up. A stage that goes on in the schedule of those
@@ -66,7 +70,7 @@ class Stage(Settings):
     """
 
     train: Literal["both", "queries"] = "both"
-    start: Literal["initial", "previous"] = "previous"
+    start: Annotated[Literal["initial", "previous"] | Start, BeforeValidator(read_start)] = "previous"
     steps: PositiveInt
     schedule_steps: PositiveInt | None = None
     schedule_cycle_steps: PositiveInt | None = None
@@ -90,6 +94,11 @@ class Stage(Settings):
         """Where step `step` (from 0) stands in the schedule of the learning rate."""
         place = self.schedule_offset_steps + step
         return place % self.schedule_cycle_steps if self.schedule_cycle_steps else place
+
+    @property
+    def starts_outside(self) -> bool:
+        """Whether the stage begins with weights that were made before the run."""
+        return isinstance(self.start, Start) and self.start.is_outside
 
     @property
     def refreshing(self) -> Product:
@@ -118,8 +127,9 @@ class Stage(Settings):
 
     @model_validator(mode="after")
     def is_consistent(self):
-        if self.keep_optimizer and self.start == "initial":
-            raise ValueError("keep_optimizer: true makes no sense with start: initial; use start: previous")
+        if self.keep_optimizer and (self.start == "initial" or self.starts_outside):
+            given = "initial" if self.start == "initial" else "weights alone"
+            raise ValueError(f"keep_optimizer: true makes no sense with start: {given}; use start: previous")
         refreshed = any(source.refreshed for term in self.terms.values() for source in term.negatives)
         if refreshed and self.refresh is None:
             raise ValueError("a source of negatives is mined with the model; say how often: `refresh: {every_steps: N}`")
@@ -238,13 +248,35 @@ class Recipe(Settings):
     def expand_home(cls, path: Path) -> Path:
         return path.expanduser()
 
+    @property
+    def outside_starts(self) -> dict[str, Start]:
+        """What was made before the run and stages start from, by the name of its row and checkpoint: that of the first such stage."""
+        first: dict[Start, str] = {}
+        for name, stage in self.stages.items():
+            if stage.starts_outside:
+                first.setdefault(stage.start, f"{START_PREFIX}{name}")
+        return {name: start for start, name in first.items()}
+
     @field_validator("stages")
     @classmethod
     def names_fit_files(cls, stages: dict[str, Stage]) -> dict[str, Stage]:
         for name in stages:
-            if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name in RESERVED_NAMES:
-                reserved = ", ".join(sorted(RESERVED_NAMES))
+            if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name in RESERVED_NAMES or name.startswith(START_PREFIX):
+                reserved = ", ".join([*sorted(RESERVED_NAMES), f"{START_PREFIX}..."])
                 raise ValueError(f"stage name {name!r}: use small letters, digits and single dashes, and none of {reserved}")
+        return stages
+
+    @field_validator("stages")
+    @classmethod
+    def starts_are_earlier_stages(cls, stages: dict[str, Stage]) -> dict[str, Stage]:
+        earlier: list[str] = []
+        problems = []
+        for name, stage in stages.items():
+            if isinstance(stage.start, Start) and not stage.start.is_outside and stage.start.stage not in earlier:
+                problems.append(_no_earlier_stage(name, stage.start.stage, earlier))
+            earlier.append(name)
+        if problems:
+            raise ValidationError.from_exception_data(cls.__name__, problems)
         return stages
 
     @model_validator(mode="after")
@@ -255,18 +287,36 @@ class Recipe(Settings):
                 raise ValueError(f"stages.{name}.keep_optimizer: its optimizer is {kind}, that of stages.{before} is {kept}; use one kind for both")
         return self
 
+    def _refuse_passages_without_a_vector(self) -> None:
+        reading = self.encoder.tokenization.document
+        terms = [term for stage in self.stages.values() for term in stage.terms.values()]
+        if reading.passages > 1 and any(term.anchor == "document" for term in terms):
+            raise ValueError(
+                "a term with `anchor: document` takes a document for one vector, but encoder.tokenization.document.passages is "
+                f"{reading.passages}; use passages: 1 (FirstP)"
+            )
+
     @model_validator(mode="after")
     def first_stage_starts(self):
         name, first = next(iter(self.stages.items()))
         if first.keep_optimizer:
             raise ValueError(f"stages.{name} is the first stage: there is no optimizer to keep")
+        self._refuse_passages_without_a_vector()
         needs = {need for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives for need in s.needs}
         for (before, stage), name in zip(pairwise(self.stages.values()), list(self.stages)[1:], strict=True):
             if stage.keep_optimizer and stage.train != before.train:
                 raise ValueError(f"stages.{name} trains other towers than the stage before: there are no moments to keep; drop keep_optimizer")
         for source in (s for stage in self.stages.values() for term in stage.terms.values() for s in term.negatives if "bm25" in s.needs):
-            if self.bm25 and source.depth > self.bm25.hits:
-                raise ValueError(f"a `run` source has depth {source.depth}, but bm25.hits is {self.bm25.hits}; set bm25.hits={source.depth}")
+            depth = source.depth + source.guarded_depth
+            if self.bm25 and depth > self.bm25.hits:
+                looks = f"with its guards looks at {depth} documents" if source.guards else f"has depth {depth}"
+                raise ValueError(f"a `run` source {looks}, but bm25.hits is {self.bm25.hits}; set bm25.hits={depth}")
         if "bm25" in needs and self.bm25 is None:
             raise ValueError("a `run` source needs BM25, but `bm25: null`; name a run file in the source or configure `bm25:`")
         return self
+
+
+def _no_earlier_stage(name: str, wanted: str, earlier: list[str]) -> InitErrorDetails:
+    known = f"earlier stages: {', '.join(earlier)}" if earlier else "no stage comes before this one"
+    message = f"no stage {wanted!r} before {name!r}{did_you_mean(wanted, earlier)}; {known}"
+    return InitErrorDetails(type=PydanticCustomError("no_stage", "{message}", {"message": message}), loc=(name, "start", "stage"), input=wanted)

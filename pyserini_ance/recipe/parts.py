@@ -43,6 +43,7 @@ ROOMS = {
     "data": "pyserini_ance.data.formats",
     "encoder": "pyserini_ance.encoders",
     "negatives": "pyserini_ance.negatives",
+    "guards": "pyserini_ance.negatives.guards",
     "loss": "pyserini_ance.trainer.losses",
 }
 

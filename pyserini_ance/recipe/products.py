@@ -55,9 +55,20 @@ class Refresh(Product):
 
     No step trains on negatives of a checkpoint more than `max_staleness_steps` old: training waits (default with `adopt: ready`:
     2 x every_steps; the other ways to adopt keep a bound of their own).
+
+    With `chunks`, each refresh mines for one of so many equal parts of the queries, in turn, and until the next is adopted steps draw
+    from that part alone (microsoft/ANCE: 5, `--ann_chunk_factor`). The default is the paper's: all queries.
     """
 
     max_staleness_steps: PositiveInt | None = None
+    chunks: PositiveInt = 1
+
+    def chunk(self, step: int, queries: int) -> slice | None:
+        """Of the rows of all `queries`, those for which the checkpoint before step `step` is mined; None: for all."""
+        if self.chunks == 1:
+            return None
+        number = step // self.every_steps % self.chunks
+        return slice(queries * number // self.chunks, queries * (number + 1) // self.chunks)
 
     @property
     def staleness_steps(self) -> int:

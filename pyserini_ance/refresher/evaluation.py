@@ -21,10 +21,11 @@ def evaluate_on_dev(snapshot: Snapshot, settings: Evaluate, seed: int) -> float:
     rng = np.random.default_rng(seed)
     rows = _sample(len(split.queries), settings.queries, rng)
     documents = _sampled_documents(split, rows, len(snapshot.collection.documents), settings.sample_documents, rng)
-    vectors = snapshot.document_vectors if documents is None else snapshot.encode_documents(documents)
+    every = (snapshot.document_vectors, snapshot.passages) if documents is None else None
+    vectors, passages = every or snapshot.encode_documents(documents)
     (measure,) = parse([settings.measure])
     depth = max(DEPTH, int(measure.params.get("cutoff") or 0))
-    scores, found = snapshot.rank(snapshot.encode_queries(settings.split, rows), vectors, depth)
+    scores, found = snapshot.rank(snapshot.encode_queries(settings.split, rows), vectors, depth, passages)
     found = found if documents is None else documents[found]
     return snapshot.world.once(lambda: _value(snapshot.collection, split, rows, found, scores, measure))
 

@@ -82,12 +82,14 @@ class Refresher:
 
     def _mine(self, order: Order, snapshot: Snapshot, leases: ExitStack) -> None:
         previous = self._tables_before(order, leases)
-        tables, reports = {}, {}
-        for key, source in mined_sources(self.recipe.stages[order.stage], refreshed_only=order.step > 0).items():
+        tables, reports, stage = {}, {}, self.recipe.stages[order.stage]
+        chunk = stage.refresh and stage.refresh.chunk(order.step, len(self.data.split.queries))
+        for key, source in mined_sources(stage, refreshed_only=order.step > 0).items():
             start, before = time.perf_counter(), sum(snapshot.seconds.values())
-            tables[key] = source.mine(snapshot, self.recipe.stages[order.stage].terms[key[0]].anchor)
-            short = source.check(tables[key], self.data.collection, self.data.split)
-            reports[table_name(key)] = {"short_queries": short, **table_report(tables[key], previous.get(key), snapshot, source)}
+            with snapshot.only(chunk if source.refreshed else None):
+                tables[key] = source.mine(snapshot, stage.terms[key[0]].anchor)
+                short = source.check(tables[key], self.data.collection, self.data.split)
+                reports[table_name(key)] = {"short_queries": short, **table_report(tables[key], previous.get(key), snapshot, source)}
             within = sum(snapshot.seconds.values()) - before
             snapshot.seconds["filter"] = snapshot.seconds.get("filter", 0.0) + time.perf_counter() - start - within
 

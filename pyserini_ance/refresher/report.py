@@ -2,13 +2,10 @@
 
 import numpy as np
 
-from pyserini_ance.data.direction import Direction
 from pyserini_ance.negatives.guards import known_positive
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MinedSource
 from pyserini_ance.negatives.table import PADDING, NegativeTable, turnover
-
-PAIRS_PER_BLOCK = 65_536
 
 
 def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot: Snapshot, source: MinedSource) -> dict:
@@ -18,11 +15,12 @@ def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot:
     ranking that was mined, None where it is not there. `margin`: score of the anchor's best positive minus the mean
     score of its candidates, at the 10th, 50th and 90th percentile and on average.
     """
+    comparable = previous is not None and np.array_equal(previous.anchors, table.anchors)  # not from one chunk of queries to the next
     report = {
         "kind": source.kind,
         "candidates": int(table.counts.sum()),
         "dropped": table.dropped,
-        "new_share": None if previous is None else round(turnover(table, previous), 4),
+        "new_share": round(turnover(table, previous), 4) if comparable else None,
     }
     ranking = snapshot.ranking(table.anchor_side)
     if not source.refreshed or ranking is None:
@@ -33,17 +31,12 @@ def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot:
     return {
         **report,
         "positive_ranks": [int(rank) if rank else None for rank in ranks],
-        "margin": _quantiles(_margins(table, snapshot, direction)),
+        "margin": _quantiles(_margins(table, snapshot.positive_scores(direction.anchor))),
     }
 
 
-def _margins(table: NegativeTable, snapshot: Snapshot, direction: Direction) -> np.ndarray:
-    """(A,) of the anchors that have candidates."""
-    relation, own, others = direction.relation, snapshot.vectors(direction.anchor), snapshot.vectors(direction.candidate)
-    anchors = np.repeat(np.arange(len(relation.counts)), relation.counts)
-    blocks = [slice(start, start + PAIRS_PER_BLOCK) for start in range(0, len(anchors), PAIRS_PER_BLOCK)]
-    pairs = np.concatenate([np.einsum("pd,pd->p", own[anchors[block]], others[relation.rows[block]]) for block in blocks])
-    positive = np.maximum.reduceat(pairs, relation.offsets[direction.anchors])
+def _margins(table: NegativeTable, positive: np.ndarray) -> np.ndarray:
+    """(A,) of the anchors that have candidates, from the scores of their positives (A,)."""
     there = table.candidates != PADDING
     totals = np.where(there, table.scores, 0.0).sum(1)
     some = table.counts > 0

@@ -10,7 +10,7 @@ from pyserini_ance.encoders.checkpoint import TOWERS, save_encoder
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.tokenization import Side
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import read_json, sha256_json, write_json
+from pyserini_ance.storage.files import read_json, sha256_file, sha256_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 
 ENCODER = "encoder"
@@ -61,6 +61,12 @@ class Checkpoint:
         """Raises FileNotFoundError or RuntimeError when it is not complete and, with `verify`, as it was written."""
         parts = {name: part["sha256"] for name, part in read_manifest(folder, verify)["parts"].items()}
         return cls(folder, *(_tower_hash(parts, side) for side in TOWERS))
+
+
+def weights_of(encoder: Path) -> str:
+    """The hash that a checkpoint with the same weights has; `encoder` is a folder that `save_encoder` wrote."""
+    parts = {f"{ENCODER}/{path.relative_to(encoder)}": sha256_file(path) for path in encoder.rglob("*.safetensors")}
+    return Checkpoint(encoder, *(_tower_hash(parts, side) for side in TOWERS)).weights
 
 
 def _tower_hash(parts: dict[str, str], side: Side) -> str:

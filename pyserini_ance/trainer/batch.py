@@ -1,17 +1,15 @@
 """Batch: the rows of one step. A pure function of data, settings, seed, stage, step and the adopted tables."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from pyserini_ance.data.collection import Relation, Side
+from pyserini_ance.data.collection import SIDES, Relation, Side
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.models import Stage
-
-SIDES: tuple[Side, ...] = ("query", "document")
 
 
 @dataclass(frozen=True)
@@ -70,9 +68,8 @@ def plan_batch(
     stage: Stage, stage_index: int, step: int, seed: int, directions: Mapping[Side, Direction], tables: Mapping[tuple[str, int], NegativeTable]
 ) -> Batch:
     """Draw step `step`'s batch. `tables` holds the adopted table of each mined source by (term, position in the term)."""
-    relation = directions["query"].relation
-    queries = _queries_of_step(len(relation.offsets) - 1, stage.batch_queries, step, (seed, stage_index))
-    positives = _positives(relation, queries, stage.positives, _generator(seed, stage_index, step, 0))
+    queries = _queries_of_step(_mined_queries(directions, tables.values()), stage.batch_queries, step, (seed, stage_index))
+    positives = _positives(directions["query"].relation, queries, stage.positives, _generator(seed, stage_index, step, 0))
     terms = {}
     for index, (name, term) in enumerate(stage.terms.items(), start=1):
         anchors, others = (queries, positives) if term.anchor == "query" else (positives[:, 0], queries[:, None])
@@ -90,13 +87,29 @@ def _generator(seed: int, *key: int) -> np.random.Generator:
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
-def _queries_of_step(queries: int, batch: int, step: int, key: tuple[int, int]) -> np.ndarray:
-    """Positions step * batch ... of the endless concatenation of one permutation an epoch."""
-    places = np.arange(step * batch, (step + 1) * batch)
+def _mined_queries(directions: Mapping[Side, Direction], tables: Iterable[NegativeTable]) -> np.ndarray:
+    """(Q,) rows, ascending: the queries for which every table has the anchors. Tables of a refresh in chunks have them for a part."""
+    # Differs from microsoft/ANCE: there a new file is read from its beginning, in its order; here the endless permutation goes on with
+    # what is mined now, because a draw depends on the step and not on when something was adopted.
+    queries, relation = directions["query"].anchors, directions["query"].relation
+    for table in tables:
+        if len(table.anchors) == len(directions[table.anchor_side].anchors):
+            continue
+        if table.anchor_side == "query":
+            queries = np.intersect1d(queries, table.anchors, assume_unique=True)
+        else:  # whichever of its positives is drawn
+            has_all = np.logical_and.reduceat(np.isin(relation.rows, table.anchors), relation.offsets[:-1])
+            queries = queries[has_all[queries]]
+    return queries
+
+
+def _queries_of_step(queries: np.ndarray, batch: int, step: int, key: tuple[int, int]) -> np.ndarray:
+    """Positions step * batch ... of the endless concatenation of one permutation of `queries` an epoch."""
+    places, count = np.arange(step * batch, (step + 1) * batch), len(queries)
     rows = np.empty(batch, np.int32)
-    for epoch in np.unique(places // queries):
-        inside = places // queries == epoch
-        rows[inside] = _generator(*key, int(epoch)).permutation(queries)[places[inside] % queries]
+    for epoch in np.unique(places // count):
+        inside = places // count == epoch
+        rows[inside] = queries[_generator(*key, int(epoch)).permutation(count)[places[inside] % count]]
     return rows
 
 

@@ -24,16 +24,18 @@ class FixedDocuments:
     """
 
     def __init__(self, stage: Stage, snapshot: Snapshot, seed: int):
-        self.vectors, self.device = snapshot.document_vectors, torch.device(snapshot.device)
+        self.vectors, self.rows_of, self.device = snapshot.document_vectors, snapshot.data.rows_of, torch.device(snapshot.device)
         self.relation = snapshot.direction("query").relation
         self.live = {name: found for name, term in stage.terms.items() if (found := {i: s for i, s in enumerate(term.negatives) if s.live})}
         sources = [source for of_term in self.live.values() for source in of_term.values()]
         self.searches = {index: snapshot.standing_search(index, seed) for index in dict.fromkeys(source.index for source in sources)}
-        self.whole = self.searches[FLAT].whole if FLAT in self.searches else None
+        held = FLAT in self.searches and snapshot.encoding.search == "torch" and snapshot.world.size == 1
+        self.whole = snapshot.standing_vectors if held else None
         self.findings = Findings(self.relation, _bm25(snapshot, max((source.depth for source in sources), default=0)))
 
     def complete(self, batch: Batch, queries: torch.Tensor, share: float) -> tuple[Batch, torch.Tensor]:
-        """The batch with what is found live for its query vectors (U, D), and the vectors of its documents (U, D).
+        """The batch with what is found live for its query vectors (U, D), and the vectors of its documents (U, D), or of
+        their passages.
 
         `share` is the batch's part of a step.
         """
@@ -43,8 +45,9 @@ class FixedDocuments:
             batch = replace(batch, terms={**batch.terms, **found})
         return batch, self.look_up(batch.unique("document"))
 
-    def look_up(self, rows: np.ndarray) -> torch.Tensor:
+    def look_up(self, documents: np.ndarray) -> torch.Tensor:
         """(R, D) float32, without gradients; where the device has all of them, they do not leave it."""
+        rows = self.rows_of(documents)[0]
         if self.whole is not None:
             return self.whole[torch.from_numpy(rows).to(self.device)]
         return torch.from_numpy(self.vectors[rows]).to(self.device)

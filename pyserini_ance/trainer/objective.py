@@ -7,6 +7,7 @@ import torch
 
 from pyserini_ance.data.collection import Relation, Side
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.passages import Passages
 from pyserini_ance.negatives.guards import known_positive
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.models import Term
@@ -14,34 +15,46 @@ from pyserini_ance.trainer.batch import Batch, TermRows
 
 
 def term_losses(
-    terms: Mapping[str, Term], batch: Batch, directions: Mapping[Side, Direction], vectors: Mapping[Side, torch.Tensor]
+    terms: Mapping[str, Term],
+    batch: Batch,
+    directions: Mapping[Side, Direction],
+    vectors: Mapping[Side, torch.Tensor],
+    passages: Passages | None = None,
 ) -> dict[str, torch.Tensor]:
     """The mean loss of each term, unweighted: {name: scalar}.
 
-    vectors[side] (unique rows, D) float32 are in the batch's order.
+    vectors[side] (unique rows, D) float32 are in the batch's order. With `passages` those of documents are of their passages, and a
+    document scores what its best passage does.
     """
-    return {name: _term_loss(term, batch, batch.terms[name], directions[term.anchor].relation, vectors) for name, term in terms.items()}
+    relations = {name: directions[term.anchor].relation for name, term in terms.items()}
+    return {name: _term_loss(term, batch, batch.terms[name], relations[name], vectors, passages) for name, term in terms.items()}
 
 
 def weighted_sum(terms: Mapping[str, Term], losses: Mapping[str, torch.Tensor]) -> torch.Tensor:
     return sum(term.weight * losses[name] for name, term in terms.items())
 
 
-def _term_loss(term: Term, batch: Batch, rows: TermRows, relation: Relation, vectors: Mapping[Side, torch.Tensor]) -> torch.Tensor:
-    def of(side: Side, wanted: np.ndarray) -> torch.Tensor:
-        return vectors[side][_like(batch.positions(side, wanted), vectors[side])]
-
-    anchors = of(rows.anchor, rows.anchors)
-    if term.pool == "step":
-        columns, labels, mask = _step_pool(rows, relation)
-        scores = anchors @ of(rows.candidate, columns).T
-    else:
-        columns, labels, mask = _own_pool(rows, relation)
-        scores = torch.einsum("bd,bnd->bn", anchors, of(rows.candidate, columns))
+def _term_loss(
+    term: Term, batch: Batch, rows: TermRows, relation: Relation, vectors: Mapping[Side, torch.Tensor], passages: Passages | None
+) -> torch.Tensor:
+    own, others = vectors[rows.anchor], vectors[rows.candidate]
+    anchors = own[_like(batch.positions(rows.anchor, rows.anchors), own)]
+    columns, labels, mask = _step_pool(rows, relation) if term.pool == "step" else _own_pool(rows, relation)
+    scores = _scores(anchors, others, batch.positions(rows.candidate, columns), passages if rows.candidate == "document" else None)
     labels, mask = _like(labels, scores).float(), _like(mask, scores)
     if term.hardest is not None:
         mask = mask & ((labels > 0) | _among_hardest(scores, mask & (labels == 0), term.hardest))
     return term.loss(scores, labels, mask).mean()
+
+
+def _scores(anchors: torch.Tensor, others: torch.Tensor, columns: np.ndarray, passages: Passages | None) -> torch.Tensor:
+    """(B, n) of anchors (B, D) and the positions of what they are scored with: (B, n), or (n,) the same for all."""
+    if passages is not None:
+        pieces, there = passages.of(columns)
+        flat = _scores(anchors, others, pieces.reshape(*columns.shape[:-1], -1), None)
+        return flat.unflatten(1, pieces.shape[-2:]).masked_fill(~_like(there, flat), -torch.inf).max(-1).values
+    candidates = others[_like(columns, others)]
+    return anchors @ candidates.T if columns.ndim == 1 else torch.einsum("bd,bnd->bn", anchors, candidates)
 
 
 Pool = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows (columns,) or (B, columns), labels and mask (B, columns) bool

@@ -4,7 +4,7 @@ import hashlib
 import numpy as np
 import pytest
 
-from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.data.collection import Collection, Qrels, Relation, Split, Texts
 
 # query 0: documents 3 (grade 2), 1 (grade 0), 0 (grade 1); query 1: none; query 2: document 3 (grade 1)
 QRELS = Qrels.of([0, 2, 0, 0], [3, 3, 1, 0], [2, 1, 0, 1], queries=3)
@@ -84,6 +84,12 @@ def test_a_subset_of_qrels_renumbers_the_queries():
     subset = QRELS.subset(np.array([2, 0]))
     assert subset.relevant(0).tolist() == [3]
     assert [part.tolist() for part in subset.judged(1)] == [[3, 1, 0], [2, 0, 1]]
+
+
+def test_a_subset_of_a_relation_renumbers_its_rows():
+    relation = Relation(np.array([0, 2, 2, 3, 6]), np.array([7, 4, 5, 1, 2, 3], np.int32))
+    subset = relation.subset(np.array([3, 0, 1]))
+    assert [subset.of(row).tolist() for row in range(3)] == [[1, 2, 3], [7, 4], []] and subset.offsets.tolist() == [0, 3, 5, 5]
 
 
 def test_qrels_digest_tells_grades_and_threshold():

@@ -61,6 +61,24 @@ def test_ids_are_the_tokenizers_without_special_tokens(tiny_bert):
     assert tokenizer.specials == ((plain.cls_token_id,), (plain.sep_token_id,), plain.pad_token_id)
 
 
+def test_a_separator_in_a_template_is_the_tokenizers_own(tiny_bert, tiny_roberta):
+    """DPR's title and passage are a pair with `[SEP]` between; `<sep>` is text to RoBERTa, as in microsoft/ANCE, and `</s>` a token."""
+    record = {"title": "The title", "text": "a text"}
+
+    def ids(folder, template: str, lowercase: bool = False) -> tuple[list[int], PreTrainedTokenizerFast]:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        settings = tokenization(lowercase=lowercase, document={"template": template})
+        return TextTokenizer(tokenizer, settings).ids("document", [record])[0], tokenizer
+
+    found, bert = ids(tiny_bert, "{title} [SEP] {text}")
+    assert found == bert("The title", "a text")["input_ids"][1:-1]
+    found, roberta = ids(tiny_roberta, "{title}</s>{text}", lowercase=True)
+    assert found.count(roberta.sep_token_id) == 1
+    found, roberta = ids(tiny_roberta, "{title}<sep>{text}", lowercase=True)
+    assert roberta.decode(found, clean_up_tokenization_spaces=False) == "the title<sep>a text"
+    assert not set(found) & set(roberta.all_special_ids)
+
+
 @pytest.mark.parametrize("prefix_space", [None, False, True])
 def test_prefix_space_of_a_byte_level_tokenizer(tiny_roberta, tmp_path, prefix_space):
     settings = {} if prefix_space is None else {"add_prefix_space": prefix_space}

@@ -20,7 +20,7 @@ from typing import Any
 import faiss  # noqa: F401
 import transformers.models.bert.modeling_bert  # noqa: F401
 
-import pyserini_ance.experiment.experiment  # noqa: F401
+import pyserini_ance.experiment.grid  # noqa: F401
 from pyserini_ance import cli, refresh, train
 from pyserini_ance.experiment import refreshing
 from pyserini_ance.negatives.table import NegativeTable
@@ -58,6 +58,27 @@ def interrupt_in_step(stage: str, step: int) -> None:
 
 def terminate_in_step(stage: str, step: int) -> None:
     signal_in_step(signal.SIGTERM, stage, step)
+
+
+def signal_parent_in_step(number: int, stage: str, step: int) -> None:
+    """The one that has started this process; whoever does not hear of it stands still."""
+    accumulate = StepRunner.accumulate
+
+    def struck(runner, batch, now):
+        if now == step and runner.stage.steps == int(stage):
+            os.kill(os.getppid(), number)
+            time.sleep(60)
+        return accumulate(runner, batch, now)
+
+    StepRunner.accumulate = struck
+
+
+def kill_parent_in_step(stage: str, step: int) -> None:
+    signal_parent_in_step(signal.SIGKILL, stage, step)
+
+
+def terminate_parent_in_step(stage: str, step: int) -> None:
+    signal_parent_in_step(signal.SIGTERM, stage, step)
 
 
 def slow_refresher(stage: str, step: int) -> None:

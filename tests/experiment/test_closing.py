@@ -9,7 +9,7 @@ import transformers.models.bert.modeling_bert  # noqa: F401  here, before proces
 
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import start_encoder
+from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
 from pyserini_ance.experiment.closing import Closing
 from pyserini_ance.experiment.export import export
 from pyserini_ance.experiment.prepare import read_collection, tokenise
@@ -43,6 +43,37 @@ def close(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict, tuple
     row, again = (closing.row("untrained", checkpoint, more=7) for _ in range(2))
     exported = export("a", checkpoint, closing, {})
     return row, again, exported, faiss.read_index(str(run.index / "index")).reconstruct_n(0, 30)
+
+
+def close_in_passages(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict, tuple[np.ndarray, list[str]], np.ndarray]:
+    """The ranking, the export's command, the index with its ids, and the test queries' vectors."""
+    import faiss
+
+    run = RunDir(folder)
+    closing = Closing(recipe, tokenise(recipe, read_collection(recipe)), run, "cpu", world)
+    exported = export("a", Checkpoint.open(run.checkpoint("initial", 0)), closing, {})[1]
+    index = faiss.read_index(str(run.index / "index"))
+    encoder, queries = load_encoder(run.model), closing.data.collection.split("test").queries
+    vectors = encoder.encode(queries.take(range(len(queries))), "query")
+    rows = (index.reconstruct_n(0, index.ntotal), (run.index / "docid").read_text().split())
+    return read_run(closing.ranking("a")), exported, rows, vectors
+
+
+def test_passages_are_searched_as_pyserini_takes_their_ids_apart(run_processes, small_recipe, tmp_path):
+    recipe = small_recipe(STAGES, test={"hits": 20, "measures": ["RR@10"]})
+    encoder = recipe.encoder.model_dump(mode="json")
+    encoder["tokenization"]["document"].update(length_tokens=10, passages=3)
+    recipe = small_recipe(STAGES, encoder=encoder, test={"hits": 20, "measures": ["RR@10"]})
+    start(recipe, tmp_path)
+    ((run, exported, (index, ids), queries),) = run_processes(1, close_in_passages, recipe, tmp_path)
+    assert "--hits 60 --max-passage --max-passage-hits 20" in exported["command"]
+    assert {id.partition("#")[0] for id in ids} == set(read_collection(recipe).documents.ids) and len(ids) > 30
+    for (query, hits), vector in zip(run.items(), queries, strict=True):
+        best = {}
+        for score, id in sorted(zip((index @ vector).tolist(), ids, strict=True), reverse=True):
+            best.setdefault(id.split("#")[0], score)
+        assert list(hits.values()) == pytest.approx(list(best.values())[:20], abs=1e-4)
+        assert list(hits.values()) == pytest.approx([best[id] for id in hits], abs=1e-4), query  # many passages are the same words
 
 
 def test_processes_close_a_run_as_one_does(run_processes, recipe, tmp_path):

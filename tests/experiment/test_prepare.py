@@ -26,6 +26,18 @@ ANN = {**STAGE, "terms": {"query": {"negatives": [{"kind": "ann", "depth": 5}]}}
         ({**STAGE, "evaluate": {"every_steps": 2, "measure": "nDGC@10"}}, {}, ValueError, "unknown measure 'nDGC@10'"),
         (STAGE, {"test": {"measures": ["RR@x"]}}, ValueError, "measure 'RR@x' is not of the form"),
         ({**STAGE, "terms": {"query": {"negatives": [{"kind": "random", "per_query": 29}]}}}, {}, ValueError, "query train-0 has only 28"),
+        (
+            {**STAGE, "terms": {"query": {"negatives": [{"kind": "ann", "guards": ["answers"]}]}}, "refresh": {"every_steps": 1}},
+            {},
+            ValueError,
+            "the queries of split 'train' have no answers",
+        ),
+        (
+            {**STAGE, "terms": {"query": {"negatives": ["ann"]}}, "refresh": {"every_steps": 1, "chunks": 16}},
+            {},
+            ValueError,
+            "stages.a.refresh.chunks is 16, but there are only 15 training queries",
+        ),
         ({**STAGE, "terms": {"query": {"negatives": [{"kind": "run", "file": "no.trec"}]}}}, {}, FileNotFoundError, r"no file no\.trec"),
     ],
 )
@@ -120,7 +132,7 @@ def test_the_plan_says_what_will_happen_and_a_dry_run_what_it_takes(small_recipe
     text = measured_plan(recipe, steps=2)
     assert "documents: 30 of " in text and "queries: train 15, dev 5, test 5" in text
     planned = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| b ")]
-    assert planned[0] == ["b", "previous", "6", "12", "0.8", "inline", "2", "2", "120"]
+    assert planned[0] == ["b", "previous", "6", "12", "0.8", "inline", "2", "2", "120", "adamw 0.001, linear to 0 at 6"]
     assert "measured over 2 steps and the first mining of each stage" in text and "time to come: about " in text
     assert list(tmp_path.iterdir()) == []
 

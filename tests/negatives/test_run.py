@@ -92,3 +92,18 @@ def test_a_compressed_file_is_read_too(tmp_path, snapshot):
 def test_a_ranking_of_documents_cannot_serve_documents(split_of):
     with pytest.raises(ValueError, match="cannot serve a term with `anchor: document`"):
         Run().check_data(Direction(split_of([0], [1]), "document", 2))
+
+
+def test_guards_see_the_scores_that_the_run_gives_positives(tmp_path, snapshot):
+    """q0's best positive has 9.5, q1's 2.0; q2 is not ranked."""
+    path = written(tmp_path, RANKED + "q0 Q0 d4 9 9.4 t\n")
+    table = Run(file=path, depth=3, guards=[{"kind": "margin", "margin": 0.5}]).mine(snapshot, "query")
+    assert table.candidates.tolist() == [[2, 0, PADDING], [0, PADDING, PADDING], [PADDING] * 3]
+    assert table.dropped == {"known positives": 3, "margin": 2}
+
+
+def test_where_a_positive_is_not_ranked_margins_leave_all(tmp_path, split_of, snapshot_of):
+    snapshot = snapshot_of(split_of([3], [1]), [[0]] * 2, [[0]] * 5)
+    path = written(tmp_path, "q0 Q0 d1 1 9 t\nq0 Q0 d2 2 8 t\nq1 Q0 d1 1 9 t\nq1 Q0 d2 2 8.8 t\n")
+    table = Run(file=path, depth=2, guards=[{"kind": "ratio", "ratio": 0.9}]).mine(snapshot, "query")
+    assert table.candidates.tolist() == [[1, 2], [PADDING, PADDING]]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import transformers.models.bert.modeling_bert  # noqa: F401  here, before processes are forked: it takes seconds
 
+from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, save_encoder, start_encoder
 from pyserini_ance.experiment.prepare import read_collection, tokenise
@@ -59,8 +60,42 @@ def test_everything_is_made_once_on_first_use(snapshot, monkeypatch):
 
 def test_vectors_of_some_rows_are_those_of_all(snapshot):
     rows = np.array([4, 29, 0])
-    assert np.allclose(snapshot.encode_documents(rows), snapshot.document_vectors[rows], atol=1e-5)
+    assert np.allclose(snapshot.encode_documents(rows)[0], snapshot.document_vectors[rows], atol=1e-5)
     assert np.allclose(snapshot.encode_queries("train", rows[[0, 2]]), snapshot.query_vectors[[4, 0]], atol=1e-5)
+
+
+def test_a_document_scores_what_its_best_passage_does(small_recipe, tmp_path):
+    recipe = small_recipe(STAGES, **{"encoder": in_passages(small_recipe(STAGES))})
+    (tmp_path / "model").mkdir()
+    save_encoder(start_encoder(recipe.encoder, 0), tmp_path / "model")
+    snapshot = view(World(), recipe, tmp_path)
+    encoder, tokens = load_encoder(snapshot.model), tokenise(small_recipe(STAGES), snapshot.collection).documents
+    pieces = [list(zip(range(0, 24, 8), np.split(ids, range(8, len(ids), 8)), strict=False)) for ids in map(tokens.ids.__getitem__, slices(tokens))]
+    assert {len(document) for document in pieces} == {2, 3}
+    store = TokenStore.of_lists([ids.tolist() for document in pieces for _, ids in document], tokens.specials)
+    vectors = np.empty((len(store), encoder.dimension), np.float32)
+    for rows, block in encoder.encode_rows(store, np.arange(len(store)), "document", "fp32", 64):
+        vectors[rows] = block
+    of = np.repeat(np.arange(30), [len(document) for document in pieces])
+    each = snapshot.query_vectors @ vectors.T
+    expected = np.stack([each[:, of == document].max(1) for document in range(30)], axis=1)
+    for k in (7, 30):
+        scores, rows = search(snapshot, k)
+        assert np.allclose(scores, -np.sort(-expected, axis=1)[:, :k], atol=1e-4)
+        assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
+    some, passages = snapshot.encode_documents(np.array([4, 29, 0]))
+    assert np.allclose(snapshot.rank(snapshot.query_vectors, some, 3, passages)[0].max(1), expected[:, [4, 29, 0]].max(1), atol=1e-4)
+
+
+def in_passages(recipe: Recipe) -> dict:
+    """Its encoder, with documents in up to three passages of 8 tokens."""
+    encoder = recipe.encoder.model_dump(mode="json")
+    encoder["tokenization"]["document"].update(length_tokens=10, passages=3)
+    return encoder
+
+
+def slices(tokens: TokenStore) -> list[slice]:
+    return [slice(start, stop) for start, stop in zip(tokens.offsets, tokens.offsets[1:], strict=False)]
 
 
 def everything(snapshot: Snapshot) -> dict[str, np.ndarray]:
@@ -77,7 +112,7 @@ def everything(snapshot: Snapshot) -> dict[str, np.ndarray]:
 def seen(world: World, recipe: Recipe, folder: Path, backend: str) -> tuple[dict, set[str], np.ndarray]:
     """Everything of a snapshot, its seconds, and a sample that is encoded without the other documents."""
     snapshot = view(world, recipe, folder, search=backend)
-    sample = snapshot.encode_documents(np.array([4, 29, 0]))
+    sample = snapshot.encode_documents(np.array([4, 29, 0]))[0]
     assert "document_vectors" not in vars(snapshot)
     return everything(snapshot), set(snapshot.seconds), sample
 

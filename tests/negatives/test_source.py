@@ -60,6 +60,20 @@ def test_a_full_table_never_asks_for_random_documents(split_of):
     assert sorted(drawn[0].tolist()) == [1, 2]
 
 
+def test_the_hardest_are_the_first_in_rank_order(split_of):
+    split, made = split_of([0], [5], [9]), table([4, 1, 2], [3, 4, 1], [7, PADDING, PADDING])
+    source, direction = Ann(per_query=2, sample="hardest", when_short="random"), Direction(split, "query", 10)
+    drawn = source.draw(np.array([1, 0, 2]), made, direction, np.random.default_rng(0)).tolist()
+    assert drawn[:2] == [[3, 4], [4, 1]] and drawn[2][0] == 7 and drawn[2][1] not in (7, 9, PADDING)
+    assert Ann(per_query=5, sample="hardest", when_short="random").draw(np.array([0]), made, direction, np.random.default_rng(0)).shape == (1, 5)
+
+
+def test_uniform_draws_take_all_candidates_alike(split_of):
+    drawn = Ann().draw(np.zeros(3000, np.int32), table([4, 1, 2]), Direction(split_of([0]), "query", 10), np.random.default_rng(0))
+    counts = Counter(drawn.ravel().tolist())
+    assert set(counts) == {1, 2, 4} and sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 13.8  # 2 degrees of freedom, p = 0.001
+
+
 def test_equal_generators_draw_equally(split_of):
     split = split_of([0], [1], [2])
     first, second = (Random(per_query=3).draw(np.arange(3), None, Direction(split, "query", 50), np.random.default_rng(7)) for _ in range(2))

@@ -2,7 +2,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from pyserini_ance.recipe.find import shipped
+from pyserini_ance.measures.evaluate import parse
+from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import COMMAND_LINE, dump, load
 from pyserini_ance.recipe.parts import Part
 
@@ -32,6 +33,14 @@ def test_every_recipe_that_ships_loads_and_comes_back_from_its_dump(name, tmp_pa
     assert recipe.name == name
     (tmp_path / "dumped.yaml").write_text(dump(recipe), encoding="utf-8")
     assert load(tmp_path / "dumped.yaml").recipe == recipe
+
+
+@pytest.mark.parametrize("base", sorted(path.parent.name for path in SHIPPED.glob("*/_base.yaml")))
+def test_the_base_of_every_set_and_a_method_are_a_recipe(base, write):
+    recipe = load(write("both", f"extends: [{base}/_base, _methods/bm25]")).recipe
+    (stage,) = recipe.stages.values()
+    assert parse([*recipe.test.measures, stage.evaluate.measure])
+    assert {"train", recipe.test.split, stage.evaluate.split} <= set(getattr(recipe.data, "splits", {"train", "dev", "test"}))
 
 
 def test_the_dump_writes_every_value_out(base):
@@ -318,6 +327,12 @@ def test_a_file_that_is_no_recipe_is_named(write, content, message):
         ("stages.Two={}", "stages.Two."),
         ("stages.bm25={steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}}", "stage name 'bm25'"),
         ("stages.a b={steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}}", "stage name 'a b'"),
+        ("bm25.hits=40", "a `run` source has depth 50, but bm25.hits is 40; set bm25.hits=50"),
+        (
+            "stages.only.terms.query.negatives.1={kind: run, guards: [answers, {kind: rank_floor, ranks: 10}]}",
+            "a `run` source with its guards looks at 210 documents, but bm25.hits is 200; set bm25.hits=210",
+        ),
+        ("stages.only.terms.query.negatives.1={kind: run, guards: [answer]}", "unknown kind 'answer' of guards (did you mean 'answers'?)"),
         ("bm25=null", "a `run` source needs BM25, but `bm25: null`"),
         ("threads=0", "threads: Input should be greater than 0, got 0"),
         ("refresher.start=chld", "refresher.start: Input should be 'child' or 'elsewhere', got 'chld'"),

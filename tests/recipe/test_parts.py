@@ -16,6 +16,7 @@ def test_the_main_jobs_kinds_are_there():
     assert {"roberta_ance", "transformer"} <= set(kinds("encoder"))
     assert {"ann", "random", "run"} <= set(kinds("negatives"))
     assert "nll" in kinds("loss")
+    assert kinds("guards") == ["answers", "cross_encoder", "duplicates", "margin", "rank_floor", "ratio"]
 
 
 def test_what_is_shared_in_a_room_is_no_kind():

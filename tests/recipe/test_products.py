@@ -99,6 +99,13 @@ def test_products_come_back_from_their_dump():
             assert kind.model_validate(product.model_dump(mode="json")) == product
 
 
+def test_a_refresh_in_chunks_takes_the_queries_in_turn():
+    refresh = Refresh(every_steps=4, chunks=3)
+    assert [refresh.chunk(step, 11) for step in (0, 4, 8, 12)] == [slice(0, 3), slice(3, 7), slice(7, 11), slice(0, 3)]
+    assert [refresh.chunk(step, 3) for step in (4, 9)] == [slice(1, 2), slice(2, 3)]
+    assert Refresh(every_steps=4).chunk(8, 11) is None
+
+
 def test_defaults():
     fields = Recipe.model_fields
     assert fields["refresher"].default.model_dump() == {

@@ -19,7 +19,7 @@ SPLIT = Split("dev", Texts(["a", "b", "c"], {"text": ["?"] * 3}), QRELS)
 class GivenScores(Snapshot):
     """A snapshot in which query q scores document d by `scores[q, d]`."""
 
-    document_vectors = None
+    document_vectors = passages = None
     collection = Collection(Texts([f"d{i:03}" for i in range(DOCUMENTS)], {"text": ["!"] * DOCUMENTS}), {"dev": SPLIT})
 
     def __init__(self, scores: np.ndarray):
@@ -31,9 +31,9 @@ class GivenScores(Snapshot):
         assert split == "dev"
         return np.eye(3, dtype=np.float32)[rows]
 
-    def encode_documents(self, rows: np.ndarray) -> np.ndarray:
+    def encode_documents(self, rows: np.ndarray) -> tuple[np.ndarray, None]:
         self.sampled = rows
-        return self.document_vectors[rows]
+        return self.document_vectors[rows], None
 
 
 @pytest.fixture

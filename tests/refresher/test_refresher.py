@@ -141,6 +141,21 @@ def test_the_report_agrees_with_a_slow_loop(made):
     assert first.report["tables"]["query.0"]["new_share"] is None
 
 
+def test_a_refresh_in_chunks_mines_for_some_queries_in_turn(small_recipe, tmp_path):
+    (tmp_path / "ranked.trec").write_text("".join(f"train-{query} Q0 blue-tiger 1 2 t\n" for query in range(15)))
+    sources = [{"kind": "run", "file": str(tmp_path / "ranked.trec")}, {"kind": "ann", "depth": DEPTH}]
+    stage = {**STAGE, "terms": {"query": {"negatives": sources}}, "refresh": {"every_steps": 2, "chunks": 4}}
+    made = Made(small_recipe({"a": stage}), tmp_path / "run")
+    mined = [made.tables(made.checkpoint(step, change=step / 10)) for step in (0, 2, 8)]
+    assert [table.anchors.tolist() for table in mined[0].tables.values()] == [list(range(15)), [0, 1, 2]]
+    assert [generation.tables["query", 1].anchors.tolist() for generation in mined[1:]] == [[3, 4, 5, 6], [0, 1, 2]]
+    reports = [generation.report["tables"]["query.1"] for generation in mined]
+    assert [len(report["positive_ranks"]) for report in reports] == [3, 4, 3] and [report["new_share"] for report in reports] == [None] * 3
+    whole = Made(small_recipe({"a": {**stage, "refresh": {"every_steps": 2}}}), tmp_path / "whole")
+    table = whole.tables(whole.checkpoint(2, change=0.2)).tables["query", 1]
+    assert mined[1].tables["query", 1].candidates.tolist() == table.candidates[3:7].tolist()
+
+
 def test_static_negatives_are_mined_of_the_first_checkpoint_only(small_recipe, tmp_path):
     (tmp_path / "ranked.trec").write_text("".join(f"train-{query} Q0 blue-tiger 1 2 t\n" for query in range(15)))
     sources = [{"kind": "run", "file": str(tmp_path / "ranked.trec")}, {"kind": "ann", "depth": DEPTH}]

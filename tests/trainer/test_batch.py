@@ -27,9 +27,9 @@ def stage(**settings) -> Stage:
     return Stage.model_validate({**base, "terms": {"query": {"negatives": negatives}}, **settings})
 
 
-def plan(split: Split, step: int, seed: int = 7, number: int = 0, **settings) -> Batch:
+def plan(split: Split, step: int, seed: int = 7, number: int = 0, tables=TABLES, **settings) -> Batch:
     directions = {"query": Direction(split, "query", DOCUMENTS), "document": Direction(split, "document", len(split.queries))}
-    return plan_batch(stage(**settings), number, step, seed, directions, TABLES)
+    return plan_batch(stage(**settings), number, step, seed, directions, tables)
 
 
 def rows(batch: Batch) -> tuple:
@@ -62,6 +62,27 @@ def test_an_epoch_visits_every_query_once(split, size):
     epochs = [order[start : start + 7].tolist() for start in range(0, len(order) // 7 * 7, 7)]
     assert all(sorted(epoch) == list(range(7)) for epoch in epochs)
     assert len(set(map(tuple, epochs[:10]))) > 5  # shuffled anew
+
+
+def part(anchors: list[int], side: str = "query") -> NegativeTable:
+    candidates = np.tile(np.arange(20, 24) if side == "query" else np.arange(7), (len(anchors), 1))
+    other = "document" if side == "query" else "query"
+    return NegativeTable(side, other, np.array(anchors), candidates, np.zeros(candidates.shape), "ann")
+
+
+@pytest.mark.parametrize(
+    ("tables", "expected"),
+    [
+        ({("query", 1): part([1, 3, 4])}, [1, 3, 4]),
+        ({("query", 1): part([1, 3, 4]), ("query", 0): part(list(range(7)))}, [1, 3, 4]),
+        ({("query", 1): part([1, 3, 4]), ("query", 2): part([0, 3, 4])}, [3, 4]),
+        ({("query", 1): part([0, 1, 2, 3]), ("dual", 0): part([1, 2, 3, 4, 5, 9], "document")}, [1, 2]),  # 3 has the positive 6 too
+    ],
+)
+def test_queries_without_candidates_wait_for_another_refresh(split, tables, expected):
+    order = np.concatenate([plan(split, step, tables=tables, batch_queries=3).queries for step in range(2 * len(expected))])
+    epochs = [order[start : start + len(expected)].tolist() for start in range(0, len(order), len(expected))]
+    assert len(epochs) == 6 and all(sorted(epoch) == expected for epoch in epochs)
 
 
 def test_positives_first(split):

@@ -6,6 +6,7 @@ import torch
 
 from pyserini_ance.data.collection import Qrels, Split
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.passages import Passages
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.models import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
@@ -152,3 +153,23 @@ def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
     (sum(expected["query"]) / 2 + sum(expected["document"]) / 2).backward()
     for side, gradient in zip(rows, gradients, strict=True):
         torch.testing.assert_close(gradient, vectors[side].grad)
+
+
+@pytest.mark.parametrize("pool", ["own", "step"])
+def test_a_document_scores_what_its_best_passage_does(pool):
+    """The loss of passages is that of documents whose vector, for each query, is that of its best passage."""
+    batch, qrels, queries, _ = random_case(0)
+    count = len(batch.unique("document"))
+    rng = np.random.default_rng(0)
+    passages = Passages(np.concatenate([[0], np.cumsum(rng.integers(1, 4, count))]))
+    pieces = torch.randn(int(passages.offsets[-1]), 4, generator=torch.Generator().manual_seed(1)).double().requires_grad_()
+    term = Term.model_validate({"negatives": [RANDOM], "pool": pool})
+    directions = {"query": Direction(Split("train", None, qrels), "query", 100)}
+    vectors = {"query": queries.double(), "document": pieces}
+    found = term_losses({"query": term}, batch, directions, vectors, passages)["query"]
+    best = torch.stack([(queries.double() @ pieces[a:b].T).max(1).values for a, b in zip(passages.offsets, passages.offsets[1:], strict=False)], 1)
+    # One-hot documents over a query's row of `best` have exactly these scores.
+    expected = term_losses({"query": term}, batch, directions, {"query": best, "document": torch.eye(count).double()})["query"]
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(loss, pieces, retain_graph=True)[0] for loss in (found, expected)]
+    torch.testing.assert_close(*gradients)

@@ -153,12 +153,13 @@ def everything(made: Training) -> list[dict]:
     return [{key: value for key, value in record.items() if "seconds" not in key and key != "parts"} for record in records]
 
 
+EVERY = {"every_steps": 4}
 LAMB = {"optimizer": {"kind": "lamb", "learning_rate": 1e-3, "warmup_steps": 2}, "schedule_cycle_steps": 4}
 
 
-@pytest.mark.parametrize("settings", [{}, LAMB])
+@pytest.mark.parametrize("settings", [{"refresh": EVERY, **LAMB}, {"refresh": {**EVERY, "chunks": 3}}])
 def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(training, monkeypatch, settings):
-    made = training(MIXED, refresh={"every_steps": 4}, evaluate={"every_steps": 5}, save_every_steps=3, positives="random", **settings)
+    made = training(MIXED, evaluate={"every_steps": 5}, save_every_steps=3, positives="random", **settings)
     real = made.make
     whole = made.train()
     expected = everything(made)

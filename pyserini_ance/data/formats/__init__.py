@@ -1,3 +1,3 @@
 """Adapters, one file a format: each reads files of one layout into a Collection."""
 
-NOT_KINDS = ("format", "lines", "sources", "tables")
+NOT_KINDS = ("contexts", "format", "lines", "records", "sources", "tables")

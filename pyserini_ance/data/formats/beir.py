@@ -2,15 +2,19 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.format import Entry, Format, Judgment
-from pyserini_ance.data.formats.lines import find_file, json_id, json_text, read_lines
+from pyserini_ance.data.formats.lines import Line, find_file, json_answers, json_id, json_text, read_lines
 from pyserini_ance.data.formats.tables import beir_judgments
 
 
 class Beir(Format):
-    """A folder in the layout of Thakur et al. 2021, arXiv:2104.08663; `splits` names its qrels files."""
+    """A folder in the layout of Thakur et al. 2021, arXiv:2104.08663; `splits` names its qrels files.
+
+    Questions may have `answers`, a list of strings.
+    """
 
     kind: str = "beir"
     folder: Path
@@ -20,15 +24,24 @@ class Beir(Format):
         corpus = find_file(self.folder / "corpus.jsonl", "data.folder")
         queries = find_file(self.folder / "queries.jsonl", "data.folder")
         qrels = {name: find_file(self.folder / path, f"data.splits.{name}") for name, path in self.splits.items()}
-        entries = list(_entries(queries, "text"))
+        entries = list(_questions(queries))
         splits = {name: _judged(entries, list(beir_judgments(path))) for name, path in qrels.items()}
-        return self.assemble(_entries(corpus, "title", "text"), splits)
+        return self.assemble(_documents(corpus), splits)
 
 
-def _entries(path: Path, *fields: str) -> Iterator[Entry]:
+def _documents(path: Path) -> Iterator[Entry]:
+    for line in read_lines(path):
+        yield _entry(line, line.json(), "title", "text")
+
+
+def _questions(path: Path) -> Iterator[Entry]:
     for line in read_lines(path):
         record = line.json()
-        yield Entry(line, json_id(line, record, "_id"), {name: json_text(line, record, name) for name in fields})
+        yield _entry(line, record, "text")._replace(answers=json_answers(line, record, "answers"))
+
+
+def _entry(line: Line, record: dict[str, Any], *fields: str) -> Entry:
+    return Entry(line, json_id(line, record, "_id"), {name: json_text(line, record, name) for name in fields})
 
 
 def _judged(queries: list[Entry], judgments: list[Judgment]) -> tuple[list[Entry], list[Judgment]]:

@@ -1,5 +1,6 @@
 """What every adapter shares: entries and judgments are checked here and become a Collection."""
 
+import json
 import logging
 from array import array
 from collections import defaultdict
@@ -10,6 +11,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
+from pyserini_ance.data.answers import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.formats.lines import Line, shown
 from pyserini_ance.recipe.parts import Part
@@ -18,11 +20,12 @@ logger = logging.getLogger(__name__)
 
 
 class Entry(NamedTuple):
-    """A document or query as it was read; all entries of one kind have the same fields."""
+    """A document or query as it was read; all entries of one kind have the same fields. `answers` are a question's."""
 
     line: Line
     id: str
     fields: dict[str, str]
+    answers: list[str] | None = None
 
 
 class Judgment(NamedTuple):
@@ -94,13 +97,18 @@ def _texts(entries: Iterable[Entry], noun: str) -> Texts:
     columns: defaultdict[str, list[str]] = defaultdict(list)
     paths: list[Path] = []
     numbers = array("q")
+    answers: dict[int, str] = {}
     for entry in entries:
         _check(entry, noun)
+        if entry.answers is not None:
+            answers[len(ids)] = json.dumps(entry.answers)
         ids.append(entry.id)
         paths.append(entry.line.path)
         numbers.append(entry.line.number)
         for name, value in entry.fields.items():
             columns[name].append(value)
+    if answers:
+        columns[ANSWERS] = [answers.get(row, "[]") for row in range(len(ids))]
     texts = Texts(ids, dict(columns))
     if len(texts.rows) < len(texts):
         first, again = _given_twice(texts)

@@ -1,6 +1,7 @@
 """Lines of text files, plain or .gz; a bad line is refused with its file, its number and the cure."""
 
 import codecs
+import csv
 import gzip
 import json
 import zlib
@@ -9,27 +10,48 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 SHOWN_CHARACTERS = 80
+DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
 
 
 class Line(NamedTuple):
-    """One line without its end, and where it stands: `number` counts from 1."""
+    """One line without its end, and where it stands: `number` counts from 1, and `within` says where in a long one."""
 
     path: Path
     number: int
     text: str
+    within: str = ""
 
     def error(self, found: str, expected: str, cure: str) -> ValueError:
-        return ValueError(f"{self.path}, line {self.number}: {found}; expected {expected}; {cure}")
+        return ValueError(f"{self.path}, line {self.number}{self.within}: {found}; expected {expected}; {cure}")
 
     def columns(self, names: Sequence[str], separator: str | None = "\t") -> list[str]:
         """The values of a table's row, none empty; without a separator, any run of blanks and tabs separates."""
-        values = self.text.split(separator)
-        if len(values) == len(names) and all(values) and not any(map(str.isspace, values)):
+        values = self.cells(names, separator)
+        if all(values) and not any(map(str.isspace, values)):
             return values
-        empty = [name for name, value in zip(names, values, strict=False) if not value.strip()]
-        found = f"empty {empty[0]}" if len(values) == len(names) else f"{len(values)} columns"
+        empty = next(name for name, value in zip(names, values, strict=True) if not value.strip())
+        raise self._other_layout(f"empty {empty}", names, separator)
+
+    def cells(self, names: Sequence[str], separator: str | None = "\t") -> list[str]:
+        """As `columns`, but values may be empty."""
+        values = self.text.split(separator)
+        if len(values) != len(names):
+            raise self._other_layout(f"{len(values)} columns", names, separator)
+        return values
+
+    def quoted_cells(self, names: Sequence[str]) -> list[str]:
+        """As `cells`, of a table written by a CSV writer: a value may stand in double quotes, its own doubled."""
+        try:
+            values = next(csv.reader([self.text], delimiter="\t", strict=True))
+        except csv.Error as error:
+            raise self._other_layout(f"{error},", names) from error
+        if len(values) != len(names):
+            raise self._other_layout(f"{len(values)} columns", names)
+        return values
+
+    def _other_layout(self, found: str, names: Sequence[str], separator: str | None = "\t") -> ValueError:
         by = "blanks or tabs" if separator is None else "one tab"
-        raise self.error(
+        return self.error(
             f"{found} in {shown(self.text)}",
             f"{len(names)} columns separated by {by}: {', '.join(names)}",
             "correct or delete the line, or name a file of this layout",
@@ -65,6 +87,17 @@ def json_text(line: Line, record: dict[str, Any], key: str) -> str:
     return value or ""
 
 
+def json_answers(line: Line, record: dict[str, Any], *keys: str) -> list[str] | None:
+    """The list under the first of `keys` that the record has; None where it has none of them."""
+    key = next((key for key in keys if record.get(key) is not None), None)
+    if key is None:
+        return None
+    value = record[key]
+    if not isinstance(value, list) or not all(isinstance(answer, str) for answer in value):
+        raise line.error(f"{key} {shown(value)}", "a list of strings", f'write `{key}` as a list, such as ["1984"]')
+    return value
+
+
 def read_lines(path: Path) -> Iterator[Line]:
     """Lines that are not empty. A byte order mark and Windows line ends are dropped."""
     number = 0
@@ -74,9 +107,13 @@ def read_lines(path: Path) -> Iterator[Line]:
                 text = _decoded(path, number, raw)
                 if text:
                     yield Line(path, number, text)
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        found = f"damaged gzip file ({error})"
-        raise Line(path, number + 1, "").error(found, "a whole .gz file", "copy or download it again") from error
+    except DAMAGE as error:
+        raise damaged(path, number + 1, error) from error
+
+
+def damaged(path: Path, number: int, error: Exception) -> ValueError:
+    """The error to raise for a .gz file that cannot be read on from a line."""
+    return Line(path, number, "").error(f"damaged gzip file ({error})", "a whole .gz file", "copy or download it again")
 
 
 def _decoded(path: Path, number: int, raw: bytes) -> str:
@@ -86,10 +123,14 @@ def _decoded(path: Path, number: int, raw: bytes) -> str:
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
-        near = shown(raw[max(0, error.start - SHOWN_CHARACTERS // 2) :])
-        found = f"byte 0x{raw[error.start]:02x} at column {error.start + 1} is not UTF-8, near {near}"
-        cure = "convert the file, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW"
-        raise Line(path, number, "").error(found, "UTF-8", cure) from error
+        raise not_utf8(path, number, error, f" at column {error.start + 1}") from error
+
+
+def not_utf8(path: Path, number: int, error: UnicodeDecodeError, where: str = "") -> ValueError:
+    """The error to raise for a line of another encoding."""
+    near = shown(error.object[max(0, error.start - SHOWN_CHARACTERS // 2) :][: 2 * SHOWN_CHARACTERS])
+    found = f"byte 0x{error.object[error.start]:02x}{where} is not UTF-8, near {near}"
+    return Line(path, number, "").error(found, "UTF-8", "convert the file, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW")
 
 
 def find_file(path: Path, key: str) -> Path:
@@ -106,6 +147,11 @@ def find_file(path: Path, key: str) -> Path:
         f"no file {path}, nor {other}; set `{key}` in the recipe, or on the command line {key}=PATH "
         f"(relative paths start at the working directory, now {Path.cwd()})"
     )
+
+
+def extension(path: Path) -> str:
+    """That of the file unpacked: `.tsv` of `queries.tsv.gz`."""
+    return Path(path.name.removesuffix(".gz")).suffix
 
 
 def shown(value: Any) -> str:

@@ -5,15 +5,7 @@ from pathlib import Path
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.lines import find_file
-from pyserini_ance.data.formats.tables import trec_judgments, tsv_entries
-from pyserini_ance.recipe.parts import Settings
-
-
-class Questions(Settings):
-    """A split: `qid TAB text`, and TREC qrels."""
-
-    queries: Path
-    qrels: Path
+from pyserini_ance.data.formats.tables import TrecQueries, trec_splits, tsv_entries
 
 
 class MsmarcoPassage(Format):
@@ -21,13 +13,8 @@ class MsmarcoPassage(Format):
 
     kind: str = "msmarco_passage"
     collection: Path
-    splits: dict[str, Questions]
+    splits: dict[str, TrecQueries]
 
     def read(self) -> Collection:
         collection = find_file(self.collection, "data.collection")
-        splits = {}
-        for name, files in self.splits.items():
-            queries = find_file(files.queries, f"data.splits.{name}.queries")
-            qrels = find_file(files.qrels, f"data.splits.{name}.qrels")
-            splits[name] = tsv_entries(queries), trec_judgments(qrels)
-        return self.assemble(tsv_entries(collection), splits)
+        return self.assemble(tsv_entries(collection), trec_splits(self.splits))

@@ -5,13 +5,13 @@ from pathlib import Path
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.format import Entry, Format
-from pyserini_ance.data.formats.lines import find_file, json_id, json_text, read_lines
+from pyserini_ance.data.formats.lines import extension, find_file, json_answers, json_id, json_text, read_lines
 from pyserini_ance.data.formats.tables import trec_judgments, tsv_entries
 from pyserini_ance.recipe.parts import Settings
 
 
 class Topics(Settings):
-    """A split: topics as `qid TAB text` (.tsv, .txt) or {"id", "title"} (.jsonl), and TREC qrels."""
+    """A split: topics as `qid TAB text` (.tsv, .txt) or {"id", "title"} (.jsonl, questions with "answers"), and TREC qrels."""
 
     topics: Path
     qrels: Path
@@ -41,7 +41,7 @@ def _corpus_files(corpus: Path) -> list[Path]:
     folder = corpus.expanduser()
     if not folder.is_dir():
         return [find_file(corpus, "data.corpus")]
-    files = sorted(path for path in folder.iterdir() if _extension(path) in (".jsonl", ".json"))
+    files = sorted(path for path in folder.iterdir() if extension(path) in (".jsonl", ".json"))
     if not files:
         raise FileNotFoundError(f"no .jsonl or .json file, plain or .gz, in {folder}; set `data.corpus` to another")
     return files
@@ -61,20 +61,16 @@ def _documents(files: list[Path]) -> Iterator[Entry]:
 
 
 def _topics(path: Path, key: str) -> Iterator[Entry]:
-    extension = _extension(path)
-    if extension in (".tsv", ".txt"):
+    if extension(path) in (".tsv", ".txt"):
         return tsv_entries(path)
-    if extension == ".jsonl":
+    if extension(path) == ".jsonl":
         return _json_topics(path)
     expected = ".tsv, .txt or .jsonl, plain or .gz"
-    raise ValueError(f"topics {path}: extension {extension!r}; expected {expected}; set `{key}` to such a file")
+    raise ValueError(f"topics {path}: extension {extension(path)!r}; expected {expected}; set `{key}` to such a file")
 
 
 def _json_topics(path: Path) -> Iterator[Entry]:
     for line in read_lines(path):
         record = line.json()
-        yield Entry(line, json_id(line, record, "id"), {"text": json_text(line, record, "title")})
-
-
-def _extension(path: Path) -> str:
-    return Path(path.name.removesuffix(".gz")).suffix
+        answers = json_answers(line, record, "answers", "answer")
+        yield Entry(line, json_id(line, record, "id"), {"text": json_text(line, record, "title")}, answers)

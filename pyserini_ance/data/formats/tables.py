@@ -1,10 +1,28 @@
 """Rows of tables, as MS MARCO, TREC and BEIR write them: entries and judgments."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from pyserini_ance.data.formats.format import Entry, Judgment
-from pyserini_ance.data.formats.lines import Line, read_lines, shown
+from pyserini_ance.data.formats.lines import Line, find_file, read_lines, shown
+from pyserini_ance.recipe.parts import Settings
+
+
+class TrecQueries(Settings):
+    """A split: `qid TAB text`, and TREC qrels."""
+
+    queries: Path
+    qrels: Path
+
+
+def trec_splits(splits: Mapping[str, TrecQueries]) -> dict[str, tuple[Iterator[Entry], Iterator[Judgment]]]:
+    """Queries and judgments of each split. Raises FileNotFoundError, before anything is read, with the key of a missing file."""
+    found = {}
+    for name, files in splits.items():
+        queries = find_file(files.queries, f"data.splits.{name}.queries")
+        qrels = find_file(files.qrels, f"data.splits.{name}.qrels")
+        found[name] = tsv_entries(queries), trec_judgments(qrels)
+    return found
 
 
 def tsv_entries(path: Path) -> Iterator[Entry]:

@@ -2,6 +2,7 @@ import gzip
 
 import pytest
 
+from pyserini_ance.data.answers import read_answers
 from pyserini_ance.data.formats.beir import Beir
 from pyserini_ance.recipe.parts import part_class
 
@@ -11,7 +12,7 @@ CORPUS = """\
 {"_id": "d3", "title": "Only a title"}
 """
 QUERIES = """\
-{"_id": "q1", "text": "which  number?\\n", "answers": ["7"]}
+{"_id": "q1", "text": "which  number?\\n", "answers": ["7", "seven  \\u00e9"]}
 {"_id": "q2", "text": "which spy?"}
 {"_id": "q3", "text": "judged, not relevant"}
 {"_id": "q4", "text": "in another split"}
@@ -40,9 +41,17 @@ def test_the_layout_is_read(folder):
     ]
     train, dev = collection.split("train"), collection.split("dev")
     assert (train.queries.ids, dev.queries.ids) == (["q1", "q2"], ["q4"])
-    assert train.queries[0] == {"text": "which number?"}
+    assert train.queries[0]["text"] == "which number?"
+    assert [read_answers(train.queries, row) for row in range(2)] == [["7", "seven  é"], []]
+    assert list(dev.queries.columns) == ["text"]
     assert [train.relation("query").of(row).tolist() for row in range(2)] == [[1, 2], [0]]
     assert collection.skipped == {"train queries without positives": 1}
+
+
+def test_answers_that_are_no_list_of_strings_are_refused(folder):
+    (folder / "queries.jsonl").write_text(QUERIES.replace('["7", ', '[7, '))
+    with pytest.raises(ValueError, match=r"queries\.jsonl, line 1: answers \[7, .*; expected a list of strings"):
+        Beir(folder=folder, splits=SPLITS).read()
 
 
 def test_gz_files_give_the_same_collection(folder):

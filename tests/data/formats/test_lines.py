@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from pyserini_ance.data.formats.lines import Line, find_file, json_id, json_text, read_lines
+from pyserini_ance.data.formats.lines import Line, extension, find_file, json_id, json_text, read_lines
 
 
 def write(path, content: bytes):
@@ -61,6 +61,44 @@ def test_a_row_of_another_layout_is_refused(tmp_path, text, message):
 def test_columns_at_tabs_or_at_any_blanks(tmp_path):
     assert Line(tmp_path, 1, "1\ta b").columns(("id", "text")) == ["1", "a b"]
     assert Line(tmp_path, 1, "1 0\td  2").columns(("query", "0", "document", "grade"), None) == ["1", "0", "d", "2"]
+
+
+def test_cells_may_be_empty(tmp_path):
+    assert Line(tmp_path, 1, 'a\t\t "b"').cells(("id", "title", "text")) == ["a", "", ' "b"']
+    with pytest.raises(ValueError, match=r"line 7: 2 columns in 'a\\t'; expected 3 columns separated by one tab: id, title, text"):
+        Line(tmp_path, 7, "a\t").cells(("id", "title", "text"))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\tb", ["a", "b"]),
+        ("a\t", ["a", ""]),
+        ('"a ""b"", c"\tl\'d "e"', ['a "b", c', "l'd \"e\""]),
+        ('"a\tb"\t""', ["a\tb", ""]),
+    ],
+)
+def test_quoted_cells(tmp_path, text, expected):
+    assert Line(tmp_path, 1, text).quoted_cells(("one", "two")) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a", "1 columns in 'a'; expected 2 columns separated by one tab: one, two"),
+        ("a\tb\tc", "3 columns"),
+        ('a\t"b', "unexpected end of data, in .*; expected 2 columns"),
+        ('"a" b\tc', ".* expected after .* in .*; expected 2 columns"),
+        ("a\t" + "b" * 200_000, "field larger than field limit .*; expected 2 columns"),
+    ],
+)
+def test_quoted_cells_of_another_layout_are_refused(tmp_path, text, message):
+    with pytest.raises(ValueError, match=rf"t\.csv, line 3: {message}"):
+        Line(tmp_path / "t.csv", 3, text).quoted_cells(("one", "two"))
+
+
+def test_the_extension_is_that_of_the_file_unpacked(tmp_path):
+    assert [extension(tmp_path / name) for name in ("a.json", "a.b.json.gz", "a.gz", "a")] == [".json", ".json", "", ""]
 
 
 @pytest.mark.parametrize(

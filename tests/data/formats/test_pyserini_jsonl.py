@@ -2,6 +2,7 @@ import gzip
 
 import pytest
 
+from pyserini_ance.data.answers import read_answers
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 
 CORPUS = '{"id": "007", "contents": "A spy.\\nIn two lines."}\n{"docid": 7, "title": "Seven", "text": "A number."}\n'
@@ -59,6 +60,15 @@ def test_topics_by_extension(recipe, tmp_path, name):
     split = {"topics": tmp_path / name, "qrels": tmp_path / "qrels.txt"}
     queries = PyseriniJsonl(corpus=recipe["corpus"], splits={"test": split}).read().split("test").queries
     assert (queries.ids, queries[0]) == (["01"], {"text": "which spy"})
+
+
+@pytest.mark.parametrize("key", ["answers", "answer"])
+def test_topics_may_have_answers(recipe, tmp_path, key):
+    (tmp_path / "topics.jsonl").write_text(f'{{"id": "01", "title": "which spy", "{key}": ["Bond", "James \\u00c9"]}}\n')
+    (tmp_path / "qrels.txt").write_text("01 0 007 1\n")
+    split = {"topics": tmp_path / "topics.jsonl", "qrels": tmp_path / "qrels.txt"}
+    queries = PyseriniJsonl(corpus=recipe["corpus"], splits={"test": split}).read().split("test").queries
+    assert read_answers(queries, 0) == ["Bond", "James É"]
 
 
 def test_topics_of_another_extension_are_refused(recipe, tmp_path):

@@ -1,4 +1,7 @@
-"""Guards against false negatives: candidates that must not be used, taken out of a table's rows."""
+"""Guards against false negatives: candidates that must not be used, taken out of a table's rows.
+
+Known positives always are; what a recipe lists under `guards:` is one file a rule.
+"""
 
 from collections.abc import Mapping
 
@@ -7,6 +10,7 @@ import numpy as np
 from pyserini_ance.data.collection import Relation
 from pyserini_ance.negatives.table import PADDING
 
+NOT_KINDS = ("candidates", "guard")
 KNOWN_POSITIVES = "known positives"
 
 

@@ -1,0 +1,88 @@
+"""Open-domain question answering as DPR distributes it: Wikipedia in passages, questions with answers."""
+
+import ast
+import warnings
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pydantic import model_validator
+
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.formats.contexts import judged_questions, question
+from pyserini_ance.data.formats.format import Entry, Format, Judgment
+from pyserini_ance.data.formats.lines import Line, extension, find_file, read_lines, shown
+from pyserini_ance.data.formats.tables import trec_judgments
+from pyserini_ance.recipe.parts import Settings
+
+
+class Questions(Settings):
+    """A split: DPR's training file (.json), which says what is relevant; or a question a line, and TREC qrels.
+
+    A line is `question TAB answers`, a Python list (nq-test.qa.csv, Pyserini's topics.dpr.nq.test.txt), or {"question",
+    "answer"} (topics.dpr.curated.test.txt). Questions are numbered in their order, from 0, as in Pyserini.
+    """
+
+    questions: Path
+    qrels: Path | None = None
+
+    @model_validator(mode="after")
+    def says_what_is_relevant(self):
+        if self.qrels is None and extension(self.questions) != ".json":
+            raise ValueError(
+                f"{self.questions} holds answers, but not which passages are relevant, and no passage is judged by the answers it holds; "
+                "give TREC `qrels` too, or DPR's .json file with positive_ctxs, or leave the split out"
+            )
+        return self
+
+
+class Dpr(Format):
+    """`passages` is psgs_w100.tsv: `id TAB text TAB title` and a header. Karpukhin et al. 2020, arXiv:2004.04906.
+
+    All positive contexts of a question are relevant; with which of them a stage trains, its `positives` says.
+    """
+
+    kind: str = "dpr"
+    passages: Path
+    splits: dict[str, Questions]
+
+    def read(self) -> Collection:
+        passages = find_file(self.passages, "data.passages")
+        splits = {name: _judged(files, f"data.splits.{name}") for name, files in self.splits.items()}
+        return self.assemble(_passages(passages), splits)
+
+
+def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgment]]:
+    path = find_file(files.questions, f"{key}.questions")
+    qrels = find_file(files.qrels, f"{key}.qrels") if files.qrels else None
+    if extension(path) != ".json":
+        return _questions(path), trec_judgments(qrels)
+    questions, positives = judged_questions(path)
+    return questions, trec_judgments(qrels) if qrels else positives
+
+
+def _passages(path: Path) -> Iterator[Entry]:
+    for line in read_lines(path):
+        id, text, title = line.quoted_cells(("id", "text", "title"))
+        if line.number > 1 or id != "id":
+            yield Entry(line, id, {"title": title, "text": text})
+
+
+def _questions(path: Path) -> Iterator[Entry]:
+    for place, line in enumerate(read_lines(path)):
+        if line.text.startswith("{"):
+            yield question(line, place, line.json())
+        else:
+            text, answers = line.quoted_cells(("question", "answers"))
+            yield Entry(line, str(place), {"text": text}, _literal_list(line, answers))
+
+
+def _literal_list(line: Line, text: str) -> list[str]:
+    """A list of strings as Python writes it: read, never run."""
+    try:
+        with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
+            value = ast.literal_eval(text)
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        value = None
+    if not isinstance(value, list) or not all(isinstance(answer, str) for answer in value):
+        raise line.error(f"answers {shown(text)}", "a Python list of strings such as ['1984']", "correct or delete the line")
+    return value

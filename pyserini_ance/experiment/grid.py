@@ -1,0 +1,132 @@
+"""A grid of runs: one after the other, each in a folder and a process of its own, and one table of all."""
+
+import csv
+import io
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyserini_ance.experiment.apart import train_apart
+from pyserini_ance.experiment.resume import is_of_recipe
+from pyserini_ance.measures.grid import SEED, GridRow, columns_of, over_seeds, read_row
+from pyserini_ance.measures.table import table
+from pyserini_ance.recipe.grid import Grid, value_text
+from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import write_json, write_whole
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class GridRuns:
+    """The runs of a grid, each in `folder / <name of its combination>`. What has finished is kept, what has stopped goes on."""
+
+    recipe: str
+    overrides: Sequence[str]
+    grid: Grid
+    folder: Path
+
+    def check(self) -> dict[str, Recipe]:
+        """The recipe of each combination. Raises ValueError naming the combination that is none, before anything is trained."""
+        if "RANK" in os.environ:
+            raise ValueError("--grid starts each run itself, on one process; without torchrun: python -m pyserini_ance.train ... --grid ...")
+        if RunDir(self.folder).state.exists():
+            raise FileExistsError(f"{self.folder} holds a run; the runs of a grid need another --output, which holds nothing else")
+        return {name: self._load(name) for name in self.grid.points}
+
+    def conduct(self, recipes: Mapping[str, Recipe], overwrite: bool = False) -> bool:
+        """Run what has not finished, and write the tables anew after each. Whether all have finished now."""
+        rows = {name: GridRow(self.folder / name, self._settings(name), "waiting") for name in recipes}
+        progress = Progress(len(recipes))
+        for name, recipe in recipes.items():
+            rows[name] = self._row(name, recipe, overwrite, progress)
+            self._write(list(rows.values()))
+        return all(row.status == "finished" for row in rows.values())
+
+    def describe(self) -> str:
+        """The tables, as they were written last."""
+        return (self.folder / "grid.md").read_text(encoding="utf-8")
+
+    def _load(self, name: str) -> Recipe:
+        try:
+            return load(self.recipe, *self.overrides, *self.grid.overrides(name)).recipe
+        except ValueError as error:
+            raise ValueError(f"--grid, {name}: {error}") from None
+
+    def _settings(self, name: str) -> dict[str, str]:
+        return {self.grid.labels[key]: value_text(value) for key, value in self.grid.points[name].items()}
+
+    def _row(self, name: str, recipe: Recipe, overwrite: bool, progress: "Progress") -> GridRow:
+        run = RunDir(self.folder / name)
+        try:
+            if not overwrite and _has_finished(run, recipe):
+                progress.kept(name)
+            else:
+                progress.begins(name)
+                train_apart(recipe, run, overwrite)
+                progress.has_trained(name)
+            return read_row(run.folder, self._settings(name))
+        except (ValueError, OSError, RuntimeError) as error:
+            progress.failed(name, error)
+            return GridRow(run.folder, self._settings(name), "failed", reason=str(error))
+
+    def _write(self, rows: Sequence[GridRow]) -> None:
+        """`grid.md`, `grid.csv` and `grid.json`; over seeds, where they are a key, a table more and `seeds.csv`."""
+        tables = {"grid": ([row.cells() for row in rows], columns_of(rows))}
+        if SEED in self.grid.labels:
+            tables["seeds"] = over_seeds(rows, self.grid.labels[SEED])
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for name, (cells, columns) in tables.items():
+            write_whole(self.folder / f"{name}.csv", _csv(cells, columns))
+        write_whole(self.folder / "grid.md", "\n\n".join(table(cells, columns) for cells, columns in tables.values() if cells) + "\n")
+        runs = [{"run": row.run.name, **row.cells(), "reason": row.reason} for row in rows]
+        about = {"recipe": self.recipe, "overrides": list(self.overrides), "keys": {label: key for key, label in self.grid.labels.items()}}
+        write_json(self.folder / "grid.json", {**about, "runs": runs, **{name: cells for name, (cells, _) in tables.items() if name != "grid"}})
+
+
+class Progress:
+    """Says where a grid stands, and, from the runs that were trained by now, how long the others will take."""
+
+    def __init__(self, runs: int):
+        self.runs, self.number = runs, 0
+        self.seconds: list[float] = []
+
+    def kept(self, name: str) -> None:
+        self.number += 1
+        log.info("grid, %d of %d: %s has finished before", self.number, self.runs, name)
+
+    def begins(self, name: str) -> None:
+        self.number += 1
+        self.since = time.perf_counter()
+        log.info("grid, %d of %d: %s", self.number, self.runs, name)
+
+    def has_trained(self, name: str) -> None:
+        self.seconds.append(time.perf_counter() - self.since)
+        left = self.runs - self.number
+        minutes = left * sum(self.seconds) / len(self.seconds) / 60
+        log.info("grid, %d of %d: %s has finished, %.0f seconds; about %.1f minutes to come", self.number, self.runs, name, self.seconds[-1], minutes)
+
+    def failed(self, name: str, error: Exception) -> None:
+        log.error("grid, %d of %d: %s has failed: %s", self.number, self.runs, name, error)
+
+
+def _has_finished(run: RunDir, recipe: Recipe) -> bool:
+    """Raises ValueError when the run that lies there is of another recipe."""
+    if not (run.state.exists() and run.read_state()["status"] == "finished" and run.measures.exists()):
+        return False
+    if not is_of_recipe(run, recipe):
+        raise ValueError(f"{run.folder} holds a run of other settings; use --overwrite to replace the runs there, or another --output")
+    return True
+
+
+def _csv(cells: Sequence[Mapping], columns: Sequence[str]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(cells)
+    return text.getvalue()

@@ -1,0 +1,99 @@
+import gzip
+import json
+
+import pytest
+
+from pyserini_ance.data.answers import Text, Tokens
+from pyserini_ance.data.formats.contexts import judged_questions, write_hard_negatives
+from pyserini_ance.data.formats.records import read_list
+from pyserini_ance.data.trec import read_run
+
+
+def contexts(*ids: str, key: str = "passage_id") -> list[dict]:
+    return [{"title": "T", "text": "x", "score": "1.5", key: id} for id in ids]
+
+
+def record(question: str, positive=(), hard=(), key: str = "passage_id") -> dict:
+    found = {"positive_ctxs": contexts(*positive, key=key), "hard_negative_ctxs": contexts(*hard, key=key)}
+    return {"question": question, "answers": ["a", "b"], **found, "negative_ctxs": contexts("8", "9", key=key)}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(*records: dict):
+        (tmp_path / "train.json").write_text(json.dumps(records, indent=4))
+        return tmp_path / "train.json"
+
+    return write
+
+
+@pytest.mark.parametrize("key", ["passage_id", "psg_id"])
+def test_positives_keep_their_order(write, key):
+    questions, positives = judged_questions(write(record("q", ["7", "3", "7"], key=key), record("none"), record("r", ["3"], key=key)))
+    assert [(entry.id, entry.fields, entry.answers) for entry in questions] == [
+        ("0", {"text": "q"}, ["a", "b"]), ("1", {"text": "none"}, ["a", "b"]), ("2", {"text": "r"}, ["a", "b"])
+    ]  # fmt: skip
+    assert [judgment[1:] for judgment in positives] == [("0", "7", 1), ("0", "3", 1), ("0", "7", 1), ("2", "3", 1)]
+
+
+def test_hard_negatives_become_a_run_in_their_order(write, tmp_path):
+    write_hard_negatives(write(record("q", ["7"], ["5", "4", "5", "6"]), record("none"), record("r", hard=["4"])), tmp_path / "run.trec")
+    run = read_run(tmp_path / "run.trec")
+    assert {query: sorted(found, key=found.get, reverse=True) for query, found in run.items()} == {"0": ["5", "4", "6"], "2": ["4"]}
+    assert (tmp_path / "run.trec").read_text().startswith("0 Q0 5 1 -1.000000 dpr\n")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"positive_ctxs": None}, "positive_ctxs None; expected a list of JSON objects"),
+        ({"positive_ctxs": ["7"]}, r"positive_ctxs \['7'\]; expected a list of JSON objects"),
+        ({"positive_ctxs": [{"text": "x"}]}, "id None; expected a string under passage_id or psg_id"),
+        ({"answers": None}, "a question without answers: .*; expected a list of strings under answers or answer"),
+        ({"answers": "['a']"}, "answers .*; expected a list of strings"),
+        ({"answers": ["a", 1984]}, "answers .*1984.*; expected a list of strings"),
+        ({"question": ["q"]}, r"question \['q'\]; expected a string"),
+    ],
+)
+def test_bad_input_is_named(write, change, message):
+    path = write(record("q", ["7"]), record("r", ["7"]) | change)
+    number = path.read_text().split("\n").index("    {", 3) + 1
+    with pytest.raises(ValueError, match=rf"train\.json, line {number}, item 2: {message}"):
+        judged_questions(path)
+
+
+def test_a_question_without_hard_negatives_listed_is_named(write, tmp_path):
+    path = write({key: value for key, value in record("q").items() if key != "hard_negative_ctxs"})
+    with pytest.raises(ValueError, match=r"train\.json, line 2, item 1: hard_negative_ctxs None; expected a list"):
+        write_hard_negatives(path, tmp_path / "run.trec")
+    assert not (tmp_path / "run.trec").exists()
+
+
+def test_real_questions(shared_data, tmp_path):
+    path = shared_data / "dpr" / "nq-dev.sample.json.gz"
+    questions, positives = judged_questions(path)
+    assert questions[0].fields == {"text": "who sings does he love me with reba"}
+    assert [entry.answers[0] for entry in questions] == ["Linda Davis", "the Saint Lawrence River", "July 5 , 2018", "Roy Raymond", "2002"]
+    first = {judgment.query: judgment.document for judgment in reversed(positives)}
+    assert first == {"0": "11828866", "1": "151960", "2": "20766125", "3": "13258931", "4": "4441861"}
+    write_hard_negatives(path, tmp_path / "run.trec")
+    with gzip.open(path) as file:
+        listed = [[context["passage_id"] for context in record["hard_negative_ctxs"]] for record in json.load(file)]
+    assert [list(found) for found in read_run(tmp_path / "run.trec").values()] == listed
+    assert [len(found) for found in listed] == [96, 95, 98, 100, 94]
+
+
+def test_real_positives_hold_an_answer_and_hard_negatives_do_not(shared_data):
+    """As DPR chose them, and as our own matching of answers sees it; in one of 483 the two differ, on where a token ends."""
+    path = shared_data / "dpr" / "nq-dev.sample.json.gz"
+    questions, _ = judged_questions(path)
+
+    def holding(key: str) -> list[bool]:
+        return [
+            Tokens(entry.answers).are_in(Text(context["text"]))
+            for entry, (_, record) in zip(questions, read_list(path), strict=True)
+            for context in record[key]
+        ]
+
+    assert holding("positive_ctxs") == [True] * 22
+    assert (len(holding("hard_negative_ctxs")), sum(holding("hard_negative_ctxs"))) == (483, 1)

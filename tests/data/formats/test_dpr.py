@@ -1,0 +1,224 @@
+import gzip
+import json
+import unicodedata
+
+import pytest
+
+from pyserini_ance.data.answers import read_answers
+from pyserini_ance.data.formats.dpr import Dpr, Questions, _questions
+from pyserini_ance.recipe.parts import part_class
+
+PASSAGES = 'id\ttext\ttitle\n1\t"Aaron ( or ; ""Ahärôn"") is\ta prophet."\tAaron\n2\tThe year 1984.\t"""1984"""\n3\tNo title.\t\n'
+TEST = "which year\t['1984', \"it's 1984\"]\r\n\"who is \"\"Ahärôn\"\"?\"\t\"['Aaron', \"\"Moses' brother\"\"]\"\r\nunjudged\t['x']\r\n"
+CURATED = '{"question": "which year?", "answer": ["19\\\\s?84|1\\\\.984"]}\n{"question": "who", "answers": ["Aaron"]}\n'
+
+
+def record(question: str, positives: list[str]) -> dict:
+    contexts = [{"title": "", "text": "", "passage_id": id} for id in positives]
+    return {"question": question, "answers": ["1984"], "positive_ctxs": contexts, "negative_ctxs": [], "hard_negative_ctxs": []}
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    (tmp_path / "psgs_w100.tsv").write_text(PASSAGES)
+    (tmp_path / "train.json").write_text(json.dumps([record("which  year", ["2", "1"]), record("no passage", []), record("who", ["1"])]))
+    (tmp_path / "test.qa.csv").write_text(TEST)
+    (tmp_path / "test.qrels").write_text("1 0 1 1\n0 0 2 1\n")
+    splits = {
+        "train": {"questions": tmp_path / "train.json"},
+        "test": {"questions": tmp_path / "test.qa.csv", "qrels": tmp_path / "test.qrels"},
+    }
+    return {"passages": tmp_path / "psgs_w100.tsv", "splits": splits}
+
+
+def answers(split) -> list[list[str]]:
+    return [read_answers(split.queries, row) for row in range(len(split.queries))]
+
+
+def test_the_files_are_read(recipe):
+    collection = Dpr(**recipe).read()
+    train, test = collection.split("train"), collection.split("test")
+    assert collection.documents.ids == ["1", "2", "3"]
+    assert collection.documents.take([0, 1, 2]) == [
+        {"title": "Aaron", "text": 'Aaron ( or ; "Ahärôn") is\ta prophet.'},
+        {"title": '"1984"', "text": "The year 1984."},
+        {"title": "", "text": "No title."},
+    ]
+    assert (train.queries.ids, train.queries.columns["text"]) == (["0", "2"], ["which year", "who"])
+    assert [train.relation("query").of(row).tolist() for row in range(2)] == [[1, 0], [0]]
+    assert (test.queries.ids, test.queries.columns["text"]) == (["0", "1"], ["which year", 'who is "Ahärôn"?'])
+    assert answers(test) == [["1984", "it's 1984"], ["Aaron", "Moses' brother"]]
+    assert answers(train) == [["1984"], ["1984"]]
+    assert collection.skipped == {"train queries without positives": 1, "test queries without positives": 1}
+
+
+def test_gz_files_give_the_same_collection(recipe, tmp_path):
+    plain = Dpr(**recipe).read()
+    for name in ("psgs_w100.tsv", "train.json", "test.qa.csv", "test.qrels"):
+        (tmp_path / f"{name}.gz").write_bytes(gzip.compress((tmp_path / name).read_bytes()))
+        (tmp_path / name).unlink()
+    assert Dpr(**recipe).read().digest == plain.digest
+
+
+def test_passages_may_come_without_the_header(recipe, tmp_path):
+    (tmp_path / "psgs_w100.tsv").write_text(PASSAGES.partition("\n")[2])
+    assert Dpr(**recipe).read().documents.ids == ["1", "2", "3"]
+
+
+def test_answers_may_be_regular_expressions_in_json_lines(recipe, tmp_path):
+    (tmp_path / "test.qa.csv").write_text(CURATED)
+    test = Dpr(**recipe).read().split("test")
+    assert test.queries.columns["text"] == ["which year?", "who"]
+    assert answers(test) == [[r"19\s?84|1\.984"], ["Aaron"]]
+
+
+def test_qrels_go_before_the_positives_of_the_file(recipe, tmp_path):
+    recipe["splits"]["train"]["qrels"] = tmp_path / "test.qrels"
+    train = Dpr(**recipe).read().split("train")
+    assert [train.relation("query").of(row).tolist() for row in range(2)] == [[1], [0]]
+
+
+@pytest.mark.parametrize("name", ["nq-test.qa.csv", "topics.dpr.nq.test.txt.gz", "curated.jsonl"])
+def test_answers_alone_do_not_say_what_is_relevant(name):
+    with pytest.raises(ValueError, match=rf"{name} holds answers, but not which passages are relevant.* give TREC `qrels` too"):
+        Questions(questions=name)
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "message"),
+    [
+        ("psgs_w100.tsv", "4\tno title", "line 5: 2 columns in .*; expected 3 columns separated by one tab: id, text, title"),
+        ("psgs_w100.tsv", "4\ttext\ttitle\tmore", "line 5: 4 columns"),
+        ("psgs_w100.tsv", '4\t"not closed\ttitle', "line 5: unexpected end of data, in .*; expected 3 columns"),
+        ("psgs_w100.tsv", '4\t"closed" early\ttitle', "line 5: .* expected after .* in .*; expected 3 columns"),
+        ("psgs_w100.tsv", "2\tagain\ttitle", "line 5: document id '2' was already given in .* line 3"),
+        ("psgs_w100.tsv", "4\t\t", "line 5: document '4' is empty; expected a text in title or text"),
+        ("test.qa.csv", "no answers", "line 4: 1 columns in 'no answers'; expected 2 columns"),
+        ("test.qa.csv", "q\t['a']\t['b']", "line 4: 3 columns"),
+        ("test.qa.csv", " \t['a']", "line 4: query '3' is empty"),
+        ("test.qa.csv", "q\t['a', 'b'", r"line 4: answers \"\['a', 'b'\"; expected a Python list of strings"),
+        ("test.qa.csv", "q\t['a', 1984]", "line 4: answers .*; expected a Python list of strings"),
+        ("test.qa.csv", "q\t('a', 'b')", "line 4: answers .*; expected a Python list of strings"),
+        ("test.qa.csv", "q\t'a'", "line 4: answers .*; expected a Python list of strings"),
+        ("test.qa.csv", "q\tParis", "line 4: answers 'Paris'; expected a Python list of strings"),
+        ("test.qa.csv", "q\t" + "[" * 9999, r"line 4: answers '\[\[\[.*; expected a Python list of strings"),
+        ("test.qa.csv", '{"question": "q"}', "line 4: a question without answers"),
+        ("test.qa.csv", '{"question": "q", "answer": "a"}', "line 4: answer 'a'; expected a list of strings"),
+        ("test.qa.csv", '{"question": "q", "answer": ["a"]', "line 4: malformed JSON at column 34"),
+        ("test.qrels", "0 0 99 1", r"1 judgments of split 'test' .*test\.qrels:3 0 99"),
+        ("test.qrels", "9 0 1 1", r"1 judgments of split 'test' .*test\.qrels:3 9 1"),
+    ],
+)
+def test_bad_input_is_named(recipe, tmp_path, name, line, message):
+    with (tmp_path / name).open("a") as file:
+        file.write(line)
+    with pytest.raises(ValueError, match=message):
+        Dpr(**recipe).read()
+
+
+def test_code_in_answers_is_refused_and_not_run(recipe, tmp_path):
+    mark = tmp_path / "mark"
+    (tmp_path / "test.qa.csv").write_text(f"q\t[open({str(mark)!r}, 'w').name]\n")
+    with pytest.raises(ValueError, match=r"test\.qa\.csv, line 1: answers .*; expected a Python list of strings"):
+        Dpr(**recipe).read()
+    assert not mark.exists()
+
+
+def test_a_truncated_gz_file_is_named(recipe, tmp_path):
+    (tmp_path / "psgs_w100.tsv").unlink()
+    (tmp_path / "psgs_w100.tsv.gz").write_bytes(gzip.compress(PASSAGES.encode())[:-9])
+    with pytest.raises(ValueError, match=r"psgs_w100\.tsv\.gz, line \d: damaged gzip file"):
+        Dpr(**recipe).read()
+
+
+def test_positives_that_the_collection_lacks_are_refused_or_skipped(recipe, tmp_path):
+    (tmp_path / "train.json").write_text(json.dumps([record("a", ["99", "2"]), record("b", ["98"])]))
+    with pytest.raises(ValueError, match=r"2 judgments of split 'train' .*train\.json:1 0 99, .*train\.json:1 1 98; .*data\.unknown_ids=skip"):
+        Dpr(**recipe).read()
+    collection = Dpr(**recipe, unknown_ids="skip").read()
+    assert collection.split("train").relation("query").of(0).tolist() == [1]
+    assert collection.skipped["train judgments of unknown ids"] == 2
+    assert collection.skipped["train queries without positives"] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [("psgs_w100.tsv", "data.passages"), ("train.json", "data.splits.train.questions"), ("test.qrels", "data.splits.test.qrels")],
+)
+def test_a_missing_file_is_named_with_its_key(recipe, tmp_path, name, key):
+    (tmp_path / name).unlink()
+    with pytest.raises(FileNotFoundError, match=rf"{name}, nor .*set `{key}`"):
+        Dpr(**recipe).read()
+
+
+def test_the_kind_is_found_and_keeps_its_settings(recipe):
+    made = part_class("data", "dpr").model_validate({"kind": "dpr", **recipe})
+    assert Dpr.model_validate(made.model_dump(mode="json")) == made == Dpr(**recipe)
+
+
+@pytest.fixture
+def real(shared_data, tmp_path):
+    """Reads a real file of questions, judged by hand: each finds passage 1 of the first hundred."""
+
+    def read(name: str, questions: int):
+        (tmp_path / "qrels").write_text("".join(f"{n} 0 1 1\n" for n in range(questions)))
+        split = {"questions": shared_data / name, "qrels": tmp_path / "qrels"}
+        return Dpr(passages=shared_data / "dpr" / "psgs_w100.first100.tsv", splits={"test": split}).read()
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("name", "questions", "first", "last"),
+    [
+        ("dpr/nq_1000_dev_dpr.csv", 1000, "who played andy in the first child's play", ["May 1945"]),
+        ("openqa-topics/topics.dpr.nq.test.txt", 3610, "who got the first nobel prize in physics", ["1980s"]),
+        ("openqa-topics/topics.dpr.curated.test.txt", 694, "How tall is Mount McKinley?", None),
+    ],
+)
+def test_real_questions(real, name, questions, first, last):
+    test = real(name, questions).split("test")
+    assert len(test.queries) == questions
+    assert test.queries.columns["text"][0] == first
+    assert test.queries.ids[-1] == str(questions - 1)
+    assert last in (None, read_answers(test.queries, questions - 1))
+
+
+def test_real_passages(real):
+    documents = real("dpr/nq_1000_dev_dpr.csv", 1000).documents
+    assert (len(documents), documents.ids[0], documents.ids[-1]) == (100, "1", "100")
+    assert documents[0]["title"] == "Aaron"
+    assert documents[0]["text"].startswith('Aaron Aaron ( or ; "Ahärôn") is a prophet')
+
+
+def test_real_questions_with_quotes(shared_data, tmp_path):
+    """Those lines of TriviaQA's test questions that plain splitting at tabs would get wrong the most."""
+    with gzip.open(shared_data / "openqa-topics" / "topics.dpr.trivia.test.txt.gz") as file:
+        lines = [line for line in file if b'""""""' in line]
+    (tmp_path / "test.txt").write_bytes(b"".join(lines))
+    read = {entry.fields["text"]: entry.answers for entry in _questions(tmp_path / "test.txt")}
+    assert len(read) == 77
+    assert read['"What is the literal meaning of the French expression ""Son et Lumiere""?"'] == ['"""SOUND AND LIGHT"""']
+    assert read["What was the first song played on MTV on 1 August 1981?"] == ['"""Video Killed The Radio Star"" by the Buggles"']
+    assert not any(text.startswith('"""') and text.endswith('"""') for text in read)
+
+
+def test_real_expressions_keep_their_backslashes(real):
+    test = real("openqa-topics/topics.dpr.curated.test.txt", 694).split("test")
+    assert read_answers(test.queries, 0)[0].startswith(r"20\s?,?\s?(32|40)0\s?-?\s?f(ee|oo)t|6,194-meter|")
+
+
+def test_answers_agree_with_another_copy_of_the_set(real, shared_data):
+    """NQ-open, the JSON original of the questions: apart from order, blanks and quotes, nearly all answers are the same."""
+    test = real("openqa-topics/topics.dpr.nq.test.txt", 3610).split("test")
+    ours = {question: read_answers(test.queries, row) for row, question in enumerate(test.queries.columns["text"])}
+    with gzip.open(shared_data / "nq-oracle" / "nq-open-oracle.jsonl.gz") as file:
+        theirs = {record["question"]: record["answers"] for record in map(json.loads, file)}
+
+    def plain(answers):
+        quotes = str.maketrans({"`": "", "'": "", '"': ""})
+        return {"".join(unicodedata.normalize("NFKC", answer).translate(quotes).split()) for answer in answers}
+
+    both = set(ours) & set(theirs)
+    assert len(both) == 2434
+    assert sum(plain(ours[question]) == plain(theirs[question]) for question in both) > 2400

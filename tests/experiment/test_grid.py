@@ -1,0 +1,118 @@
+"""Grids of the train command: a run for each combination, whatever ends one of them, or the grid."""
+
+import csv
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from pyserini_ance import train
+from pyserini_ance.experiment.grid import GridRuns, Progress
+from pyserini_ance.recipe.grid import Grid
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.runs.rundir import RunDir
+
+TERMS = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
+STAGE = {"steps": 2, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "terms": TERMS, "evaluate": {"every_steps": 2}}
+FILE = "- stages.a.steps: [2, 3]\n- {stages.a.steps: 2, stages.a.optimizer.learning_rate: 1e+38}\n"
+SHORT, LONG, DIVERGING = "steps=2", "steps=3", "steps=2,learning_rate=1e+38"
+
+
+@pytest.fixture
+def recipe(small_recipe, tmp_path) -> Path:
+    (tmp_path / "small.yaml").write_text(dump(small_recipe({"a": STAGE})))
+    return tmp_path / "small.yaml"
+
+
+def status(folder: Path) -> dict[str, str]:
+    return {run["run"]: run["status"] for run in json.loads((folder / "grid.json").read_text())["runs"]}
+
+
+def stopped(run: Path) -> bool:
+    for _ in range(100):
+        if json.loads((run / "state.json").read_text())["status"] == "stopped":
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_a_grid_goes_on_whatever_ends_it_or_one_of_its_runs(servant, recipe, tmp_path):
+    """The grid is killed and terminated in its second run, then that run is killed; the third never succeeds."""
+    (tmp_path / "grid.yaml").write_text(FILE)
+    folder = tmp_path / "runs"
+    given = [str(recipe), "threads=1", "--grid", str(tmp_path / "grid.yaml"), "--output", str(folder)]
+
+    killed = servant.run("train", given, trouble="kill_parent_in_step", stage="3", step=1)
+    assert killed["code"] == -9 and stopped(folder / LONG)
+    assert status(folder) == {SHORT: "finished", LONG: "waiting", DIVERGING: "waiting"}
+    first = (folder / SHORT / "measures.json").stat().st_mtime_ns
+
+    terminated = servant.run("train", given, trouble="terminate_parent_in_step", stage="3", step=1)
+    assert terminated["code"] == 130 and stopped(folder / LONG) and f"{SHORT} has finished before" in terminated["stderr"]
+
+    done = servant.run("train", given, trouble="kill_in_step", stage="3", step=2)
+    assert done["code"] == 2 and status(folder) == {SHORT: "finished", LONG: "failed", DIVERGING: "failed"}
+    assert f"grid, 2 of 3: {LONG} has failed: killed by signal 9" in done["stderr"]
+    assert f"grid, 3 of 3: {DIVERGING} has failed: stage a, step " in done["stderr"] and "lower stages.a.optimizer.learning_rate" in done["stderr"]
+    assert " failed " in done["stdout"]
+
+    done = servant.run("train", given)
+    assert done["code"] == 2 and status(folder) == {SHORT: "finished", LONG: "finished", DIVERGING: "failed"}
+    assert (folder / SHORT / "measures.json").stat().st_mtime_ns == first
+    with open(folder / "grid.csv") as file:
+        short, long, diverging = csv.DictReader(file)
+    last = json.loads((folder / LONG / "measures.json").read_text())["rows"][-1]
+    assert (long["steps"], long["learning_rate"], float(long["RR@10"])) == ("3", "", last["RR@10"])
+    assert 0 < float(short["dev best"]) <= 1 and float(short["seconds"]) > 0
+    assert (diverging["learning_rate"], diverging["status"], diverging["RR@10"]) == ("1e+38", "failed", "")
+    assert (folder / "grid.md").read_text().strip() == done["stdout"].strip()
+
+
+def runs_of(recipe: Path, *grid: str) -> GridRuns:
+    return GridRuns(str(recipe), ["threads=1"], Grid.parse(grid), recipe.parent / "runs")
+
+
+def test_a_combination_that_is_no_recipe_is_refused_before_anything_is_trained(recipe, tmp_path):
+    with pytest.raises(ValueError, match=r"--grid, steps=-1: recipe .* is not valid:\n  stages.a.steps: Input should be greater than 0"):
+        runs_of(recipe, "stages.a.steps=2,-1").check()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_of_other_settings_is_neither_kept_nor_replaced(recipe, small_recipe, tmp_path):
+    run = RunDir(tmp_path / "runs" / "steps=2")
+    run.create(dump(small_recipe({"a": STAGE}, seed=7)))
+    run.measures.write_text("{}")
+    run.mark("finished", "the end")
+    runs = runs_of(recipe, "stages.a.steps=2")
+    assert not runs.conduct(runs.check())
+    (row,) = json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]
+    assert row["reason"].startswith(str(run.folder)) and "holds a run of other settings; use --overwrite" in row["reason"]
+
+
+def test_a_run_directory_is_no_folder_of_a_grid_and_torchrun_none_of_its_starters(recipe, tmp_path, monkeypatch):
+    RunDir(tmp_path / "runs").create("")
+    with pytest.raises(FileExistsError, match="runs holds a run; the runs of a grid need another --output"):
+        runs_of(recipe, "seed=1,2").check()
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(ValueError, match="without torchrun"):
+        runs_of(recipe, "seed=1,2").check()
+
+
+def test_the_time_to_come_is_told_from_the_runs_that_were_trained(caplog):
+    progress = Progress(4)
+    with caplog.at_level("INFO"):
+        progress.kept("a")
+        progress.begins("b")
+        progress.since -= 60
+        progress.has_trained("b")
+    assert caplog.messages[-1] == "grid, 2 of 4: b has finished, 60 seconds; about 2.0 minutes to come"
+
+
+def test_print_lists_the_runs_and_flags_exclude_one_another(recipe, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert train.main([str(recipe), "--grid", "seed=1,2", "stages.a.steps=5", "--print"]) == 0
+    assert capsys.readouterr().out == "runs/small-grid/seed=1,steps=5\nruns/small-grid/seed=2,steps=5\n"
+    with pytest.raises(SystemExit, match="2"):
+        train.main([str(recipe), "--grid", "seed=1,2", "--resume"])
+    assert "--grid goes on with what has stopped by itself" in capsys.readouterr().err

@@ -1,0 +1,179 @@
+"""Stages that start from what was made before: found, checked, copied, resumed; and whole runs of the train command."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from safetensors.torch import load_file, save_file
+
+from pyserini_ance.encoders.checkpoint import save_encoder, start_encoder
+from pyserini_ance.experiment.origin import find_origin
+from pyserini_ance.experiment.starts import Starts, describe_starts
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.start import Start
+from pyserini_ance.runs.checkpoint import Place, publish_checkpoint
+from pyserini_ance.runs.log import RunLog
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import read_json, sha256_file, write_json
+
+TERMS = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
+STAGE = {"steps": 2, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "terms": TERMS}
+
+
+@pytest.fixture
+def made(small_recipe, tmp_path) -> RunDir:
+    """A run of which the first of two stages has ended, made without training."""
+    recipe, run = small_recipe({"warm": STAGE, "more": STAGE}), RunDir(tmp_path / "made")
+    run.create(dump(recipe))
+    result = publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("warm", 2))
+    RunLog(run).decide("stage_end", stage="warm", step=2, result=result.folder.name, weights=result.weights)
+    run.mark("stopped", "stage more, step 0")
+    return run
+
+
+def starting(small_recipe, start: dict, **more) -> Recipe:
+    return small_recipe({"b": {**STAGE, "start": start}}, **more)
+
+
+def read(recipe: Recipe, folder: Path, resume: bool = False) -> Starts:
+    return Starts.read(recipe, RunDir(folder), start_encoder(recipe.encoder, 0), resume)
+
+
+def with_encoder(recipe: Recipe, **changes) -> Recipe:
+    return recipe.model_copy(update={"encoder": recipe.encoder.model_copy(update=changes)})
+
+
+def test_a_result_is_found_by_run_and_stage_and_by_folder(made):
+    weights = sha256_file(made.checkpoint("warm", 2) / "encoder" / "model.safetensors")
+    encoder = made.checkpoint("warm", 2) / "encoder"
+    found = find_origin(Start(run=made.folder, stage="warm"))
+    assert (found.encoder, found.weights, found.stage) == (encoder, weights, "warm")
+    assert find_origin(Start(folder=encoder)).weights == weights
+    shutil.copytree(encoder, made.model)
+    assert find_origin(Start(folder=made.model)).weights == weights
+
+
+def test_a_recipe_is_its_run_in_the_default_folder(made, small_recipe, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "small.yaml").write_text(made.recipe.read_text())  # its name is `small`
+    shutil.copytree(made.folder, "runs/small")
+    assert find_origin(Start(recipe="small.yaml", stage="warm")).encoder == Path("runs/small/checkpoints/warm-00000002/encoder")
+    shutil.rmtree("runs")
+    with pytest.raises(FileNotFoundError, match=r"runs/small holds no run; make it with: python -m pyserini_ance.train small.yaml$"):
+        find_origin(Start(recipe="small.yaml"))
+
+
+@pytest.mark.parametrize(
+    ("start", "message"),
+    [
+        ({"run": "runs/demo-bm25"}, r"stages.b.start: runs/demo-bm25 holds no run; make it with: python -m pyserini_ance.train demo/bm25$"),
+        ({"run": "nowhere"}, r"nowhere holds no run; make it with: python -m pyserini_ance.train RECIPE --output nowhere$"),
+        ({"run": "made", "stage": "wram"}, r"made has no stage 'wram' \(did you mean 'warm'\?\); stages: warm, more"),
+        ({"run": "made"}, r"a run that stopped at stage more, step 0: stage more has not ended. Go on with it: .* --output made --resume"),
+        ({"folder": "made/model"}, "no folder made/model; expected RUN/model, or"),
+        ({"folder": "made/checkpoints"}, "is not an encoder saved by pyserini_ance"),
+    ],
+)
+def test_what_is_not_there_says_how_to_make_it(made, small_recipe, monkeypatch, start, message):
+    monkeypatch.chdir(made.folder.parent)
+    recipe = starting(small_recipe, start)
+    with pytest.raises(RuntimeError, match=message):
+        read(recipe, Path("run"))
+    (line,) = describe_starts(recipe)
+    assert line.startswith("stages.b.start: not there yet: ") and not Path("run").exists()
+
+
+def test_damaged_weights_are_refused(made, small_recipe, tmp_path):
+    path = made.checkpoint("warm", 2) / "encoder" / "model.safetensors"
+    save_file({name: tensor + 1 for name, tensor in load_file(path).items()}, path, {"format": "pt"})
+    for start in ({"run": str(made.folder), "stage": "warm"}, {"folder": str(path.parent)}):
+        with pytest.raises(RuntimeError, match="is not what .*manifest.json says was written"):
+            read(starting(small_recipe, start), tmp_path / "run")
+
+
+def test_an_encoder_of_another_kind_is_refused(made, small_recipe, tiny_bert, tmp_path):
+    recipe = starting(small_recipe, {"run": str(made.folder), "stage": "warm"})
+    with pytest.raises(ValueError, match=r"stages.b.start: encoder.pooling is 'cls', but .* was trained with 'mean'"):
+        read(with_encoder(recipe, pooling="cls"), tmp_path / "run")
+    shorter = recipe.encoder.tokenization.model_copy(update={"query": recipe.encoder.tokenization.query.model_copy(update={"length_tokens": 9})})
+    starts = read(with_encoder(recipe, tokenization=shorter, dropout=0.5), tmp_path / "run")
+    assert starts.encoders["start-b"].length_tokens("query") == 9 and starts.encoders["start-b"].family.dropout == 0.5
+
+
+def test_another_tokenizer_or_vector_size_is_refused(made, small_recipe, tiny_bert, tmp_path, monkeypatch):
+    recipe = starting(small_recipe, {"run": str(made.folder), "stage": "warm"})
+    other = shutil.copytree(tiny_bert, tmp_path / "other")
+    tokens = json.loads((other / "tokenizer.json").read_text())
+    vocab = tokens["model"]["vocab"]
+    vocab["the"], vocab["of"] = vocab["of"], vocab["the"]
+    (other / "tokenizer.json").write_text(json.dumps(tokens))
+    with pytest.raises(ValueError, match="has another tokenizer than encoder.model, .*other"):
+        read(with_encoder(recipe, model=str(other)), tmp_path / "run")
+    untrained = start_encoder(recipe.encoder, 0)
+    untrained.towers.queries.dimension = 16
+    with pytest.raises(ValueError, match="makes vectors of 32 numbers, encoder.model of 16"):
+        Starts.read(recipe, RunDir(tmp_path / "run"), untrained, False)
+
+
+def test_a_run_does_not_start_from_itself(made, small_recipe):
+    with pytest.raises(ValueError, match="lies in .*made, where this run is to be written; name another --output"):
+        read(starting(small_recipe, {"run": str(made.folder), "stage": "warm"}), made.folder)
+
+
+def test_a_start_may_go_once_it_is_copied_but_not_change(made, small_recipe, tmp_path):
+    recipe, run = starting(small_recipe, {"run": str(made.folder), "stage": "warm"}), RunDir(tmp_path / "run")
+    starts = read(recipe, run.folder)
+    run.folder.mkdir()
+    write_json(run.environment, {"starts": starts.as_json()})
+    weights = starts.publish()
+    assert {name: set(hashes) for name, hashes in weights.items()} == {"start-b": {starts.origins["start-b"].weights}}
+    again = read(recipe, run.folder, resume=True)
+    assert (again.encoders, again.publish()) == ({}, weights)
+    moved = made.folder.rename(tmp_path / "moved")
+    assert read(recipe, run.folder, resume=True).publish() == weights
+    encoder = start_encoder(recipe.encoder.model_copy(update={"model": str(moved / "checkpoints" / "warm-00000002" / "encoder")}), 0)
+    next(encoder.towers.parameters()).data += 1
+    made.create(dump(recipe))
+    result = publish_checkpoint(made, encoder, None, Place("b", 2))
+    RunLog(made).decide("stage_end", stage="b", step=2, result=result.folder.name, weights=result.weights)
+    with pytest.raises(ValueError, match=r"stages.b.start: .*made.* holds weights .{12}, but .*run was begun from .{12}. Bring those back"):
+        read(starting(small_recipe, {"run": str(made.folder)}), run.folder, resume=True)
+
+
+def test_a_saved_folder_has_no_manifest_and_is_hashed(small_recipe, tmp_path):
+    recipe = small_recipe({"a": STAGE})
+    (tmp_path / "saved").mkdir()
+    save_encoder(start_encoder(recipe.encoder, 0), tmp_path / "saved")
+    assert find_origin(Start(folder=tmp_path / "saved")).weights == sha256_file(tmp_path / "saved" / "model.safetensors")
+
+
+def test_two_runs_share_a_warm_up_and_stand_by_themselves(servant, small_recipe, tmp_path):
+    """The second is killed after it has copied its start, which then goes; its last stage starts from its first."""
+    (tmp_path / "warm.yaml").write_text(dump(small_recipe({"warm": STAGE})))
+    last = {**STAGE, "steps": 3, "start": {"stage": "first"}}
+    from_warm = {**STAGE, "start": {"run": str(tmp_path / "warm")}}
+    (tmp_path / "run.yaml").write_text(dump(small_recipe({"first": from_warm, "second": from_warm, "last": last})))
+
+    def train(name: str, *flags: str, **trouble) -> dict:
+        return servant.run("train", [str(tmp_path / f"{name}.yaml"), "--output", str(tmp_path / name), *flags], **trouble)
+
+    assert train("warm")["code"] == 0
+    killed = train("run", trouble="kill_in_step", stage="3", step=1)
+    assert killed["code"] == -9
+    warm = (tmp_path / "warm").rename(tmp_path / "elsewhere")
+    done = train("run", "--resume")
+    assert done["code"] == 0, done["stderr"]
+    warmed, run = read_json(warm / "measures.json")["rows"], read_json(tmp_path / "run" / "measures.json")["rows"]
+    assert [row["row"] for row in run] == ["untrained", "start-first", "first", "second", "last"]
+    assert [run[1][name] for name in ("RR@10", "R@20")] == [warmed[-1][name] for name in ("RR@10", "R@20")]
+    assert run[1]["start"] == f"run {tmp_path / 'warm'}" and "train seconds" not in run[1]
+    started = [line.partition(" stage ")[2].split(", step")[0] for line in killed["stderr"].splitlines() if ": from " in line]
+    assert started == [f"{stage}: from {start}-{step:08d}" for stage, start, step in (
+        ("first", "start-first", 0), ("second", "start-first", 0), ("last", "first", 2)
+    )]  # fmt: skip
+    begun = read_json(tmp_path / "run" / "environment.json")["starts"]
+    assert begun == {"start-first": {"encoder": str(tmp_path / "warm/checkpoints/warm-00000002/encoder"), "stage": "warm",
+                                     "weights": sha256_file(warm / "model" / "model.safetensors")}}  # fmt: skip
+    assert load(tmp_path / "run" / "recipe.yaml").recipe == load(tmp_path / "run.yaml").recipe

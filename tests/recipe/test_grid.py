@@ -1,0 +1,67 @@
+import pytest
+
+from pyserini_ance.recipe.find import GRIDS, SHIPPED
+from pyserini_ance.recipe.grid import Grid, labels_of
+from pyserini_ance.recipe.load import load
+
+
+def test_a_grid_is_the_product_of_its_arguments_in_order():
+    grid = Grid.parse(["stages.a.optimizer.learning_rate=1e-6,0.5", "seed=42,43"])
+    assert list(grid.points) == ["learning_rate=1e-6,seed=42", "learning_rate=1e-6,seed=43", "learning_rate=0.5,seed=42", "learning_rate=0.5,seed=43"]
+    assert grid.overrides("learning_rate=1e-6,seed=43") == ['stages.a.optimizer.learning_rate="1e-6"', "seed=43"]
+
+
+def test_values_are_those_of_overrides(base):
+    rate = "stages.only.optimizer.learning_rate=2e-5"
+    grid = Grid.parse(["encoder.pooling=cls,mean", "test.measures=[RR@5],[RR@5, R@9]", "bm25={hits: 300},{k1: 2}", rate])
+    recipes = [load(base, *grid.overrides(name)).recipe for name in grid.points]
+    assert len(recipes) == 8 and {recipe.stages["only"].optimizer.learning_rate for recipe in recipes} == {2e-5}
+    last = recipes[-1]
+    assert (last.encoder.pooling, last.test.measures, last.bm25.k1) == ("mean", ("RR@5", "R@9"), 2)
+    assert (recipes[0].bm25.hits, recipes[0].bm25.k1) == (300, 0.9)
+
+
+def test_names_fit_folders_and_differ():
+    names = list(Grid.parse(["data.folder=a/b,a_b", "about='x y'," + "z" * 300]).points)
+    assert len(set(names)) == 4 and all(len(name) <= 157 and "/" not in name and " " not in name for name in names)
+    assert names[2].startswith("folder=a_b,about=x_y-")
+
+
+def test_a_key_is_called_by_as_few_words_as_tell_it():
+    keys = ["stages.a.steps", "stages.b.steps", "stages.a.optimizer.eps", "steps", "seed"]
+    assert labels_of([dict.fromkeys(keys)]) == dict(zip(keys, ["a.steps", "b.steps", "eps", "steps", "seed"], strict=True))
+
+
+def test_a_file_is_a_mapping_or_a_list_of_them_and_later_arguments_win(write):
+    one = write("one", "seed: [1, 2]\nabout: x\n")
+    assert list(Grid.parse([str(one)]).points) == ["seed=1,about=x", "seed=2,about=x"]
+    assert list(Grid.parse([str(one), "seed=7"]).points) == ["seed=7,about=x"]
+    two = write("two", "- {seed: 1}\n- {seed: [2, 3], about: y}\n")
+    assert list(Grid.parse([str(two), "threads=1,2"]).points)[::2] == ["seed=1,threads=1", "seed=2,about=y,threads=1", "seed=3,about=y,threads=1"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("seed=", "--grid 'seed=': expected dotted.key=value,value"),
+        ("=1,2", "--grid '=1,2': expected dotted.key=value,value"),
+        ("seed=[1", r"--grid 'seed=\[1' is not YAML"),
+        ("ance-pasages", r"no grid 'ance-pasages': neither .*\(did you mean 'ance-passages'\?\); grids: ance-documents, ance-passages"),
+    ],
+)
+def test_what_is_no_grid_is_refused(argument, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        Grid.parse([argument])
+
+
+def test_a_file_of_something_else_is_refused(write):
+    with pytest.raises(ValueError, match="expected a mapping of dotted keys to lists of values"):
+        Grid.parse([str(write("bad", "- 3"))])
+
+
+@pytest.mark.parametrize("path", sorted((SHIPPED / GRIDS).glob("*.yaml")), ids=lambda path: path.stem)
+def test_the_papers_grids_fit_a_recipe_that_ships(path):
+    grid = Grid.parse([path.stem])
+    assert len(grid.points) == 5
+    for name in grid.points:
+        load("demo/ance", "bm25.hits=1000", *grid.overrides(name))
