@@ -57,7 +57,7 @@ class Sizes:
             encoder.untie()
         weights = sum(p.numel() * p.element_size() for p in encoder.towers.parameters())
         vectors = len(data.documents) * encoder.dimension * 4  # a row for each passage
-        mined = [(stage, s) for stage in recipe.stages.values() for term in stage.terms.values() for s in term.negatives]
+        mined = [(stage, s) for stage in recipe.stages.values() for term in stage.terms.values() for s in term.negatives if not s.live]
         candidates = sum(getattr(source, "depth", 0) * generations_kept(recipe, stage, source) for stage, source in mined)
         return cls(weights, weights * recipe.encoder.weight_files, vectors, candidates * len(data.split.queries) * 8)
 
