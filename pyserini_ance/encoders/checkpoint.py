@@ -3,6 +3,7 @@
 Untied towers lie in `queries/` and `documents/` below it, each a whole checkpoint of its own.
 """
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -63,13 +64,13 @@ def load_encoder(folder: str | Path, device: str = "cpu") -> Encoder:
     return _load(family, Path(folder), device)
 
 
-def continue_encoder(family: Family, folder: str | Path) -> Encoder:
+def continue_encoder(family: Family, folder: str | Path, changes: Collection[str] = ()) -> Encoder:
     """The encoder that `save_encoder` wrote, to be trained on as `family` says: on texts of its lengths, with its dropout, and with
-    `tied: false` in two towers, which it may have had as one.
+    `tied: false` in two towers, which it may have had as one. The settings named in `changes` may be others, too.
 
     Raises ValueError when it reads texts otherwise, and what `load_encoder` raises.
     """
-    _refuse_other_settings(family, Path(folder))
+    _refuse_other_settings(family, Path(folder), changes)
     encoder = _load(family.model_copy(update={"tied": family_of(folder).tied}), Path(folder), "cpu")
     if not family.tied:
         encoder.untie()
@@ -142,7 +143,7 @@ def _write_side_file(encoder: Encoder, folder: Path, about: dict[str, Any]) -> N
     write_json(folder / SIDE_FILE, {"format": SIDE_FORMAT, "dimension": encoder.dimension, **about})
 
 
-def _refuse_other_settings(family: Family, source: Path) -> None:
+def _refuse_other_settings(family: Family, source: Path, changes: Collection[str] = ()) -> None:
     """A checkpoint of ours knows how its texts are read; training it under other settings would be a silent mistake.
 
     Lengths may change: ANCE warms up at 128 tokens and trains at 512 (microsoft/ANCE, commands/).
@@ -150,11 +151,15 @@ def _refuse_other_settings(family: Family, source: Path) -> None:
     saved = family_of(source)
     if family.tied and not saved.tied:
         raise ValueError(f"{source} has two towers; set encoder.tied=false, or start from {source / TOWERS['query']}")
-    for key in [name for name in type(family).model_fields if name not in MAY_DIFFER]:
+    for key in [name for name in type(family).model_fields if name not in (*MAY_DIFFER, *changes)]:
         given, expected = getattr(family, key), getattr(saved, key, None)
         if key == "tokenization":
             given, expected = given.without_lengths(), expected.without_lengths()
         if given != expected:
             raise ValueError(
-                f"encoder.{key} is {given!r}, but {source / SIDE_FILE} was trained with {expected!r}; use the latter in the recipe"
+                f"encoder.{key} is {given!r}, but {source / SIDE_FILE} was trained with {expected!r}; use the latter in the recipe{_cure(key)}"
             )
+
+
+def _cure(key: str) -> str:
+    return f", or, where this is meant, say so by `changes: [{key}]` under the stage's `start:`" if key in ("l2", "layer_norm") else ""

@@ -53,7 +53,7 @@ class Starts:
             if resume:
                 _refuse_other_weights(run, name, origin, key)
             if not copied:
-                encoders[name] = _open(recipe, run, origin, untrained, key)
+                encoders[name] = _open(recipe, run, origin, start, untrained, key)
             origins[name] = origin
         return cls(run, list(recipe.outside_starts), origins, encoders)
 
@@ -90,11 +90,11 @@ def _refuse_other_weights(run: RunDir, name: str, origin: Origin, key: str) -> N
         )
 
 
-def _open(recipe: Recipe, run: RunDir, origin: Origin, untrained: Encoder, key: str) -> Encoder:
+def _open(recipe: Recipe, run: RunDir, origin: Origin, start: Start, untrained: Encoder, key: str) -> Encoder:
     if origin.encoder.resolve().is_relative_to(run.folder.resolve()):
         raise ValueError(f"{key}: {origin.encoder} lies in {run.folder}, where this run is to be written; name another --output")
     try:
-        encoder = continue_encoder(recipe.encoder, origin.encoder)
+        encoder = continue_encoder(recipe.encoder, origin.encoder, start.changes)
     except ValueError as error:
         raise ValueError(f"{key}: {error}") from error
     _refuse_other_shape(encoder, origin, untrained, key)

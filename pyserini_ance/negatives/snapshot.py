@@ -9,6 +9,7 @@ from functools import cached_property, partial
 from pathlib import Path
 
 import numpy as np
+import torch
 
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.direction import Direction
@@ -23,7 +24,7 @@ from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.encode import encode_some
 from pyserini_ance.vectors.index import FLAT, FactoryIndex, make_index
 from pyserini_ance.vectors.precision import resolve_precision
-from pyserini_ance.vectors.search import Searcher, searcher
+from pyserini_ance.vectors.search import Searcher, searcher, standing
 from pyserini_ance.vectors.sharded_search import search_shards
 from pyserini_ance.vectors.shards import ShardedVectors, encode_shards, has_shards
 from pyserini_ance.vectors.standing import FlatSearch
@@ -109,6 +110,11 @@ class Snapshot:
             return encode_shards(folder, key, encoder, documents, "document", self.precision, budget, "documents", self.world)
 
     @cached_property
+    def standing_vectors(self) -> torch.Tensor:
+        """This process's part of them, on its device to stay."""
+        return standing(self.document_vectors.own, self.device)
+
+    @cached_property
     def query_vectors(self) -> np.ndarray:
         """(A, D) float32 of the training queries."""
         return self.encode_queries(self.data.train_split, np.arange(len(self.split.queries)))
@@ -189,7 +195,8 @@ class Snapshot:
 
     def _standing_search(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
         if index == FLAT:
-            return FlatSearch(vectors, self.encoding.search, self.device, self.world)
+            own = self.standing_vectors if self.encoding.search == "torch" else vectors.own
+            return FlatSearch(vectors, searcher(own, self.encoding.search, self.device, self.world), self.world)
         name = f"{vectors_folder(self.scratch, self.document_weights, self.precision).name}-{sha256_json([index, seed])[:12]}"
         about = {"weights": self.document_weights, "texts": self.collection.digest, "precision": self.precision}
         make_index(self.scratch / name, vectors, index, seed, about, self.world)

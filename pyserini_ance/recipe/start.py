@@ -1,7 +1,7 @@
 """Starts: the weights that a stage begins with, when they are neither the untrained encoder's nor those of the stage before."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import field_validator, model_serializer, model_validator
 
@@ -16,12 +16,16 @@ EXPECTED = (
 class Start(Settings):
     """The result of an earlier stage of the recipe: `stage` alone. Or what was made before: of the run in folder `run`, or of the
     run of `recipe` where that lies by default, the result of its last stage, or of `stage`; or the encoder saved in `folder`.
+
+    `changes` names what of the encoder's settings the recipe means to set otherwise than they were trained: DANCE starts to normalise
+    what ANCE has trained without (Li et al. 2021).
     """
 
     run: Path | None = None
     recipe: str | None = None
     folder: Path | None = None
     stage: str | None = None
+    changes: tuple[Literal["l2", "layer_norm"], ...] = ()
 
     @property
     def is_outside(self) -> bool:
@@ -29,7 +33,8 @@ class Start(Settings):
         return bool(self.run or self.recipe or self.folder)
 
     def __str__(self) -> str:
-        return ", ".join(f"{key} {value}" for key, value in self.model_dump(mode="json").items())
+        named = {key: value if isinstance(value, str) else " and ".join(value) for key, value in self.model_dump(mode="json").items()}
+        return ", ".join(f"{key} {value}" for key, value in named.items())
 
     @field_validator("run", "folder")
     @classmethod
@@ -45,11 +50,13 @@ class Start(Settings):
             raise ValueError("a folder holds one encoder; leave out `stage`, or name a `run`")
         if not (places or self.stage):
             raise ValueError(EXPECTED)
+        if self.changes and not places:
+            raise ValueError("`changes` is for encoders that were made outside the recipe: within it, all stages have one encoder's settings")
         return self
 
     @model_serializer(mode="wrap")
     def without_blanks(self, write) -> dict[str, Any]:
-        return {key: value for key, value in write(self).items() if value is not None}
+        return {key: value for key, value in write(self).items() if value}
 
 
 def read_start(value: Any) -> Any:

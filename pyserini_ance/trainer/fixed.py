@@ -13,6 +13,7 @@ from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.models import Stage
 from pyserini_ance.trainer.batch import Batch, TermRows
 from pyserini_ance.trainer.findings import Findings
+from pyserini_ance.vectors.index import FLAT
 
 
 class FixedDocuments:
@@ -25,9 +26,11 @@ class FixedDocuments:
     def __init__(self, stage: Stage, snapshot: Snapshot, seed: int):
         self.vectors, self.rows_of, self.device = snapshot.document_vectors, snapshot.data.rows_of, torch.device(snapshot.device)
         self.relation = snapshot.direction("query").relation
-        self.live = {name: live for name, term in stage.terms.items() if (live := [source for source in term.negatives if source.live])}
-        sources = [source for of_term in self.live.values() for source in of_term]
+        self.live = {name: found for name, term in stage.terms.items() if (found := {i: s for i, s in enumerate(term.negatives) if s.live})}
+        sources = [source for of_term in self.live.values() for source in of_term.values()]
         self.searches = {index: snapshot.standing_search(index, seed) for index in dict.fromkeys(source.index for source in sources)}
+        held = FLAT in self.searches and snapshot.encoding.search == "torch" and snapshot.world.size == 1
+        self.whole = snapshot.standing_vectors if held else None
         self.findings = Findings(self.relation, _bm25(snapshot, max((source.depth for source in sources), default=0)))
 
     def complete(self, batch: Batch, queries: torch.Tensor, share: float) -> tuple[Batch, torch.Tensor]:
@@ -43,14 +46,17 @@ class FixedDocuments:
         return batch, self.look_up(batch.unique("document"))
 
     def look_up(self, documents: np.ndarray) -> torch.Tensor:
-        """(R, D) float32, without gradients."""
-        return torch.from_numpy(self.vectors[self.rows_of(documents)[0]]).to(self.device)
+        """(R, D) float32, without gradients; where the device has all of them, they do not leave it."""
+        rows = self.rows_of(documents)[0]
+        if self.whole is not None:
+            return self.whole[torch.from_numpy(rows).to(self.device)]
+        return torch.from_numpy(self.vectors[rows]).to(self.device)
 
     def _found(self, name: str, queries: np.ndarray, batch: Batch, share: float) -> TermRows:
         """The positives drawn give way to those that were found, among the candidates."""
         rows = batch.terms[name]
         asked = queries[batch.positions("query", rows.anchors)]
-        found = [self._candidates(f"{name}.{place}", source, asked, rows, share) for place, source in enumerate(self.live[name])]
+        found = [self._candidates(f"{name}.{place}", source, asked, rows, share) for place, source in self.live[name].items()]
         return replace(rows, positives=rows.positives[:, :0], negatives=np.concatenate([*found, rows.negatives], axis=1))
 
     def _candidates(self, name: str, source: Live, asked: np.ndarray, rows: TermRows, share: float) -> np.ndarray:

@@ -42,7 +42,7 @@ def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_b
             "prefix_space": None,
             "max_characters": 10_000,
             "query": {"length_tokens": 24, "template": "{text}"},
-            "document": {"length_tokens": 48, "template": "{title}: {text}"},
+            "document": {"passages": 1, "length_tokens": 48, "template": "{title}: {text}"},
         },
     }
 

@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
@@ -100,6 +101,16 @@ def test_an_encoder_of_another_kind_is_refused(made, small_recipe, tiny_bert, tm
     shorter = recipe.encoder.tokenization.model_copy(update={"query": recipe.encoder.tokenization.query.model_copy(update={"length_tokens": 9})})
     starts = read(with_encoder(recipe, tokenization=shorter, dropout=0.5), tmp_path / "run")
     assert starts.encoders["start-b"].length_tokens("query") == 9 and starts.encoders["start-b"].family.dropout == 0.5
+
+
+def test_vectors_are_normalised_from_here_on_where_the_start_says_so(made, small_recipe, tmp_path):
+    place = {"run": str(made.folder), "stage": "warm"}
+    with pytest.raises(ValueError, match=r"encoder.l2 is True, but .* was trained with False; .* `changes: \[l2\]` under the stage's `start:`"):
+        read(with_encoder(starting(small_recipe, place), l2=True), tmp_path / "run")
+    encoder = read(with_encoder(starting(small_recipe, {**place, "changes": ["l2"]}), l2=True), tmp_path / "run").encoders["start-b"]
+    assert np.allclose(np.linalg.norm(encoder.encode([{"text": "the red apple"}], "document"), axis=1), 1)
+    with pytest.raises(ValueError, match="`changes` is for encoders that were made outside the recipe"):
+        starting(small_recipe, {"stage": "a", "changes": ["l2"]})
 
 
 def test_another_tokenizer_or_vector_size_is_refused(made, small_recipe, tiny_bert, tmp_path, monkeypatch):

@@ -7,6 +7,7 @@ from pyserini_ance.data.collection import Qrels
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.negatives.live import Live
 from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.recipe.models import Stage
 
 FOUND = np.array([[1, 2, 4], [6, 5, 0], [8, 4, 9]], np.int32)
 ROWS = np.arange(3)
@@ -50,3 +51,10 @@ def test_settings_that_mean_nothing_are_refused(direction, split_of):
         Live(per_query=20)
     with pytest.raises(ValueError, match="cannot serve a term with `anchor: document`"):
         Live().check_data(Direction(direction.split, "document", 3))
+
+
+def test_both_towers_do_not_train_on_what_is_found_live():
+    stage = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}, "terms": {"query": {"negatives": ["live"]}}}
+    with pytest.raises(ValueError, match="a `live` source searches document vectors that stay as they are; set train: queries"):
+        Stage.model_validate(stage)
+    assert Stage.model_validate({**stage, "train": "queries"}).terms["query"].negatives == (Live(),)

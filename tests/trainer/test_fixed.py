@@ -9,6 +9,7 @@ import transformers.models.bert.modeling_bert  # noqa: F401  (imported lazily, e
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
+from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.prepare import read_collection, tokenise
 from pyserini_ance.negatives.snapshot import Snapshot
@@ -131,12 +132,35 @@ def test_two_processes_agree_with_one(recipe, start, tmp_path, run_processes, ch
             torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-5)
 
 
-def test_what_is_looked_up_is_what_the_store_has(recipe, start, tmp_path):
-    data = tokenise(recipe, read_collection(recipe))
-    documents = fixed(recipe, data, start, tmp_path)
-    rows = np.array([7, 0, 29, 7])
+@pytest.mark.parametrize("name", ["replaced", "looked up"])
+def test_what_is_looked_up_is_what_the_store_has(recipe, start, tmp_path, name):
+    """With a search that holds all vectors, and without one."""
+    documents = fixed(with_terms(recipe, name), tokenise(recipe, read_collection(recipe)), start, tmp_path)
+    assert (documents.whole is None) == (name == "looked up")
+    rows = np.array([0, 7, 7, 29], np.int32)
     found = documents.look_up(rows)
     assert not found.requires_grad and np.array_equal(found.numpy(), np.asarray(documents.vectors[np.arange(30)])[rows])
+
+
+def test_documents_are_encoded_once_whatever_a_stage_of_queries_makes_of_them(small_recipe, tmp_path, monkeypatch):
+    """For looking up, for two refreshes, and for dev measures on a sample."""
+    terms = {"query": {"negatives": [{"kind": "ann", "depth": 8}], "loss": LOSS}, "watched": {"negatives": ["live"], "weight": 0}}
+    stage = {"train": "queries", "steps": 6, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "terms": terms}
+    recipe = small_recipe({"a": {**stage, "refresh": {"every_steps": 3}, "evaluate": {"every_steps": 4, "sample_documents": 12}}})
+    run, data, encoded = RunDir(tmp_path), tokenise(recipe, read_collection(recipe)), []
+    first = publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("initial", 0))
+    encode_rows = Encoder.encode_rows
+
+    def counted(encoder, tokens, rows, side, *how):
+        encoded.append((side, len(rows)))
+        return encode_rows(encoder, tokens, rows, side, *how)
+
+    monkeypatch.setattr(Encoder, "encode_rows", counted)
+    desk = Inline(Refresher(recipe, data, run, "cpu", World()).make)
+    StageTraining(recipe, "a", data, run, accelerator_of(recipe), World(), lambda product: desk).train(first)
+    assert sum(count for side, count in encoded if side == "document") == 30
+    steps = [record for record in read_json_lines(run.metrics) if record["event"] == "step"]
+    assert all(set(record["found"]) == {"watched.0"} and record["loss"] == record["terms"]["query"] for record in steps)
 
 
 @pytest.fixture

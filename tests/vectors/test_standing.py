@@ -17,7 +17,9 @@ def drawn() -> tuple[np.ndarray, np.ndarray]:
 
 def found(world: World, backend: str, cuts: list[int], ks: list[int]) -> list:
     queries, documents = drawn()
-    asked = FlatSearch(ShardedVectors(np.split(documents, cuts), world.rank), backend, "cpu", world)
+    shards = ShardedVectors(np.split(documents, cuts), world.rank)
+    own = standing(shards.own, "cpu") if backend == "torch" else shards.own
+    asked = FlatSearch(shards, search.searcher(own, backend, "cpu", world), world)
     return [asked(queries, k) for k in ks]
 
 
