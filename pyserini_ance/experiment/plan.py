@@ -8,11 +8,11 @@ from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.experiment.dry_run import dry_run
 from pyserini_ance.experiment.prepare import prepare, read_collection, tokenise
 from pyserini_ance.experiment.schedule import (
+    candidates_kept,
     checkpoints_at_once,
     closing_encodings,
     documents_encoded,
     evaluation_steps,
-    generations_kept,
     refresh_steps,
     vectors_at_once,
 )
@@ -57,9 +57,7 @@ class Sizes:
             encoder.untie()
         weights = sum(p.numel() * p.element_size() for p in encoder.towers.parameters())
         vectors = len(data.documents) * encoder.dimension * 4  # a row for each passage
-        mined = [(stage, source) for stage in recipe.stages.values() for source in stage.sources]
-        candidates = sum(source.most_candidates * generations_kept(recipe, stage, source) for stage, source in mined)
-        return cls(weights, weights * recipe.encoder.weight_files, vectors, candidates * len(data.split.queries) * 8)
+        return cls(weights, weights * recipe.encoder.weight_files, vectors, candidates_kept(recipe) * len(data.split.queries) * 8)
 
     def describe(self, recipe: Recipe, data: PreparedData) -> str:
         """A checkpoint holds weights and two moments."""

@@ -52,6 +52,16 @@ def generations_kept(recipe: Recipe, stage: Stage, source: Source) -> int:
     return mined if recipe.keep.tables == "all" else min(mined, recipe.keep.tables + 1 + open_at_once(stage))
 
 
+def candidates_kept(recipe: Recipe) -> int:
+    """Of an anchor, in all tables in the run directory at their most."""
+    total, former = 0, {}
+    for stage in recipe.stages.values():
+        mined = [(name, source, source.most_candidates(former.get(name, 0))) for name, term in stage.terms.items() for source in term.negatives]
+        total += sum(width * generations_kept(recipe, stage, source) for _, source, width in mined)
+        former = {name: sum(width for of_term, _, width in mined if of_term == name) for name in stage.terms}
+    return total
+
+
 def documents_encoded(stage: Stage, documents: int) -> int:
     """By all refreshes and dev evaluations; an evaluation at the step of a refresh finds its vectors. Where the query tower
     trains alone, all are encoded before the first step and never again.

@@ -43,9 +43,8 @@ class Mix(TableSource):
     def leaves(self) -> tuple[Source, ...]:
         return tuple(leaf for source in self.sources for leaf in source.leaves)
 
-    @property
-    def most_candidates(self) -> int:
-        return self.depth or sum(source.most_candidates for source in self.sources)
+    def most_candidates(self, former: int) -> int:
+        return self.depth or sum(source.most_candidates(former) for source in self.sources)
 
     @model_validator(mode="after")
     def can_be_mixed(self):

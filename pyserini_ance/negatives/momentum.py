@@ -22,6 +22,9 @@ class Momentum(TableSource):
     kind: Literal["momentum"] = "momentum"
     takes_over: ClassVar[bool] = True
 
+    def most_candidates(self, former: int) -> int:
+        return former
+
     def mine(self, snapshot: Snapshot, anchor: Side, episode: Episode = Episode()) -> NegativeTable:
         if not episode.former:
             raise ValueError("negatives momentum: there are no tables of a former stage; a first stage leaves this source out")

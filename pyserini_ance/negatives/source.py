@@ -45,9 +45,8 @@ class Source(Part):
     def needs(self) -> frozenset[str]:
         return frozenset()
 
-    @property
-    def most_candidates(self) -> int:
-        """Of an anchor in its table, as far as the settings tell; 0 without a table."""
+    def most_candidates(self, former: int) -> int:
+        """Of an anchor in its table, as far as the settings tell, when it had `former` in those of the stage before; 0 without a table."""
         return getattr(self, "depth", 0) if self.has_table else 0
 
     def check_data(self, direction: Direction) -> None:

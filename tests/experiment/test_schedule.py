@@ -1,6 +1,7 @@
 import pytest
 
 from pyserini_ance.experiment.schedule import (
+    candidates_kept,
     checkpoints_at_once,
     documents_encoded,
     evaluation_steps,
@@ -107,3 +108,13 @@ def test_a_run_directory_at_its_fullest(made, checkpoints, vectors):
 def test_tables_that_are_there_at_once(made, keep, expected):
     source = made.terms["query"].negatives[0]
     assert generations_kept(recipe(made, **keep), made, source) == expected
+
+
+def test_a_pool_that_takes_over_the_one_before_grows():
+    def episode(*sources: dict) -> Stage:
+        negatives = [{"kind": "mix", "sources": sources}, {"kind": "random"}]
+        return Stage.model_validate({**stage(30, refresh=10).model_dump(), "terms": {"query": {"negatives": negatives}}})
+
+    new, momentum = [{"kind": "ann", "depth": 30}, {"kind": "lookahead", "depth": 30}], {"kind": "momentum"}
+    assert candidates_kept(recipe(episode(*new))) == 3 * 60
+    assert candidates_kept(recipe(episode(*new), episode(*new, momentum), episode(*new, momentum))) == 3 * (60 + 120 + 180)

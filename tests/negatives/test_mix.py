@@ -99,7 +99,7 @@ def test_shares_add_up(weights, total, sizes):
 def test_what_it_is_made_of_shows():
     source = Mix.model_validate({"sources": [{**NEW, "weights": [1, 1], "depth": 6}, MOMENTUM, {"kind": "run", "depth": 50}]})
     assert [leaf.kind for leaf in source.leaves] == ["ann", "lookahead", "momentum", "run"]
-    assert source.refreshed and source.needs == {"bm25"} and source.most_candidates == 6 + 0 + 50
+    assert source.refreshed and source.needs == {"bm25"} and source.most_candidates(7) == 6 + 7 + 50
     static = Mix.model_validate({"sources": [MOMENTUM, {"kind": "run", "file": "a.trec"}]})
     assert not static.refreshed and static.needs == frozenset()
 
