@@ -9,10 +9,11 @@ from typing import Any
 
 import torch
 
+from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import Family, resolve_model
 from pyserini_ance.encoders.foreign import TEVATRON_FOLDER
-from pyserini_ance.encoders.tokenization import SIDES, Side, TextTokenizer
+from pyserini_ance.encoders.tokenization import TextTokenizer
 from pyserini_ance.encoders.tokenizer_files import load_tokenizer, read_alike, tokenizer_source
 from pyserini_ance.encoders.two_tower import TwoTower
 from pyserini_ance.recipe.parts import part_class

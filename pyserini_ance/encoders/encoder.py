@@ -8,10 +8,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.batching import length_sorted_batches
 from pyserini_ance.encoders.family import Family
-from pyserini_ance.encoders.tokenization import SIDES, Side, TextTokenizer
+from pyserini_ance.encoders.tokenization import TextTokenizer
 from pyserini_ance.encoders.two_tower import TwoTower
 
 Precision = Literal["fp32", "bf16"]

@@ -10,7 +10,8 @@ import torch
 from pydantic import Field, PlainValidator, model_validator
 from torch import nn
 
-from pyserini_ance.encoders.tokenization import Side, Tokenization
+from pyserini_ance.data.collection import Side
+from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.parts import Part, Settings
 
 log = logging.getLogger(__name__)

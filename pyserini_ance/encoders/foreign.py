@@ -6,7 +6,7 @@ from pickle import UnpicklingError  # what torch.load raises; nothing is unpickl
 
 import torch
 
-from pyserini_ance.encoders.tokenization import Side
+from pyserini_ance.data.collection import Side
 
 DPR_FILE: dict[Side, str] = {"query": "question_model.", "document": "ctx_model."}
 TEVATRON_FOLDER: dict[Side, str] = {"query": "query_model", "document": "passage_model"}

@@ -10,7 +10,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from pyserini_ance.encoders.tokenization import Side, Tokenization
+from pyserini_ance.data.collection import Side
+from pyserini_ance.encoders.tokenization import Tokenization
 
 log = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from pydantic import PositiveInt
 from torch import nn
 from torch.nn import functional
 
+from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.family import Family, Switch, Tower, at, longest_input, quiet_transformers
 from pyserini_ance.encoders.released import ANCE, SEED, STAR, Form, form_of, refuse_unexpected, tell_reading
-from pyserini_ance.encoders.tokenization import Side
 
 HEAD = ("embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias")
 TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"

@@ -4,7 +4,7 @@ import re
 
 from pydantic import PositiveInt, field_validator
 
-from pyserini_ance.data.collection import SIDES, Side  # noqa: F401
+from pyserini_ance.data.collection import Side
 from pyserini_ance.data.token_store import Specials
 from pyserini_ance.recipe.parts import Settings
 from pyserini_ance.storage.files import sha256_json

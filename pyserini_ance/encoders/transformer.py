@@ -9,10 +9,10 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
 
+from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.family import Family, Switch, Tower, at, longest_input, pool, quiet_transformers, resolve_model
 from pyserini_ance.encoders.foreign import read_dpr_file, read_pooler, refuse_modules
 from pyserini_ance.encoders.released import DPR, DPR_FOLDER, Form, form_of, refuse_unexpected, tell_reading
-from pyserini_ance.encoders.tokenization import Side
 
 PROJECTION = "projection.safetensors"
 

@@ -5,7 +5,7 @@ import copy
 import torch
 from torch import nn
 
-from pyserini_ance.encoders.tokenization import SIDES, Side
+from pyserini_ance.data.collection import SIDES, Side
 
 
 class TwoTower(nn.Module):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ir_measures import Measure
 
-from pyserini_ance.data.collection import Collection, Texts
+from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.passages import Passages, cut, refuse_delimiter
 from pyserini_ance.data.prepared import PreparedData
@@ -14,7 +14,7 @@ from pyserini_ance.data.stored import open_collection, store_collection
 from pyserini_ance.data.token_store import TokenStore, open_or_build
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_tokenizer
-from pyserini_ance.encoders.tokenization import Side, TextTokenizer, Tokenization
+from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.measures.evaluate import parse
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.recipe.models import Recipe

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.checkpoint import TOWERS
-from pyserini_ance.encoders.tokenization import Side, SideTokenization, Tokenization
+from pyserini_ance.encoders.tokenization import SideTokenization, Tokenization
 from pyserini_ance.pyserini_bridge.register import ENCODER_CLASS
 from pyserini_ance.pyserini_bridge.stock_tokens import StockTokens
 

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from pyserini_ance.encoders.tokenization import Side, TextTokenizer, Tokenization
+from pyserini_ance.data.collection import Side
+from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 
 # Capitals, accents, a final sigma (Python and tokenizers lower-case it differently), and more tokens than any cap.
 HARD_TEXTS = ("Capitals and ÜMLAUTS, Straße ΟΔΟΣ 東京 (x_y)  1,000.5!", "Retrieval with NEGATIVES mined anew. " * 200)

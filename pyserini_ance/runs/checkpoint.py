@@ -6,9 +6,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, save_file
 
+from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.checkpoint import TOWERS, save_encoder
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.tokenization import Side
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_file, sha256_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest

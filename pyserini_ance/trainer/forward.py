@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
+from pyserini_ance.data.collection import Side
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import length_sorted_batches
-from pyserini_ance.encoders.tokenization import Side
 from pyserini_ance.encoders.two_tower import TwoTower
 from pyserini_ance.trainer.deal import Deal
 from pyserini_ance.trainer.randomness import dropout_of

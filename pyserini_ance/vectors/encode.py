@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from pyserini_ance.data.collection import Side
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder, Precision
-from pyserini_ance.encoders.tokenization import Side
 from pyserini_ance.vectors.store import VectorStore
 
 ROWS_PER_GATHER = 4096

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from pyserini_ance.data.collection import Side
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder, Precision
-from pyserini_ance.encoders.tokenization import Side
 from pyserini_ance.vectors.encode import encode_into
 from pyserini_ance.vectors.store import VectorStore, read_vectors
 

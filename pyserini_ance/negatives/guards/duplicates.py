@@ -5,8 +5,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pyserini_ance.data.collection import Relation, Texts
-from pyserini_ance.encoders.tokenization import Side, Tokenization
+from pyserini_ance.data.collection import Relation, Side, Texts
+from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.negatives.guards import known_positive
 from pyserini_ance.negatives.guards.candidates import Candidates
 from pyserini_ance.negatives.guards.guard import Guard
