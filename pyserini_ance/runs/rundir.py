@@ -70,7 +70,7 @@ class RunDir:
         Raises FileExistsError when the folder holds anything, unless `overwrite` clears a run; Held when processes that
         live work on that run: those of other hosts are watched for a while to see whether they do.
         """
-        if self.folder.exists() and any(self.folder.iterdir()):
+        if self._holds_something():
             if not overwrite:
                 raise FileExistsError(
                     f"{self.folder} holds {self.describe()}. Use --resume to go on with it, --overwrite to replace it, "
@@ -83,7 +83,12 @@ class RunDir:
         self.trainer.take("preparing")
         if overwrite:
             self._clear()
+        sweep(self.folder)
         write_whole(self.recipe, recipe_yaml)
+
+    def _holds_something(self) -> bool:
+        """More than what processes have left that died on their way to the trainer's post: those had not begun."""
+        return self.folder.exists() and any(path == self.state or self.state.name not in path.name for path in self.folder.iterdir())
 
     def reopen(self) -> None:
         """Take up a run that stopped, and the trainer's post in it; `held` keeps it.
@@ -140,4 +145,3 @@ class RunDir:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-        sweep(self.folder)

@@ -38,6 +38,16 @@ def test_an_empty_folder_is_taken(tmp_path):
     assert RunDir(tmp_path).recipe.exists()
 
 
+def test_what_died_before_it_had_begun_leaves_an_empty_folder(tmp_path):
+    """Killed between its claim of the post and the first state: neither a run to resume nor one to overwrite."""
+    (tmp_path / ".state.json.claim-1").write_text(json.dumps({**owner.this_process(), "pid": NO_PROCESS}))
+    (tmp_path / f".state.json.{NO_PROCESS}@{socket.gethostname()}.tmp").touch()
+    run = RunDir(tmp_path)
+    run.create("name: x\n")
+    assert run.read_state()["term"] == 2 and run.recipe.read_text() == "name: x\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".state.json.claim-2", "recipe.yaml", "state.json"]
+
+
 def test_another_run_is_refused_with_what_it_is(run):
     run.mark("stopped", "stage ance, step 100")
     with pytest.raises(FileExistsError, match="holds a run that stopped at stage ance, step 100. Use --resume .* --overwrite .* --output"):
