@@ -31,7 +31,7 @@ def compare(results: Sequence[Mapping]) -> tuple[list[dict], list[str]]:
         for row in result["rows"]:
             if row["row"] in UNTRAINED_ROWS:
                 groups[row["row"], ""].append(row)
-        groups[result["recipe"], result["variant"]].append({**result["rows"][-1], "seconds": seconds_of(result["rows"])})
+        groups[result["recipe"], result["variant"]].append({**last_stage(result["rows"]), "seconds": seconds_of(result["rows"])})
     _refuse_different_data(groups, measures)
     names = sorted(groups, key=lambda key: (key[0] not in UNTRAINED_ROWS, key))
     rows = [_row(_label(key, names), groups[key], measures) for key in names]
@@ -59,6 +59,11 @@ def _row(name: str, group: Sequence[Mapping], measures: Sequence[str]) -> dict:
 def _spread(values: Sequence[float]) -> str:
     mean = f"{sum(values) / len(values):.3f}"
     return mean if min(values) == max(values) else f"{mean} ({min(values):.3f}-{max(values):.3f})"
+
+
+def last_stage(rows: Sequence[Mapping]) -> Mapping:
+    """The row of what a run has trained; its rows by other indexes (`test.indexes`) come after it."""
+    return [row for row in rows if "train seconds" in row][-1]
 
 
 def seconds_of(rows: Sequence[Mapping]) -> float:

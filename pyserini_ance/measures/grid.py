@@ -7,7 +7,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Literal
 
-from pyserini_ance.measures.compare import read_results, seconds_of
+from pyserini_ance.measures.compare import last_stage, read_results, seconds_of
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 
@@ -33,7 +33,7 @@ class GridRow:
 def read_row(run: Path, settings: dict[str, str]) -> GridRow:
     """The row of a finished run: the test measures and the best dev measure of its last stage, and the seconds of all stages."""
     results = read_results(run)
-    last = results["rows"][-1]
+    last = last_stage(results["rows"])
     best = [record["value"] for record in RunLog(RunDir(run), writes=False).decisions("best") if record["stage"] == last["row"]]
     measures = {name: last[name] for name in results["measures"]}
     return GridRow(run, settings, "finished", measures, best[-1] if best else None, seconds_of(results["rows"]))

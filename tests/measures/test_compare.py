@@ -22,6 +22,12 @@ def test_seeds_of_a_recipe_share_a_row():
     ]
 
 
+def test_the_row_of_a_run_is_that_of_its_last_stage_and_not_by_another_index():
+    compressed = result("a", 0.5)
+    compressed["rows"].append({"row": "last+OPQ6,IVF1,PQ6", "RR@10": 0.2, "test seconds": 1.0})
+    assert compare([compressed])[0][1] == {"recipe": "a", "runs": 1, "RR@10": "0.500", "seconds": 21}
+
+
 def test_runs_on_other_data_are_not_compared():
     with pytest.raises(ValueError, match="same data"):
         compare([result("a", 0.5), result("b", 0.5, bm25=0.3)])
