@@ -73,9 +73,10 @@ class Closing:
 
     def rank_by_indexes(self, row: str, snapshot: Snapshot) -> None:
         """Rank and measure the same queries by each of `test.indexes`, as rows of their own."""
+        queries = self._queries(snapshot) if self.recipe.test.indexes else None
         for index in self.recipe.test.indexes:
             start, name = time.perf_counter(), _by_index(row, index)
-            scores, found = snapshot.standing_search(index, self.recipe.seed)(self._queries(snapshot), self.recipe.test.hits)
+            scores, found = snapshot.standing_search(index, self.recipe.seed)(queries, self.recipe.test.hits)
             self.world.once(lambda name=name, scores=scores, found=found: self._write(name, scores, found))
             self.measure(name, time.perf_counter() - start)
 
