@@ -24,6 +24,7 @@ class Ann(MinedSource):
     depth: PositiveInt = 200
     refreshed: ClassVar[bool] = True
     ranked: ClassVar[bool] = True
+    scores_positives: ClassVar[bool] = True
 
     def mine(self, snapshot: Snapshot, anchor: Side, episode: Episode = Episode()) -> NegativeTable:
         direction = snapshot.direction(anchor)

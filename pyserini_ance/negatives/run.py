@@ -1,7 +1,7 @@
 """Static negatives from a ranking made beforehand: BM25's by default, or any TREC run file."""
 
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import PositiveInt
@@ -26,6 +26,7 @@ class Run(MinedSource):
     kind: Literal["run"] = "run"
     file: Path | None = None
     depth: PositiveInt = 100
+    scores_positives: ClassVar[bool] = True
 
     @property
     def needs(self) -> frozenset[str]:

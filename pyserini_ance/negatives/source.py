@@ -4,7 +4,7 @@ from abc import abstractmethod
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt, model_validator
 
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.direction import Direction
@@ -98,12 +98,19 @@ class MinedSource(TableSource):
 
     `guards` are the rules that take out false negatives, beside known positives, which always go; where there are some, `spare`
     candidates more than a table needs are looked at. `sample` draws `per_query` of an anchor's candidates, or takes the hardest:
-    the first.
+    the first. `scores_positives`: it can say what an anchor's positive scores, which some guards ask.
     """
 
     guards: tuple[part_of("guards"), ...] = ()
     spare: NonNegativeInt = 100
     sample: Literal["uniform", "hardest"] = "uniform"
+    scores_positives: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def guards_can_be_asked(self):
+        if not self.scores_positives and (asking := [guard.kind for guard in self.guards if guard.compares]):
+            raise ValueError(f"guard {asking[0]} compares scores with the positive's, but {self.kind} gives positives no score; leave the guard out")
+        return self
 
     def check_data(self, direction: Direction) -> None:
         super().check_data(direction)

@@ -55,8 +55,8 @@ def test_guards_look_at_what_it_finds_and_have_no_score_of_the_positive_to_compa
     floor = {"kind": "rank_floor", "ranks": 3}  # of the rankings 4 3 2 1 0 and 0 1 2 3 4
     table = Lookahead(depth=1, guards=[floor]).mine(snapshot, "query")
     assert table.candidates.tolist() == [[1], [3]] and table.dropped["rank_floor"] == 3
-    with pytest.raises(ValueError, match="this source gives positives no score; leave the guard out"):
-        Lookahead(depth=1, guards=[{"kind": "ratio", "ratio": 0.9}]).mine(snapshot, "query")
+    with pytest.raises(ValueError, match="guard ratio compares scores with the positive's, but lookahead gives positives no score; leave the"):
+        Lookahead(depth=1, guards=["duplicates", {"kind": "ratio", "ratio": 0.9}])
 
 
 def test_in_a_chunk_it_serves_the_anchors_of_the_chunk(split_of, snapshot_of):

@@ -17,9 +17,12 @@ Screened = tuple[np.ndarray, np.ndarray, dict[str, int]]  # rows and scores (A, 
 
 
 class Guard(Part):
-    """One rule. A `costly` one is asked only about candidates that all others leave, and only as deep as a table needs them."""
+    """One rule. A `costly` one is asked only about candidates that all others leave, and only as deep as a table needs them. One
+    that `compares` asks the source for the scores of positives.
+    """
 
     costly: ClassVar[bool] = False
+    compares: ClassVar[bool] = False
 
     @property
     def extra_depth(self) -> int:

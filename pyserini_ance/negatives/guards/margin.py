@@ -1,6 +1,6 @@
 """Leave out what scores nearly as high as the positive, or higher: by an absolute margin."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -18,6 +18,7 @@ class Margin(Guard):
 
     kind: Literal["margin"] = "margin"
     margin: float = Field(ge=0)
+    compares: ClassVar[bool] = True
 
     def mark(self, candidates: Candidates) -> np.ndarray:
         return candidates.scores > (candidates.positive_scores - self.margin)[:, None]

@@ -1,6 +1,6 @@
 """Leave out what scores nearly as high as the positive, or higher: by a share of the positive's score."""
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -18,6 +18,7 @@ class Ratio(Guard):
 
     kind: Literal["ratio"] = "ratio"
     ratio: float = Field(default=0.95, gt=0, le=1)
+    compares: ClassVar[bool] = True
 
     def mark(self, candidates: Candidates) -> np.ndarray:
         # Differs from the paper: below 0, which no cosine of theirs was, a share of the score would lie above the positive.
