@@ -17,8 +17,9 @@ from pyserini_ance.experiment.experiment import INITIAL, Experiment
 from pyserini_ance.experiment.schedule import closing_encodings, documents_encoded, refresh_steps
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.load import dump
-from pyserini_ance.recipe.models import Recipe, Stage
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.products import Refresh
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.vectors.encode import encode_some
 from pyserini_ance.vectors.precision import resolve_precision
 

@@ -24,8 +24,9 @@ from pyserini_ance.experiment.results import Results, write_qrels
 from pyserini_ance.experiment.resume import refuse_other_run
 from pyserini_ance.experiment.starts import Starts
 from pyserini_ance.recipe.load import dump
-from pyserini_ance.recipe.models import Recipe, Stage
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.products import Product
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint
 from pyserini_ance.runs.log import RunLog

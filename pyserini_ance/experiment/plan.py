@@ -18,7 +18,8 @@ from pyserini_ance.experiment.schedule import (
 )
 from pyserini_ance.experiment.starts import describe_starts
 from pyserini_ance.measures.table import table
-from pyserini_ance.recipe.models import Recipe, Stage
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.stage import Stage
 
 GIB = 1 << 30
 

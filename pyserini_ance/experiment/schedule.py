@@ -3,8 +3,9 @@
 import math
 
 from pyserini_ance.negatives.source import Source
-from pyserini_ance.recipe.models import Recipe, Stage
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.products import Product, Refresh
+from pyserini_ance.recipe.stage import Stage
 
 
 def refresh_steps(stage: Stage) -> set[int]:

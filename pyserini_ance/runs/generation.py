@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyserini_ance.negatives.source import TableSource
 from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.recipe.models import Stage
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest

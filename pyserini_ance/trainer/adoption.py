@@ -7,8 +7,8 @@ from typing import Any
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.recipe.models import Stage
 from pyserini_ance.recipe.products import Product
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.evaluation import open_evaluation
 from pyserini_ance.runs.former import Former
 from pyserini_ance.runs.generation import FORMER_TABLES, Generation, TableKey, in_use, mined_sources, open_generation

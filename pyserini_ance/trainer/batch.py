@@ -9,7 +9,7 @@ import numpy as np
 from pyserini_ance.data.collection import SIDES, Relation, Side
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.negatives.table import PADDING, NegativeTable
-from pyserini_ance.recipe.models import Stage
+from pyserini_ance.recipe.stage import Stage
 
 
 @dataclass(frozen=True)

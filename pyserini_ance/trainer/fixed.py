@@ -10,7 +10,7 @@ from pyserini_ance.negatives.live import Live
 from pyserini_ance.negatives.run import read_ranking
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.recipe.models import Stage
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.batch import Batch, TermRows
 from pyserini_ance.trainer.findings import Findings
 from pyserini_ance.vectors.index import FLAT

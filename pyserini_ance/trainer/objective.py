@@ -10,7 +10,7 @@ from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.negatives.guards import known_positive
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.recipe.models import Term
+from pyserini_ance.recipe.stage import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
 
 

@@ -6,7 +6,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from pyserini_ance.recipe.models import Optimizer, Stage
+from pyserini_ance.recipe.stage import Optimizer, Stage
 from pyserini_ance.trainer.lamb import Lamb
 
 OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "lamb": Lamb}

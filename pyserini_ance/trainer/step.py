@@ -11,7 +11,7 @@ import torch
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.recipe.models import Stage
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.batch import Batch
 from pyserini_ance.trainer.fixed import FixedDocuments
 from pyserini_ance.trainer.forward import Forward, SideInput, cached_backward, plain_backward

@@ -14,8 +14,9 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.recipe.models import Recipe, Stage
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.products import Product
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint, restore_moments
 from pyserini_ance.runs.former import Former
 from pyserini_ance.runs.log import RunLog

@@ -12,8 +12,8 @@ from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.prepare import read_collection, tokenise
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.recipe.models import Term
 from pyserini_ance.recipe.parts import kinds
+from pyserini_ance.recipe.stage import Term
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Place, publish_checkpoint
 from pyserini_ance.runs.generation import open_generation

@@ -31,22 +31,6 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def train(recipe, servant):
-    def run(folder: Path, *flags: str, **trouble) -> dict:
-        return servant.run("train", [str(recipe), "--output", str(folder), *flags], **trouble)
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def undisturbed(train, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    done = train(folder)
-    assert done["code"] == 0, done["stderr"]
-    return folder
-
-
 def test_the_second_episode_is_mined_with_the_result_of_the_first_and_starts_anew(undisturbed):
     result = read_manifest(undisturbed / "checkpoints" / "epi-1-00000006")
     first, second = (read_manifest(undisturbed / "negatives" / f"{name}-00000000") for name in POOLS)

@@ -1,7 +1,6 @@
 """Whole runs of the train command in processes of their own: undisturbed, killed, interrupted, and on a full disk."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -31,24 +30,6 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("recipe") / "small.yaml"
     path.write_text(dump(small_recipe(STAGES)))
     return path
-
-
-@pytest.fixture(scope="module")
-def train(recipe, servant) -> Callable[..., dict]:
-    """Run `train RECIPE --output FOLDER ...` in a process; its exit code and stderr."""
-
-    def run(folder: Path, *flags: str, **trouble) -> dict:
-        return servant.run("train", [str(recipe), "--output", str(folder), *flags], **trouble)
-
-    return run
-
-
-@pytest.fixture(scope="module")
-def undisturbed(train, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("undisturbed") / "run"
-    done = train(folder)
-    assert done["code"] == 0, done["stderr"]
-    return folder
 
 
 def state(folder: Path) -> dict:

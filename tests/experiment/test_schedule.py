@@ -11,7 +11,8 @@ from pyserini_ance.experiment.schedule import (
     times_mined,
     vectors_at_once,
 )
-from pyserini_ance.recipe.models import Recipe, Stage
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.stage import Stage
 
 READY = {"run": "background", "adopt": "ready"}
 

@@ -7,7 +7,7 @@ from pyserini_ance.data.collection import Qrels
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.negatives.live import Live
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.recipe.models import Stage
+from pyserini_ance.recipe.stage import Stage
 
 FOUND = np.array([[1, 2, 4], [6, 5, 0], [8, 4, 9]], np.int32)
 ROWS = np.arange(3)

@@ -1,7 +1,19 @@
 import pytest
 from pydantic import ValidationError
+from recipe.refusal import refused
 
+from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.parts import ROOMS, Part, Settings, did_you_mean, kinds, part_class
+
+OWN_LOSSES = """
+from pyserini_ance.recipe import Part
+
+class Triplet(Part):
+    margin: float = 1.0
+
+class NoPart:
+    pass
+"""
 
 
 @pytest.mark.parametrize(("room", "kind"), [(room, kind) for room in ROOMS for kind in kinds(room)])
@@ -51,3 +63,34 @@ def test_braces_in_an_unknown_key_are_just_braces():
 def test_did_you_mean():
     assert did_you_mean("stpes", ["steps", "seed"]) == " (did you mean 'steps'?)"
     assert did_you_mean("xyz", ["steps", "seed"]) == ""
+
+
+@pytest.fixture
+def own_losses(tmp_path, monkeypatch):
+    (tmp_path / "own_losses.py").write_text(OWN_LOSSES)
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+def test_a_class_of_somebody_else_is_a_kind(base, write, own_losses):
+    kind = "own_losses:Triplet"
+    recipe = load(base, f"stages.only.terms.query.loss={{kind: '{kind}', margin: 2}}").recipe
+    loss = recipe.stages["only"].terms["query"].loss
+    assert isinstance(loss, Part) and (loss.kind, loss.margin) == (kind, 2.0)
+    assert load(write("dumped", dump(recipe))).recipe == recipe
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        ("own_losses:Triplett", "kind 'own_losses:Triplett' cannot be imported: module 'own_losses' has no attribute"),
+        ("nowhere_at_all:Loss", "kind 'nowhere_at_all:Loss' cannot be imported: No module named"),
+        ("own_losses:NoPart", "kind 'own_losses:NoPart' is not a subclass of pyserini_ance.recipe.Part"),
+    ],
+)
+def test_a_class_that_is_no_part_is_refused(base, own_losses, kind, message):
+    assert message in refused(base, f"stages.only.terms.query.loss.kind={kind}")
+
+
+def test_settings_of_somebody_elses_class_are_checked(base, own_losses):
+    said = refused(base, "stages.only.terms.query.loss={kind: 'own_losses:Triplet', margins: 2}")
+    assert "stages.only.terms.query.loss.margins: unknown key 'margins' (did you mean 'margin'?)" in said

@@ -1,7 +1,8 @@
 import pytest
 
-from pyserini_ance.recipe.models import Recipe, Stage
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.products import Evaluate, Refresh
+from pyserini_ance.recipe.stage import Stage
 
 BACKGROUND, READY = {"run": "background"}, {"run": "background", "adopt": "ready"}
 

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
-from pyserini_ance.recipe.models import Optimizer
 from pyserini_ance.recipe.parts import part_class
+from pyserini_ance.recipe.stage import Optimizer
 from pyserini_ance.runs.checkpoint import Checkpoint, Place, newest_place, publish_checkpoint, restore_moments
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST

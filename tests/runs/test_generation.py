@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.recipe.models import Stage
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.generation import Generation, mined_sources, newest_generation_before, open_generation, publish_generation
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST

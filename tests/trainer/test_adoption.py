@@ -8,7 +8,7 @@ import pytest
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.recipe.models import Stage
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.evaluation import publish_evaluation
 from pyserini_ance.runs.generation import mined_sources, publish_generation, table_name
 from pyserini_ance.runs.orders import Order

@@ -6,7 +6,7 @@ import pytest
 from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.negatives.table import PADDING, NegativeTable
-from pyserini_ance.recipe.models import Stage
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.batch import Batch, TermRows, _generator, plan_batch
 
 POSITIVES = [[0], [1, 2], [3], [4, 5, 6], [7], [8], [9]]

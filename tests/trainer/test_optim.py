@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from pyserini_ance.recipe.models import Optimizer, Stage
+from pyserini_ance.recipe.stage import Optimizer, Stage
 from pyserini_ance.trainer.lamb import Lamb
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate
 

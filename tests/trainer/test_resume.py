@@ -11,7 +11,7 @@ import pytest
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.recipe.models import Stage
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import ENCODER, PLACE, Checkpoint, Place
 from pyserini_ance.runs.evaluation import publish_evaluation
 from pyserini_ance.runs.generation import publish_generation

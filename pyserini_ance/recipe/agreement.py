@@ -1,0 +1,81 @@
+"""Agreement: what the stages of a recipe ask of one another and of its other parts. Raises ValueError naming the key and the cure."""
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from pyserini_ance.recipe.stage import Stage, Term
+
+if TYPE_CHECKING:
+    from pyserini_ance.recipe.models import Recipe
+
+
+def check(recipe: "Recipe") -> None:
+    _kept_moments_fit(recipe.stages)
+    _passages_have_a_vector(recipe)
+    _bm25_ranks_enough(recipe)
+    _former_stages_left_something(recipe)
+
+
+def _kept_moments_fit(stages: dict[str, Stage]) -> None:
+    name, first = next(iter(stages.items()))
+    if first.keep_optimizer:
+        raise ValueError(f"stages.{name} is the first stage: there is no optimizer to keep")
+    for (before, former), (name, stage) in pairwise(stages.items()):
+        if not stage.keep_optimizer:
+            continue
+        kind, kept = stage.optimizer.kind, former.optimizer.kind
+        if kind != kept:
+            raise ValueError(f"stages.{name}.keep_optimizer: its optimizer is {kind}, that of stages.{before} is {kept}; use one kind for both")
+        if stage.train != former.train:
+            raise ValueError(f"stages.{name} trains other towers than the stage before: there are no moments to keep; drop keep_optimizer")
+
+
+def _passages_have_a_vector(recipe: "Recipe") -> None:
+    passages = recipe.encoder.tokenization.document.passages
+    terms = [term for stage in recipe.stages.values() for term in stage.terms.values()]
+    takes_one = {
+        "a term with `anchor: document`": any(term.anchor == "document" for term in terms),
+        "a regularizer": any(term.regularizer is not None for term in terms),
+        **{f"a `{leaf.kind}` source": leaf.asks_documents for term in terms for leaf in term.leaves},
+        "test.query_measures": bool(recipe.test.query_measures),
+    }
+    if passages > 1 and (who := [name for name, takes in takes_one.items() if takes]):
+        raise ValueError(
+            f"{who[0]} takes a document for one vector, but encoder.tokenization.document.passages is {passages}; use passages: 1 (FirstP)"
+        )
+
+
+def _bm25_ranks_enough(recipe: "Recipe") -> None:
+    for source in (leaf for stage in recipe.stages.values() for leaf in stage.leaves if "bm25" in leaf.needs):
+        if recipe.bm25 is None:
+            raise ValueError("a `run` source needs BM25, but `bm25: null`; name a run file in the source or configure `bm25:`")
+        depth = source.depth + source.guarded_depth
+        if depth > recipe.bm25.hits:
+            looks = f"with its guards looks at {depth} documents" if source.guards else f"has depth {depth}"
+            raise ValueError(f"a `run` source {looks}, but bm25.hits is {recipe.bm25.hits}; set bm25.hits={depth}")
+
+
+def _former_stages_left_something(recipe: "Recipe") -> None:
+    for name, stage in recipe.stages.items():
+        before = recipe.stage_before(name)
+        if before is None and stage.mines_with_previous:
+            raise ValueError(f"stages.{name}.refresh.first_with: previous, but no stage comes before it; leave it out")
+        for of_term, term in stage.terms.items():
+            if any(leaf.takes_over for leaf in term.leaves):
+                _left_tables(f"stages.{name}.terms.{of_term}.negatives", of_term, term, before and recipe.stages[before])
+
+
+def _left_tables(key: str, name: str, term: Term, before: Stage | None) -> None:
+    if before is None:
+        raise ValueError(f"{key}: momentum takes over the negatives of the stage before, but this is the first; leave the source out here")
+    former = before.terms.get(name)
+    if former is None or former.anchor != term.anchor or not any(source.has_table for source in former.negatives):
+        raise ValueError(
+            f"{key}: momentum takes over the tables of the same term in the stage before, which has no term {name!r} with `anchor: {term.anchor}` "
+            f"and a source that is mined (its terms: {', '.join(before.terms)}); name the terms alike, or leave the source out"
+        )
+    if before.refresh and before.refresh.chunks > 1 and any(source.refreshed for source in former.negatives):
+        raise ValueError(
+            f"{key}: momentum takes over tables of all queries, but the stage before ends with those of one of {before.refresh.chunks} parts; "
+            "leave refresh.chunks out there"
+        )
