@@ -12,7 +12,7 @@ from pyserini_ance.recipe.load import load
 
 def main(arguments: list[str] | None = None) -> int | None:
     parser = argparse.ArgumentParser(prog="python -m pyserini_ance.train", description=__doc__)
-    parser.add_argument("recipe", help="a recipe that ships, such as demo/ance, or a file")
+    parser.add_argument("recipe", nargs="?", help="a recipe that ships, such as demo/ance, or a file; a grid may name recipes itself")
     parser.add_argument("overrides", nargs="*", metavar="dotted.key=value", help="for example stages.ance.steps=500 seed=7")
     parser.add_argument("--output", type=Path, help="the run directory (default: runs/<recipe name>), or the folder of a grid's (.../<name>-grid)")
     parser.add_argument("--overwrite", action="store_true", help="replace the run that lies there")
@@ -22,6 +22,10 @@ def main(arguments: list[str] | None = None) -> int | None:
     parser.add_argument("--dry-steps", type=int, metavar="N", help="run N steps of each stage and say speed, memory and time to come")
     parser.add_argument("--grid", nargs="+", metavar="key=a,b", help="run all combinations, or those of a grid file; a table of all")
     args = parser.parse_intermixed_args(arguments)
+    if args.recipe and "=" in args.recipe:
+        args.recipe, args.overrides = None, [args.recipe, *args.overrides]
+    if not (args.recipe or args.grid):
+        parser.error("name a recipe, such as demo/ance, or a --grid that names recipes")
     if args.overwrite and args.resume:
         parser.error("--overwrite and --resume exclude each other")
     if args.replay and args.resume:
@@ -61,8 +65,11 @@ def _grid(args: argparse.Namespace) -> int:
     from pyserini_ance.experiment.grid import GridRuns
     from pyserini_ance.recipe.grid import Grid
 
-    name = load(args.recipe, *args.overrides).recipe.name
-    runs = GridRuns(args.recipe, args.overrides, Grid.parse(args.grid), args.output or cli.run_folder(f"{name}-grid"))
+    grid = Grid.parse(args.grid)
+    if not (args.recipe or grid.names_recipes):
+        raise ValueError("--grid: name the recipe, as in `train demo/ance --grid ...`, or recipes in the grid: recipe=demo/bm25,demo/ance")
+    name = load(args.recipe, *args.overrides).recipe.name if args.recipe else Path(args.grid[0].partition("=")[0]).stem
+    runs = GridRuns(args.recipe, args.overrides, grid, args.output or cli.run_folder(f"{name}-grid"))
     recipes = runs.check()
     if args.show:
         print("\n".join(str(runs.folder / name) for name in recipes))

@@ -2,10 +2,11 @@
 
 import csv
 import io
+import json
 import logging
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,9 +14,10 @@ from pyserini_ance.experiment.apart import train_apart
 from pyserini_ance.experiment.resume import is_of_recipe
 from pyserini_ance.measures.grid import SEED, GridRow, columns_of, over_seeds, read_row
 from pyserini_ance.measures.table import table
-from pyserini_ance.recipe.grid import Grid, value_text
+from pyserini_ance.recipe.grid import RECIPE, Grid, value_text
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.start import Start
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json, write_whole
 
@@ -24,9 +26,13 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class GridRuns:
-    """The runs of a grid, each in `folder / <name of its combination>`. What has finished is kept, what has stopped goes on."""
+    """The runs of a grid, each in `folder / <name of its combination>`. What has finished is kept, what has stopped goes on.
 
-    recipe: str
+    `recipe` is that of combinations that name none. One that starts from the run of a recipe (`start: {recipe: ...}`) of which
+    the grid has a run with the same settings starts from that one: a grid over seeds has a warm-up for each.
+    """
+
+    recipe: str | None
     overrides: Sequence[str]
     grid: Grid
     folder: Path
@@ -37,7 +43,10 @@ class GridRuns:
             raise ValueError("--grid starts each run itself, on one process; without torchrun: python -m pyserini_ance.train ... --grid ...")
         if RunDir(self.folder).state.exists():
             raise FileExistsError(f"{self.folder} holds a run; the runs of a grid need another --output, which holds nothing else")
-        return {name: self._load(name) for name in self.grid.points}
+        recipes: dict[str, Recipe] = {}
+        for name in self.grid.points:
+            recipes[name] = self._load(name, recipes)
+        return recipes
 
     def conduct(self, recipes: Mapping[str, Recipe], overwrite: bool = False) -> bool:
         """Run what has not finished, and write the tables anew after each. Whether all have finished now."""
@@ -52,11 +61,24 @@ class GridRuns:
         """The tables, as they were written last."""
         return (self.folder / "grid.md").read_text(encoding="utf-8")
 
-    def _load(self, name: str) -> Recipe:
+    def _load(self, name: str, before: Container[str]) -> Recipe:
+        which, overrides = self.grid.points[name].get(RECIPE, self.recipe), [*self.overrides, *self.grid.overrides(name)]
         try:
-            return load(self.recipe, *self.overrides, *self.grid.overrides(name)).recipe
-        except ValueError as error:
+            recipe = load(which, *overrides).recipe
+            return load(which, *overrides, *self._starts_beside(name, recipe, before)).recipe
+        except (ValueError, FileNotFoundError) as error:
             raise ValueError(f"--grid, {name}: {error}") from None
+
+    def _starts_beside(self, name: str, recipe: Recipe, before: Container[str]) -> Iterator[str]:
+        """Overrides that make stages start from runs of this grid. Raises ValueError for one that comes later in it."""
+        for stage, settings in recipe.stages.items():
+            start = settings.start
+            if not isinstance(start, Start) or not start.recipe or (other := self.grid.beside(name, start.recipe)) is None:
+                continue
+            if other not in before:
+                raise ValueError(f"stages.{stage} starts from {start.recipe}, which comes later in the grid; name it first")
+            place = {**start.model_dump(mode="json", exclude={"recipe"}), "run": str(self.folder / other)}
+            yield f"stages.{stage}.start={json.dumps(place)}"
 
     def _settings(self, name: str) -> dict[str, str]:
         return {self.grid.labels[key]: value_text(value) for key, value in self.grid.points[name].items()}

@@ -1,4 +1,4 @@
-"""Grids: one recipe under several values of some keys. Every combination is a list of overrides, and has a name."""
+"""Grids: recipes under several values of some keys. Every combination is a recipe with a list of overrides, and has a name."""
 
 import hashlib
 import itertools
@@ -13,12 +13,13 @@ from pyserini_ance.recipe.find import find_grid
 from pyserini_ance.recipe.load import read_yaml
 
 Point = dict[str, Any]  # a value for each dotted key
+RECIPE = "recipe"  # the key whose values are recipes
 NAME_CHARACTERS = 150  # file systems allow 255 bytes
 
 
 @dataclass(frozen=True)
 class Grid:
-    """The combinations by name, in order. A key that a combination lacks is as the recipe has it."""
+    """The combinations by name, in order. A key that a combination lacks is as the recipe has it; `recipe` names the recipe itself."""
 
     points: dict[str, Point]
 
@@ -33,14 +34,28 @@ class Grid:
             blocks = _read_line(argument) if "=" in argument else _read_file(find_grid(argument))
             points = [{**point, **other} for point, other in itertools.product(points, blocks)]
         labels = labels_of(points)
-        return cls({_name(point, labels): point for point in points})
+        named: dict[str, Point] = {}
+        for point in points:
+            if named.setdefault(name := _name(point, labels), point) != point:
+                raise ValueError(f"--grid: {named[name]} and {point} would both lie in {name}; leave out one")
+        return cls(named)
 
     @property
     def labels(self) -> dict[str, str]:
         return labels_of(self.points.values())
 
+    @property
+    def names_recipes(self) -> bool:
+        """Whether every combination says which recipe it is of."""
+        return all(RECIPE in point for point in self.points.values())
+
     def overrides(self, name: str) -> list[str]:
-        return [f"{key}={json.dumps(value)}" for key, value in self.points[name].items()]
+        return [f"{key}={json.dumps(value)}" for key, value in self.points[name].items() if key != RECIPE]
+
+    def beside(self, name: str, recipe: str) -> str | None:
+        """The combination of another recipe with the same settings as `name`, if there is one."""
+        wanted = {**self.points[name], RECIPE: recipe}
+        return next((other for other, point in self.points.items() if point == wanted), None)
 
 
 def labels_of(points: Iterable[Point]) -> dict[str, str]:
@@ -60,8 +75,8 @@ def _ends(key: str) -> list[str]:
 
 
 def _name(point: Point, labels: dict[str, str]) -> str:
-    """What a folder may be called: `learning_rate=1e-6,depth=200`."""
-    full = ",".join(f"{labels[key]}={value_text(value)}" for key, value in point.items())
+    """What a folder may be called: `seed=42,recipe=demo-ance`."""
+    full = ",".join(f"{labels[key]}={value_text(value)}" for key, value in point.items()).replace("/", "-")
     name = re.sub(r"[^\w.,=+-]", "_", full)[:NAME_CHARACTERS]
     return name if name == full else f"{name}-{hashlib.sha256(full.encode()).hexdigest()[:6]}"
 

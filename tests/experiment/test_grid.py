@@ -11,6 +11,7 @@ from pyserini_ance import train
 from pyserini_ance.experiment.grid import GridRuns, Progress
 from pyserini_ance.recipe.grid import Grid
 from pyserini_ance.recipe.load import dump
+from pyserini_ance.runs.checkpoint import weights_of
 from pyserini_ance.runs.rundir import RunDir
 
 TERMS = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
@@ -77,6 +78,34 @@ def test_a_combination_that_is_no_recipe_is_refused_before_anything_is_trained(r
     with pytest.raises(ValueError, match=r"--grid, steps=-1: recipe .* is not valid:\n  stages.a.steps: Input should be greater than 0"):
         runs_of(recipe, "stages.a.steps=2,-1").check()
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_grid_of_recipes_starts_them_from_runs_of_its_own(servant, small_recipe, tmp_path):
+    """Each seed has a warm-up of its own."""
+    warm, cold = tmp_path / "warm.yaml", tmp_path / "cold.yaml"
+    warm.write_text(dump(small_recipe({"a": STAGE})))
+    cold.write_text(dump(small_recipe({"b": {**STAGE, "start": {"recipe": str(warm)}, "evaluate": None}})))
+    given = ["threads=1", "--output", str(tmp_path / "runs"), "--grid", "seed=1,2"]
+    refused = servant.run("train", [*given, f"recipe={cold},{warm}"])
+    assert refused["code"] == 2 and f"stages.b starts from {warm}, which comes later in the grid; name it first" in refused["stderr"]
+    done = servant.run("train", [*given, f"recipe={warm},{cold}"])
+    assert done["code"] == 0, done["stderr"]
+    runs = {(run["seed"], run["recipe"]): tmp_path / "runs" / run["run"] for run in json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]}
+    assert list(runs) == [(seed, str(recipe)) for seed in "12" for recipe in (warm, cold)]
+    weights = [weights_of(runs[seed, str(warm)] / "model") for seed in "12"]
+    assert weights == [weights_of(runs[seed, str(cold)] / "checkpoints" / "start-b-00000000" / "encoder") for seed in "12"]
+    assert weights[0] != weights[1]
+
+
+def test_a_grid_that_names_no_recipe_needs_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="--grid: name the recipe, as in `train demo/ance --grid ...`, or recipes in the grid"):
+        train.main(["--grid", "seed=1,2"])
+    assert train.main(["--grid", "recipe=demo/bm25,demo/ance", "--print"]) == 0
+    assert capsys.readouterr().out == "runs/recipe-grid/recipe=demo-bm25\nruns/recipe-grid/recipe=demo-ance\n"
+    with pytest.raises(SystemExit, match="2"):
+        train.main(["seed=1"])
+    assert "name a recipe, such as demo/ance, or a --grid that names recipes" in capsys.readouterr().err
 
 
 def test_a_run_of_other_settings_is_neither_kept_nor_replaced(recipe, small_recipe, tmp_path):

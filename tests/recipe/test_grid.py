@@ -24,7 +24,18 @@ def test_values_are_those_of_overrides(base):
 def test_names_fit_folders_and_differ():
     names = list(Grid.parse(["data.folder=a/b,a_b", "about='x y'," + "z" * 300]).points)
     assert len(set(names)) == 4 and all(len(name) <= 157 and "/" not in name and " " not in name for name in names)
-    assert names[2].startswith("folder=a_b,about=x_y-")
+    assert names[0].startswith("folder=a-b,about=x_y-") and names[2].startswith("folder=a_b,about=x_y-")
+    with pytest.raises(ValueError, match="--grid: .*a/b.* and .*a-b.* would both lie in folder=a-b; leave out one"):
+        Grid.parse(["data.folder=a/b,c,a-b"])
+
+
+def test_recipes_are_named_by_the_grid_and_found_beside_one_another():
+    grid = Grid.parse(["seed=1,2", "recipe=demo/ance,demo/bm25"])
+    assert list(grid.points)[:3] == ["seed=1,recipe=demo-ance", "seed=1,recipe=demo-bm25", "seed=2,recipe=demo-ance"]
+    assert grid.names_recipes and not Grid.parse(["seed=1,2"]).names_recipes
+    assert grid.overrides("seed=2,recipe=demo-ance") == ["seed=2"]
+    assert grid.beside("seed=2,recipe=demo-ance", "demo/bm25") == "seed=2,recipe=demo-bm25"
+    assert grid.beside("seed=2,recipe=demo-ance", "demo/dance") is None
 
 
 def test_a_key_is_called_by_as_few_words_as_tell_it():
@@ -59,9 +70,24 @@ def test_a_file_of_something_else_is_refused(write):
         Grid.parse([str(write("bad", "- 3"))])
 
 
-@pytest.mark.parametrize("path", sorted((SHIPPED / GRIDS).glob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((SHIPPED / GRIDS).glob("ance-*.yaml")), ids=lambda path: path.stem)
 def test_the_papers_grids_fit_a_recipe_that_ships(path):
     grid = Grid.parse([path.stem])
     assert len(grid.points) == 5
     for name in grid.points:
         load("demo/ance", "bm25.hits=1000", *grid.overrides(name))
+
+
+@pytest.mark.parametrize("path", sorted((SHIPPED / GRIDS).glob("family-*.yaml")), ids=lambda path: path.stem)
+def test_a_family_is_recipes_of_one_set_with_three_seeds_and_one_budget(path):
+    """Steps x queries of a run, with those of the warm-up that it starts from."""
+    grid, budgets = Grid.parse([path.stem]), {}
+    for name, point in grid.points.items():
+        recipe = load(point["recipe"], *grid.overrides(name)).recipe
+        stages = list(recipe.stages.values())
+        starts = [stage.start.recipe for stage in stages if stage.starts_outside]
+        stages += [stage for start in starts for stage in load(start).recipe.stages.values()]
+        budgets[point["recipe"]] = sum(stage.steps * stage.batch_queries for stage in stages)
+    assert {point["seed"] for point in grid.points.values()} == {42, 43, 44} and len(grid.points) == 3 * len(budgets)
+    warmup = budgets.pop(f"{path.stem.removeprefix('family-')}/warmup", 0)
+    assert len(set(budgets.values())) == 1 and warmup < next(iter(budgets.values()))
