@@ -7,6 +7,7 @@ from pyserini_ance import cli
 from pyserini_ance.encoders.checkpoint import read_side_file
 from pyserini_ance.recipe.find import shipped
 from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.parts import did_you_mean
 from pyserini_ance.recipe.start import Start
 from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint, weights_of
@@ -33,6 +34,13 @@ class Origin:
 def find_origin(start: Start) -> Origin:
     """Raises FileNotFoundError when nothing lies there, with the command that makes it, RuntimeError when it is not finished or damaged."""
     return _of_folder(start.folder) if start.folder else _of_run(start)
+
+
+def recipe_behind(start: Start) -> Recipe | None:
+    """The recipe of the run that a stage starts from; None where it is no run's, or that is gone."""
+    if start.folder or not (recipe := _run_of(start)[0].recipe).exists():
+        return None
+    return load(recipe).recipe
 
 
 def _of_folder(folder: Path) -> Origin:

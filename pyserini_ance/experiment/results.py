@@ -5,6 +5,7 @@ from pathlib import Path
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.experiment.closing import query_columns
+from pyserini_ance.experiment.origin import recipe_behind
 from pyserini_ance.experiment.resume import MAY_CHANGE
 from pyserini_ance.measures.evaluate import parse
 from pyserini_ance.measures.table import table
@@ -35,8 +36,14 @@ class Results:
 
 
 def variant(recipe: Recipe) -> str:
-    """A digest of all that may change a result but the seed: runs that share it differ by chance alone."""
-    return sha256_json(recipe.model_dump(mode="json", exclude={"seed", "expect", "about", "keep", *MAY_CHANGE}))[:12]
+    """A digest of all that may change a result but the seed, its own and that of the runs it starts from: runs that share it differ by
+    chance alone.
+    """
+    told = recipe.model_dump(mode="json", exclude={"seed", "expect", "about", "keep", *MAY_CHANGE})
+    for name, stage in recipe.stages.items():
+        if stage.starts_outside and (behind := recipe_behind(stage.start)) is not None:
+            told["stages"][name]["start"] = {"variant": variant(behind), "stage": stage.start.stage, "changes": stage.start.changes}
+    return sha256_json(told)[:12]
 
 
 def write_qrels(collection: Collection, split: str, path: Path) -> None:

@@ -1,7 +1,8 @@
 import pytest
 
 from pyserini_ance.experiment.results import Results, variant
-from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.runs.rundir import RunDir
 
 
 def result(*overrides: str) -> Results:
@@ -25,6 +26,16 @@ def test_runs_that_differ_by_chance_or_place_share_a_variant(override):
 )
 def test_runs_that_do_something_else_do_not(override):
     assert variant(load("demo/ance", override).recipe) != variant(load("demo/ance").recipe)
+
+
+def test_runs_that_start_from_seeds_of_one_recipe_share_a_variant(tmp_path):
+    def started(warm_up: str, *overrides: str) -> str:
+        folder = tmp_path / "-".join([warm_up, *overrides]).replace("/", "-")
+        RunDir(folder).create(dump(load(warm_up, *overrides).recipe))
+        return variant(load("demo/bm25-rand", f"stages.rand.start={{run: {folder}}}").recipe)
+
+    assert started("demo/warmup", "seed=1") == started("demo/warmup", "seed=2")
+    assert len({started("demo/warmup"), started("demo/bm25"), variant(load("demo/bm25-rand").recipe)}) == 3
 
 
 def test_the_table_and_what_to_type_next():
