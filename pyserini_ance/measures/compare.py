@@ -5,6 +5,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+Groups = dict[str, list[tuple[int, Mapping]]]  # by what the table calls them: (place of the run, its row)
+
 UNTRAINED_ROWS = ("bm25", "untrained")
 SECONDS = ("train seconds", "refresh seconds", "test seconds")
 
@@ -24,18 +26,25 @@ def compare(results: Sequence[Mapping]) -> tuple[list[dict], list[str]]:
     is the mean of all stages' training, mining and evaluation. Raises ValueError when measures or data differ.
     """
     measures = results[0]["measures"]
-    groups: dict[tuple[str, str], list[dict]] = defaultdict(list)
-    for result in results:
+    rows = [_row(name, [row for _, row in group], measures) for name, group in group_by_recipe(results).items()]
+    return rows, ["recipe", "runs", *measures, "seconds"]
+
+
+def group_by_recipe(results: Sequence[Mapping]) -> Groups:
+    """What stands in each row of the table, in its order. Raises ValueError as `compare` does."""
+    groups: dict[tuple[str, str], list[tuple[int, Mapping]]] = defaultdict(list)
+    measures = results[0]["measures"]
+    for place, result in enumerate(results):
         if result["measures"] != measures:
             raise ValueError(f"{result['recipe']} was measured by {result['measures']}, {results[0]['recipe']} by {measures}: compare like with like")
         for row in result["rows"]:
             if row["row"] in UNTRAINED_ROWS:
-                groups[row["row"], ""].append(row)
-        groups[result["recipe"], result["variant"]].append({**last_stage(result["rows"]), "seconds": seconds_of(result["rows"])})
-    _refuse_different_data(groups, measures)
+                groups[row["row"], ""].append((place, row))
+        last = {**last_stage(result["rows"]), "seconds": seconds_of(result["rows"])}
+        groups[result["recipe"], result["variant"]].append((place, last))
+    _refuse_different_data([row for _, row in groups.get(("bm25", ""), ())], measures)
     names = sorted(groups, key=lambda key: (key[0] not in UNTRAINED_ROWS, key))
-    rows = [_row(_label(key, names), groups[key], measures) for key in names]
-    return rows, ["recipe", "runs", *measures, "seconds"]
+    return {_label(key, names): groups[key] for key in names}
 
 
 def labels(results: Sequence[Mapping]) -> list[str]:
@@ -71,8 +80,7 @@ def seconds_of(rows: Sequence[Mapping]) -> float:
     return sum(row.get(part) or 0.0 for row in rows if "train seconds" in row for part in SECONDS)
 
 
-def _refuse_different_data(groups: Mapping[tuple[str, str], Sequence[Mapping]], measures: Sequence[str]) -> None:
-    for row in groups.get(("bm25", ""), ()):
-        first = groups["bm25", ""][0]
-        if any(abs(row[m] - first[m]) > 1e-6 for m in measures):
-            raise ValueError(f"BM25 measures {row} in one run and {first} in another: compare runs on the same data and test split")
+def _refuse_different_data(rows: Sequence[Mapping], measures: Sequence[str]) -> None:
+    for row in rows:
+        if any(abs(row[m] - rows[0][m]) > 1e-6 for m in measures):
+            raise ValueError(f"BM25 measures {row} in one run and {rows[0]} in another: compare runs on the same data and test split")

@@ -54,6 +54,10 @@ class RunDir:
         """The dev measure of the checkpoint of that stage and step."""
         return self.evaluations / f"{stage}-{step:08d}.json"
 
+    def ranking(self, row: str, split: str) -> Path:
+        """The ranking of a row of the closing table."""
+        return self.run_files / f"{row}.{split}.trec"
+
     def bm25_negatives(self, split: str) -> Path:
         """BM25's ranking of the training queries, which sources of negatives draw from."""
         return self.run_files / f"bm25.{split}.negatives.trec"
