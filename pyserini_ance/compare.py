@@ -11,6 +11,7 @@ from pyserini_ance import cli
 from pyserini_ance.measures.against import against, cells, column
 from pyserini_ance.measures.compare import compare, labels, read_results
 from pyserini_ance.measures.curve import draw, mean_curves
+from pyserini_ance.measures.forgetting import forgetting
 from pyserini_ance.measures.paired import TESTS
 from pyserini_ance.measures.table import table
 
@@ -21,8 +22,12 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--curve", type=Path, metavar="FILE.svg", help="also draw the dev measure over the time of training")
     parser.add_argument("--against", metavar="ROW", help="a row of the table: test the others against it, by query")
     parser.add_argument("--test", choices=TESTS, default="t", help="paired; p corrected for the number of rows (default: %(default)s)")
+    parser.add_argument("--forgetting", action="store_true", help="a table of its own: training queries that got worse from one refresh to the next")
     args = parser.parse_args(arguments)
     results = [read_results(run) for run in args.runs]
+    if args.forgetting:
+        print(table(*forgetting(list(zip(labels(results), args.runs, strict=True)))))
+        return
     rows, columns = compare(results)
     if args.against:
         found = against(args.runs, args.against, args.test)

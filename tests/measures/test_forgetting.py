@@ -1,0 +1,49 @@
+"""Forgetting between generations, from ranks whose reciprocals are compared by hand."""
+
+import json
+
+import pytest
+
+from pyserini_ance import compare
+from pyserini_ance.measures.forgetting import Episode, episodes
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.runs.rundir import RunDir
+
+
+@pytest.fixture
+def make_run(tmp_path):
+    def make(name: str, *generations: tuple[str, int, list], recipe: str = "demo/ance", overrides: tuple[str, ...] = ()):
+        run = RunDir(tmp_path / name)
+        run.create(dump(load(recipe, *overrides).recipe))
+        generation = {"event": "generation"}
+        records = [
+            {**generation, "stage": stage, "step": step + 1, "of": step, "tables": {"query.0": {"positive_ranks": ranks} if ranks else {}}}
+            for stage, step, ranks in generations
+        ]
+        run.metrics.write_text("".join(json.dumps(record) + "\n" for record in [{"event": "step", "stage": "ance", "step": 0}, *records]))
+        rows = [{"row": "ance", "RR@10": 0.5, "train seconds": 1.0}]
+        run.measures.write_text(json.dumps({"recipe": recipe, "variant": "v", "measures": ["RR@10"], "rows": rows}))
+        return run.folder
+
+    return make
+
+
+def test_what_fell_and_what_rose_of_each_query(make_run):
+    """Of four queries: worse, better, as before, and from rank 120 to none at all, which RR@100 does not see."""
+    run = make_run("1", ("bm25-neg", 0, None), ("ance", 0, [1, 4, 7, 120]), ("ance", 40, [2, 1, 7, None]), ("ance", 80, [101, 1, 7, 100]))
+    first, second = episodes(run)
+    assert first == Episode("ance-0", "ance-40", 0.25, 0.25, pytest.approx((1 / 2 + 1 + 1 / 7) / 4))
+    assert second == Episode("ance-40", "ance-80", 0.25, 0.25, pytest.approx((0 + 1 + 1 / 7 + 1 / 100) / 4))
+
+
+def test_a_table_of_means_over_seeds(make_run, capsys):
+    runs = [make_run(name, ("ance", 0, [2, 2]), ("ance", 40, ranks)) for name, ranks in (("1", [3, 3]), ("2", [3, 1]))]
+    compare.main([*map(str, runs), "--forgetting"])
+    assert capsys.readouterr().out.splitlines()[2] == "| demo/ance | ance-0 | ance-40 |    2 |    0.7500 | 0.2500 |       0.5000 |"
+
+
+def test_runs_without_two_generations_of_the_same_queries_are_refused(make_run):
+    with pytest.raises(ValueError, match="has mined with its model 1 times; forgetting takes two generations at least"):
+        episodes(make_run("1", ("bm25-neg", 0, None), ("ance", 0, [1])))
+    with pytest.raises(ValueError, match="stage ance has refresh.chunks, which mine for other training queries each time"):
+        episodes(make_run("2", ("ance", 0, [1]), overrides=("stages.ance.refresh.chunks=2",)))
