@@ -5,12 +5,13 @@ queries won, tied and lost.
 """
 
 import argparse
+import math
 from pathlib import Path
 
 from pyserini_ance import cli
 from pyserini_ance.measures.against import against, cells, column
 from pyserini_ance.measures.compare import compare, labels, read_results
-from pyserini_ance.measures.curve import draw, mean_curves
+from pyserini_ance.measures.curve import Point, draw, mean_curves, race
 from pyserini_ance.measures.forgetting import forgetting
 from pyserini_ance.measures.paired import TESTS
 from pyserini_ance.measures.table import table
@@ -20,6 +21,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m pyserini_ance.compare", description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories that hold measures.json")
     parser.add_argument("--curve", type=Path, metavar="FILE.svg", help="also draw the dev measure over the time of training")
+    race_help = "a table of its own: seconds of training to this dev measure, or to what all reach"
+    parser.add_argument("--race", nargs="?", type=float, const=math.nan, metavar="DEV", help=race_help)
     parser.add_argument("--against", metavar="ROW", help="a row of the table: test the others against it, by query")
     parser.add_argument("--test", choices=TESTS, default="t", help="paired; p corrected for the number of rows (default: %(default)s)")
     parser.add_argument("--forgetting", action="store_true", help="a table of its own: training queries that got worse from one refresh to the next")
@@ -28,6 +31,9 @@ def main(arguments: list[str] | None = None) -> None:
     if args.forgetting:
         print(table(*forgetting(list(zip(labels(results), args.runs, strict=True)))))
         return
+    if args.race is not None:
+        print(table(*race(_curves(results, args.runs), None if math.isnan(args.race) else args.race)))
+        return
     rows, columns = compare(results)
     if args.against:
         found = against(args.runs, args.against, args.test)
@@ -35,9 +41,12 @@ def main(arguments: list[str] | None = None) -> None:
         columns += [column(measure, args.against) for measure in results[0]["measures"]]
     print(table(rows, columns))
     if args.curve:
-        curves = mean_curves(list(zip(labels(results), (run / "metrics.jsonl" for run in args.runs), strict=True)))
-        draw(curves, args.curve)
+        draw(_curves(results, args.runs), args.curve)
         print(f"drawn: {args.curve}")
+
+
+def _curves(results: list[dict], runs: list[Path]) -> dict[str, list[Point]]:
+    return mean_curves(list(zip(labels(results), (run / "metrics.jsonl" for run in runs), strict=True)))
 
 
 if __name__ == "__main__":

@@ -32,6 +32,8 @@ def dev_curve(metrics: Path) -> list[Point]:
         if record["event"] in SPENT:
             reached.setdefault((record["stage"], record["step"]), spent)
             spent += record["seconds"] - record.get("dev_seconds", 0.0)
+        elif record["event"] == "documents":  # encoded and indexed once, where the query tower alone is to be trained
+            spent += sum(record["parts"].values())
         elif record["event"] == "dev":
             key = (record["stage"], record["of"])
             points.append(Point(*key, record["measure"], reached.get(key, spent), record["value"]))
@@ -44,6 +46,27 @@ def mean_curves(runs: Sequence[tuple[str, Path]]) -> dict[str, list[Point]]:
     for label, metrics in runs:
         together[label].append(dev_curve(metrics))
     return {label: [_mean(points) for points in zip(*curves, strict=True)] for label, curves in together.items()}
+
+
+def race(curves: Mapping[str, Sequence[Point]], target: float | None = None) -> tuple[list[dict], list[str]]:
+    """Rows and columns of a table: how long each label trained up to its best dev measure, and up to the first of `target` or more
+    (default: what all of them reach).
+    """
+    best = {label: max(points, key=lambda point: point.value) for label, points in curves.items() if points}
+    if missing := sorted(curves.keys() - best.keys()):
+        raise ValueError(f"{', '.join(missing)}: no dev measure was taken; give the recipe `evaluate:`")
+    target = min(point.value for point in best.values()) if target is None else target
+    measures = {point.measure for point in best.values()}
+    if len(measures) > 1:
+        raise ValueError(f"dev was measured by {' and '.join(sorted(measures))}: compare like with like")
+    measure = measures.pop()
+    column = f"to {target:.4f} seconds"
+    rows = []
+    for label, points in curves.items():
+        first = next((point for point in points if point.value >= target), None)
+        there = {column: first and first.seconds, "after": first and f"{first.stage}, step {first.step}"}
+        rows.append({"recipe": label, f"best dev {measure}": best[label].value, "its seconds": best[label].seconds, **there})
+    return rows, ["recipe", f"best dev {measure}", "its seconds", column, "after"]
 
 
 def _mean(points: Sequence[Point]) -> Point:

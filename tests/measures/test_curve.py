@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from pyserini_ance.measures.curve import Point, dev_curve, draw, mean_curves
+from pyserini_ance.measures.curve import Point, dev_curve, draw, mean_curves, race
 
 RECORDS = [
     {"event": "refresh", "stage": "a", "step": 0, "seconds": 5.0},
@@ -41,3 +41,18 @@ def test_runs_measured_at_other_steps_are_not_averaged(tmp_path):
     other = [{**record, "step": record["step"] + 1, "of": record.get("of", 0) + 1} for record in RECORDS]
     with pytest.raises(ValueError, match="measured at different steps"):
         mean_curves([("one", write(tmp_path / "1", RECORDS)), ("one", write(tmp_path / "2", other))])
+
+
+def test_documents_that_are_encoded_once_count_too(tmp_path):
+    records = [RECORDS[0], {"event": "documents", "stage": "a", "step": 0, "parts": {"encode_documents": 20.0, "build": 0.5}}, *RECORDS[1:]]
+    assert [point.seconds for point in dev_curve(write(tmp_path / "metrics.jsonl", records))] == [28.0, 30.25]
+
+
+def test_a_race_is_to_what_all_reach_or_to_what_was_asked(tmp_path):
+    curves = {"slow": dev_curve(write(tmp_path / "1", RECORDS, 2.0)), "fast": [Point("b", 1, "RR@10", 3.0, 0.6), Point("b", 2, "RR@10", 4.0, 0.7)]}
+    rows, columns = race(curves)
+    assert columns == ["recipe", "best dev RR@10", "its seconds", "to 0.5000 seconds", "after"]
+    assert [list(row.values()) for row in rows] == [["slow", 0.5, 19.5, 19.5, "a, step 4"], ["fast", 0.7, 4.0, 3.0, "b, step 1"]]
+    assert [list(row.values())[3:] for row in race(curves, 0.7)[0]] == [[None, None], [4.0, "b, step 2"]]
+    with pytest.raises(ValueError, match="slow: no dev measure was taken; give the recipe `evaluate:`"):
+        race({**curves, "slow": []})
