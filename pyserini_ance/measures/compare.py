@@ -20,7 +20,7 @@ def read_results(run: Path) -> dict:
 
 
 def compare(results: Sequence[Mapping]) -> tuple[list[dict], list[str]]:
-    """Rows and columns of a table: BM25 and the untrained encoder once, then the last stage of each recipe.
+    """Rows and columns of a table: BM25 and each untrained encoder once, then the last stage of each recipe.
 
     Runs of one recipe that differ by more than the seed stand apart. A measure reads `mean (lowest-highest)`; `seconds`
     is the mean of all stages' training, mining and evaluation. Raises ValueError when measures or data differ.
@@ -39,10 +39,12 @@ def group_by_recipe(results: Sequence[Mapping]) -> Groups:
             raise ValueError(f"{result['recipe']} was measured by {result['measures']}, {results[0]['recipe']} by {measures}: compare like with like")
         for row in result["rows"]:
             if row["row"] in UNTRAINED_ROWS:
-                groups[row["row"], ""].append((place, row))
+                alike = (key for key, group in groups.items() if key[0] == row["row"] and _are_alike(group[0][1], row, measures))
+                groups[next(alike, (row["row"], f"{result['recipe']} [{result['variant'][:6]}]"))].append((place, row))
         last = {**last_stage(result["rows"]), "seconds": seconds_of(result["rows"])}
         groups[result["recipe"], result["variant"]].append((place, last))
-    _refuse_different_data([row for _, row in groups.get(("bm25", ""), ())], measures)
+    if len(differing := [group[0][1] for (name, _), group in groups.items() if name == "bm25"]) > 1:
+        raise ValueError(f"BM25 measures {differing[0]} in one run and {differing[1]} in another: compare runs on the same data and test split")
     names = sorted(groups, key=lambda key: (key[0] not in UNTRAINED_ROWS, key))
     return {_label(key, names): groups[key] for key in names}
 
@@ -55,7 +57,9 @@ def labels(results: Sequence[Mapping]) -> list[str]:
 
 def _label(key: tuple[str, str], keys: Sequence[tuple[str, str]]) -> str:
     name, variant = key
-    return name if sum(other == name for other, _ in keys) == 1 else f"{name} [{variant[:6]}]"
+    if sum(other == name for other, _ in keys) == 1:
+        return name
+    return f"{name} of {variant}" if name in UNTRAINED_ROWS else f"{name} [{variant[:6]}]"
 
 
 def _row(name: str, group: Sequence[Mapping], measures: Sequence[str]) -> dict:
@@ -80,7 +84,5 @@ def seconds_of(rows: Sequence[Mapping]) -> float:
     return sum(row.get(part) or 0.0 for row in rows if "train seconds" in row for part in SECONDS)
 
 
-def _refuse_different_data(rows: Sequence[Mapping], measures: Sequence[str]) -> None:
-    for row in rows:
-        if any(abs(row[m] - rows[0][m]) > 1e-6 for m in measures):
-            raise ValueError(f"BM25 measures {row} in one run and {rows[0]} in another: compare runs on the same data and test split")
+def _are_alike(row: Mapping, other: Mapping, measures: Sequence[str]) -> bool:
+    return all(abs(row[measure] - other[measure]) <= 1e-6 for measure in measures)

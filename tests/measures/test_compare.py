@@ -33,6 +33,17 @@ def test_runs_on_other_data_are_not_compared():
         compare([result("a", 0.5), result("b", 0.5, bm25=0.3)])
 
 
+def test_each_untrained_encoder_has_a_row():
+    """Recipes, or a grid, may start from several encoders."""
+    results = [result("a", 0.5), result("a", 0.5), result("a", 0.6, variant="ffffffff")]
+    for found, value in zip(results, (0.1, 0.1, 0.2), strict=True):
+        found["rows"].insert(1, {"row": "untrained", "RR@10": value})
+    assert [(row["recipe"], row["RR@10"]) for row in compare(results)[0]] == [
+        ("bm25", "0.400"), ("untrained of a [a1b2c3]", "0.100"), ("untrained of a [ffffff]", "0.200"),
+        ("a [a1b2c3]", "0.500"), ("a [ffffff]", "0.600"),
+    ]  # fmt: skip
+
+
 def test_an_unfinished_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no finished run"):
         read_results(tmp_path)
