@@ -13,13 +13,14 @@ from pyserini_ance.measures.against import against, cells, column
 from pyserini_ance.measures.compare import compare, labels, read_results
 from pyserini_ance.measures.curve import Point, draw, mean_curves, race
 from pyserini_ance.measures.forgetting import forgetting
+from pyserini_ance.measures.grid import runs_in
 from pyserini_ance.measures.paired import TESTS
 from pyserini_ance.measures.table import table
 
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m pyserini_ance.compare", description=__doc__.splitlines()[0])
-    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories that hold measures.json")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories that hold measures.json, or the folder of a grid's")
     parser.add_argument("--curve", type=Path, metavar="FILE.svg", help="also draw the dev measure over the time of training")
     race_help = "a table of its own: seconds of training to this dev measure, or to what all reach"
     parser.add_argument("--race", nargs="?", type=float, const=math.nan, metavar="DEV", help=race_help)
@@ -27,21 +28,22 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--test", choices=TESTS, default="t", help="paired; p corrected for the number of rows (default: %(default)s)")
     parser.add_argument("--forgetting", action="store_true", help="a table of its own: training queries that got worse from one refresh to the next")
     args = parser.parse_args(arguments)
-    results = [read_results(run) for run in args.runs]
+    runs = [run for given in args.runs for run in runs_in(given)]
+    results = [read_results(run) for run in runs]
     if args.forgetting:
-        print(table(*forgetting(list(zip(labels(results), args.runs, strict=True)))))
+        print(table(*forgetting(list(zip(labels(results), runs, strict=True)))))
         return
     if args.race is not None:
-        print(table(*race(_curves(results, args.runs), None if math.isnan(args.race) else args.race)))
+        print(table(*race(_curves(results, runs), None if math.isnan(args.race) else args.race)))
         return
     rows, columns = compare(results)
     if args.against:
-        found = against(args.runs, args.against, args.test)
+        found = against(runs, args.against, args.test)
         rows = [{**row, **cells(found.get(row["recipe"], {}), args.against)} for row in rows]
         columns += [column(measure, args.against) for measure in results[0]["measures"]]
     print(table(rows, columns))
     if args.curve:
-        draw(_curves(results, args.runs), args.curve)
+        draw(_curves(results, runs), args.curve)
         print(f"drawn: {args.curve}")
 
 

@@ -14,7 +14,8 @@ def main(arguments: list[str] | None = None) -> int | None:
     parser = argparse.ArgumentParser(prog="python -m pyserini_ance.train", description=__doc__)
     parser.add_argument("recipe", nargs="?", help="a recipe that ships, such as demo/ance, or a file; a grid may name recipes itself")
     parser.add_argument("overrides", nargs="*", metavar="dotted.key=value", help="for example stages.ance.steps=500 seed=7")
-    parser.add_argument("--output", type=Path, help="the run directory (default: runs/<recipe name>), or the folder of a grid's (.../<name>-grid)")
+    places = "the run directory (default: runs/<recipe name>; of a grid runs/<recipe name>-grid, or runs/<grid file>)"
+    parser.add_argument("--output", type=Path, help=places)
     parser.add_argument("--overwrite", action="store_true", help="replace the run that lies there")
     parser.add_argument("--resume", action="store_true", help="go on with the run that lies there")
     parser.add_argument("--replay", type=Path, metavar="DECISIONS", help="repeat the adoptions of a run: its decisions.jsonl")
@@ -68,8 +69,8 @@ def _grid(args: argparse.Namespace) -> int:
     grid = Grid.parse(args.grid)
     if not (args.recipe or grid.names_recipes):
         raise ValueError("--grid: name the recipe, as in `train demo/ance --grid ...`, or recipes in the grid: recipe=demo/bm25,demo/ance")
-    name = load(args.recipe, *args.overrides).recipe.name if args.recipe else Path(args.grid[0].partition("=")[0]).stem
-    runs = GridRuns(args.recipe, args.overrides, grid, args.output or cli.run_folder(f"{name}-grid"))
+    name = f"{load(args.recipe, *args.overrides).recipe.name}-grid" if args.recipe else grid.name
+    runs = GridRuns(args.recipe, args.overrides, grid, args.output or cli.run_folder(name))
     recipes = runs.check()
     if args.show:
         print("\n".join(str(runs.folder / name) for name in recipes))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from pyserini_ance.experiment.apart import train_apart
 from pyserini_ance.experiment.resume import is_of_recipe
-from pyserini_ance.measures.grid import SEED, GridRow, columns_of, over_seeds, read_row
+from pyserini_ance.measures.grid import RECORD, SEED, GridRow, columns_of, over_seeds, read_row
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.grid import RECIPE, Grid, value_text
 from pyserini_ance.recipe.load import load
@@ -108,7 +108,7 @@ class GridRuns:
         write_whole(self.folder / "grid.md", "\n\n".join(table(cells, columns) for cells, columns in tables.values() if cells) + "\n")
         runs = [{"run": row.run.name, **row.cells(), "reason": row.reason} for row in rows]
         about = {"recipe": self.recipe, "overrides": list(self.overrides), "keys": {label: key for key, label in self.grid.labels.items()}}
-        write_json(self.folder / "grid.json", {**about, "runs": runs, **{name: cells for name, (cells, _) in tables.items() if name != "grid"}})
+        write_json(self.folder / RECORD, {**about, "runs": runs, **{name: cells for name, (cells, _) in tables.items() if name != "grid"}})
 
 
 class Progress:

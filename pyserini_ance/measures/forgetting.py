@@ -37,25 +37,28 @@ class Episode:
 def episodes(run: Path) -> list[Episode]:
     """Those of a run, from the ranks of the positives that `metrics.jsonl` has of each generation.
 
-    Ranks are those in the ranking that was mined, so RR@100 asks for a mining depth of 100. Raises ValueError for a run that has
-    mined with its model less than twice, or for other training queries each time (`refresh.chunks`).
+    Ranks are those in the ranking that was mined, so RR@100 asks for a mining depth of 100. Raises ValueError for a run that mines for
+    other training queries each time (`refresh.chunks`).
     """
     stages = load(RunDir(run).recipe).recipe.stages
     if chunked := [name for name, stage in stages.items() if stage.refresh and stage.refresh.chunks > 1]:
         raise ValueError(f"{run}: stage {chunked[0]} has refresh.chunks, which mine for other training queries each time; forgetting needs the same")
     records = [record for record in read_json_lines(RunDir(run).metrics) if record["event"] == "generation"]
     found = {f"{r['stage']}-{r['of']}": values for r in records if (values := _reciprocal_ranks(stages[r["stage"]], r["tables"])) is not None}
-    if len(found) < 2:
-        raise ValueError(f"{run} has mined with its model {len(found)} times; forgetting takes two generations at least")
     return [_episode(*before, *after) for before, after in pairwise(found.items())]
 
 
 def forgetting(runs: Sequence[tuple[str, Path]]) -> tuple[list[dict], list[str]]:
-    """Rows and columns of a table: the mean over the runs of each label, by episode. `runs`: (label, run directory)."""
+    """Rows and columns of a table: the mean over the runs of each label that has episodes, by episode. `runs`: (label, run directory).
+
+    Raises ValueError when none has.
+    """
     of_runs: dict[tuple[str, str, str], list[Episode]] = defaultdict(list)
     for label, run in runs:
         for episode in episodes(run):
             of_runs[label, episode.since, episode.until].append(episode)
+    if not of_runs:
+        raise ValueError("none of these runs has mined with its own model twice; forgetting is from one refresh to the next")
     rows = [
         {"recipe": label, "since": since, "until": until, "runs": len(group)}
         | {name: fmean(getattr(episode, key) for episode in group) for name, key in COLUMNS.items()}

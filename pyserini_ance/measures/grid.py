@@ -10,8 +10,10 @@ from typing import Literal
 from pyserini_ance.measures.compare import last_stage, read_results, seconds_of
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import read_json
 
 DEV, SECONDS, SEED = "dev best", "seconds", "seed"
+RECORD = "grid.json"  # in a grid's folder
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,16 @@ def read_row(run: Path, settings: dict[str, str]) -> GridRow:
     best = [record["value"] for record in RunLog(RunDir(run), writes=False).decisions("best") if record["stage"] == last["row"]]
     measures = {name: last[name] for name in results["measures"]}
     return GridRow(run, settings, "finished", measures, best[-1] if best else None, seconds_of(results["rows"]))
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """A run itself; of a grid's folder those that have finished. Raises ValueError when none of a grid's has."""
+    if not (record := folder / RECORD).exists():
+        return [folder]
+    runs = [folder / run["run"] for run in read_json(record)["runs"] if run["status"] == "finished"]
+    if not runs:
+        raise ValueError(f"{folder}: no run of this grid has finished yet")
+    return runs
 
 
 def columns_of(rows: Sequence[GridRow]) -> list[str]:

@@ -22,6 +22,7 @@ class Grid:
     """The combinations by name, in order. A key that a combination lacks is as the recipe has it; `recipe` names the recipe itself."""
 
     points: dict[str, Point]
+    name: str = "grid"  # that of the file it was read from
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> "Grid":
@@ -38,7 +39,8 @@ class Grid:
         for point in points:
             if named.setdefault(name := _name(point, labels), point) != point:
                 raise ValueError(f"--grid: {named[name]} and {point} would both lie in {name}; leave out one")
-        return cls(named)
+        files = [Path(argument).stem for argument in arguments if "=" not in argument]
+        return cls(named, *files[:1])
 
     @property
     def labels(self) -> dict[str, str]:

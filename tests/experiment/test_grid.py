@@ -102,7 +102,9 @@ def test_a_grid_that_names_no_recipe_needs_one(tmp_path, monkeypatch, capsys):
     with pytest.raises(ValueError, match="--grid: name the recipe, as in `train demo/ance --grid ...`, or recipes in the grid"):
         train.main(["--grid", "seed=1,2"])
     assert train.main(["--grid", "recipe=demo/bm25,demo/ance", "--print"]) == 0
-    assert capsys.readouterr().out == "runs/recipe-grid/recipe=demo-bm25\nruns/recipe-grid/recipe=demo-ance\n"
+    assert capsys.readouterr().out == "runs/grid/recipe=demo-bm25\nruns/grid/recipe=demo-ance\n"
+    assert train.main(["--grid", "family-demo", "seed=42", "--print"]) == 0
+    assert capsys.readouterr().out.startswith("runs/family-demo/seed=42,recipe=demo-bm25\n")
     with pytest.raises(SystemExit, match="2"):
         train.main(["seed=1"])
     assert "name a recipe, such as demo/ance, or a --grid that names recipes" in capsys.readouterr().err

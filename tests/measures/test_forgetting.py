@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pyserini_ance import compare
-from pyserini_ance.measures.forgetting import Episode, episodes
+from pyserini_ance.measures.forgetting import Episode, episodes, forgetting
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.runs.rundir import RunDir
 
@@ -42,8 +42,10 @@ def test_a_table_of_means_over_seeds(make_run, capsys):
     assert capsys.readouterr().out.splitlines()[2] == "| demo/ance | ance-0 | ance-40 |    2 |    0.7500 | 0.2500 |       0.5000 |"
 
 
-def test_runs_without_two_generations_of_the_same_queries_are_refused(make_run):
-    with pytest.raises(ValueError, match="has mined with its model 1 times; forgetting takes two generations at least"):
-        episodes(make_run("1", ("bm25-neg", 0, None), ("ance", 0, [1])))
+def test_runs_without_two_generations_have_no_row_and_of_other_queries_are_refused(make_run):
+    once, twice = make_run("1", ("bm25-neg", 0, None), ("ance", 0, [1])), make_run("2", ("ance", 0, [1]), ("ance", 40, [1]))
+    assert [row["recipe"] for row in forgetting([("once", once), ("twice", twice)])[0]] == ["twice"]
+    with pytest.raises(ValueError, match="none of these runs has mined with its own model twice"):
+        forgetting([("once", once)])
     with pytest.raises(ValueError, match="stage ance has refresh.chunks, which mine for other training queries each time"):
-        episodes(make_run("2", ("ance", 0, [1]), overrides=("stages.ance.refresh.chunks=2",)))
+        episodes(make_run("3", ("ance", 0, [1]), overrides=("stages.ance.refresh.chunks=2",)))

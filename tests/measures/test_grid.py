@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pyserini_ance.measures.grid import GridRow, columns_of, over_seeds, read_row
+from pyserini_ance.measures.grid import GridRow, columns_of, over_seeds, read_row, runs_in
 
 
 def row(seed: int, rate: str, value: float, dev: float | None = None, status: str = "finished") -> GridRow:
@@ -42,3 +42,13 @@ def test_mean_and_deviation_over_seeds_of_finished_runs():
 
 def test_no_finished_run_has_no_mean():
     assert over_seeds([row(1, "x", 0.5, status="failed")], "seed") == ([], [])
+
+
+def test_a_grids_folder_stands_for_its_finished_runs(tmp_path):
+    assert runs_in(tmp_path) == [tmp_path]
+    runs = [{"run": name, "status": status} for name, status in (("a", "finished"), ("b", "failed"), ("c", "waiting"))]
+    (tmp_path / "grid.json").write_text(json.dumps({"runs": runs}))
+    assert runs_in(tmp_path) == [tmp_path / "a"]
+    (tmp_path / "grid.json").write_text(json.dumps({"runs": runs[1:]}))
+    with pytest.raises(ValueError, match="no run of this grid has finished yet"):
+        runs_in(tmp_path)
