@@ -3,9 +3,9 @@ import yaml
 from pydantic import ValidationError
 from recipe.refusal import refused
 
-from pyserini_ance.measures.evaluate import parse
 from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import COMMAND_LINE, dump, load
+from pyserini_ance.recipe.measure import parse
 
 # --- what ships
 
