@@ -211,7 +211,7 @@ def _check(raw: dict, path: Path, origins: dict[str, str]) -> Recipe:
 
 
 def _explain(problem: dict, path: Path, origins: dict[str, str]) -> str:
-    key = ".".join(map(str, problem["loc"]))
+    key = ".".join(str(part) for part in problem["loc"] if part != "[key]")  # pydantic's mark of a key that is wrong itself
     origin = {origin for name, origin in origins.items() if name.startswith(f"{key}.")} or {origin_of(key, origins) or str(path)}
     value = "" if isinstance(problem["input"], dict) else f", got {problem['input']!r}"
     message = problem["msg"].removeprefix("Value error, ")

@@ -8,6 +8,7 @@ from pydantic import Field, PositiveInt, ValidationError, field_validator, model
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from pyserini_ance.recipe import agreement
+from pyserini_ance.recipe.expect import Expect
 from pyserini_ance.recipe.parts import Settings, did_you_mean, part_of
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.recipe.start import Start
@@ -83,7 +84,7 @@ class Test(Settings):
 
 
 class Recipe(Settings):
-    """An experiment: data, encoder, stages, and how it is measured. `expect:` holds published or earlier figures.
+    """An experiment: data, encoder, stages, and how it is measured. `expect` holds published or earlier figures of the last stage's result.
 
     `threads` are the processor threads of each training process (default: torch's choice).
     """
@@ -104,7 +105,7 @@ class Recipe(Settings):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     cache: Path = Field(default=Path("~/.cache/pyserini_ance"), validate_default=True)
-    expect: dict[str, Any] = {}
+    expect: Expect = {}
 
     @field_validator("cache")
     @classmethod

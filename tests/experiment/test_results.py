@@ -14,7 +14,7 @@ def result(*overrides: str) -> Results:
 @pytest.mark.parametrize(
     "override",
     ["seed=7", "threads=3", "refresher={start: elsewhere, threads: 2}", "keep={checkpoints: 3, tables: 1}", "device=cpu", "cache=/elsewhere"]
-    + ["about=again", "expect={RR@10: 0.5}"],
+    + ["about=again", "expect={dev: {RR@10: 0.5}}"],
 )
 def test_runs_that_differ_by_chance_or_place_share_a_variant(override):
     assert variant(load("demo/ance", override).recipe) == variant(load("demo/ance").recipe)

@@ -2,7 +2,7 @@ import pytest
 
 from pyserini_ance.recipe.find import GRIDS, SHIPPED
 from pyserini_ance.recipe.grid import Grid, labels_of
-from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.load import dump, load
 
 
 def test_a_grid_is_the_product_of_its_arguments_in_order():
@@ -57,7 +57,7 @@ def test_a_file_is_a_mapping_or_a_list_of_them_and_later_arguments_win(write):
         ("seed=", "--grid 'seed=': expected dotted.key=value,value"),
         ("=1,2", "--grid '=1,2': expected dotted.key=value,value"),
         ("seed=[1", r"--grid 'seed=\[1' is not YAML"),
-        ("ance-pasages", r"no grid 'ance-pasages': neither .*\(did you mean 'ance-passages'\?\); grids: ance-documents, ance-passages"),
+        ("ance-pasages", r"no grid 'ance-pasages': neither .*\(did you mean 'ance-passages'\?\); grids: ance-documents, ance-passages, tele-alpha, "),
     ],
 )
 def test_what_is_no_grid_is_refused(argument, message):
@@ -70,18 +70,56 @@ def test_a_file_of_something_else_is_refused(write):
         Grid.parse([str(write("bad", "- 3"))])
 
 
-@pytest.mark.parametrize("path", sorted((SHIPPED / GRIDS).glob("ance-*.yaml")), ids=lambda path: path.stem)
-def test_the_papers_grids_fit_a_recipe_that_ships(path):
-    grid = Grid.parse([path.stem])
-    assert len(grid.points) == 5
-    for name in grid.points:
-        load("demo/ance", "bm25.hits=1000", *grid.overrides(name))
+PAPERS = {  # points, and recipes that each of them fits
+    "ance-passages": (5, ["demo/ance", "msmarco-passage/ance"]),
+    "ance-documents": (5, ["demo/ance", "msmarco-doc/ance-firstp"]),
+    "tele-alpha": (3, ["demo/ance-tele", "msmarco-passage/ance-tele"]),
+    "tele-beta": (3, ["demo/ance-tele", "msmarco-passage/ance-tele"]),
+    "tele-negatives": (3, ["demo/ance-tele", "msmarco-passage/ance-tele"]),
+}
 
 
-@pytest.mark.parametrize("path", sorted((SHIPPED / GRIDS).glob("family-*.yaml")), ids=lambda path: path.stem)
-def test_a_family_is_recipes_of_one_set_with_three_seeds_and_one_budget(path):
+FAMILIES = {"family-demo", "family-medquad", "family-nfcorpus"}
+RACES = {"ltre-against-ance"}
+
+
+def test_every_grid_that_ships_is_tried():
+    assert {path.stem for path in (SHIPPED / GRIDS).glob("*.yaml")} == PAPERS.keys() | FAMILIES | RACES
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_the_papers_grids_fit_recipes_that_ship(name):
+    points, recipes = PAPERS[name]
+    grid = Grid.parse([name])
+    assert len(grid.points) == points
+    for recipe in recipes:
+        assert len({dump(load(recipe, *grid.overrides(point)).recipe) for point in grid.points}) == points
+
+
+def test_the_tele_grids_set_shares_and_numbers_of_all_episodes():
+    grid = Grid.parse(["tele-alpha", "tele-beta", "tele-negatives"])
+    recipes = [load("msmarco-passage/ance-tele", *grid.overrides(point)).recipe for point in list(grid.points)[::13]]
+    assert [_alpha_beta_n(recipe) for recipe in recipes] == [(0.3, 0.3, 47), (0.5, 0.5, 31), (0.7, 0.7, 23)]
+
+
+def _alpha_beta_n(recipe) -> tuple[float, float, int]:
+    first, *later = (stage.terms["query"].negatives[0] for stage in recipe.stages.values())
+    (beta,) = {mix.sources[0].weights[1] for mix in (first, *later)}
+    (alpha,) = {mix.weights[1] for mix in later}
+    (number,) = {mix.per_query for mix in (first, *later)}
+    return alpha, beta, number
+
+
+@pytest.mark.parametrize("name", sorted(RACES))
+def test_a_race_is_between_recipes_that_ship(name):
+    grid = Grid.parse([name])
+    assert grid.names_recipes and all(load(point["recipe"], *grid.overrides(run)) for run, point in grid.points.items())
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_family_is_recipes_of_one_set_with_three_seeds_and_one_budget(family):
     """Steps x queries of a run, with those of the warm-up that it starts from."""
-    grid, budgets = Grid.parse([path.stem]), {}
+    grid, budgets = Grid.parse([family]), {}
     for name, point in grid.points.items():
         recipe = load(point["recipe"], *grid.overrides(name)).recipe
         stages = list(recipe.stages.values())
@@ -89,5 +127,5 @@ def test_a_family_is_recipes_of_one_set_with_three_seeds_and_one_budget(path):
         stages += [stage for start in starts for stage in load(start).recipe.stages.values()]
         budgets[point["recipe"]] = sum(stage.steps * stage.batch_queries for stage in stages)
     assert {point["seed"] for point in grid.points.values()} == {42, 43, 44} and len(grid.points) == 3 * len(budgets)
-    warmup = budgets.pop(f"{path.stem.removeprefix('family-')}/warmup", 0)
+    warmup = budgets.pop(f"{family.removeprefix('family-')}/warmup", 0)
     assert len(set(budgets.values())) == 1 and warmup < next(iter(budgets.values()))

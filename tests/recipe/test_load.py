@@ -3,9 +3,9 @@ import yaml
 from pydantic import ValidationError
 from recipe.refusal import refused
 
-from pyserini_ance.measures.evaluate import parse
 from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import COMMAND_LINE, dump, load
+from pyserini_ance.recipe.measure import parse
 
 # --- what ships
 
@@ -33,8 +33,8 @@ def test_the_dump_writes_every_value_out(base):
 
 
 def test_awkward_values_come_back_from_the_dump(base, write):
-    recipe = load(base, "about='a: b # c'", "name='007'", "expect={x: [1, {y: null}], 'on': 1.0e-5, é: ''}").recipe
-    assert (recipe.about, recipe.name, recipe.expect) == ("a: b # c", "007", {"x": [1, {"y": None}], "on": 1e-5, "é": ""})
+    recipe = load(base, "about='a: b # c'", "name='007'", "expect={'on': {'R(rel=2)@10': 1.0e-5}, é: {}}").recipe
+    assert (recipe.about, recipe.name, recipe.expect) == ("a: b # c", "007", {"on": {"R(rel=2)@10": 1e-5}, "é": {}})
     assert load(write("dumped", dump(recipe))).recipe == recipe
 
 

@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from pyserini_ance.measures.evaluate import parse
 from pyserini_ance.recipe.find import SHIPPED
+from pyserini_ance.recipe.measure import parse
 
 SETS = sorted(path.parent.name for path in SHIPPED.glob("*/_published.yaml"))
 SPLITS = {"dev", "test", "eval", "dl19", "dl19-rerank"}

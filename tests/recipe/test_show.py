@@ -16,7 +16,8 @@ def test_the_annotated_recipe_is_still_the_recipe(base, write):
     recipe = load(
         base,
         "about='two lines: of text\n\nthe second: with # in it'",
-        "expect={empty: {}, none: [], list: [1, {deep: [x, 'y: z']}], '007': null, 'a.b': 'long " + "word " * 60 + "'}",
+        "expect={empty: {}, '007': {RR@10: 0.5, 'R(rel=2)@9': 1}, 'a.b': {AP: 0}}",
+        "test.measures=['RR(rel=2)@10', '" + "word " * 60 + "']",
     )
     shown = annotated(recipe)
     assert yaml.safe_load(shown) == yaml.safe_load(dump(recipe.recipe))

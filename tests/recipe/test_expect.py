@@ -1,0 +1,35 @@
+"""What a recipe should come to: figures of measures of splits."""
+
+import pytest
+from recipe.refusal import refused
+
+from pyserini_ance.recipe.load import dump, load
+
+
+def test_figures_stand_by_split_and_measure_and_come_back_from_the_dump(base, write):
+    recipe = load(base, "expect={dev: {RR@10: 0.33, R@1000: 1}, dl19: {'R(rel=2)@1000': 0}}").recipe
+    assert recipe.expect == {"dev": {"RR@10": 0.33, "R@1000": 1.0}, "dl19": {"R(rel=2)@1000": 0.0}}
+    assert load(write("dumped", dump(recipe))).recipe == recipe
+    assert load(base).recipe.expect == {}
+
+
+def test_a_recipe_that_extends_another_may_expect_more(base, write):
+    write("one", "extends: base\nexpect: {dev: {RR@10: 0.3}}")
+    recipe = load(write("two", "extends: one\nexpect: {dev: {R@100: 0.9}, test: {AP: 0.2}}")).recipe
+    assert recipe.expect == {"dev": {"RR@10": 0.3, "R@100": 0.9}, "test": {"AP": 0.2}}
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        ("{RR@10: 0.3}", "expect: expected a value for each measure of a split, for example {dev: {RR@10: 0.33}}"),
+        ("0.3", "expect: expected a value for each measure of a split, for example {dev: {RR@10: 0.33}}, got 0.3"),
+        ("{dev: {RRR@10: 0.3}}", "expect.dev.RRR@10: unknown measure 'RRR@10' (did you mean 'RR'?)"),
+        ("{dev: {MRR@10: 0.3}}", "expect.dev.MRR@10: tables call MRR@10 RR@10; write RR@10"),
+        ("{dev: {RR@10: 33.0}}", "expect.dev.RR@10: Input should be less than or equal to 1, got 33.0"),
+        ("{dev: {RR@10: -0.1}}", "expect.dev.RR@10: Input should be greater than or equal to 0, got -0.1"),
+        ("{19: {RR@10: 0.3}}", "expect.19: Input should be a valid string, got 19"),
+    ],
+)
+def test_anything_else_is_refused_at_its_key(base, value, message):
+    assert f"  {message}" in refused(base, f"expect={value}")
