@@ -57,7 +57,7 @@ def test_a_file_is_a_mapping_or_a_list_of_them_and_later_arguments_win(write):
         ("seed=", "--grid 'seed=': expected dotted.key=value,value"),
         ("=1,2", "--grid '=1,2': expected dotted.key=value,value"),
         ("seed=[1", r"--grid 'seed=\[1' is not YAML"),
-        ("ance-pasages", r"no grid 'ance-pasages': neither .*\(did you mean 'ance-passages'\?\); grids: ance-documents, ance-passages, tele-alpha, "),
+        ("ance-pasages", r"no grid 'ance-pasages': neither .*\(did you mean 'ance-passages'\?\); grids: ance-documents, ance-passages, "),
     ],
 )
 def test_what_is_no_grid_is_refused(argument, message):
