@@ -5,7 +5,7 @@ Untied towers lie in `queries/` and `documents/` below it, each a whole checkpoi
 
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
@@ -17,6 +17,7 @@ from pyserini_ance.encoders.tokenization import TextTokenizer
 from pyserini_ance.encoders.tokenizer_files import load_tokenizer, read_alike, tokenizer_source
 from pyserini_ance.encoders.two_tower import TwoTower
 from pyserini_ance.recipe.parts import part_class
+from pyserini_ance.recipe.start import Change
 from pyserini_ance.storage.files import read_json, write_json
 
 SIDE_FILE = "pyserini_ance.json"
@@ -163,4 +164,4 @@ def _refuse_other_settings(family: Family, source: Path, changes: Collection[str
 
 
 def _cure(key: str) -> str:
-    return f", or, where this is meant, say so by `changes: [{key}]` under the stage's `start:`" if key in ("l2", "layer_norm") else ""
+    return f", or, where this is meant, say so by `changes: [{key}]` under the stage's `start:`" if key in get_args(Change) else ""

@@ -12,20 +12,22 @@ EXPECTED = (
     "that stage instead of the last), or `{folder: ENCODER}`"
 )
 
+Change = Literal["l2", "layer_norm", "tokenization"]
+
 
 class Start(Settings):
     """The result of an earlier stage of the recipe: `stage` alone. Or what was made before: of the run in folder `run`, or of the
     run of `recipe` where that lies by default, the result of its last stage, or of `stage`; or the encoder saved in `folder`.
 
     `changes` names what of the encoder's settings the recipe means to set otherwise than they were trained: DANCE starts to normalise
-    what ANCE has trained without (Li et al. 2021).
+    what ANCE has trained without (Li et al. 2021), and ANCE reads documents, by a template of their own, with a model of passages.
     """
 
     run: Path | None = None
     recipe: str | None = None
     folder: Path | None = None
     stage: str | None = None
-    changes: tuple[Literal["l2", "layer_norm"], ...] = ()
+    changes: tuple[Change, ...] = ()
 
     @property
     def is_outside(self) -> bool:

@@ -113,6 +113,16 @@ def test_vectors_are_normalised_from_here_on_where_the_start_says_so(made, small
         starting(small_recipe, {"stage": "a", "changes": ["l2"]})
 
 
+def test_documents_may_be_read_with_a_model_of_passages_where_the_start_says_so(made, small_recipe, tmp_path):
+    place = {"run": str(made.folder), "stage": "warm"}
+    tokenization = starting(small_recipe, place).encoder.tokenization
+    by_title = tokenization.model_copy(update={"document": tokenization.document.model_copy(update={"template": "{title}"})})
+    with pytest.raises(ValueError, match=r"encoder.tokenization is .* was trained with .* `changes: \[tokenization\]` under the stage's `start:`"):
+        read(with_encoder(starting(small_recipe, place), tokenization=by_title), tmp_path / "run")
+    starts = read(with_encoder(starting(small_recipe, {**place, "changes": ["tokenization"]}), tokenization=by_title), tmp_path / "run")
+    assert starts.encoders["start-b"].family.tokenization == by_title
+
+
 def test_another_tokenizer_or_vector_size_is_refused(made, small_recipe, tiny_bert, tmp_path, monkeypatch):
     recipe = starting(small_recipe, {"run": str(made.folder), "stage": "warm"})
     other = shutil.copytree(tiny_bert, tmp_path / "other")

@@ -136,6 +136,7 @@ def test_what_a_stage_starts_from_ships_and_reads_texts_alike(name):
     encoder = recipe(name).encoder
     for start in recipe(name).outside_starts.values():
         former = recipe(start.recipe).encoder
-        assert encoder.tokenization.without_lengths() == former.tokenization.without_lengths()
+        if "tokenization" not in start.changes:
+            assert encoder.tokenization.without_lengths() == former.tokenization.without_lengths()
         for key in set(type(encoder).model_fields) - {*MAY_DIFFER, *start.changes, "tokenization"}:
             assert getattr(encoder, key) == getattr(former, key), key
