@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from pyserini_ance.data.passages import Passages, cut, repeats
+from pyserini_ance.data.cut import cut
+from pyserini_ance.data.passages import Passages, repeats
 from pyserini_ance.data.token_store import Specials, TokenStore
 
 SPECIALS = Specials((1,), (2,), 0)
