@@ -223,8 +223,8 @@ def test_a_step_scores_documents_as_a_search_does_but_without_empty_passages(sma
     np.testing.assert_allclose(searched, np.maximum(trained, of_empty), atol=1e-4)
 
     def slow(scores: np.ndarray, rows: TermRows) -> float:
-        scores = scores if rows.anchor == "query" else scores.T
-        each = [[scores[anchor, other] for other in (*positive, *others)] for anchor, positive, others in zip(rows.anchors, rows.positives, rows.negatives)]
+        scores, drawn = scores if rows.anchor == "query" else scores.T, np.concatenate([rows.positives, rows.negatives], axis=1)
+        each = [[scores[anchor, other] for other in others] for anchor, others in zip(rows.anchors, drawn, strict=True)]
         return float(np.mean([math.log(sum(math.exp(0.2 * (score - own[0])) for score in own)) for own in each]))
 
     assert losses == pytest.approx({name: slow(trained, rows) for name, rows in batch.terms.items()}, rel=1e-4)
