@@ -9,21 +9,33 @@ from functools import cached_property
 
 import numpy as np
 
-from pyserini_ance.data.token_store import TokenStore
-
 DELIMITER = "#"
+DOCUMENTS_PER_BLOCK = 16_384
 
 
 @dataclass(frozen=True)
 class Passages:
-    """Document i has the passages offsets[i]:offsets[i + 1], at least one. offsets (N + 1,) int64."""
+    """Document i has the passages offsets[i]:offsets[i + 1], at least one. offsets (N + 1,) int64.
+
+    The first filled[i] of them, at least one, hold tokens of it, and those after are empty; None: none is. filled (N,) int64.
+    """
 
     offsets: np.ndarray
+    filled: np.ndarray | None = None
+
+    @classmethod
+    def of_counts(cls, counts: np.ndarray) -> "Passages":
+        """Document i has counts[i] passages."""
+        return cls(np.concatenate([[0], np.cumsum(counts)]))
 
     @cached_property
     def most(self) -> int:
         """Passages of the document that has most."""
         return int(np.diff(self.offsets).max(initial=1))
+
+    @property
+    def empty(self) -> int:
+        return 0 if self.filled is None else int(self.offsets[-1] - self.filled.sum())
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -37,9 +49,15 @@ class Passages:
 
     def rows(self, documents: np.ndarray) -> tuple[np.ndarray, "Passages"]:
         """All passages of some documents (n,), in their order, and where those of each stand among them."""
-        starts, counts = self.offsets[documents], self.offsets[documents + 1] - self.offsets[documents]
-        offsets = np.concatenate([[0], np.cumsum(counts)])
-        return np.repeat(starts - offsets[:-1], counts) + np.arange(offsets[-1]), Passages(offsets)
+        return self._firsts(documents, self.offsets[documents + 1] - self.offsets[documents])
+
+    def filled_rows(self, documents: np.ndarray) -> tuple[np.ndarray, "Passages"]:
+        """The same without the empty ones."""
+        return self.rows(documents) if self.filled is None else self._firsts(documents, self.filled[documents])
+
+    def _firsts(self, documents: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, "Passages"]:
+        among = Passages.of_counts(counts)
+        return np.repeat(self.offsets[documents] - among.offsets[:-1], counts) + np.arange(among.offsets[-1]), among
 
     def documents(self, rows: np.ndarray) -> np.ndarray:
         """The document, int32, of each passage."""
@@ -62,6 +80,25 @@ class Passages:
             raise ValueError(f"{int(short.sum())} rankings of {rows.shape[1]} passages hold fewer than {k} documents; search deeper")
         kept = np.argsort(repeated, axis=1, kind="stable")[:, :k]
         return np.take_along_axis(scores, kept, 1), np.take_along_axis(documents, kept, 1)
+
+    def merge(self, scores: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """What each document finds: from the rankings of all its passages (P, k), best first, one (N, k), where a row that
+        several have found has the best of its scores.
+
+        It is exact: the k best for a document are among the k best for its passages.
+        """
+        blocks = [np.arange(start, min(start + DOCUMENTS_PER_BLOCK, len(self))) for start in range(0, len(self), DOCUMENTS_PER_BLOCK)]
+        merged = [self._merge(scores, rows, block) for block in blocks] or [(scores, rows)]
+        return np.concatenate([found for found, _ in merged]), np.concatenate([found for _, found in merged])
+
+    def _merge(self, scores: np.ndarray, rows: np.ndarray, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        pieces, there = self.of(documents)
+        scores = np.where(there[..., None], scores[pieces], -np.inf).reshape(len(documents), -1)
+        k, rows = rows.shape[1], rows[pieces].reshape(len(documents), -1)
+        order = np.lexsort((rows, -scores), axis=-1)
+        scores, rows = np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
+        kept = np.argsort(repeats(rows), axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(scores, kept, 1), np.take_along_axis(rows, kept, 1)
 
 
 def passage_ids(ids: Sequence[str], passages: Passages | None) -> Sequence[str]:
@@ -87,19 +124,3 @@ def repeats(rows: np.ndarray) -> np.ndarray:
     repeated = np.zeros(rows.shape, bool)
     np.put_along_axis(repeated, order[:, 1:], ranked[:, 1:] == ranked[:, :-1], 1)
     return repeated
-
-
-def cut(documents: TokenStore, length_tokens: int, most: int) -> tuple[TokenStore, Passages]:
-    """Up to `most` consecutive passages of each document, special tokens around each of them; what is left over is not read.
-
-    The token ids are those of `documents`, not copied: only the offsets are finer, and reading a passage cuts it at
-    `length_tokens`. Differs from microsoft/ANCE: there 2,048 ids are reshaped to 4 x 512, so that only the first passage
-    begins with <s>, and passages of nothing but padding are indexed too.
-    """
-    room = length_tokens - len(documents.specials.before) - len(documents.specials.after)
-    lengths = np.diff(documents.offsets)
-    counts = np.clip(-(-lengths // room), 1, most)
-    offsets = np.concatenate([[0], np.cumsum(counts)])
-    piece = np.arange(offsets[-1]) - np.repeat(offsets[:-1], counts)
-    starts = np.repeat(documents.offsets[:-1], counts) + piece * room
-    return TokenStore(documents.ids, np.append(starts, documents.offsets[-1]), documents.specials), Passages(offsets)

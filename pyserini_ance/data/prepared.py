@@ -17,6 +17,7 @@ class PreparedData:
     """`queries` holds one token store a split; `run_files` names TREC runs over the training queries (`bm25`).
 
     `documents` has a row for each passage; `passages` says which are of which document, None: the document is its only one.
+    Empty passages are searched, and mined from, but not trained on.
     `tokenization` is a digest of how texts become tokens.
     """
 
@@ -38,8 +39,12 @@ class PreparedData:
         return {side: Direction.of(self.collection, self.train_split, side) for side in SIDES}
 
     def rows_of(self, documents: np.ndarray) -> tuple[np.ndarray, Passages | None]:
-        """What is encoded of some documents, rows among tokens and vectors, and which of them are of which."""
+        """What a search finds of some documents, rows among tokens and vectors, and which of them are of which."""
         return self.passages.rows(documents) if self.passages else (documents, None)
+
+    def training_rows_of(self, documents: np.ndarray) -> tuple[np.ndarray, Passages | None]:
+        """What a step scores of them."""
+        return self.passages.filled_rows(documents) if self.passages else (documents, None)
 
     @property
     def identity(self) -> dict[str, str]:

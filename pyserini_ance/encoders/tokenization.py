@@ -1,8 +1,9 @@
 """Tokenisation as a property of a checkpoint: how a record becomes one text, and a text becomes ids."""
 
 import re
+from typing import Literal
 
-from pydantic import PositiveInt, field_validator
+from pydantic import PositiveInt, field_validator, model_validator
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.token_store import Specials
@@ -32,11 +33,25 @@ class QueryTokenization(SideTokenization):
 class DocumentTokenization(SideTokenization):
     """A document longer than `length_tokens` is cut there (FirstP), or read in up to `passages` pieces of that length, each
     with a vector of its own; its score is that of the best ("MaxP", Xiong et al. 2021, arXiv:2007.00808, Section 5).
+
+    Of the other two keys, the second choices are microsoft/ANCE's. `special_tokens` stand around each passage, or around the
+    document before it is cut, so that only its first passage begins with one. A document with text for fewer passages has
+    fewer, or the index is filled up with empty ones, padding only: then a search may find an empty passage best, while
+    training takes the maximum over the others.
     """
 
     passages: PositiveInt = 1
+    special_tokens: Literal["passage", "document"] = "passage"
+    empty_passages: Literal["drop", "index"] = "drop"
     length_tokens: PositiveInt = 256
     template: str = "{title} {text}"
+
+    @model_validator(mode="after")
+    def choices_are_about_passages(self):
+        chosen = [key for key in ("special_tokens", "empty_passages") if getattr(self, key) != type(self).model_fields[key].default]
+        if self.passages == 1 and chosen:
+            raise ValueError(f"{chosen[0]} is {getattr(self, chosen[0])}, but documents have one passage; set passages, or leave {chosen[0]} out")
+        return self
 
 
 class Tokenization(Settings):
@@ -55,7 +70,8 @@ class Tokenization(Settings):
         return self.query if side == "query" else self.document
 
     def without_lengths(self) -> dict:
-        return self.model_dump(exclude={"query": {"length_tokens"}, "document": {"length_tokens", "passages"}})
+        of_document = {"length_tokens", "passages", "special_tokens", "empty_passages"}
+        return self.model_dump(exclude={"query": {"length_tokens"}, "document": of_document})
 
     def text(self, side: Side, record: dict[str, str]) -> str:
         """The one text of a record. A field that the record lacks is blank; blanks at the ends go."""

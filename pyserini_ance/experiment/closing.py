@@ -65,9 +65,9 @@ class Closing:
         return snapshot
 
     def _rank_queries(self, row: str, snapshot: Snapshot, queries: np.ndarray) -> None:
-        """The other direction, with the same vectors."""
+        """The other direction, with the same vectors and scores."""
         answers, ids = self._split.relation("document").anchors, self.data.collection.documents.ids
-        scores, found = snapshot.rank(snapshot.document_vectors[answers], queries, self.recipe.test.hits)
+        scores, found = snapshot.rank_for_documents(answers, queries, self.recipe.test.hits)
         asked, path = [ids[answer] for answer in answers], self.query_ranking(row)
         self.world.once(lambda: _write_ranking(path, row, asked, self._split.queries.ids, scores, found))
 

@@ -81,7 +81,10 @@ class Sizes:
 
 def _counted(data: PreparedData) -> str:
     documents = f"{len(data.collection.documents):,}"
-    return f"{documents} in {len(data.documents):,} passages" if data.passages else documents
+    if data.passages is None:
+        return documents
+    empty = f", {data.passages.empty:,} of them empty," if data.passages.empty else ""
+    return f"{documents} in {len(data.documents):,} passages{empty}"
 
 
 STAGE_COLUMNS = [

@@ -7,8 +7,9 @@ from pathlib import Path
 from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection, Side, Texts
+from pyserini_ance.data.cut import cut, fill_up
 from pyserini_ance.data.direction import Direction
-from pyserini_ance.data.passages import Passages, cut, refuse_delimiter
+from pyserini_ance.data.passages import Passages, refuse_delimiter
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.stored import open_collection, store_collection
 from pyserini_ance.data.token_store import TokenStore, open_or_build
@@ -157,7 +158,10 @@ def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path
 def in_passages(documents: TokenStore, tokenization: Tokenization) -> tuple[TokenStore, Passages | None]:
     """The rows that are encoded of documents, and which are of which; None where each has one."""
     reading = tokenization.document
-    return cut(documents, reading.length_tokens, reading.passages) if reading.passages > 1 else (documents, None)
+    if reading.passages == 1:
+        return documents, None
+    passages = cut(documents, reading.length_tokens, reading.passages, reading.special_tokens)
+    return fill_up(*passages, reading.passages) if reading.empty_passages == "index" else passages
 
 
 def _cached(cache: Path, tokenizer: TextTokenizer, side: Side, texts: Texts, label: str) -> TokenStore:

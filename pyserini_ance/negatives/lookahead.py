@@ -26,7 +26,7 @@ class Lookahead(MinedSource):
     kind: Literal["lookahead"] = "lookahead"
     depth: PositiveInt = 200
     refreshed: ClassVar[bool] = True
-    asks_documents: ClassVar[bool] = True
+    asks_positives: ClassVar[bool] = True
 
     def mine(self, snapshot: Snapshot, anchor: Side, episode: Episode = Episode()) -> NegativeTable:
         direction = snapshot.direction(anchor)

@@ -141,15 +141,19 @@ class Snapshot:
         return vectors, passages
 
     def search(self, side: Side, rows: np.ndarray, over: Side, k: int) -> Ranking:
-        """The k nearest of all training queries, or of all documents, to `rows` (A,) of `side`; themselves included.
+        """The k nearest of all training queries, or of all documents, to `rows` (A,) of `side`; themselves included. Between
+        the sides a score is that of a document's best passage, whichever of them searches.
 
         Called by all processes; what was found before is not searched again.
         """
         key = _key(side, rows, over)
         k = min(k, len(self.collection.documents if over == "document" else self.split.queries))
         if key not in self._rankings or self._rankings[key][0].shape[1] < k:
-            passages = self.passages if over == "document" else None
-            self._rankings[key] = self.rank(self.vectors(side)[rows], self.vectors(over), k, passages)
+            if (side, over) == ("document", "query"):
+                self._rankings[key] = self.rank_for_documents(rows, self.query_vectors, k)
+            else:
+                passages = self.passages if over == "document" else None
+                self._rankings[key] = self.rank(self.vectors(side)[rows], self.vectors(over), k, passages)
         scores, found = self._rankings[key]
         return scores[:, :k], found[:, :k]
 
@@ -161,12 +165,28 @@ class Snapshot:
     def positive_scores(self, anchor: Side) -> np.ndarray:
         """(A,) float32: the score of each anchor's best known positive."""
         direction = self.direction(anchor)
-        relation, own, others = direction.relation.subset(direction.anchors), self.vectors(anchor), self.vectors(direction.candidate)
-        anchors, passages = np.repeat(direction.anchors, relation.counts), self.passages if direction.candidate == "document" else None
-        size = PAIRS_PER_BLOCK // (passages.most if passages else 1)
-        blocks = [slice(start, start + size) for start in range(0, len(anchors), size)]
-        pairs = np.concatenate([_scores(own[anchors[block]], others, relation.rows[block], passages) for block in blocks])
-        return np.maximum.reduceat(pairs, relation.offsets[:-1])
+        relation = direction.relation.subset(direction.anchors)
+        pairs = np.repeat(direction.anchors, relation.counts), relation.rows
+        queries, documents = pairs if anchor == "query" else pairs[::-1]
+        size = PAIRS_PER_BLOCK // (self.passages.most if self.passages else 1)
+        blocks = [slice(start, start + size) for start in range(0, len(queries), size)]
+        scores = np.concatenate([self._scores(queries[block], documents[block]) for block in blocks])
+        return np.maximum.reduceat(scores, relation.offsets[:-1])
+
+    def _scores(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+        """(P,) of pairs of training queries (P,) and documents (P,)."""
+        if self.passages is None:
+            return np.einsum("pd,pd->p", self.query_vectors[queries], self.document_vectors[documents])
+        pieces, there = self.passages.of(documents)
+        vectors = self.document_vectors[pieces.ravel()].reshape(*pieces.shape, -1)
+        return np.where(there, np.einsum("pd,pcd->pc", self.query_vectors[queries], vectors), -np.inf).max(1)
+
+    def rank_for_documents(self, rows: np.ndarray, queries: np.ndarray, k: int) -> Ranking:
+        """The other direction: the k best of `queries` (N, D) for each of some documents (A,), all of whose passages search."""
+        if self.passages is None:
+            return self.rank(self.document_vectors[rows], queries, k)
+        pieces, passages = self.passages.rows(rows)
+        return passages.merge(*self.rank(self.document_vectors[pieces], queries, k))
 
     def rank(self, queries: np.ndarray, documents: ShardedVectors | np.ndarray, k: int, passages: Passages | None = None) -> Ranking:
         """The k best of `documents` (N, D) for each of `queries` (Q, D): scores (Q, k) float32 and rows (Q, k) int32.
@@ -212,15 +232,6 @@ class Snapshot:
         start = time.perf_counter()
         yield
         self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
-
-
-def _scores(anchors: np.ndarray, others: ShardedVectors | np.ndarray, rows: np.ndarray, passages: Passages | None) -> np.ndarray:
-    """(P,) of `anchors` (P, D) and the other side's `rows` (P,); a document scores what its best passage does."""
-    if passages is None:
-        return np.einsum("pd,pd->p", anchors, others[rows])
-    pieces, there = passages.of(rows)
-    vectors = others[pieces.ravel()].reshape(*pieces.shape, -1)
-    return np.where(there, np.einsum("pd,pcd->pc", anchors, vectors), -np.inf).max(1)
 
 
 def _key(side: Side, rows: np.ndarray, over: Side) -> tuple:

@@ -25,7 +25,7 @@ class Source(Part):
 
     `refreshed` sources are mined again at each refresh, `live` ones search in each step; `needs` names what the run must make
     ready (`bm25`). `has_table`: it is mined; `takes_over`: from the tables of the stage before; `ranked`: by the anchors' own
-    scores; `asks_documents`: with the vectors of documents, one each.
+    scores; `asks_positives`: with the vectors of positives, one each.
     """
 
     per_query: PositiveInt = 1
@@ -34,7 +34,7 @@ class Source(Part):
     has_table: ClassVar[bool] = False
     takes_over: ClassVar[bool] = False
     ranked: ClassVar[bool] = False
-    asks_documents: ClassVar[bool] = False
+    asks_positives: ClassVar[bool] = False
 
     @property
     def leaves(self) -> tuple["Source", ...]:

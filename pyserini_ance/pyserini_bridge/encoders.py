@@ -64,6 +64,9 @@ class DocumentEncoder:
         _refuse(self.folder, {"--add-sep": add_sep})
         length = self.encoder.length_tokens("document")
         _warn_ignored(self.folder, {"--fp16": fp16, f"--max-length {max_length}": max_length not in (None, length)})
+        if (most := self.encoder.family.tokenization.document.passages) > 1:
+            words = "%s reads documents in up to %d passages, and of each text that comes here only the first is read: encode whole documents "
+            log.warning(words + "with python -m pyserini_ance.encode", self.folder, most)
         template = self.encoder.family.tokenization.document.template
         if missing := [name for name in re.findall(r"\{(\w+)\}", template) if name not in fields]:
             log.warning(

@@ -25,7 +25,10 @@ NORMALISING_QUERY_WORDS = ("clip", "dse")
 
 @dataclass(frozen=True)
 class StockChoice:
-    """Values of `--encoder` and `--encoder-class` for searching and for encoding, what speaks against a stock class, flags beside it."""
+    """Values of `--encoder` and `--encoder-class` for searching and for encoding, what speaks against a stock class, flags beside it.
+
+    `passages`: in how many a document is read at most; no class of Pyserini cuts it.
+    """
 
     query_folder: Path
     document_folder: Path
@@ -34,6 +37,7 @@ class StockChoice:
     why: tuple[str, ...]
     flags: tuple[str, ...]
     document_flags: tuple[str, ...]
+    passages: int
 
     @property
     def reproduces_exactly(self) -> bool:
@@ -44,6 +48,9 @@ class StockChoice:
         """A line for each side that a stock class reproduces, and one for each reason against."""
         sides = {"queries": self.query_class, "documents": self.document_class}
         exact = [f"{side}: Pyserini's stock class `{name}` encodes them exactly as here" for side, name in sides.items() if name != ENCODER_CLASS]
+        if self.passages > 1:
+            cut = f"documents: in up to {self.passages} passages, which `python -m pyserini_ance.encode` cuts and Pyserini's own encode does not"
+            exact = [*(line for line in exact if not line.startswith("documents")), cut]
         return [*exact, *(f"{words}; hence our class `{ENCODER_CLASS}`" for words in self.why)]
 
 
@@ -62,6 +69,7 @@ def stock_class(side_file: dict[str, Any], model_folder: Path) -> StockChoice:
         why=tuple(_said(model, queries, documents)),
         flags=() if queries else _auto_flags(side_file, "query", tokenization.query),
         document_flags=_document_flags(side_file, tokenization.document, bool(documents)),
+        passages=tokenization.document.passages,
     )
 
 

@@ -33,15 +33,11 @@ def _kept_moments_fit(stages: dict[str, Stage]) -> None:
 def _passages_have_a_vector(recipe: "Recipe") -> None:
     passages = recipe.encoder.tokenization.document.passages
     terms = [term for stage in recipe.stages.values() for term in stage.terms.values()]
-    takes_one = {
-        "a term with `anchor: document`": any(term.anchor == "document" for term in terms),
-        "a regularizer": any(term.regularizer is not None for term in terms),
-        **{f"a `{leaf.kind}` source": leaf.asks_documents for term in terms for leaf in term.leaves},
-        "test.query_measures": bool(recipe.test.query_measures),
-    }
-    if passages > 1 and (who := [name for name, takes in takes_one.items() if takes]):
+    takes_one = ["a regularizer" for term in terms if term.regularizer is not None]
+    takes_one += [f"a `{leaf.kind}` source" for term in terms if term.anchor == "query" for leaf in term.leaves if leaf.asks_positives]
+    if passages > 1 and takes_one:
         raise ValueError(
-            f"{who[0]} takes a document for one vector, but encoder.tokenization.document.passages is {passages}; use passages: 1 (FirstP)"
+            f"{takes_one[0]} takes a document for one vector, but encoder.tokenization.document.passages is {passages}; use passages: 1 (FirstP)"
         )
 
 

@@ -24,7 +24,7 @@ class FixedDocuments:
     """
 
     def __init__(self, stage: Stage, snapshot: Snapshot, seed: int):
-        self.vectors, self.rows_of, self.device = snapshot.document_vectors, snapshot.data.rows_of, torch.device(snapshot.device)
+        self.vectors, self.rows_of, self.device = snapshot.document_vectors, snapshot.data.training_rows_of, torch.device(snapshot.device)
         self.relation = snapshot.direction("query").relation
         self.live = {name: found for name, term in stage.terms.items() if (found := {i: s for i, s in enumerate(term.negatives) if s.live})}
         sources = [source for of_term in self.live.values() for source in of_term.values()]

@@ -44,8 +44,11 @@ def _term_loss(
         texts, pairs = _pairs(rows)
         return term.regularizer(*(of(side, one) for side, one in texts.items()), _like(pairs, vectors[rows.anchor]))
     columns, labels, mask = _step_pool(rows, relation) if term.pool == "step" else _own_pool(rows, relation)
-    places, of_documents = batch.positions(rows.candidate, columns), passages if rows.candidate == "document" else None
-    scores = _scores(of(rows.anchor, rows.anchors), vectors[rows.candidate], places, of_documents)
+    anchors, columns = batch.positions(rows.anchor, rows.anchors), batch.positions(rows.candidate, columns)
+    if passages is None:
+        scores = _scores(vectors[rows.anchor], vectors[rows.candidate], anchors, columns)
+    else:
+        scores = _best_scores(vectors, rows.anchor, anchors, columns, passages)
     labels, mask = _like(labels, scores).float(), _like(mask, scores)
     if term.hardest is not None:
         mask = mask & ((labels > 0) | _among_hardest(scores, mask & (labels == 0), term.hardest))
@@ -60,14 +63,25 @@ def _pairs(rows: TermRows) -> tuple[dict[Side, np.ndarray], np.ndarray]:
     return {rows.anchor: anchors, rows.candidate: positives}, np.stack([of_anchor[place], of_positive], axis=1)
 
 
-def _scores(anchors: torch.Tensor, others: torch.Tensor, columns: np.ndarray, passages: Passages | None) -> torch.Tensor:
-    """(B, n) of anchors (B, D) and the positions of what they are scored with: (B, n), or (n,) the same for all."""
-    if passages is not None:
-        pieces, there = passages.of(columns)
-        flat = _scores(anchors, others, pieces.reshape(*columns.shape[:-1], -1), None)
-        return flat.unflatten(1, pieces.shape[-2:]).masked_fill(~_like(there, flat), -torch.inf).max(-1).values
-    candidates = others[_like(columns, others)]
+def _scores(own: torch.Tensor, others: torch.Tensor, anchors: np.ndarray, columns: np.ndarray) -> torch.Tensor:
+    """(B, n) of the positions of anchors (B,) and of what they are scored with: (B, n), or (n,) the same for all."""
+    anchors, candidates = own[_like(anchors, own)], others[_like(columns, others)]
     return anchors @ candidates.T if columns.ndim == 1 else torch.einsum("bd,bnd->bn", anchors, candidates)
+
+
+def _best_scores(
+    vectors: Mapping[Side, torch.Tensor], anchor: Side, anchors: np.ndarray, columns: np.ndarray, passages: Passages
+) -> torch.Tensor:
+    """The same, where of the passages of each document, anchor or candidate, the best counts."""
+    if anchor == "document":
+        pieces, there = passages.of(anchors)  # (B, pieces)
+        each = [_scores(vectors["document"], vectors["query"], of_anchors, columns) for of_anchors in pieces.T]
+        scores, there = torch.stack(each, -1), there[:, None]
+    else:
+        pieces, there = passages.of(columns)  # (..., n, pieces)
+        flat = _scores(vectors["query"], vectors["document"], anchors, pieces.reshape(*columns.shape[:-1], -1))
+        scores = flat.unflatten(1, pieces.shape[-2:])
+    return scores.masked_fill(~_like(there, scores), -torch.inf).max(-1).values
 
 
 Pool = tuple[np.ndarray, np.ndarray, np.ndarray]  # rows (columns,) or (B, columns), labels and mask (B, columns) bool

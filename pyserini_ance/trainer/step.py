@@ -52,7 +52,7 @@ class StepRunner:
 
         def loss_of(queries: torch.Tensor, documents: torch.Tensor | None = None) -> torch.Tensor:
             batch, documents = (chunk, documents) if self.documents is None else self.documents.complete(chunk, queries, share)
-            vectors, passages = {"query": queries, "document": documents}, self.data.rows_of(batch.unique("document"))[1]
+            vectors, passages = {"query": queries, "document": documents}, self.data.training_rows_of(batch.unique("document"))[1]
             losses = term_losses(self.stage.terms, batch, self.data.directions, vectors, passages)
             values.update({name: share * float(loss.detach()) for name, loss in losses.items()})
             return share * weighted_sum(self.stage.terms, losses)
@@ -74,7 +74,7 @@ class StepRunner:
         queries, documents = self.data.queries[self.data.train_split], self.data.documents
         texts = [("query", queries, chunk.unique("query"))]
         if self.documents is None:
-            texts.append(("document", documents, self.data.rows_of(chunk.unique("document"))[0]))
+            texts.append(("document", documents, self.data.training_rows_of(chunk.unique("document"))[0]))
         share = self.stage.chunk_queries and self.stage.chunk_queries / len(chunk.queries)
         return [
             SideInput(side, tokens, rows, self.encoder.length_tokens(side), share and math.ceil(share * len(rows)))

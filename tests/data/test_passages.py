@@ -1,34 +1,7 @@
 import numpy as np
 import pytest
 
-from pyserini_ance.data.passages import Passages, cut, repeats
-from pyserini_ance.data.token_store import Specials, TokenStore
-
-SPECIALS = Specials((1,), (2,), 0)
-TEXTS = [list(range(10, 10 + length)) for length in (7, 0, 3, 6, 1, 20)]
-
-
-@pytest.mark.parametrize("most", [1, 2, 4, 9])
-@pytest.mark.parametrize("length", [5, 6])
-def test_passages_agree_with_a_slow_cut(most, length):
-    store, passages = cut(TokenStore.of_lists(TEXTS, SPECIALS), length, most)
-    expected, room = [], length - 2
-    for text in TEXTS:
-        pieces = [text[start : start + room] for start in range(0, len(text), room)] or [[]]
-        expected.append([[1, *piece, 2] for piece in pieces[:most]])
-    found = []
-    for document in range(len(TEXTS)):
-        rows = np.arange(*passages.offsets[document : document + 2])
-        ids, mask = store.batch(rows, length)
-        assert store.lengths(length, rows).tolist() == mask.sum(1).tolist()
-        found.append([row[kept == 1].tolist() for row, kept in zip(ids, mask, strict=True)])
-    assert found == expected and len(store) == sum(map(len, expected)) and passages.most == max(map(len, expected))
-
-
-def test_one_passage_is_the_text_itself():
-    whole = TokenStore.of_lists(TEXTS, SPECIALS)
-    store, passages = cut(whole, 5, 1)
-    assert passages.offsets.tolist() == list(range(7)) and store.offsets.tolist() == whole.offsets.tolist() and store.ids is whole.ids
+from pyserini_ance.data.passages import Passages, repeats
 
 
 def test_rows_of_documents_and_documents_of_rows():
@@ -37,6 +10,15 @@ def test_rows_of_documents_and_documents_of_rows():
     assert rows.tolist() == [[[3, 4, 5], [0, 1, 0]], [[2, 2, 2], [2, 2, 2]]]
     assert mask.tolist() == [[[True] * 3, [True, True, False]], [[True, False, False]] * 2]
     assert passages.documents(np.array([[0, 1, 2], [5, 3, 0]])).tolist() == [[0, 0, 1], [2, 2, 0]]
+
+
+def test_empty_passages_are_rows_that_a_document_can_be_read_without():
+    passages = Passages(np.array([0, 3, 6, 9]), np.array([2, 3, 1]))
+    rows, of = passages.rows(np.array([2, 0]))
+    assert rows.tolist() == [6, 7, 8, 0, 1, 2] and of.offsets.tolist() == [0, 3, 6]
+    rows, of = passages.filled_rows(np.array([2, 0]))
+    assert rows.tolist() == [6, 0, 1] and of.offsets.tolist() == [0, 1, 3] and of.filled is None
+    assert passages.empty == 3 and Passages(passages.offsets).empty == 0
 
 
 def test_the_best_documents_agree_with_a_slow_maximum():
@@ -56,6 +38,21 @@ def passage_of(scores: np.ndarray, passages: Passages, document: int) -> int:
     """The first of its best passages."""
     start, stop = passages.offsets[document : document + 2]
     return int(start + scores[start:stop].argmax())
+
+
+def test_what_documents_find_agrees_with_a_slow_maximum(monkeypatch):
+    monkeypatch.setattr("pyserini_ance.data.passages.DOCUMENTS_PER_BLOCK", 8)
+    rng = np.random.default_rng(1)
+    passages = Passages.of_counts(rng.integers(1, 5, 20))
+    for queries, k in ((60, 7), (5, 5), (40, 1)):
+        scores = rng.integers(0, 40, (passages.offsets[-1], queries)).astype(np.float32)  # many tie
+        order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+        found, rows = passages.merge(np.take_along_axis(scores, order, 1), order)
+        assert found.shape == rows.shape == (20, k)
+        for document, (a, b) in enumerate(zip(passages.offsets, passages.offsets[1:], strict=False)):
+            best = scores[a:b].max(0)
+            ranked = sorted(range(queries), key=lambda query: (-best[query], query))[:k]
+            assert rows[document].tolist() == ranked and found[document].tolist() == best[ranked].tolist()
 
 
 def test_too_shallow_a_ranking_is_refused():

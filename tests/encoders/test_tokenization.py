@@ -6,7 +6,7 @@ from tokenizers.pre_tokenizers import WhitespaceSplit
 from tokenizers.processors import TemplateProcessing
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
+from pyserini_ance.encoders.tokenization import DocumentTokenization, TextTokenizer, Tokenization
 
 
 def tokenization(**settings) -> Tokenization:
@@ -124,3 +124,12 @@ def test_special_tokens_are_found_whatever_they_are(post, before, after):
 def test_special_tokens_that_look_like_the_text_are_refused():
     with pytest.raises(ValueError, match="cannot tell which special tokens"):
         TextTokenizer(word_level("a $A"), Tokenization())
+
+
+@pytest.mark.parametrize("key", ["special_tokens", "empty_passages"])
+def test_choices_about_passages_are_refused_where_there_is_one(key):
+    other = {"special_tokens": "document", "empty_passages": "index"}[key]
+    with pytest.raises(ValidationError, match=f"{key} is {other}, but documents have one passage; set passages, or leave {key} out"):
+        DocumentTokenization(**{key: other})
+    settings = Tokenization(document={"passages": 2, key: other, "length_tokens": 9})
+    assert settings.without_lengths() == Tokenization().without_lengths()  # what starts from a model of single passages may cut as it likes

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import transformers.models.bert.modeling_bert  # noqa: F401  here, before processes are forked: it takes seconds
 
-from pyserini_ance.data.trec import read_run
+from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
 from pyserini_ance.experiment.closing import Closing, reversed_qrels
@@ -74,6 +74,27 @@ def test_passages_are_searched_as_pyserini_takes_their_ids_apart(run_processes, 
             best.setdefault(id.split("#")[0], score)
         assert list(hits.values()) == pytest.approx(list(best.values())[:20], abs=1e-4)
         assert list(hits.values()) == pytest.approx([best[id] for id in hits], abs=1e-4), query  # many passages are the same words
+
+
+def test_documents_in_passages_rank_queries_by_their_best(small_recipe, tmp_path):
+    test = {"hits": 20, "measures": ["RR@10"], "query_measures": ["RR@10"]}
+    encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
+    encoder["tokenization"]["document"].update(length_tokens=10, passages=3)
+    recipe = small_recipe(STAGES, encoder=encoder, test=test)
+    start(recipe, tmp_path)
+    run = RunDir(tmp_path)
+    closing = Closing(recipe, tokenise(recipe, read_collection(recipe)), run, "cpu", World())
+    row = closing.row("untrained", Checkpoint.open(run.checkpoint("initial", 0)))
+    asked = read_run(closing.query_ranking("untrained"))
+    assert len(asked) == 5 and all(len(hits) == 5 for hits in asked.values())
+    found = read_run(closing.ranking("untrained"))  # 20 of 30 documents
+    pairs = [(query, document) for document, hits in asked.items() for query in hits if document in found[query]]
+    assert len(pairs) > 5
+    for query, document in pairs:
+        assert asked[document][query] == pytest.approx(found[query][document], abs=1e-4)
+    judged = read_qrels(run.qrels("test"))
+    ranks = [1 + [*hits].index(next(query for query, grades in judged.items() if document in grades)) for document, hits in asked.items()]
+    assert row["queries RR@10"] == pytest.approx(sum(1 / rank for rank in ranks) / 5)
 
 
 def test_processes_close_a_run_as_one_does(run_processes, recipe, tmp_path):

@@ -21,6 +21,13 @@ def test_a_stage_says_who_makes_what_and_how_much(small_recipe, stage, row):
     assert cells(plan(small_recipe({"b": stage})), "b")[5:-1] == row
 
 
+def test_documents_in_passages_are_counted_as_such(small_recipe):
+    for empty, said in (("drop", "30 in 81 passages of"), ("index", "30 in 90 passages, 9 of them empty, of")):
+        encoder = small_recipe({"b": STATIC}).encoder.model_dump(mode="json")
+        encoder["tokenization"]["document"].update(length_tokens=10, passages=3, empty_passages=empty)
+        assert f"documents: {said}" in plan(small_recipe({"b": STATIC}, encoder=encoder))
+
+
 def cells(text: str, stage: str) -> list[str]:
     (line,) = [line for line in text.splitlines() if line.startswith(f"| {stage} ")]
     return [cell.strip() for cell in line.split("|")[1:-1]]

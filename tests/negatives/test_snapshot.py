@@ -2,6 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import transformers.models.bert.modeling_bert  # noqa: F401  here, before processes are forked: it takes seconds
 
 from pyserini_ance.data.token_store import TokenStore
@@ -64,20 +65,14 @@ def test_vectors_of_some_rows_are_those_of_all(snapshot):
     assert np.allclose(snapshot.encode_queries("train", rows[[0, 2]]), snapshot.query_vectors[[4, 0]], atol=1e-5)
 
 
-def test_a_document_scores_what_its_best_passage_does(small_recipe, tmp_path):
-    recipe = small_recipe(STAGES, **{"encoder": in_passages(small_recipe(STAGES))})
-    (tmp_path / "model").mkdir()
-    save_encoder(start_encoder(recipe.encoder, 0), tmp_path / "model")
-    snapshot = view(World(), recipe, tmp_path)
-    encoder, tokens = load_encoder(snapshot.model), tokenise(small_recipe(STAGES), snapshot.collection).documents
-    pieces = [list(zip(range(0, 24, 8), np.split(ids, range(8, len(ids), 8)), strict=False)) for ids in map(tokens.ids.__getitem__, slices(tokens))]
-    assert {len(document) for document in pieces} == {2, 3}
-    store = TokenStore.of_lists([ids.tolist() for document in pieces for _, ids in document], tokens.specials)
-    vectors = np.empty((len(store), encoder.dimension), np.float32)
-    for rows, block in encoder.encode_rows(store, np.arange(len(store)), "document", "fp32", 64):
-        vectors[rows] = block
+CHOICES = [(around, empty) for around in ("passage", "document") for empty in ("drop", "index")]
+
+
+@pytest.mark.parametrize(("around", "empty"), CHOICES)
+def test_a_document_scores_what_its_best_passage_does(small_recipe, tmp_path, around, empty):
+    snapshot, pieces, each = of_passages(small_recipe, tmp_path, around, empty)
+    assert {len(document) for document in pieces} == ({2, 3} if empty == "drop" else {3})
     of = np.repeat(np.arange(30), [len(document) for document in pieces])
-    each = snapshot.query_vectors @ vectors.T
     expected = np.stack([each[:, of == document].max(1) for document in range(30)], axis=1)
     for k in (7, 30):
         scores, rows = search(snapshot, k)
@@ -85,13 +80,47 @@ def test_a_document_scores_what_its_best_passage_does(small_recipe, tmp_path):
         assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
     some, passages = snapshot.encode_documents(np.array([4, 29, 0]))
     assert np.allclose(snapshot.rank(snapshot.query_vectors, some, 3, passages)[0].max(1), expected[:, [4, 29, 0]].max(1), atol=1e-4)
+    positives = [max(expected[query, snapshot.split.qrels.relevant(query)]) for query in range(15)]
+    assert np.allclose(snapshot.positive_scores("query"), positives, atol=1e-4)
 
 
-def in_passages(recipe: Recipe) -> dict:
-    """Its encoder, with documents in up to three passages of 8 tokens."""
-    encoder = recipe.encoder.model_dump(mode="json")
-    encoder["tokenization"]["document"].update(length_tokens=10, passages=3)
-    return encoder
+@pytest.mark.parametrize(("around", "empty"), CHOICES)
+def test_a_document_finds_queries_by_the_same_scores(small_recipe, tmp_path, around, empty):
+    snapshot, pieces, each = of_passages(small_recipe, tmp_path, around, empty)
+    of = np.repeat(np.arange(30), [len(document) for document in pieces])
+    anchors = snapshot.direction("document").anchors
+    expected = np.stack([each[:, of == document].max(1) for document in anchors])
+    for k in (4, 1000):
+        scores, rows = snapshot.search("document", anchors, "query", k)
+        assert rows.shape == (len(anchors), min(k, 15)) and all(len(set(row)) == len(row) for row in rows.tolist())
+        assert np.allclose(scores, -np.sort(-expected, axis=1)[:, :k], atol=1e-4)
+        assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
+    relevant = snapshot.split.relation("document")
+    positives = [max(expected[place, relevant.of(document)]) for place, document in enumerate(anchors)]
+    assert np.allclose(snapshot.positive_scores("document"), positives, atol=1e-4)
+
+
+def of_passages(small_recipe, folder: Path, around: str, empty: str) -> tuple[Snapshot, list[list[list[int]]], np.ndarray]:
+    """A view of documents in up to three passages of 10 tokens; the tokens of each, and their scores (15, passages) for the queries."""
+    encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
+    encoder["tokenization"]["document"].update(length_tokens=10, passages=3, special_tokens=around, empty_passages=empty)
+    recipe = small_recipe(STAGES, encoder=encoder)
+    (folder / "model").mkdir()
+    save_encoder(start_encoder(recipe.encoder, 0), folder / "model")
+    snapshot = view(World(), recipe, folder)
+    tokens, pieces = tokenise(small_recipe(STAGES), snapshot.collection).documents, []
+    for ids in (tokens.ids[one].tolist() for one in slices(tokens)):
+        (before,), (after,), pad = tokens.specials
+        if around == "passage":
+            passages = [[before, *ids[start : start + 8], after] for start in range(0, min(24, len(ids)), 8)]
+        else:
+            whole = [before, *ids[:28], after]
+            passages = [whole[start : start + 10] for start in range(0, len(whole), 10)]
+        pieces.append(passages + [[pad]] * (3 - len(passages)) * (empty == "index"))
+    backbone = load_encoder(snapshot.model).towers.documents.backbone.eval()
+    with torch.inference_mode():
+        vectors = [backbone(input_ids=torch.tensor([piece])).last_hidden_state[0].mean(0).numpy() for document in pieces for piece in document]
+    return snapshot, pieces, snapshot.query_vectors @ np.stack(vectors).T
 
 
 def slices(tokens: TokenStore) -> list[slice]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-CHILD_SECONDS = 120
+CHILD_SECONDS = 240
 
 
 @pytest.fixture(scope="session")

@@ -78,6 +78,17 @@ def test_flags(folders):
     assert prefixed.document_flags[-5:] == ("--pooling", "mean", "--l2-norm", "--prefix", "passage:")
 
 
+def test_documents_in_passages_are_encoded_by_none_of_pyserinis_classes(folders):
+    whole = side(AUTO)
+    document = {**whole["tokenization"]["document"], "passages": 3}
+    cut = {**whole, "tokenization": {**whole["tokenization"], "document": document}}
+    queries, documents = stock_class(whole, folders["bert"]).describe()
+    assert documents == "documents: Pyserini's stock class `auto` encodes them exactly as here"
+    assert stock_class(cut, folders["bert"]).describe() == [
+        queries, "documents: in up to 3 passages, which `python -m pyserini_ance.encode` cuts and Pyserini's own encode does not"
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("l2, query_class", [(False, "pyserini_ance"), (True, "auto")])
 def test_a_word_in_the_path_that_pyserini_acts_on(bert_tokenizer, tmp_path, l2, query_class):
     folder = tmp_path / "eclipse"

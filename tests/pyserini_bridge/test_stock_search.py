@@ -8,27 +8,33 @@ import numpy as np
 import pytest
 from safetensors.torch import load_file, save_file
 
+from pyserini_ance.data.passages import Passages
 from pyserini_ance.encoders.checkpoint import load_encoder
 from pyserini_ance.pyserini_bridge.encoders import DocumentEncoder, QueryEncoder
 from pyserini_ance.pyserini_bridge.topics import write_topics
+from pyserini_ance.vectors.search import exact_search
 
 LONG = "The Retriever Reads LONG Texts, such as This One; "
 QUERIES = [("007", "Which Retriever?"), ("7", "the the THE"), ("q3", LONG * 5), ("q4", "A tab\tinside")]
 TEXTS = [f"{LONG * (i % 7)}{'The ' * (i % 3)}Text of Number {i * i * 7919}." for i in range(30)]
 DOCUMENTS = [(f"d{i}", f"Title {chr(65 + i)}", text) for i, text in enumerate(TEXTS)]
 HITS = 10
+CHOICES = [(around, empty) for around in ("passage", "document") for empty in ("drop", "index")]
 
 IN_ONE_PROCESS = """
 import json, sys
 from pathlib import Path
 import numpy as np
+from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import load_encoder, read_side_file
+from pyserini_ance.experiment.encode import encode_corpus
 from pyserini_ance.pyserini_bridge.export import search_command, stock_class, write_index, write_topics
 from pyserini_ance.pyserini_bridge.launch import run_module
 from pyserini_ance.pyserini_bridge.register import register
 
 stock, lowered, auto, pair = map(Path, sys.argv[1:5])
-queries, documents = json.loads(sys.stdin.read())
+queries, documents, in_passages = json.loads(sys.stdin.read())
+in_passages = list(map(Path, in_passages))
 ids, titles, texts = zip(*documents)
 
 # our export, torch and faiss at work before Java starts
@@ -39,6 +45,9 @@ for folder in (stock, lowered, auto, pair):
     topics = write_topics([tuple(query) for query in queries], folder)
     choices.append(stock_class(read_side_file(folder / "model"), folder / "model"))
     (folder / "command").write_text(search_command(folder, topics, choices[-1], 100))
+for folder in in_passages:
+    encode_corpus(lowered / "corpus.jsonl", folder / "model", folder / "index", "fp32", 4096, "cpu", folder / "scratch", World())
+    write_topics([tuple(query) for query in queries], folder)
 (stock / "classes.json").write_text(json.dumps([[choice.query_class, choice.document_class] for choice in choices]))
 
 register()
@@ -57,6 +66,8 @@ def search(folder, *flags, model="model"):
 search(lowered, "--batch-size", "3")  # our class is added, since it is our folder
 search(auto, "--encoder-class", "auto", *choices[2].flags)
 search(pair, "--encoder-class", "auto", *choices[3].flags, model="model/queries")
+for folder in in_passages:
+    search(folder, "--hits", "30", "--max-passage", "--max-passage-hits", "10")
 
 ours = ["--encoder", str(lowered / "model"), "--encoder-class", "pyserini_ance"]
 fields = ["--fields", "title", "text"]
@@ -64,8 +75,12 @@ run_module("pyserini.encode", ["input", "--corpus", str(lowered / "corpus.jsonl"
     "output", "--embeddings", str(lowered / "again"), "--to-faiss",
     "encoder", *ours, *fields, "--batch-size", "7", "--device", "cpu"])
 import faiss
-indexes = [faiss.read_index(str(lowered / name / "index")) for name in ("index", "again")]
-np.save(lowered / "encoded.npy", [index.reconstruct_n(0, index.ntotal) for index in indexes])
+def indexed(folder):
+    index = faiss.read_index(str(folder / "index"))
+    return index.reconstruct_n(0, index.ntotal)
+np.save(lowered / "encoded.npy", [indexed(lowered / name) for name in ("index", "again")])
+for folder in in_passages:
+    np.save(folder / "encoded.npy", indexed(folder / "index"))
 
 from pyserini.query_iterator import DefaultQueryIterator
 topics = [list(DefaultQueryIterator.from_topics(path)) for path in sys.argv[5:]]
@@ -87,7 +102,18 @@ def topics_files(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def runs(checkpoint, child, topics_files, tmp_path_factory):
+def in_passages(checkpoint, tmp_path_factory):
+    """Folders of encoders that read documents in up to three passages of 40 tokens, by their choices."""
+    folders = {}
+    for around, empty in CHOICES:
+        document = {"length_tokens": 40, "passages": 3, "special_tokens": around, "empty_passages": empty}
+        folders[around, empty] = tmp_path_factory.mktemp("passages")
+        checkpoint("roberta_ance", head="new", tokenization={"document": document}).rename(folders[around, empty] / "model")
+    return folders
+
+
+@pytest.fixture(scope="module")
+def runs(checkpoint, child, topics_files, in_passages, tmp_path_factory):
     """Run folders, exported, and searched by Pyserini: `ance` and `auto` reproduce the first and the others, nothing the second.
 
     The last has two towers.
@@ -105,7 +131,7 @@ def runs(checkpoint, child, topics_files, tmp_path_factory):
         model.rename(folder / "model")
         records = [{"id": id, "title": title, "text": text} for id, title, text in DOCUMENTS]
         (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    child(IN_ONE_PROCESS, *folders, *topics_files, input=json.dumps([QUERIES, DOCUMENTS]))
+    child(IN_ONE_PROCESS, *folders, *topics_files, input=json.dumps([QUERIES, DOCUMENTS, list(map(str, in_passages.values()))]))
     return folders
 
 
@@ -154,6 +180,25 @@ def test_stock_auto_searches_with_the_query_tower_over_the_document_towers_index
     ours = QueryEncoder(str(runs[3] / "model")), DocumentEncoder(str(runs[3] / "model"))
     np.testing.assert_allclose(ours[0].encode(QUERIES[0][1]), queries[0], atol=1e-5)
     np.testing.assert_allclose(ours[1].encode([DOCUMENTS[3][2]], titles=[DOCUMENTS[3][1]]), documents[3:4], atol=1e-5)
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_stock_search_takes_the_maximum_over_passages_as_we_do(runs, in_passages, vectors, choice):
+    """Whatever is indexed of a document. The queries' vectors are those of the first run: the same weights."""
+    folder, (queries, _) = in_passages[choice], vectors[0]
+    ids, indexed = (folder / "index" / "docid").read_text().split(), np.load(folder / "encoded.npy")
+    counts = [sum(id.startswith(f"{document}#") for id in ids) for document, _, _ in DOCUMENTS]
+    assert set(counts) == ({1, 2, 3} if choice[1] == "drop" else {3}) and len(ids) == len(indexed) == sum(counts)
+    passages = Passages.of_counts(counts)
+    scores, rows = passages.search(lambda asked, k: exact_search(asked, indexed, k), queries, HITS)
+    hits = [line.split() for line in (folder / "run.pyserini.txt").read_text().splitlines()]
+    for place, (qid, _) in enumerate(QUERIES):
+        theirs = [(hit[2], float(hit[4])) for hit in hits if hit[0] == qid]
+        np.testing.assert_allclose([score for _, score in theirs], scores[place], atol=1e-4, rtol=1e-6)
+        best = {DOCUMENTS[row][0]: float((indexed[slice(*passages.offsets[row : row + 2])] @ queries[place]).max()) for row in range(30)}
+        assert len(dict(theirs)) == HITS  # empty passages are all alike, so that documents may tie
+        np.testing.assert_allclose([best[document] for document, _ in theirs], scores[place], atol=1e-4, rtol=1e-6)
+        np.testing.assert_allclose([best[DOCUMENTS[row][0]] for row in rows[place]], scores[place], atol=1e-4, rtol=1e-6)
 
 
 def test_stock_encode_writes_our_vectors_with_the_registered_class(runs, vectors):

@@ -5,6 +5,7 @@ from pydantic import ValidationError
 
 from pyserini_ance.recipe.models import Recipe
 
+DUAL = {"anchor": "document"}
 ANN, LOOKAHEAD = {"kind": "ann"}, {"kind": "lookahead"}
 EVERY = {"steps": 10, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "refresh": {"every_steps": 10}}
 
@@ -20,14 +21,19 @@ def recipe(*negatives: dict, test: dict | None = None, more: dict | None = None)
 @pytest.mark.parametrize(
     ("settings", "who"),
     [
-        ({"more": {"dual": {"anchor": "document", "negatives": [ANN]}}}, "a term with `anchor: document`"),
         ({"more": {"even": {"regularizer": "uniformity"}}}, "a regularizer"),
-        ({"test": {"query_measures": ["RR@10"]}}, "test.query_measures"),
+        ({"more": {"too": {"negatives": [LOOKAHEAD]}, "dual": {**DUAL, "negatives": [LOOKAHEAD]}}}, "a `lookahead` source"),
     ],
 )
 def test_what_takes_a_document_for_one_vector_is_refused(settings, who):
     with pytest.raises(ValidationError, match=f"{who} takes a document for one vector, .*passages is 4; use passages: 1"):
         recipe(ANN, **settings)
+
+
+def test_documents_in_passages_may_be_anchors_and_rank_queries():
+    """A score is that of the best passage from either side; and a lookahead of theirs is among queries."""
+    made = recipe(ANN, more={"dual": {**DUAL, "negatives": [ANN, LOOKAHEAD]}}, test={"query_measures": ["RR@10"]})
+    assert made.stages["a"].terms["dual"].anchor == "document"
 
 
 @pytest.mark.parametrize("source", [LOOKAHEAD, {"kind": "mix", "sources": [ANN, LOOKAHEAD]}])

@@ -191,3 +191,24 @@ def test_a_document_scores_what_its_best_passage_does(pool):
     torch.testing.assert_close(found, expected)
     gradients = [torch.autograd.grad(loss, pieces, retain_graph=True)[0] for loss in (found, expected)]
     torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("pool", ["own", "step"])
+def test_queries_score_for_a_document_what_its_best_passage_does(pool):
+    """The other direction: the loss of passages is that of documents whose vector, for each query, is that of its best passage."""
+    rng = np.random.default_rng(2)
+    anchors, queries, others = np.array([4, 1, 4], np.int32), np.array([[0], [2], [1]], np.int32), rng.integers(3, 6, (3, 2)).astype(np.int32)
+    batch = Batch(queries[:, 0], {"dual": TermRows("document", anchors, queries, others)})
+    directions = {"document": Direction(Split("train", None, qrels_of([4], [4], [1], [], [], [])), "document", 100)}
+    passages = Passages(np.array([0, 3, 5]))
+    generator = torch.Generator().manual_seed(1)
+    asked = torch.randn(len(batch.unique("query")), 4, generator=generator).double()
+    pieces = torch.randn(5, 4, generator=generator).double().requires_grad_()
+    term = Term.model_validate({"anchor": "document", "negatives": [RANDOM], "pool": pool})
+    found = term_losses({"dual": term}, batch, directions, {"query": asked, "document": pieces}, passages)["dual"]
+    best = torch.stack([(pieces[a:b] @ asked.T).max(0).values for a, b in ((0, 3), (3, 5))])
+    expected = term_losses({"dual": term}, batch, directions, {"query": torch.eye(len(asked)).double(), "document": best})["dual"]
+    torch.testing.assert_close(found, expected)
+    gradients = [torch.autograd.grad(loss, pieces, retain_graph=True)[0] for loss in (found, expected)]
+    torch.testing.assert_close(*gradients)
+    assert (gradients[0].abs().sum(1) > 0).sum() > 2  # different queries have different best passages

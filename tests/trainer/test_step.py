@@ -10,9 +10,11 @@ import torch
 import transformers.models.bert.modeling_bert  # noqa: F401  (imported lazily, else by every process)
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
+from pyserini_ance.encoders.checkpoint import load_encoder, save_encoder, start_encoder
 from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.prepare import read_collection, tokenise
+from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.recipe.models import Encoding
 from pyserini_ance.runs.checkpoint import Place, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.batch import Batch, TermRows, plan_batch
@@ -191,3 +193,40 @@ def test_chunk_queries_bounds_what_each_process_encodes_at_once(made, run_proces
     changes = {"chunk_queries": 2, "terms": {pool: recipe.stages["a"].terms[pool]}}
     assert queries_at_once(World(), recipe, changes) == once
     assert run_processes(2, queries_at_once, recipe, changes) == [twice, twice]
+
+
+@pytest.mark.parametrize("around", ["passage", "document"])
+@pytest.mark.parametrize("empty", ["drop", "index"])
+def test_a_step_scores_documents_as_a_search_does_but_without_empty_passages(small_recipe, still_bert, tmp_path, around, empty):
+    """In both directions. Where empty passages are indexed, the two differ, and by nothing else."""
+    document = {"length_tokens": 10, "passages": 3, "special_tokens": around, "empty_passages": empty, "template": "{text}"}
+    encoder = {"kind": "transformer", "model": str(still_bert), "tokenization": {"query": {"length_tokens": 24}, "document": document}}
+    term = {"negatives": [{"kind": "random", "per_query": 2}], "loss": {"kind": "nll", "scale": 0.2}}
+    terms = {"query": term, "document": {**term, "anchor": "document"}}
+    recipe = small_recipe({"a": {"steps": 1, "batch_queries": 6, "terms": terms, "optimizer": OPTIMIZER}}, encoder=encoder)
+    data, stage, towers = tokenise(recipe, read_collection(recipe)), recipe.stages["a"], start_encoder(recipe.encoder, 0)
+    batch = plan_batch(stage, 0, 0, 3, data.directions, {})
+    losses = StepRunner(stage, data, towers, accelerator_of(recipe).autocast, 128, (3, 0), World()).accumulate(batch, 0)
+
+    (tmp_path / "model").mkdir()
+    save_encoder(towers, tmp_path / "model")
+    snapshot = Snapshot(tmp_path / "model", "hash", data, Encoding(precision="fp32"), tmp_path / "scratch", "cpu", World())
+    ranked, found = snapshot.search("query", np.arange(15), "document", 30)
+    searched, trained = np.empty((15, 30), np.float32), np.empty((15, 30), np.float32)
+    np.put_along_axis(searched, found, ranked, 1)
+    of_empty = np.full((15, 30), -np.inf)
+    for row, (start, stop) in enumerate(zip(data.passages.offsets, data.passages.offsets[1:], strict=False)):
+        texts = stop if empty == "drop" else start + data.passages.filled[row]
+        each = snapshot.query_vectors @ snapshot.document_vectors[start:stop].T
+        trained[:, row] = each[:, : texts - start].max(1)
+        of_empty[:, row] = each[:, texts - start :].max(1, initial=-np.inf)
+    np.testing.assert_allclose(searched, np.maximum(trained, of_empty), atol=1e-4)
+
+    def slow(scores: np.ndarray, rows: TermRows) -> float:
+        scores, drawn = scores if rows.anchor == "query" else scores.T, np.concatenate([rows.positives, rows.negatives], axis=1)
+        each = [[scores[anchor, other] for other in others] for anchor, others in zip(rows.anchors, drawn, strict=True)]
+        return float(np.mean([math.log(sum(math.exp(0.2 * (score - own[0])) for score in own)) for own in each]))
+
+    assert losses == pytest.approx({name: slow(trained, rows) for name, rows in batch.terms.items()}, rel=1e-4)
+    of_search = {name: slow(searched, rows) for name, rows in batch.terms.items()}
+    assert (losses == pytest.approx(of_search, rel=1e-4)) == (empty == "drop")
