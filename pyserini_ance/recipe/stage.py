@@ -123,7 +123,7 @@ class Stage(Settings):
         return isinstance(self.start, Start) and self.start.is_outside
 
     @property
-    def refreshing(self) -> Product:
+    def refreshing(self) -> Refresh:
         """How tables of negatives are made: as `refresh` says; those of a stage without one, once and inline."""
         return self.refresh or Refresh(every_steps=self.steps)
 
