@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from pyserini_ance.recipe.parts import Settings, part_of
-from pyserini_ance.recipe.products import Evaluate, Product, Refresh
+from pyserini_ance.recipe.products import Evaluate, Refresh
 from pyserini_ance.recipe.start import Start, read_start
 
 Beta = Annotated[float, Field(ge=0, lt=1)]

@@ -140,7 +140,7 @@ class Refresher:
         return is_complete(folder)
 
     def _measure(self, order: Order, snapshot: Snapshot) -> None:
-        value = evaluate_on_dev(snapshot, self.recipe.stages[order.stage].evaluate, self.recipe.seed)
+        values = evaluate_on_dev(snapshot, self.recipe.stages[order.stage].evaluate, self.recipe.seed)
         seconds = {part: round(seconds, 3) for part, seconds in snapshot.seconds.items()}
         path = self.run.evaluation(order.stage, order.step)
-        self.world.once(lambda: publish_evaluation(path, value, order.weights, seconds))
+        self.world.once(lambda: publish_evaluation(path, values, order.weights, seconds))
