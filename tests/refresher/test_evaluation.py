@@ -95,6 +95,34 @@ def test_samples_have_the_size_asked_for_and_change_with_the_seed():
     assert set(_sampled_documents([(SPLIT, rows[1:2])], DOCUMENTS, 3, np.random.default_rng(0)).tolist()) >= {302, 303}
 
 
+class TwoSplits(GivenScores):
+    """Queries 0 and 1 are one split, query 2 another."""
+
+    parts = {"one": SPLIT.qrels.subset(np.arange(2)), "two": SPLIT.qrels.subset(np.array([2]))}
+    collection = Collection(GivenScores.collection.documents, {
+        name: Split(name, Texts(["a", "b"][: len(qrels.offsets) - 1], {"text": ["?"] * (len(qrels.offsets) - 1)}), qrels)
+        for name, qrels in parts.items()
+    })  # fmt: skip
+
+    def encode_queries(self, split: str, rows: np.ndarray) -> np.ndarray:
+        return np.eye(3, dtype=np.float32)[rows + (2 if split == "two" else 0)]
+
+
+def test_each_split_has_its_own_value(snapshot):
+    both = TwoSplits(snapshot.document_vectors.T)
+    values = evaluate_on_dev(both, Evaluate(every_steps=1, measure="R@200", split=["two", "one"]), seed=0)
+    assert list(values) == ["two", "one"] and values == pytest.approx({"one": 1.0, "two": 1.0})
+    values = evaluate_on_dev(both, Evaluate(every_steps=1, split=["one", "two"]), seed=0)
+    assert values == pytest.approx({"one": (1 / 3 + 1 / 2) / 2, "two": 0})
+    assert evaluate_on_dev(both, Evaluate(every_steps=1, split=["one"]), seed=0) == {"one": values["one"]}
+
+
+def test_all_splits_are_measured_against_one_sample(snapshot):
+    both = TwoSplits(snapshot.document_vectors.T)
+    evaluate_on_dev(both, Evaluate(every_steps=1, split=["one", "two"], sample_documents=50), seed=0)
+    assert len(both.sampled) == 50 and {300, 301, 302, 303, 399} <= set(both.sampled.tolist())
+
+
 class GivenTexts(GivenScores):
     """Its vectors are split over the processes like encoded ones."""
 
