@@ -6,8 +6,9 @@ from pathlib import Path
 
 from pyserini_ance import cli
 from pyserini_ance.data.trec import read_qrels, read_run
-from pyserini_ance.measures.evaluate import evaluate, parse, per_query
+from pyserini_ance.measures.evaluate import evaluate, per_query
 from pyserini_ance.measures.table import table
+from pyserini_ance.recipe.measure import parse
 from pyserini_ance.storage.files import write_json
 
 

@@ -12,13 +12,13 @@ from pyserini_ance.data.collection import Collection, Relation, Side, Split
 class Direction:
     """Anchors of one side, and what is relevant to them among the `candidates` rows of the other side.
 
-    `chunk` leaves only some of the queries, or the documents that are relevant to them, as anchors.
+    `chunk` leaves only these rows of the queries, or the documents that are relevant to them, as anchors.
     """
 
     split: Split
     anchor: Side
     candidates: int
-    chunk: slice | None = None
+    chunk: np.ndarray | None = None
 
     @classmethod
     def of(cls, collection: Collection, split: str, anchor: Side) -> "Direction":

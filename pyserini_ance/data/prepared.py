@@ -8,6 +8,7 @@ import numpy as np
 
 from pyserini_ance.data.collection import SIDES, Collection, Side, Split
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.joint import rows_of_parts
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.token_store import TokenStore
 
@@ -16,6 +17,7 @@ from pyserini_ance.data.token_store import TokenStore
 class PreparedData:
     """`queries` holds one token store a split; `run_files` names TREC runs over the training queries (`bm25`).
 
+    `parts` names the splits that `train_split` joins, where it does.
     `documents` has a row for each passage; `passages` says which are of which document, None: the document is its only one.
     Empty passages are searched, and mined from, but not trained on.
     `tokenization` is a digest of how texts become tokens.
@@ -28,10 +30,16 @@ class PreparedData:
     tokenization: str
     run_files: dict[str, Path] = field(default_factory=dict)
     passages: Passages | None = None
+    parts: tuple[str, ...] = ()
 
     @cached_property
     def split(self) -> Split:
         return self.collection.split(self.train_split)
+
+    @cached_property
+    def part_rows(self) -> tuple[slice, ...]:
+        """Of the training queries, those of each split that they come from."""
+        return rows_of_parts([self.collection.split(part) for part in self.parts or (self.train_split,)])
 
     @cached_property
     def directions(self) -> dict[Side, Direction]:

@@ -11,18 +11,21 @@ from pyserini_ance.data.collection import Split
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.trec import Qrels, read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World
-from pyserini_ance.measures.evaluate import evaluate, parse
+from pyserini_ance.measures.evaluate import evaluate
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.models import Recipe, Test
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_object, write_json
 
+QUERIES = "queries "  # before the measures of query retrieval
+
 
 @dataclass(frozen=True)
 class Closing:
-    """Evaluates rows of one run. A row's ranking and measures lie in `runs/<row>.*`; a row that is there is not redone.
+    """Evaluates rows of one run. A row's rankings, one a test split, and measures lie in `runs/<row>.*`; a row that is there is not redone.
 
     All processes of `world` make the same calls and have the same results; the first one reads and writes the files.
     """
@@ -33,23 +36,20 @@ class Closing:
     device: str
     world: World
 
-    def ranking(self, row: str) -> Path:
-        return self.run.ranking(row, self.recipe.test.split)
-
-    def query_ranking(self, row: str) -> Path:
+    def query_ranking(self, row: str, split: str) -> Path:
         """Of queries for documents; BM25 has none."""
-        return self.run.run_files / f"{row}.{self.recipe.test.split}.queries.trec"
+        return self.run.run_files / f"{row}.{split}.queries.trec"
 
     def measured(self, row: str) -> dict | None:
         path = self._record(row)
         return self.world.once(lambda: read_json_object(path))
 
     def measure(self, row: str, seconds: float, **more) -> dict:
-        """Measure the ranking of `row` from its file, as anybody could do again, and record it."""
+        """Measure the rankings of `row` from their files, as anybody could do again, and record it."""
         return self.world.once(lambda: self._measure(row, seconds, more))
 
     def rank(self, row: str, checkpoint: Checkpoint) -> Snapshot:
-        """Rank the test queries with a checkpoint and write the ranking of `row`; the view it was made from.
+        """Rank the test queries with a checkpoint and write the rankings of `row`; the view they were made from.
 
         Queries are encoded in float32 whatever `test.precision` says of the documents, because Pyserini's searcher does.
         """
@@ -61,15 +61,16 @@ class Closing:
         scores, found = snapshot.rank(queries, snapshot.document_vectors, test.hits, snapshot.passages)
         self.world.once(lambda: self._write(row, scores, found))
         if test.query_measures:
-            self._rank_queries(row, snapshot, queries)
+            for split, of_split in zip(self._splits, self._apart(queries), strict=True):
+                self._rank_queries(row, split, snapshot, of_split)
         return snapshot
 
-    def _rank_queries(self, row: str, snapshot: Snapshot, queries: np.ndarray) -> None:
-        """The other direction, with the same vectors and scores."""
-        answers, ids = self._split.relation("document").anchors, self.data.collection.documents.ids
+    def _rank_queries(self, row: str, split: Split, snapshot: Snapshot, queries: np.ndarray) -> None:
+        """The other direction, with the same scores, for the split's `queries` (Q, D)."""
+        answers, ids = split.relation("document").anchors, self.data.collection.documents.ids
         scores, found = snapshot.rank_for_documents(answers, queries, self.recipe.test.hits)
-        asked, path = [ids[answer] for answer in answers], self.query_ranking(row)
-        self.world.once(lambda: _write_ranking(path, row, asked, self._split.queries.ids, scores, found))
+        asked, path = [ids[answer] for answer in answers], self.query_ranking(row, split.name)
+        self.world.once(lambda: _write_ranking(path, row, asked, split.queries.ids, scores, found))
 
     def rank_by_indexes(self, row: str, snapshot: Snapshot) -> None:
         """Rank and measure the same queries by each of `test.indexes`, as rows of their own."""
@@ -95,33 +96,50 @@ class Closing:
         return self.measure(name, seconds, **more)
 
     def _queries(self, snapshot: Snapshot) -> np.ndarray:
-        return snapshot.encode_queries(self.recipe.test.split, np.arange(len(self._split.queries)), precision="fp32")
+        """(Q, D) of all test queries, split after split."""
+        rows = ((split.name, np.arange(len(split.queries))) for split in self._splits)
+        return np.concatenate([snapshot.encode_queries(name, of_split, precision="fp32") for name, of_split in rows])
+
+    def _apart(self, of_queries: np.ndarray) -> list[np.ndarray]:
+        """What there is for all test queries, by split."""
+        return np.split(of_queries, np.cumsum([len(split.queries) for split in self._splits])[:-1])
 
     def _record(self, row: str) -> Path:
         return self.run.run_files / f"{row}.json"
 
     def _measure(self, row: str, seconds: float, more: dict) -> dict:
-        test = self.recipe.test
-        qrels = read_qrels(self.run.qrels(test.split))
-        values = evaluate(qrels, read_run(self.ranking(row)), parse(test.measures))
-        if test.query_measures and self.query_ranking(row).exists():
-            found = evaluate(reversed_qrels(qrels, self._split.qrels.threshold), read_run(self.query_ranking(row)), parse(test.query_measures))
-            values |= dict(zip(query_columns(test), found.values(), strict=True))
+        values = {name: value for split in self._splits for name, value in self._values(row, split).items()}
         record = {"row": row, **values, "test seconds": round(seconds, 1), **more}
         write_json(self._record(row), record)
         return record
 
+    def _values(self, row: str, split: Split) -> dict[str, float]:
+        """By column, of one split."""
+        test, qrels, queries = self.recipe.test, read_qrels(self.run.qrels(split.name)), self.query_ranking(row, split.name)
+        found = evaluate(qrels, read_run(self.run.ranking(row, split.name)), parse(test.measures))
+        if test.query_measures and queries.exists():
+            turned = evaluate(reversed_qrels(qrels, split.qrels.threshold), read_run(queries), parse(test.query_measures))
+            found |= {f"{QUERIES}{name}": value for name, value in turned.items()}
+        return {test.column(split.name, name): value for name, value in found.items()}
+
     @property
-    def _split(self) -> Split:
-        return self.data.collection.split(self.recipe.test.split)
+    def _splits(self) -> list[Split]:
+        return [self.data.collection.split(name) for name in self.recipe.test.split]
 
     def _write(self, row: str, scores: np.ndarray, found: np.ndarray) -> None:
-        _write_ranking(self.ranking(row), row, self._split.queries.ids, self.data.collection.documents.ids, scores, found)
+        ids = self.data.collection.documents.ids
+        for split, *hits in zip(self._splits, self._apart(scores), self._apart(found), strict=True):
+            _write_ranking(self.run.ranking(row, split.name), row, split.queries.ids, ids, *hits)
+
+
+def measure_columns(test: Test) -> list[str]:
+    """What the measures of documents are called."""
+    return [test.column(split, str(measure)) for split in test.split for measure in parse(test.measures)]
 
 
 def query_columns(test: Test) -> list[str]:
     """What the measures of query retrieval are called beside those of documents."""
-    return [f"queries {measure}" for measure in parse(test.query_measures)]
+    return [test.column(split, f"{QUERIES}{measure}") for split in test.split for measure in parse(test.query_measures)]
 
 
 def reversed_qrels(qrels: Qrels, threshold: int) -> Qrels:

@@ -91,7 +91,8 @@ class Experiment:
         starts = Starts.read(self.recipe, self.run, untrained, resume)
         now = {**environment(self.device, self.world.size, data.collection), "starts": starts.as_json()}
         self._open(now, held, overwrite, resume, replay)
-        write_qrels(data.collection, self.recipe.test.split, self.run.qrels(self.recipe.test.split))
+        for split in self.recipe.test.split:
+            write_qrels(data.collection, split, self.run.qrels(split))
         return {INITIAL.stage: self.publish_untrained(untrained), **starts.publish()}
 
     def _open(self, now: dict, held: ExitStack, overwrite: bool, resume: bool, replay: Path | None) -> None:
@@ -154,14 +155,15 @@ class Experiment:
         """BM25's row, and its ranking of the training queries when a source of negatives draws from it."""
         start, test = time.perf_counter(), self.recipe.test
         self._mark("BM25")
-        self.rank_by_bm25(data, [(test.split, closing.ranking(BM25), test.hits)])
+        self.rank_by_bm25(data, [(split, self.run.ranking(BM25, split), test.hits) for split in test.split])
         return closing.measured(BM25) or closing.measure(BM25, time.perf_counter() - start)
 
     def rank_by_bm25(self, data: PreparedData, outputs: list[tuple[str, Path, int]]) -> None:
         """Write the rankings (split, file, hits) that are not there yet, and what sources need, in one go."""
         if any(BM25 in source.needs for source in sources(self.recipe)):
-            data.run_files[BM25] = self.run.bm25_negatives(self.recipe.train_split)
-            outputs = [(self.recipe.train_split, data.run_files[BM25], self.recipe.bm25.hits), *outputs]
+            split = self.recipe.train_split.name
+            data.run_files[BM25] = self.run.bm25_negatives(split)
+            outputs = [(split, data.run_files[BM25], self.recipe.bm25.hits), *outputs]
 
         def rank() -> None:
             if missing := [output for output in outputs if not output[1].exists()]:

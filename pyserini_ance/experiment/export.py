@@ -14,9 +14,9 @@ from pyserini_ance.vectors.shards import ShardedVectors
 
 
 def export(row: str, checkpoint: Checkpoint, closing: Closing, seconds: dict) -> tuple[dict, dict]:
-    """Write `model/`, `index/`, the final run and the topics; the row's record, and how to search with the model.
+    """Write `model/`, `index/`, and for each test split the final run and the topics; the row's record, and how to search with the model.
 
-    The ranking that is measured was searched over exactly the vectors that the index holds. Called by all processes of
+    The rankings that are measured were searched over exactly the vectors that the index holds. Called by all processes of
     the closing's world; the first one writes.
     """
     start = time.perf_counter()
@@ -30,18 +30,21 @@ def export(row: str, checkpoint: Checkpoint, closing: Closing, seconds: dict) ->
 def _write(row: str, checkpoint: Checkpoint, closing: Closing, vectors: ShardedVectors, about: dict) -> dict:
     from pyserini_ance.pyserini_bridge.export import search_command, stock_class, write_index, write_topics
 
-    run, split = closing.run, closing.recipe.test.split
+    run = closing.run
     _replace(run.model, lambda beside: shutil.copytree(checkpoint.encoder, beside, dirs_exist_ok=True))
     choice = stock_class(read_side_file(run.model), run.model)
     shutil.rmtree(run.index, ignore_errors=True)
     ids, passages = closing.data.collection.documents.ids, closing.data.passages
     write_index(vectors, passage_ids(ids, passages), run.index, {"encoder": "../model", **about})
-    write_whole(run.final_run(split), closing.ranking(row).read_bytes())
-    queries = closing.data.collection.split(split).queries
-    topics = write_topics(list(zip(queries.ids, queries.columns["text"], strict=True)), run.folder, split)
-    command = search_command(run.folder, topics, choice, closing.recipe.test.hits, passages.most if passages else 1)
+    splits, hits, most, commands = closing.recipe.test.split, closing.recipe.test.hits, passages.most if passages else 1, []
+    for split in splits:
+        write_whole(run.final_run(split), run.ranking(row, split).read_bytes())
+        queries = closing.data.collection.split(split).queries
+        topics = write_topics(list(zip(queries.ids, queries.columns["text"], strict=True)), run.folder, split)
+        output = run.folder / ("run.pyserini.txt" if len(splits) == 1 else f"run.pyserini.{split}.txt")
+        commands.append(search_command(topics, run.index, output, choice, hits, most))
     documents = {"encoder": str(choice.document_folder), "class": choice.document_class, "flags": choice.document_flags}
-    return {"class": choice.query_class, "documents": documents, "notes": choice.describe(), "command": command}
+    return {"class": choice.query_class, "documents": documents, "notes": choice.describe(), "command": "\n".join(commands)}
 
 
 def _replace(folder: Path, fill) -> None:

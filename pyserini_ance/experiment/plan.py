@@ -19,6 +19,7 @@ from pyserini_ance.experiment.schedule import (
 from pyserini_ance.experiment.starts import describe_starts
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.stage import Stage
 
 GIB = 1 << 30
@@ -38,7 +39,7 @@ def measured_plan(recipe: Recipe, steps: int) -> str | None:
 
 
 def _describe(recipe: Recipe, data: PreparedData) -> str:
-    rows = [_stage_row(name, stage, data) for name, stage in recipe.stages.items()]
+    rows = [_stage_row(name, stage, recipe.train_split, data) for name, stage in recipe.stages.items()]
     return "\n".join([Sizes.of(recipe, data).describe(recipe, data), *describe_starts(recipe), "", table(rows, STAGE_COLUMNS)])
 
 
@@ -92,11 +93,18 @@ STAGE_COLUMNS = [
 ]  # fmt: skip
 
 
-def _stage_row(name: str, stage: Stage, data: PreparedData) -> dict:
+def _stage_row(name: str, stage: Stage, training: TrainSplit, data: PreparedData) -> dict:
     drawn = stage.steps * stage.batch_queries
-    epochs = f"{drawn / len(data.split.queries):.1f}"
     counts = (_run(stage), len(refresh_steps(stage)), len(evaluation_steps(stage)), documents_encoded(stage, len(data.documents)))
-    return dict(zip(STAGE_COLUMNS, (name, str(stage.start), stage.steps, drawn, epochs, *counts, _rate(stage)), strict=True))
+    return dict(zip(STAGE_COLUMNS, (name, str(stage.start), stage.steps, drawn, _epochs(drawn, training, data), *counts, _rate(stage)), strict=True))
+
+
+def _epochs(drawn: int, training: TrainSplit, data: PreparedData) -> str:
+    """How often all queries are drawn; with mixing: even, those of each split."""
+    if training.mixing == "concatenated":
+        return f"{drawn / len(data.split.queries):.1f}"
+    share = drawn / len(training.splits)
+    return ", ".join(f"{name} {share / len(data.collection.split(name).queries):.1f}" for name in training.splits)
 
 
 def _run(stage: Stage) -> str:

@@ -9,6 +9,7 @@ from ir_measures import Measure
 from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.cut import cut, fill_up
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.joint import with_joint
 from pyserini_ance.data.passages import Passages, refuse_delimiter
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.stored import open_collection, store_collection
@@ -16,8 +17,8 @@ from pyserini_ance.data.token_store import TokenStore, open_or_build
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_tokenizer
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
-from pyserini_ance.measures.evaluate import parse
 from pyserini_ance.negatives.source import Source
+from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.index import FLAT, new_index
@@ -40,15 +41,16 @@ def read_collection(recipe: Recipe) -> Collection:
     evaluations = [stage.evaluate for stage in recipe.stages.values() if stage.evaluate]
     measures = parse([*recipe.test.measures, *recipe.test.query_measures, *(evaluation.measure for evaluation in evaluations)])
     _check_measures(recipe, measures)
-    collection = recipe.data.read()
-    for name in sorted({recipe.train_split, recipe.test.split, *(evaluation.split for evaluation in evaluations)}):
+    training = recipe.train_split
+    collection = with_joint(recipe.data.read(), training.name, training.splits)
+    for name in sorted({training.name, *recipe.test.split, *(name for evaluation in evaluations for name in evaluation.split)}):
         collection.split(name)
     if recipe.encoder.tokenization.document.passages > 1:
         refuse_delimiter(collection.documents.ids)
-    _check_chunks(recipe, len(collection.split(recipe.train_split).queries))
+    _check_chunks(recipe, collection)
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
         for source in term.negatives:
-            source.check_data(Direction.of(collection, recipe.train_split, term.anchor))
+            source.check_data(Direction.of(collection, training.name, term.anchor))
     return collection
 
 
@@ -97,10 +99,12 @@ def _check_measures(recipe: Recipe, measures: list[Measure]) -> None:
             raise ValueError(f"data.relevance_threshold is {threshold}, but measure {measure} counts grade 1 as relevant; write {cure}")
 
 
-def _check_chunks(recipe: Recipe, queries: int) -> None:
+def _check_chunks(recipe: Recipe, collection: Collection) -> None:
+    queries, split = min((len(collection.split(name).queries), name) for name in recipe.train_split.splits)
     for name, stage in recipe.stages.items():
         if stage.refresh and stage.refresh.chunks > queries:
-            raise ValueError(f"stages.{name}.refresh.chunks is {stage.refresh.chunks}, but there are only {queries} training queries; lower it")
+            chunks = stage.refresh.chunks
+            raise ValueError(f"stages.{name}.refresh.chunks is {chunks}, but there are only {queries} training queries in {split!r}; lower it")
 
 
 def sources(recipe: Recipe) -> list[Source]:
@@ -121,12 +125,13 @@ def tokenise(recipe: Recipe, collection: Collection) -> PreparedData:
     queries = {name: _cached(recipe.cache, tokenizer, "query", split.queries, f"{name} queries") for name, split in collection.splits.items()}
     tokenization = [tokenizer.key("query"), tokenizer.key("document"), recipe.encoder.tokenization.model_dump(mode="json")]
     documents, passages = in_passages(documents, recipe.encoder.tokenization)
-    return PreparedData(collection, documents, queries, recipe.train_split, sha256_json(tokenization), passages=passages)
+    training = recipe.train_split
+    return PreparedData(collection, documents, queries, training.name, sha256_json(tokenization), passages=passages, parts=training.splits)
 
 
 def _check_templates(recipe: Recipe, collection: Collection) -> None:
     """A template that names a field which no record has would train on blank texts; titles alone may be missing."""
-    for side, columns in (("document", collection.documents.columns), ("query", collection.split(recipe.train_split).queries.columns)):
+    for side, columns in (("document", collection.documents.columns), ("query", collection.split(recipe.train_split.name).queries.columns)):
         template = recipe.encoder.tokenization.side(side).template
         unknown = [field for field in re.findall(r"\{(\w+)\}", template) if field not in columns and field != "title"]
         if unknown:

@@ -33,7 +33,7 @@ def refresh(recipe: Recipe, folder: Path) -> str:
         digest = world.once(lambda: _begin(run, recipe, world, held))
         data = prepare(recipe, world, digest)
         refuse_other_data(run, data.collection)
-        data.run_files["bm25"] = run.bm25_negatives(recipe.train_split)
+        data.run_files["bm25"] = run.bm25_negatives(recipe.train_split.name)
         refresher = Refresher(recipe, data, run, world.device, world, _say(run, world))
         return Watching(run, refresher, recipe.refresher, world).work()
 

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 
 from pyserini_ance.data.collection import Collection
-from pyserini_ance.experiment.closing import query_columns
+from pyserini_ance.experiment.closing import measure_columns, query_columns
 from pyserini_ance.experiment.origin import recipe_behind
 from pyserini_ance.experiment.resume import MAY_CHANGE
-from pyserini_ance.measures.evaluate import parse
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import sha256_json, write_whole
@@ -23,16 +23,16 @@ class Results:
     exported: dict
 
     def as_json(self) -> dict:
-        about = {"recipe": self.recipe.name, "variant": variant(self.recipe), "measures": list(map(str, parse(self.recipe.test.measures)))}
+        about = {"recipe": self.recipe.name, "variant": variant(self.recipe), "measures": measure_columns(self.recipe.test)}
         return {**about, "rows": self.rows, "seconds": self.seconds, "export": self.exported}
 
     def as_text(self) -> str:
         """The closing table and what to type next."""
-        measures = [*map(str, parse(self.recipe.test.measures)), *query_columns(self.recipe.test)]
-        columns = ["row", *measures, "train seconds", "refresh seconds", "test seconds"]
+        measured = [*measure_columns(self.recipe.test), *query_columns(self.recipe.test)]
+        columns = ["row", *measured, "train seconds", "refresh seconds", "test seconds"]
         parts = ", ".join(f"{part} {seconds}" for part, seconds in self.seconds.items())
         lines = [table(self.rows, columns), "", f"seconds: {parts}", *self.exported["notes"]]
-        return "\n".join([*lines, "search with it:", f"  {self.exported['command']}"])
+        return "\n".join([*lines, "search with it:", indent(self.exported["command"], "  ")])
 
 
 def variant(recipe: Recipe) -> str:

@@ -7,13 +7,14 @@ import numpy as np
 
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.measures.compare import group_by_recipe, read_results
-from pyserini_ance.measures.evaluate import parse, per_query
+from pyserini_ance.measures.evaluate import per_query
 from pyserini_ance.measures.paired import Difference, differences
 from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.parts import did_you_mean
 from pyserini_ance.runs.rundir import RunDir
 
-PerQuery = dict[str, np.ndarray]  # by measure, (Q,) of the judged queries in the order of the qrels
+PerQuery = dict[str, np.ndarray]  # by column, (Q,) of the judged queries, by id
 
 
 def against(runs: Sequence[Path], baseline: str, test: str) -> dict[str, dict[str, Difference]]:
@@ -45,11 +46,14 @@ def column(measure: str, baseline: str) -> str:
 
 
 def _mean_per_query(runs: Sequence[RunDir], group: Sequence[tuple[int, Mapping]], measures: Sequence[str]) -> PerQuery:
-    of_runs = [_per_query(runs[place], row["row"], measures) for place, row in group]
+    of_runs = [_per_query(runs[place], row["row"]) for place, row in group]
     return {measure: np.mean([of_run[measure] for of_run in of_runs], axis=0) for measure in measures}
 
 
-def _per_query(run: RunDir, row: str, measures: Sequence[str]) -> PerQuery:
-    split = load(run.recipe).recipe.test.split
-    values = per_query(read_qrels(run.qrels(split)), read_run(run.ranking(row, split)), parse(measures))
-    return {measure: np.array([values[query][measure] for query in sorted(values)]) for measure in measures}
+def _per_query(run: RunDir, row: str) -> PerQuery:
+    test, found = load(run.recipe).recipe.test, {}
+    for split in test.split:
+        values = per_query(read_qrels(run.qrels(split)), read_run(run.ranking(row, split)), parse(test.measures))
+        for measure in map(str, parse(test.measures)):
+            found[test.column(split, measure)] = np.array([values[query][measure] for query in sorted(values)])
+    return found

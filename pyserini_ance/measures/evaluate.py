@@ -7,9 +7,6 @@ import numpy as np
 from ir_measures import Measure
 
 from pyserini_ance.data.trec import Qrels, Run
-from pyserini_ance.recipe.measure import parse
-
-__all__ = ["evaluate", "parse", "per_query"]
 
 
 def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> dict[str, float]:

@@ -58,7 +58,7 @@ class Snapshot:
         self.scratch, self.device, self.world = scratch, device, world
         self.seconds: dict[str, float] = {}
         self._rankings: dict[tuple, Ranking] = {}
-        self._chunk: slice | None = None
+        self._chunk: np.ndarray | None = None
 
     @property
     def collection(self) -> Collection:
@@ -79,11 +79,11 @@ class Snapshot:
     def direction(self, anchor: Side) -> Direction:
         """Of the training queries and their relevant documents; within `only`, of a chunk of them."""
         whole = self.data.directions[anchor]
-        return replace(whole, chunk=self._chunk) if self._chunk else whole
+        return replace(whole, chunk=self._chunk) if self._chunk is not None else whole
 
     @contextmanager
-    def only(self, chunk: slice | None) -> Iterator[None]:
-        """Meanwhile, only these of the training queries, or their relevant documents, are anchors."""
+    def only(self, chunk: np.ndarray | None) -> Iterator[None]:
+        """Meanwhile, only these rows of the training queries, or their relevant documents, are anchors."""
         self._chunk = chunk
         try:
             yield

@@ -9,16 +9,15 @@ from pyserini_ance.pyserini_bridge.java import choose_java
 from pyserini_ance.pyserini_bridge.stock import StockChoice
 
 
-def search_command(folder: Path, topics: Path, choice: StockChoice, hits: int, passages: int = 1) -> str:
+def search_command(topics: Path, index: Path, output: Path, choice: StockChoice, hits: int, passages: int = 1) -> str:
     """Ready to paste: the stock module itself where it can start its Java and knows the class, else our launcher of it.
 
     Where documents have up to `passages` rows in the index, `hits` of them are certain to be among `passages` times as many rows.
     """
-    folder = Path(folder)
     stock = choice.reproduces_exactly and _stock_commands_run()
     program = ["pyserini.search.faiss"] if stock else ["pyserini_ance.search", "faiss"]
     encoder = ["--encoder", choice.query_folder, "--encoder-class", choice.query_class, *choice.flags]
-    files = ["--topics", topics, "--index", folder / "index", "--output", folder / "run.pyserini.txt"]
+    files = ["--topics", topics, "--index", index, "--output", output]
     deep = ["--hits", hits] if passages == 1 else ["--hits", hits * passages, "--max-passage", "--max-passage-hits", hits]
     return shlex.join(map(str, [_python(), "-m", *program, *encoder, *files, *deep]))
 

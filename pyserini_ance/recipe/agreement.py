@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 def check(recipe: "Recipe") -> None:
     _kept_moments_fit(recipe.stages)
+    _batches_divide(recipe)
     _passages_have_a_vector(recipe)
     _bm25_ranks_enough(recipe)
     _former_stages_left_something(recipe)
@@ -28,6 +29,16 @@ def _kept_moments_fit(stages: dict[str, Stage]) -> None:
             raise ValueError(f"stages.{name}.keep_optimizer: its optimizer is {kind}, that of stages.{before} is {kept}; use one kind for both")
         if stage.train != former.train:
             raise ValueError(f"stages.{name} trains other towers than the stage before: there are no moments to keep; drop keep_optimizer")
+
+
+def _batches_divide(recipe: "Recipe") -> None:
+    parts = len(recipe.train_split.splits)
+    for name, stage in recipe.stages.items():
+        if recipe.train_split.mixing == "even" and stage.batch_queries % parts:
+            raise ValueError(
+                f"stages.{name}.batch_queries is {stage.batch_queries}, but train_split.mixing: even draws as many queries of each of "
+                f"{parts} splits; use a multiple of {parts}, or mixing: concatenated"
+            )
 
 
 def _passages_have_a_vector(recipe: "Recipe") -> None:

@@ -2,14 +2,15 @@
 
 import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import BeforeValidator, Field, PositiveInt, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from pyserini_ance.recipe import agreement
 from pyserini_ance.recipe.expect import Expect
 from pyserini_ance.recipe.parts import Settings, did_you_mean, part_of
+from pyserini_ance.recipe.splits import Splits, TrainSplit, read_train_split
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.recipe.start import Start
 
@@ -69,18 +70,23 @@ class Bm25(Settings):
 
 
 class Test(Settings):
-    """The closing evaluation of every row of the table; `precision` is that of the documents, in the index too.
+    """The closing evaluation of every row of the table, on a `split` or on each of several; `precision` is that of the documents, in
+    the index too.
 
     `query_measures` are of query retrieval: each relevant document of the split ranks the split's queries (Li et al. 2021, DANCE).
     A model's row comes once more for each of `indexes`, Faiss factory strings: the ranking as that index makes it.
     """
 
-    split: str = "test"
+    split: Splits = ("test",)
     measures: tuple[str, ...] = ("nDCG@10", "RR@10", "R@100")
     query_measures: tuple[str, ...] = ()
     hits: PositiveInt = 100
     precision: Literal["auto", "fp32", "bf16"] = "fp32"
     indexes: tuple[str, ...] = ()
+
+    def column(self, split: str, measure: str) -> str:
+        """What tables call a measure of a split: by the split too, where there are several."""
+        return f"{split} {measure}" if len(self.split) > 1 else measure
 
 
 class Recipe(Settings):
@@ -97,7 +103,7 @@ class Recipe(Settings):
     bm25: Bm25 | None = Bm25()
     stages: dict[str, Stage] = Field(min_length=1)
     test: Test = Test()
-    train_split: str = "train"
+    train_split: Annotated[TrainSplit, BeforeValidator(read_train_split)] = TrainSplit(splits="train")
     refresher: RefresherProcess = RefresherProcess()
     keep: Retention = Retention()
     threads: PositiveInt | None = None

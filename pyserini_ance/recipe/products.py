@@ -5,6 +5,7 @@ from typing import Any, Literal
 from pydantic import PositiveInt, field_validator, model_validator
 
 from pyserini_ance.recipe.parts import Settings
+from pyserini_ance.recipe.splits import Splits
 
 
 class AfterSteps(Settings):
@@ -59,7 +60,8 @@ class Refresh(Product):
     bound of their own).
 
     With `chunks`, each refresh mines for one of so many equal parts of the queries, in turn, and until the next is adopted steps draw
-    from that part alone (microsoft/ANCE: 5, `--ann_chunk_factor`). The default is the paper's: all queries.
+    from that part alone (microsoft/ANCE: 5, `--ann_chunk_factor`); of joined splits, for such a part of each. The default is the
+    paper's: all queries.
     """
 
     first_with: Literal["start", "previous"] = "start"
@@ -92,14 +94,15 @@ class Refresh(Product):
 
 
 class Evaluate(Product):
-    """Measuring on the dev split while training; the stage's result is its best checkpoint if `keep_best`.
+    """Measuring on the dev split while training; the stage's result is its best checkpoint if `keep_best`. With several splits,
+    `queries` of each are measured, against the same documents, and what is decided goes by the mean of their values.
 
     `run` and `adopt` are by default those of the stage's `refresh`, whose vectors are used. `patience` ends the stage after so
     many evaluations in a row without a new best.
     """
 
     run: Literal["inline", "background"] | None = None
-    split: str = "dev"
+    split: Splits = ("dev",)
     measure: str = "RR@10"
     queries: PositiveInt | None = None
     sample_documents: PositiveInt | None = None

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
 from pyserini_ance.recipe.parts import Settings, part_of
-from pyserini_ance.recipe.products import Evaluate, Product, Refresh
+from pyserini_ance.recipe.products import Evaluate, Refresh
 from pyserini_ance.recipe.start import Start, read_start
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
@@ -123,7 +123,7 @@ class Stage(Settings):
         return isinstance(self.start, Start) and self.start.is_outside
 
     @property
-    def refreshing(self) -> Product:
+    def refreshing(self) -> Refresh:
         """How tables of negatives are made: as `refresh` says; those of a stage without one, once and inline."""
         return self.refresh or Refresh(every_steps=self.steps)
 

@@ -1,33 +1,39 @@
 """The dev measure of a checkpoint, on all or on sampled queries and documents."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection, Split
-from pyserini_ance.measures.evaluate import evaluate, parse
+from pyserini_ance.measures.evaluate import evaluate
 from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.products import Evaluate
 
 DEPTH = 100
 
 
-def evaluate_on_dev(snapshot: Snapshot, settings: Evaluate, seed: int) -> float:
-    """The measure of the checkpoint over `settings.queries` of the split, against `settings.sample_documents` documents.
+def evaluate_on_dev(snapshot: Snapshot, settings: Evaluate, seed: int) -> dict[str, float]:
+    """The measure of the checkpoint over `settings.queries` of each split, against `settings.sample_documents` documents; by split.
 
-    A sample always holds every judged document of its queries; it makes the task easier, so that values from
-    different samples must not be compared. Called by all processes of the snapshot's world.
+    A sample, one for all splits, always holds every judged document of their queries; it makes the task easier, so that values
+    from different samples must not be compared. Called by all processes of the snapshot's world.
     """
-    split = snapshot.collection.split(settings.split)
+    splits = [snapshot.collection.split(name) for name in settings.split]
     rng = np.random.default_rng(seed)
-    rows = _sample(len(split.queries), settings.queries, rng)
-    documents = _sampled_documents(split, rows, len(snapshot.collection.documents), settings.sample_documents, rng)
+    asked = [(split, _sample(len(split.queries), settings.queries, rng)) for split in splits]
+    documents = _sampled_documents(asked, len(snapshot.collection.documents), settings.sample_documents, rng)
     every = (snapshot.document_vectors, snapshot.passages) if documents is None else None
     vectors, passages = every or snapshot.encode_documents(documents)
     (measure,) = parse([settings.measure])
     depth = max(DEPTH, int(measure.params.get("cutoff") or 0))
-    scores, found = snapshot.rank(snapshot.encode_queries(settings.split, rows), vectors, depth, passages)
+    queries = np.concatenate([snapshot.encode_queries(split.name, rows) for split, rows in asked])
+    scores, found = snapshot.rank(queries, vectors, depth, passages)
     found = found if documents is None else documents[found]
-    return snapshot.world.once(lambda: _value(snapshot.collection, split, rows, found, scores, measure))
+    ends = np.cumsum([len(rows) for _, rows in asked])[:-1]
+    of_splits = list(zip(asked, np.split(found, ends), np.split(scores, ends), strict=True))
+    return snapshot.world.once(lambda: {one[0].name: _value(snapshot.collection, *one, f, s, measure) for one, f, s in of_splits})
 
 
 def _value(collection: Collection, split: Split, rows: np.ndarray, found: np.ndarray, scores: np.ndarray, measure: Measure) -> float:
@@ -57,10 +63,13 @@ def _sample(total: int, wanted: int | None, rng: np.random.Generator) -> np.ndar
     return np.sort(rng.choice(total, wanted, replace=False))
 
 
-def _sampled_documents(split: Split, rows: np.ndarray, total: int, wanted: int | None, rng: np.random.Generator) -> np.ndarray | None:
+def _sampled_documents(
+    asked: Sequence[tuple[Split, np.ndarray]], total: int, wanted: int | None, rng: np.random.Generator
+) -> np.ndarray | None:
+    """What is judged for the queries `asked`, rows of splits, and others up to `wanted`; None: all."""
     if wanted is None or wanted >= total:
         return None
-    judged = np.unique(np.concatenate([split.qrels.judged(row)[0] for row in rows]))
+    judged = np.unique(np.concatenate([split.qrels.judged(row)[0] for split, rows in asked for row in rows]))
     others = np.setdiff1d(np.arange(total), judged)
     filling = rng.choice(others, max(0, min(len(others), wanted - len(judged))), replace=False)
     return np.sort(np.concatenate([judged, filling]))

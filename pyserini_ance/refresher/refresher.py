@@ -5,12 +5,15 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
+
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.episode import Episode
 from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.products import Refresh
 from pyserini_ance.refresher.evaluation import evaluate_on_dev
 from pyserini_ance.refresher.report import table_report
 from pyserini_ance.runs.checkpoint import Checkpoint
@@ -93,7 +96,7 @@ class Refresher:
         former = Former.of(self.recipe, self.run, order.stage, self.world) if stage.takes_over else None
         former_tables = former.tables(self.data.identity) if former else {}
         previous = self._tables_before(order, leases) or former_tables
-        chunk = stage.refresh and stage.refresh.chunk(order.step, len(self.data.split.queries))
+        chunk = self._chunk(order.step, stage.refreshing)
         tables, reports = {}, {}
         for key, source in mined_sources(stage, refreshed_only=order.step > 0).items():
             start, before = time.perf_counter(), sum(snapshot.seconds.values())
@@ -110,6 +113,14 @@ class Refresher:
             publish_generation(self.run.generation(order.stage, order.step), tables, reports, snapshot.seconds, about)
 
         self.world.once(publish)
+
+    def _chunk(self, step: int, refresh: Refresh) -> np.ndarray | None:
+        """Rows of the training queries to mine for now, None: all. Each split that is trained on has its share of every chunk."""
+        if refresh.chunks == 1:
+            return None
+        queries = np.arange(len(self.data.split.queries))
+        parts = [queries[part] for part in self.data.part_rows]
+        return np.concatenate([part[refresh.chunk(step, len(part))] for part in parts])
 
     def _episode(self, order: Order, key: TableKey, former: Mapping[TableKey, NegativeTable]) -> Episode:
         term, position = key
@@ -129,7 +140,7 @@ class Refresher:
         return is_complete(folder)
 
     def _measure(self, order: Order, snapshot: Snapshot) -> None:
-        value = evaluate_on_dev(snapshot, self.recipe.stages[order.stage].evaluate, self.recipe.seed)
+        values = evaluate_on_dev(snapshot, self.recipe.stages[order.stage].evaluate, self.recipe.seed)
         seconds = {part: round(seconds, 3) for part, seconds in snapshot.seconds.items()}
         path = self.run.evaluation(order.stage, order.step)
-        self.world.once(lambda: publish_evaluation(path, value, order.weights, seconds))
+        self.world.once(lambda: publish_evaluation(path, values, order.weights, seconds))

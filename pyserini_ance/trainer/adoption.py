@@ -124,7 +124,9 @@ class Adoption:
     def _evaluation(self, order: Order, step: int) -> float:
         where = {"stage": self.name, "step": step, "of": order.step}
         found = self.world.once(lambda: open_evaluation(self.run.evaluation(self.name, order.step), order.weights))
-        self._decide("dev", "evaluate", **where, value=found["value"], weights=order.weights)
-        self.log.metric("dev", **where, measure=self.stage.evaluate.measure, value=found["value"], parts=found["seconds"])
-        log.info("stage %s, step %d: dev %s %.4f", self.name, order.step, self.stage.evaluate.measure, found["value"])
+        value = {key: found[key] for key in ("value", "splits") if key in found}
+        self._decide("dev", "evaluate", **where, **value, weights=order.weights)
+        self.log.metric("dev", **where, measure=self.stage.evaluate.measure, **value, parts=found["seconds"])
+        each = ", ".join(f"{split} {of_split:.4f}" for split, of_split in found.get("splits", {}).items())
+        log.info("stage %s, step %d: dev %s %.4f%s", self.name, order.step, self.stage.evaluate.measure, found["value"], each and f" ({each})")
         return found["value"]

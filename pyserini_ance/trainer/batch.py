@@ -1,6 +1,6 @@
 """Batch: the rows of one step. A pure function of data, settings, seed, stage, step and the adopted tables."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -65,10 +65,19 @@ class Batch:
 
 
 def plan_batch(
-    stage: Stage, stage_index: int, step: int, seed: int, directions: Mapping[Side, Direction], tables: Mapping[tuple[str, int], NegativeTable]
+    stage: Stage,
+    stage_index: int,
+    step: int,
+    seed: int,
+    directions: Mapping[Side, Direction],
+    tables: Mapping[tuple[str, int], NegativeTable],
+    parts: Sequence[slice] = (),
 ) -> Batch:
-    """Draw step `step`'s batch. `tables` holds the adopted table of each mined source by (term, position in the term)."""
-    queries = _queries_of_step(_mined_queries(directions, tables.values()), stage.batch_queries, step, (seed, stage_index))
+    """Draw step `step`'s batch. `tables` holds the adopted table of each mined source by (term, position in the term).
+
+    `parts`: rows of queries, of each of which as many are drawn; none: of all queries together.
+    """
+    queries = _queries_of_step(_mined_queries(directions, tables.values()), parts, stage.batch_queries, step, (seed, stage_index))
     positives = _positives(directions["query"].relation, queries, stage.positives, _generator(seed, stage_index, step, 0))
     terms = {}
     for index, (name, term) in enumerate(stage.terms.items(), start=1):
@@ -103,13 +112,22 @@ def _mined_queries(directions: Mapping[Side, Direction], tables: Iterable[Negati
     return queries
 
 
-def _queries_of_step(queries: np.ndarray, batch: int, step: int, key: tuple[int, int]) -> np.ndarray:
-    """Positions step * batch ... of the endless concatenation of one permutation of `queries` an epoch."""
-    places, count = np.arange(step * batch, (step + 1) * batch), len(queries)
-    rows = np.empty(batch, np.int32)
-    for epoch in np.unique(places // count):
-        inside = places // count == epoch
-        rows[inside] = queries[_generator(*key, int(epoch)).permutation(count)[places[inside] % count]]
+def _queries_of_step(queries: np.ndarray, parts: Sequence[slice], batch: int, step: int, key: tuple[int, int]) -> np.ndarray:
+    """(B,) of the rows `queries`, ascending: as many of each of `parts`, one part after the other."""
+    if not parts:
+        return _drawn(queries, batch, step, key, ())
+    share, inside = batch // len(parts), [queries[slice(*np.searchsorted(queries, (part.start, part.stop)))] for part in parts]
+    # (seed, stage, epoch, part, 0, 0): longer than any other key, so that no other stream is like it
+    return np.concatenate([_drawn(part, share, step, key, (number, 0, 0)) for number, part in enumerate(inside)])
+
+
+def _drawn(queries: np.ndarray, count: int, step: int, key: tuple[int, int], part: tuple[int, ...]) -> np.ndarray:
+    """Positions step * count ... of the endless concatenation of one permutation of `queries` an epoch."""
+    places, total = np.arange(step * count, (step + 1) * count), len(queries)
+    rows = np.empty(count, np.int32)
+    for epoch in np.unique(places // total):
+        inside = places // total == epoch
+        rows[inside] = queries[_generator(*key, int(epoch), *part).permutation(total)[places[inside] % total]]
     return rows
 
 

@@ -54,6 +54,7 @@ class StageTraining:
         self.recipe, self.name, self.data, self.run = recipe, name, data, run
         self.stage: Stage = recipe.stages[name]
         self.number = list(recipe.stages).index(name)
+        self.parts = data.part_rows if recipe.train_split.mixing == "even" else ()
         self.accelerator, self.world, self.log = accelerator, world, RunLog(run, world.is_main)
         looks_back = self.stage.takes_over or self.stage.mines_with_previous
         former = Former.of(recipe, run, name, world) if looks_back else None
@@ -165,7 +166,7 @@ class StageTraining:
 
     def _step(self, step: int, bar: tqdm) -> None:
         start = time.perf_counter()
-        batch = plan_batch(self.stage, self.number, step, self.recipe.seed, self.data.directions, self.adoption.tables)
+        batch = plan_batch(self.stage, self.number, step, self.recipe.seed, self.data.directions, self.adoption.tables, self.parts)
         losses = self.runner.accumulate(batch, step)
         norm = float(self.accelerator.clip_grad_norm_(self.encoder.towers.parameters(), self.stage.optimizer.max_grad_norm))
         total = sum(self.stage.terms[name].weight * loss for name, loss in losses.items())

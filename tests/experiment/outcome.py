@@ -21,7 +21,7 @@ def outcome(folder: Path) -> dict:
     return {
         "weights": sha256_file(folder / "model" / "model.safetensors"),
         "index": sha256_file(folder / "index" / "index"),
-        "ranking": (folder / "run.test.trec").read_text(),
+        "rankings": {path.name: path.read_text() for path in folder.glob("run.*.trec")},
         "rows": [without_times(row) for row in measures["rows"]],
         "metrics": [without_times(record) for record in read_json_lines(folder / "metrics.jsonl")],
         "decisions": [record for record in read_json_lines(folder / "decisions.jsonl") if record["event"] != "resume"],

@@ -191,7 +191,7 @@ def test_a_run_that_depends_on_time_is_resumed_with_what_it_had_taken_and_repeat
     assert "differ from the recorded run's" not in trainer["stderr"]
     assert records(tmp_path / "again", "adopt", "decisions.jsonl") == adopted
     one, other = outcome(run), outcome(tmp_path / "again")
-    assert all(one[key] == other[key] for key in ("weights", "index", "ranking", "rows"))
+    assert all(one[key] == other[key] for key in ("weights", "index", "rankings", "rows"))
 
 
 def test_a_replay_of_another_recipe_is_refused(runs, peaceful, tmp_path):

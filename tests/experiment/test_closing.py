@@ -56,7 +56,7 @@ def close_in_passages(world: World, recipe: Recipe, folder: Path) -> tuple[dict,
     encoder, queries = load_encoder(run.model), closing.data.collection.split("test").queries
     vectors = encoder.encode(queries.take(range(len(queries))), "query")
     rows = (index.reconstruct_n(0, index.ntotal), (run.index / "docid").read_text().split())
-    return read_run(closing.ranking("a")), exported, rows, vectors
+    return read_run(closing.ranking("a", "test")), exported, rows, vectors
 
 
 def test_passages_are_searched_as_pyserini_takes_their_ids_apart(run_processes, small_recipe, tmp_path):
@@ -136,7 +136,7 @@ def test_documents_rank_the_queries_that_they_answer(small_recipe, tmp_path):
     assert row["queries RR@10"] == pytest.approx(sum(1 / rank for rank in ranks) / 5)
     assert row["queries Success@1"] == pytest.approx(sum(rank == 1 for rank in ranks) / 5)
     assert len(set(ranks)) > 1
-    found = read_run(closing.query_ranking("untrained"))
+    found = read_run(closing.query_ranking("untrained", "test"))
     assert set(found) == {collection.documents.ids[answer] for answer in answers} and all(len(hits) == 5 for hits in found.values())
 
 

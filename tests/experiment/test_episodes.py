@@ -75,4 +75,4 @@ def test_a_refresher_beside_makes_the_same(servant, small_recipe, undisturbed, t
     for done in (servant.wait(trainer), servant.wait(refresher)):
         assert done["code"] == 0, done["stderr"]
     made, expected = outcome(folder), outcome(undisturbed)
-    assert all(made[part] == expected[part] for part in ("weights", "ranking", "negatives", "decisions"))
+    assert all(made[part] == expected[part] for part in ("weights", "rankings", "negatives", "decisions"))

@@ -28,6 +28,12 @@ def test_documents_in_passages_are_counted_as_such(small_recipe):
         assert f"documents: {said}" in plan(small_recipe({"b": STATIC}, encoder=encoder))
 
 
+@pytest.mark.parametrize(("mixing", "epochs"), [("concatenated", "2.0"), ("even", "dev 4.0, train 1.3")])
+def test_splits_that_are_drawn_evenly_have_epochs_of_their_own(small_recipe, mixing, epochs):
+    text = plan(small_recipe({"b": STATIC}, train_split={"splits": ["dev", "train"], "mixing": mixing}))
+    assert cells(text, "b")[3:5] == ["40", epochs] and "queries: train 15, dev 5, test 5, dev+train 20" in text
+
+
 def cells(text: str, stage: str) -> list[str]:
     (line,) = [line for line in text.splitlines() if line.startswith(f"| {stage} ")]
     return [cell.strip() for cell in line.split("|")[1:-1]]

@@ -22,7 +22,16 @@ ANN = {**STAGE, "terms": {"query": {"negatives": [{"kind": "ann", "depth": 5}]}}
     ("stage", "more", "error", "message"),
     [
         (STAGE, {"train_split": "training"}, ValueError, "no split 'training'; splits: train, dev, test"),
+        (STAGE, {"train_split": {"splits": ["dev", "training"]}}, ValueError, "no split 'training'; splits: train, dev, test"),
+        (STAGE, {"test": {"split": ["dev", "tests"]}}, ValueError, "no split 'tests'; splits: train, dev, test"),
         ({**STAGE, "evaluate": {"every_steps": 2, "split": "valid"}}, {}, ValueError, "no split 'valid'"),
+        ({**STAGE, "evaluate": {"every_steps": 2, "split": ["dev", "valid"]}}, {}, ValueError, "no split 'valid'"),
+        (
+            {**STAGE, "terms": {"query": {"negatives": ["ann"]}}, "refresh": {"every_steps": 1, "chunks": 6}},
+            {"train_split": {"splits": ["train", "dev"]}},
+            ValueError,
+            "stages.a.refresh.chunks is 6, but there are only 5 training queries in 'dev'",
+        ),
         ({**STAGE, "evaluate": {"every_steps": 2, "measure": "nDGC@10"}}, {}, ValueError, "unknown measure 'nDGC@10'"),
         (STAGE, {"test": {"measures": ["RR@x"]}}, ValueError, "measure 'RR@x' is not of the form"),
         ({**STAGE, "terms": {"query": {"negatives": [{"kind": "random", "per_query": 29}]}}}, {}, ValueError, "query train-0 has only 28"),

@@ -3,7 +3,8 @@ import shutil
 
 import pytest
 
-from pyserini_ance.measures.evaluate import evaluate, parse, per_query
+from pyserini_ance.measures.evaluate import evaluate, per_query
+from pyserini_ance.recipe.measure import parse
 
 # Ranked d2, d1, d3, d4: gains 0, 2, 1, 0. d5 (grade 1) is not found.
 QRELS = {"q1": {"d1": 2, "d3": 1, "d4": 0, "d5": 1}}

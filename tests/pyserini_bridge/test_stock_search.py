@@ -44,7 +44,7 @@ for folder in (stock, lowered, auto, pair):
     write_index(load_encoder(folder / "model").encode(records, "document"), ids, folder / "index", {})
     topics = write_topics([tuple(query) for query in queries], folder)
     choices.append(stock_class(read_side_file(folder / "model"), folder / "model"))
-    (folder / "command").write_text(search_command(folder, topics, choices[-1], 100))
+    (folder / "command").write_text(search_command(topics, folder / "index", folder / "run.pyserini.txt", choices[-1], 100))
 for folder in in_passages:
     encode_corpus(lowered / "corpus.jsonl", folder / "model", folder / "index", "fp32", 4096, "cpu", folder / "scratch", World())
     write_topics([tuple(query) for query in queries], folder)

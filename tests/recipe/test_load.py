@@ -23,7 +23,7 @@ def test_the_base_of_every_set_and_a_method_are_a_recipe(base, write):
     recipe = load(write("both", f"extends: [{base}/_base, _methods/bm25]")).recipe
     (stage,) = recipe.stages.values()
     assert parse([*recipe.test.measures, stage.evaluate.measure])
-    assert {"train", recipe.test.split, stage.evaluate.split} <= set(getattr(recipe.data, "splits", {"train", "dev", "test"}))
+    assert {*recipe.train_split.splits, *recipe.test.split, *stage.evaluate.split} <= set(getattr(recipe.data, "splits", {"train", "dev", "test"}))
 
 
 def test_the_dump_writes_every_value_out(base):

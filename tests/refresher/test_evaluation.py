@@ -3,8 +3,9 @@ import pytest
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.distributed.world import World
-from pyserini_ance.measures.evaluate import evaluate, parse
+from pyserini_ance.measures.evaluate import evaluate
 from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.models import Encoding
 from pyserini_ance.recipe.products import Evaluate
 from pyserini_ance.refresher.evaluation import _sampled_documents, evaluate_on_dev
@@ -58,26 +59,26 @@ def snapshot() -> GivenScores:
     ],
 )
 def test_values_by_hand(snapshot, measure, value):
-    assert evaluate_on_dev(snapshot, Evaluate(every_steps=1, measure=measure), seed=0) == pytest.approx(value)
+    assert evaluate_on_dev(snapshot, Evaluate(every_steps=1, measure=measure), seed=0)["dev"] == pytest.approx(value)
 
 
 def test_a_graded_measure_equals_ir_measures_on_the_ranking(snapshot):
     qrels = {"a": {"d300": 2, "d301": 1}, "b": {"d302": 1, "d303": 0}, "c": {"d399": 1}}
     run = {q: {f"d{d:03}": float(snapshot.document_vectors[d, i]) for d in range(DOCUMENTS)} for i, q in enumerate("abc")}
     expected = evaluate(qrels, run, parse(["nDCG@10"]))["nDCG@10"]
-    assert evaluate_on_dev(snapshot, Evaluate(every_steps=1, measure="nDCG@10"), seed=0) == pytest.approx(expected)
+    assert evaluate_on_dev(snapshot, Evaluate(every_steps=1, measure="nDCG@10"), seed=0)["dev"] == pytest.approx(expected)
 
 
 def test_some_queries_are_the_same_ones_every_time(snapshot):
-    values = {evaluate_on_dev(snapshot, Evaluate(every_steps=1, queries=1), seed) for seed in range(20) for _ in range(2)}
+    values = {evaluate_on_dev(snapshot, Evaluate(every_steps=1, queries=1), seed)["dev"] for seed in range(20) for _ in range(2)}
     assert sorted(values) == pytest.approx([0, 1 / 3, 1 / 2])
     settings = Evaluate(every_steps=1, queries=2)
-    assert evaluate_on_dev(snapshot, settings, seed=5) == evaluate_on_dev(snapshot, settings, seed=5)
+    assert evaluate_on_dev(snapshot, settings, seed=5)["dev"] == evaluate_on_dev(snapshot, settings, seed=5)["dev"]
 
 
 @pytest.mark.parametrize("seed", range(5))
 def test_sampled_documents_hold_all_that_is_judged(snapshot, seed):
-    value = evaluate_on_dev(snapshot, Evaluate(every_steps=1, sample_documents=50), seed)
+    value = evaluate_on_dev(snapshot, Evaluate(every_steps=1, sample_documents=50), seed)["dev"]
     kept = snapshot.sampled.tolist()
     assert len(kept) == len(set(kept)) == 50 and {300, 301, 302, 303, 399} <= set(kept)
     ranked = [sorted(kept, key=lambda document: -scores[document]) for scores in snapshot.document_vectors.T]
@@ -88,11 +89,39 @@ def test_sampled_documents_hold_all_that_is_judged(snapshot, seed):
 def test_samples_have_the_size_asked_for_and_change_with_the_seed():
     rows = np.arange(3)
     asked = [(20, 0), (20, 0), (20, 1), (2, 0)]
-    samples = [_sampled_documents(SPLIT, rows, DOCUMENTS, wanted, np.random.default_rng(seed)) for wanted, seed in asked]
+    samples = [_sampled_documents([(SPLIT, rows)], DOCUMENTS, wanted, np.random.default_rng(seed)) for wanted, seed in asked]
     assert [len(sample) for sample in samples] == [20, 20, 20, 5]  # what is judged is never left out
     assert samples[0].tolist() == samples[1].tolist() != samples[2].tolist()
-    assert _sampled_documents(SPLIT, rows, DOCUMENTS, DOCUMENTS, np.random.default_rng(0)) is None
-    assert set(_sampled_documents(SPLIT, rows[1:2], DOCUMENTS, 3, np.random.default_rng(0)).tolist()) >= {302, 303}
+    assert _sampled_documents([(SPLIT, rows)], DOCUMENTS, DOCUMENTS, np.random.default_rng(0)) is None
+    assert set(_sampled_documents([(SPLIT, rows[1:2])], DOCUMENTS, 3, np.random.default_rng(0)).tolist()) >= {302, 303}
+
+
+class TwoSplits(GivenScores):
+    """Queries 0 and 1 are one split, query 2 another."""
+
+    parts = {"one": SPLIT.qrels.subset(np.arange(2)), "two": SPLIT.qrels.subset(np.array([2]))}
+    collection = Collection(GivenScores.collection.documents, {
+        name: Split(name, Texts(["a", "b"][: len(qrels.offsets) - 1], {"text": ["?"] * (len(qrels.offsets) - 1)}), qrels)
+        for name, qrels in parts.items()
+    })  # fmt: skip
+
+    def encode_queries(self, split: str, rows: np.ndarray) -> np.ndarray:
+        return np.eye(3, dtype=np.float32)[rows + (2 if split == "two" else 0)]
+
+
+def test_each_split_has_its_own_value(snapshot):
+    both = TwoSplits(snapshot.document_vectors.T)
+    values = evaluate_on_dev(both, Evaluate(every_steps=1, measure="R@200", split=["two", "one"]), seed=0)
+    assert list(values) == ["two", "one"] and values == pytest.approx({"one": 1.0, "two": 1.0})
+    values = evaluate_on_dev(both, Evaluate(every_steps=1, split=["one", "two"]), seed=0)
+    assert values == pytest.approx({"one": (1 / 3 + 1 / 2) / 2, "two": 0})
+    assert evaluate_on_dev(both, Evaluate(every_steps=1, split=["one"]), seed=0) == {"one": values["one"]}
+
+
+def test_all_splits_are_measured_against_one_sample(snapshot):
+    both = TwoSplits(snapshot.document_vectors.T)
+    evaluate_on_dev(both, Evaluate(every_steps=1, split=["one", "two"], sample_documents=50), seed=0)
+    assert len(both.sampled) == 50 and {300, 301, 302, 303, 399} <= set(both.sampled.tolist())
 
 
 class GivenTexts(GivenScores):
@@ -105,7 +134,7 @@ class GivenTexts(GivenScores):
 
 
 def measured(world: World, scores: np.ndarray, settings: list[Evaluate]) -> list[float]:
-    return [evaluate_on_dev(GivenTexts(scores, world), one, seed) for one in settings for seed in range(3)]
+    return [evaluate_on_dev(GivenTexts(scores, world), one, seed)["dev"] for one in settings for seed in range(3)]
 
 
 @pytest.mark.parametrize("size", [2, 3])

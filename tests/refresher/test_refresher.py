@@ -156,6 +156,13 @@ def test_a_refresh_in_chunks_mines_for_some_queries_in_turn(small_recipe, tmp_pa
     assert mined[1].tables["query", 1].candidates.tolist() == table.candidates[3:7].tolist()
 
 
+def test_a_chunk_has_its_share_of_each_joined_split(small_recipe, tmp_path):
+    stage = {**STAGE, "refresh": {"every_steps": 2, "chunks": 3}}
+    made = Made(small_recipe({"a": stage}, train_split={"splits": ["dev", "train"]}), tmp_path / "run")
+    mined = [made.tables(made.checkpoint(step, change=step / 10)).tables[KEY].anchors.tolist() for step in (0, 2, 4)]
+    assert mined == [[0, *range(5, 10)], [1, 2, *range(10, 15)], [3, 4, *range(15, 20)]]
+
+
 def test_static_negatives_are_mined_of_the_first_checkpoint_only(small_recipe, tmp_path):
     (tmp_path / "ranked.trec").write_text("".join(f"train-{query} Q0 blue-tiger 1 2 t\n" for query in range(15)))
     sources = [{"kind": "run", "file": str(tmp_path / "ranked.trec")}, {"kind": "ann", "depth": DEPTH}]

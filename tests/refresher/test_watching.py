@@ -34,7 +34,7 @@ class Given:
         self.before(order)
         self.made.append(order)
         if order.kind == "dev":
-            publish_evaluation(self.run.evaluation(order.stage, order.step), 0.5, order.weights, {})
+            publish_evaluation(self.run.evaluation(order.stage, order.step), {"dev": 0.5}, order.weights, {})
             return
         with publishing(self.run.generation(order.stage, order.step), {}):
             pass

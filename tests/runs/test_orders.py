@@ -21,7 +21,7 @@ def dev(step: int, awaited: bool = True) -> Order:
 
 def make(run: RunDir, order: Order) -> None:
     if order.kind == "dev":
-        publish_evaluation(run.evaluation(order.stage, order.step), 0.5, order.weights, {})
+        publish_evaluation(run.evaluation(order.stage, order.step), {"dev": 0.5}, order.weights, {})
         return
     with publishing(run.generation(order.stage, order.step), {}):
         pass

@@ -40,7 +40,7 @@ class Given:
     def __call__(self, order: Order, **made_from) -> None:
         self.made.append(order)
         if order.kind == "dev":
-            publish_evaluation(self.run.evaluation("a", order.step), order.step / 100, order.weights, {"search": 0.5})
+            publish_evaluation(self.run.evaluation("a", order.step), {"dev": order.step / 100}, order.weights, {"search": 0.5})
             return
         rows, ones = np.arange(2, dtype=np.int32), np.ones((2, 1))
         sources = mined_sources(self.stage, refreshed_only=order.step > 0)
@@ -165,7 +165,7 @@ def test_tables_that_another_process_cannot_open_are_not_adopted(adoption_of):
 
 def test_a_dev_measure_of_other_weights_is_not_taken(adoption_of):
     adoption = adoption_of(stage(evaluate={"every_steps": 6}), given=lambda order: None)
-    publish_evaluation(adoption.run.evaluation("a", 6), 0.5, weights(7), {})
+    publish_evaluation(adoption.run.evaluation("a", 6), {"dev": 0.5}, weights(7), {})
     with pytest.raises(RuntimeError, match="a-00000006.json was measured with weights 070707070707, expected 060606060606; remove it"):
         adoption.proceed("dev", 6, weights(6))
     assert not adoption.run.decisions.exists()

@@ -27,9 +27,9 @@ def stage(**settings) -> Stage:
     return Stage.model_validate({**base, "terms": {"query": {"negatives": negatives}}, **settings})
 
 
-def plan(split: Split, step: int, seed: int = 7, number: int = 0, tables=TABLES, **settings) -> Batch:
+def plan(split: Split, step: int, seed: int = 7, number: int = 0, tables=TABLES, parts=(), **settings) -> Batch:
     directions = {"query": Direction(split, "query", DOCUMENTS), "document": Direction(split, "document", len(split.queries))}
-    return plan_batch(stage(**settings), number, step, seed, directions, tables)
+    return plan_batch(stage(**settings), number, step, seed, directions, tables, parts)
 
 
 def rows(batch: Batch) -> tuple:
@@ -52,7 +52,7 @@ def test_seed_stage_and_step_each_change_the_draw(split):
 
 
 def test_streams_of_different_purposes_are_different():
-    keys = [(7, 0), (7, 0, 3), (7, 0, 3, 0), (7, 0, 3, 0, 0), (7, 0, 3, 1, 0), (8, 0, 3), (7 + (1 << 32), 0)]
+    keys = [(7, 0), (7, 0, 3), (7, 0, 3, 0), (7, 0, 3, 0, 0), (7, 0, 3, 0, 0, 0), (7, 0, 3, 1, 0), (7, 0, 3, 1, 0, 0), (8, 0, 3), (7 + (1 << 32), 0)]
     assert len({_generator(*key).random() for key in keys}) == len(keys)
 
 
@@ -83,6 +83,44 @@ def test_queries_without_candidates_wait_for_another_refresh(split, tables, expe
     order = np.concatenate([plan(split, step, tables=tables, batch_queries=3).queries for step in range(2 * len(expected))])
     epochs = [order[start : start + len(expected)].tolist() for start in range(0, len(order), len(expected))]
     assert len(epochs) == 6 and all(sorted(epoch) == expected for epoch in epochs)
+
+
+PARTS = (slice(0, 2), slice(2, 7))
+
+
+def endless(rows: list[int], length: int, *key: int) -> list[int]:
+    """Epoch after epoch of `rows`, each in the order that numpy gives for the seed 7 and (stage 0, epoch, *key)."""
+    order: list[int] = []
+    while len(order) < length:
+        stream = np.random.SeedSequence(7, spawn_key=(0, len(order) // len(rows), *key))
+        order += [rows[place] for place in np.random.default_rng(stream).permutation(len(rows))]
+    return order[:length]
+
+
+@pytest.mark.parametrize("size", [2, 4, 6, 20])
+def test_an_even_draw_takes_as_many_of_each_part_in_an_order_of_its_own(split, size):
+    steps = [plan(split, step, parts=PARTS, batch_queries=size) for step in range(30)]
+    half = size // 2
+    for number, part in enumerate(PARTS):
+        drawn = [row for batch in steps for row in batch.queries[number * half : (number + 1) * half].tolist()]
+        rows = list(range(part.start, part.stop))
+        assert drawn == endless(rows, 30 * half, number, 0, 0)
+        epochs = [drawn[start : start + len(rows)] for start in range(0, len(drawn) - len(rows) + 1, len(rows))]
+        assert all(sorted(epoch) == rows for epoch in epochs)
+    assert all(document in POSITIVES[q] for b in steps for q, (document,) in zip(b.queries, b.terms["query"].positives.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("size", [1, 4, 20])
+def test_without_parts_the_draw_is_one_order_of_all(split, size):
+    order = [row for step in range(30) for row in plan(split, step, batch_queries=size).queries.tolist()]
+    assert order == endless(list(range(7)), 30 * size)
+
+
+def test_an_even_draw_waits_in_each_part_for_what_is_mined(split):
+    tables = {("query", 1): part([1, 3, 4])}
+    for step in range(6):
+        queries = plan(split, step, parts=PARTS, tables=tables, batch_queries=4).queries.tolist()
+        assert queries[:2] == [1, 1] and sorted(queries[2:]) == [3, 4]
 
 
 def test_positives_first(split):

@@ -30,7 +30,7 @@ def background(run: RunDir, wait_seconds: float = 30, world: World | None = None
 
 
 def measure(run: RunDir, order: Order = DEV) -> None:
-    publish_evaluation(run.evaluation(order.stage, order.step), 0.5, order.weights, {})
+    publish_evaluation(run.evaluation(order.stage, order.step), {"dev": 0.5}, order.weights, {})
 
 
 @contextmanager

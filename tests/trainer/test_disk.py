@@ -19,7 +19,10 @@ def test_checkpoints_and_tables_are_kept_as_the_recipe_says(small_recipe, tmp_pa
 
     def watched(order):
         seen.append((order.step, *(len(list(folder.glob("a-????????"))) for folder in (made.run.checkpoints, made.run.scratch.parent / "negatives"))))
-        publish_evaluation(made.run.evaluation("a", order.step), 0.5 - order.step / 100, order.weights, {}) if order.kind == "dev" else make(order)
+        if order.kind == "dev":
+            publish_evaluation(made.run.evaluation("a", order.step), {"dev": 0.5 - order.step / 100}, order.weights, {})
+        else:
+            make(order)
 
     result = made.train(watched)
     assert result.folder == made.run.checkpoint("a", 2)

@@ -61,7 +61,7 @@ class Stopped:
     def measured(self, *moments: tuple[int, int]) -> None:
         """(step, of)"""
         for step, of in moments:
-            publish_evaluation(self.run.evaluation("a", of), 0.5, self.weights[of], {})
+            publish_evaluation(self.run.evaluation("a", of), {"dev": 0.5}, self.weights[of], {})
             self.log.decide("evaluate", stage="a", step=step, of=of, value=0.5, weights=self.weights[of])
 
     def trained(self, *steps: int) -> None:

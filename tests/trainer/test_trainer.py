@@ -29,7 +29,7 @@ def training(small_recipe, tmp_path):
 
 def dev_values(made: Training, values: dict[int, float]):
     """A refresher that measures what it is told."""
-    return lambda order: publish_evaluation(made.run.evaluation("a", order.step), values[order.step], order.weights, {})
+    return lambda order: publish_evaluation(made.run.evaluation("a", order.step), {"dev": values[order.step]}, order.weights, {})
 
 
 def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
