@@ -7,7 +7,7 @@ from pyserini_ance.recipe.find import SHIPPED
 from pyserini_ance.recipe.measure import parse
 
 SETS = sorted(path.parent.name for path in SHIPPED.glob("*/_published.yaml"))
-SPLITS = {"dev", "test", "eval", "dl19", "dl19-rerank"}
+SPLITS = {"dev", "test", "eval", "dl19", "dl19-rerank", "nq-test", "trivia-test"}
 
 
 def read(name: str) -> dict:
@@ -36,3 +36,10 @@ def test_dance_gains_over_ance_what_the_paper_says():
     """Section 5.1: "further improves ANCE (FirstP) with 0.7% MRR@100 score"."""
     rows = {row["as"]: row for row in read("msmarco-doc")["rows"] if row["source"] == "dance" and row["table"] == 1}
     assert rows["DANCE (FirstP)"]["eval"]["RR@100"] - rows["ANCE (FirstP)"]["eval"]["RR@100"] == pytest.approx(0.007)
+
+
+def test_models_of_several_sets_have_the_same_figures_beside_those_of_one():
+    multi = {(row["source"], row["as"]): row for row in read("openqa-multi")["rows"]}
+    for name in ("nq", "trivia"):
+        of_set = {(row["source"], row["as"]): row["test"] for row in read({"trivia": "triviaqa"}.get(name, name))["rows"]}
+        assert {key: row[f"{name}-test"] for key, row in multi.items()} == {key: of_set[key] for key in multi}
