@@ -42,9 +42,11 @@ def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_b
             "prefix_space": None,
             "max_characters": 10_000,
             "query": {"length_tokens": 24, "template": "{text}"},
-            "document": {"passages": 1, "length_tokens": 48, "template": "{title}: {text}"},
+            "document": {
+                "passages": 1, "special_tokens": "passage", "empty_passages": "drop", "length_tokens": 48, "template": "{title}: {text}"
+            },
         },
-    }
+    }  # fmt: skip
 
 
 def test_a_loaded_encoder_reads_texts_as_the_saved_one(checkpoint, family, tiny_bert):

@@ -56,7 +56,7 @@ def close_in_passages(world: World, recipe: Recipe, folder: Path) -> tuple[dict,
     encoder, queries = load_encoder(run.model), closing.data.collection.split("test").queries
     vectors = encoder.encode(queries.take(range(len(queries))), "query")
     rows = (index.reconstruct_n(0, index.ntotal), (run.index / "docid").read_text().split())
-    return read_run(closing.ranking("a", "test")), exported, rows, vectors
+    return read_run(closing.run.ranking("a", "test")), exported, rows, vectors
 
 
 def test_passages_are_searched_as_pyserini_takes_their_ids_apart(run_processes, small_recipe, tmp_path):
@@ -85,9 +85,9 @@ def test_documents_in_passages_rank_queries_by_their_best(small_recipe, tmp_path
     run = RunDir(tmp_path)
     closing = Closing(recipe, tokenise(recipe, read_collection(recipe)), run, "cpu", World())
     row = closing.row("untrained", Checkpoint.open(run.checkpoint("initial", 0)))
-    asked = read_run(closing.query_ranking("untrained"))
+    asked = read_run(closing.query_ranking("untrained", "test"))
     assert len(asked) == 5 and all(len(hits) == 5 for hits in asked.values())
-    found = read_run(closing.ranking("untrained"))  # 20 of 30 documents
+    found = read_run(closing.run.ranking("untrained", "test"))  # 20 of 30 documents
     pairs = [(query, document) for document, hits in asked.items() for query in hits if document in found[query]]
     assert len(pairs) > 5
     for query, document in pairs:
