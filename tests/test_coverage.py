@@ -20,7 +20,8 @@ def run(small_recipe, tmp_path) -> RunDir:
     (tmp_path / "psgs.tsv").write_text(PASSAGES)
     record = {"question": "which year", "answers": ["1984"], "positive_ctxs": [{"passage_id": "2"}], "hard_negative_ctxs": []}
     (tmp_path / "dev.json").write_text(json.dumps([record]))
-    data = {"kind": "dpr", "passages": str(tmp_path / "psgs.tsv"), "splits": {name: {"questions": str(tmp_path / "dev.json")} for name in ("train", "dev")}}
+    splits = {name: {"questions": str(tmp_path / "dev.json")} for name in ("train", "dev")}
+    data = {"kind": "dpr", "passages": str(tmp_path / "psgs.tsv"), "splits": splits}
     recipe = small_recipe({"only": STAGE}, data=data, test={"split": "dev", "measures": ["Success@2"]}, cache=str(tmp_path / "cache"))
     made = RunDir(tmp_path / "run")
     made.create(dump(recipe))

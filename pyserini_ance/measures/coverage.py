@@ -12,7 +12,7 @@ from ir_measures import Measure
 from pyserini_ance.data.answers import ANSWERS, FIELD, Patterns, Tokens, contain, is_pattern, read_answers
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.trec import Qrels, Run
-from pyserini_ance.measures.evaluate import best_first, evaluate
+from pyserini_ance.measures.evaluate import best_first, evaluate, row_of
 from pyserini_ance.recipe.measure import parse
 
 CUTOFFS = (5, 20, 100)
@@ -46,20 +46,13 @@ def judge_by_answers(run: Run, questions: Texts, documents: Texts, depth: int, r
         raise ValueError(f"answers are looked for in the field {FIELD!r}, but documents have {', '.join(documents.columns)}")
     tops = [best_first(run.get(question, {}))[:depth] for question in questions.ids]
     question_rows = np.repeat(np.arange(len(tops)), [len(top) for top in tops])
-    document_rows = np.fromiter((_row(documents, document) for top in tops for document in top), np.int64, len(question_rows))
+    document_rows = np.fromiter((row_of(documents, document) for top in tops for document in top), np.int64, len(question_rows))
     order = np.argsort(document_rows, kind="stable")
     holds = np.empty(len(order), bool)
     answers = {row: _answers(questions, row, regular_expressions) for row in np.unique(question_rows).tolist()}
     holds[order] = contain(answers, documents.columns[FIELD], question_rows[order], document_rows[order])
     grades = iter(holds.tolist())
     return {question: {document: int(next(grades)) for document in top} for question, top in zip(questions.ids, tops, strict=True)}
-
-
-def _row(documents: Texts, document: str) -> int:
-    row = documents.rows.get(document)
-    if row is None:
-        raise ValueError(f"the run has document {document!r}, which the collection lacks; name a run over the passages of this collection")
-    return row
 
 
 def _answers(questions: Texts, row: int, regular_expressions: bool) -> Tokens | Patterns:

@@ -8,6 +8,7 @@ import ir_measures
 import numpy as np
 from ir_measures import Measure
 
+from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.trec import Qrels, Run
 
 
@@ -54,6 +55,14 @@ def best_first(scores: Mapping[str, float]) -> list[str]:
     """The documents of a query, ordered as trec_eval does: by their scores in float32, ties by descending id."""
     rounded = np.fromiter(scores.values(), np.float32, len(scores)).tolist()
     return [document for _, document in sorted(zip(rounded, scores, strict=True), reverse=True)]
+
+
+def row_of(documents: Texts, document: str) -> int:
+    """Raises ValueError when the collection lacks a document of a run."""
+    row = documents.rows.get(document)
+    if row is None:
+        raise ValueError(f"the run has document {document!r}, which the collection lacks; name a run over the documents of this collection")
+    return row
 
 
 def _ranked(scores: dict[str, float]) -> dict[str, float]:
