@@ -29,12 +29,47 @@ def test_each_query_and_json(flags, capsys, tmp_path):
     evaluate.main([*flags, "--per-query", "--output", str(tmp_path / "figures.json")])
     assert "| q1    | 0.5000 | 1.0000 |\n| q2    | 0.0000 | 0.0000 |\n| all   |" in capsys.readouterr().out
     assert json.loads((tmp_path / "figures.json").read_text()) == {
-        "run": flags[1],
         "qrels": flags[3],
         "queries": 2,
-        "measures": {"RR@10": 0.25, "R@100": 0.5},
-        "per_query": {"q1": {"RR@10": 0.5, "R@100": 1.0}, "q2": {"RR@10": 0.0, "R@100": 0.0}},
+        "runs": [
+            {
+                "run": flags[1],
+                "measures": {"RR@10": 0.25, "R@100": 0.5},
+                "per_query": {"q1": {"RR@10": 0.5, "R@100": 1.0}, "q2": {"RR@10": 0.0, "R@100": 0.0}},
+            }
+        ],
     }
+
+
+def test_several_runs_are_rows_with_holes_and_overlap(flags, capsys, tmp_path):
+    """`other` has the same two documents for q1 and a third, which is the only judged one of its first two."""
+    other = tmp_path / "other.txt"
+    other.write_text("q1 Q0 d3 1 3.0 t\nq1 Q0 d1 2 2.0 t\nq1 Q0 d2 3 1.0 t\nq2 Q0 d2 1 1.0 t\n")
+    beside = ["--holes", "1", "2", "--overlap", str(other), "--overlap-cutoff", "2"]
+    evaluate.main(["--run", flags[1], str(other), *flags[2:], *beside, "--output", str(tmp_path / "figures.json")])
+    assert capsys.readouterr().out == (
+        "| run       |  RR@10 |  R@100 | Hole@1 | Hole@2 | Overlap@2 |\n"
+        "| --------- | -----: | -----: | -----: | -----: | --------: |\n"
+        "| run.txt   | 0.2500 | 0.5000 | 1.0000 | 0.5000 |    0.5000 |\n"
+        "| other.txt | 0.7500 | 1.0000 | 0.5000 | 0.2500 |    1.0000 |\n"
+        "run.txt: 2 judged queries, 1 of them without any hit (they count as 0); 1 queries of the run are not judged and left out\n"
+        "other.txt: 2 judged queries, 0 of them without any hit (they count as 0)\n"
+    )
+    written = json.loads((tmp_path / "figures.json").read_text())
+    assert written["overlap"] == str(other) and [run["measures"]["Hole@2"] for run in written["runs"]] == [0.5, 0.25]
+
+
+def test_runs_of_one_name_go_by_their_paths_and_queries_without_hits_have_no_hole_rate(flags, capsys, tmp_path):
+    (tmp_path / "b").mkdir()
+    again = tmp_path / "b" / "run.txt"
+    again.write_text(RUN)
+    evaluate.main(["--run", flags[1], str(again), *flags[2:], "--holes", "1", "--per-query"])
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert rows[0] == ["run", "query", "RR@10", "R@100", "Hole@1"]
+    assert rows[5:] == [[str(again), "q1", "0.5000", "1.0000", "1.0000"], [str(again), "q2", "0.0000", "0.0000", "-"], [
+        str(again), "all", "0.2500", "0.5000", "1.0000"]]  # fmt: skip
+    with pytest.raises(SystemExit):
+        evaluate.main([*flags, "--holes", "0"])
 
 
 def test_measures_are_checked_before_files_are_read(flags):

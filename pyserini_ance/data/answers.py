@@ -8,11 +8,14 @@ texts in NFD, without case.
 import json
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import numpy as np
 
 from pyserini_ance.data.collection import Texts
 
 ANSWERS = "answers"  # a column of queries: a JSON list of strings in each row
+FIELD = "text"  # of documents: a title does not count, as in DPR
 
 
 def read_answers(queries: Texts, row: int) -> list[str]:
@@ -51,6 +54,14 @@ class Patterns:
         return any(one.search(text.plain) for one in self.wanted)
 
 
+def is_pattern(answer: str) -> bool:
+    try:
+        Patterns([answer])
+    except re.error:
+        return False
+    return True
+
+
 class Text:
     """A text in which answers are looked for; its tokens are made when they are needed, once."""
 
@@ -68,6 +79,18 @@ class Text:
         if self._tokens is None:
             self._tokens = spaced_tokens(self.plain)
         return self._tokens
+
+
+def contain(
+    questions: Mapping[int, Tokens | Patterns], documents: Sequence[str], question_rows: np.ndarray, document_rows: np.ndarray
+) -> np.ndarray:
+    """(P,) bool, of pairs by rising document: each text is prepared once. `questions`: their answers, by row."""
+    found = np.zeros(len(question_rows), bool)
+    rows, starts, counts = np.unique(document_rows, return_index=True, return_counts=True)
+    for document, start, count in zip(rows.tolist(), starts.tolist(), counts.tolist(), strict=True):
+        text, here = Text(documents[document]), slice(start, start + count)
+        found[here] = [questions[question].are_in(text) for question in question_rows[here].tolist()]
+    return found
 
 
 class _Spacing(dict):

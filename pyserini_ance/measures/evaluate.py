@@ -1,11 +1,14 @@
 """Measures of a run against qrels: ir-measures, with every judged query counted and ties broken as trec_eval does."""
 
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
 
 import ir_measures
 import numpy as np
 from ir_measures import Measure
 
+from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.trec import Qrels, Run
 
 
@@ -39,15 +42,36 @@ def per_query(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> dict[str, 
     return values
 
 
+def means(values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Of each column, over the queries that have it."""
+    columns: dict[str, list[float]] = defaultdict(list)
+    for of_query in values.values():
+        for name, value in of_query.items():
+            columns[name].append(value)
+    return {name: fmean(found) for name, found in columns.items()}
+
+
+def best_first(scores: Mapping[str, float]) -> list[str]:
+    """The documents of a query, ordered as trec_eval does: by their scores in float32, ties by descending id."""
+    rounded = np.fromiter(scores.values(), np.float32, len(scores)).tolist()
+    return [document for _, document in sorted(zip(rounded, scores, strict=True), reverse=True)]
+
+
+def row_of(documents: Texts, document: str) -> int:
+    """Raises ValueError when the collection lacks a document of a run."""
+    row = documents.rows.get(document)
+    if row is None:
+        raise ValueError(f"the run has document {document!r}, which the collection lacks; name a run over the documents of this collection")
+    return row
+
+
 def _ranked(scores: dict[str, float]) -> dict[str, float]:
-    """The same ranking with distinct scores n, n-1, ..., 1, ordered as trec_eval does: float32, ties by descending id.
+    """The same ranking with distinct scores n, n-1, ..., 1.
 
     Left alone, one table would mix two orders: for RR@10 ir-measures asks MS MARCO's script, which breaks ties by
     ascending id and in float64, and for nDCG@10 trec_eval.
     """
-    rounded = np.fromiter(scores.values(), np.float32, len(scores)).tolist()
-    order = sorted(zip(rounded, scores, strict=True), reverse=True)
-    return {document: float(len(order) - rank) for rank, (_, document) in enumerate(order)}
+    return {document: float(len(scores) - rank) for rank, document in enumerate(best_first(scores))}
 
 
 def _first(queries: Iterable[str]) -> str:

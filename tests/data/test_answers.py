@@ -6,9 +6,10 @@ import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
-from pyserini_ance.data.answers import Patterns, Text, Tokens, read_answers, spaced_tokens
+from pyserini_ance.data.answers import Patterns, Text, Tokens, contain, read_answers, spaced_tokens
 from pyserini_ance.data.collection import Texts
 
 CASES = [
@@ -55,6 +56,13 @@ def test_answers_as_regular_expressions():
     assert not Patterns(["ft", "^Paran"]).are_in(text)
     with pytest.raises(re.error):
         Patterns(["f(ee"])
+
+
+def test_pairs_by_rising_document():
+    questions = {0: Tokens(["b"]), 3: Patterns(["^a b$"]), 4: Tokens([])}
+    documents, rows = ["a b", "unread", "a c b"], np.array([0, 0, 0, 2, 2])
+    assert contain(questions, documents, np.array([4, 3, 0, 0, 3]), rows).tolist() == [False, True, True, True, False]
+    assert contain(questions, documents, np.array([], int), np.array([], int)).tolist() == []
 
 
 def test_answers_of_a_row():

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from pydantic import model_validator
 
-from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.formats.contexts import judged_questions, question
-from pyserini_ance.data.formats.format import Entry, Format, Judgment
+from pyserini_ance.data.formats.format import Entry, Format, Judgment, read_queries
 from pyserini_ance.data.formats.lines import Line, extension, find_file, read_lines, shown
 from pyserini_ance.data.formats.tables import trec_judgments
 from pyserini_ance.recipe.parts import Settings
@@ -30,9 +30,15 @@ class Questions(Settings):
         if self.qrels is None and extension(self.questions) != ".json":
             raise ValueError(
                 f"{self.questions} holds answers, but not which passages are relevant, and no passage is judged by the answers it holds; "
-                "give TREC `qrels` too, or DPR's .json file with positive_ctxs, or leave the split out"
+                "give TREC `qrels` too, or DPR's .json file with positive_ctxs, or leave the split out, and measure a ranking of these "
+                f"questions by their answers: python -m pyserini_ance.coverage RUN_DIRECTORY --questions {self.questions} --run RANKING"
             )
         return self
+
+
+def read_questions(path: Path) -> Texts:
+    """All questions of such a file with their answers, whether or not anything is known to be relevant to them."""
+    return read_queries(judged_questions(path)[0] if extension(path) == ".json" else _questions(path))
 
 
 class Dpr(Format):

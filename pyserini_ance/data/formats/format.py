@@ -62,7 +62,7 @@ class Format(Part):
         return Collection(corpus, made, skipped)
 
     def _split(self, name: str, documents: Texts, entries, judgments, skipped: dict[str, int]) -> Split:
-        queries = _texts(map(_on_one_line, entries), "query")
+        queries = read_queries(entries)
         qrels = self._qrels(name, queries, documents, judgments, skipped)
         kept = np.flatnonzero(np.diff(qrels.relevant_offsets))
         if not len(kept):
@@ -89,6 +89,11 @@ class Format(Part):
         query_rows, document_rows = np.array(list(known), np.int64).reshape(-1, 2).T
         grades = [judgment.grade for judgment in known.values()]
         return Qrels.of(query_rows, document_rows, grades, len(queries), self.relevance_threshold)
+
+
+def read_queries(entries: Iterable[Entry]) -> Texts:
+    """Checked, whatever is relevant to them. Raises ValueError as `Format.assemble` does."""
+    return _texts(map(_on_one_line, entries), "query")
 
 
 def _texts(entries: Iterable[Entry], noun: str) -> Texts:

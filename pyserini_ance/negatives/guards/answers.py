@@ -5,13 +5,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pyserini_ance.data.answers import ANSWERS, Patterns, Text, Tokens, read_answers
+from pyserini_ance.data.answers import ANSWERS, FIELD, Patterns, Tokens, contain, read_answers
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.negatives.guards.candidates import Candidates
 from pyserini_ance.negatives.guards.guard import Guard
-
-FIELD = "text"  # a title does not count, as in DPR
 
 
 class Answers(Guard):
@@ -46,15 +44,9 @@ class Answers(Guard):
         return candidates.mark_pairs(lambda *pairs: self._contain(queries, documents, *pairs))
 
     def _contain(self, queries: Texts, documents: Texts, query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
-        """(P,) bool, of pairs by rising document: each text is prepared once, and so is each query's list."""
         kind = Patterns if self.regular_expressions else Tokens
         asked = {row: kind(read_answers(queries, row)) for row in np.unique(query_rows).tolist()}
-        texts, found = documents.columns[FIELD], np.zeros(len(query_rows), bool)
-        rows, starts, counts = np.unique(document_rows, return_index=True, return_counts=True)
-        for document, start, count in zip(rows.tolist(), starts.tolist(), counts.tolist(), strict=True):
-            text, here = Text(texts[document]), slice(start, start + count)
-            found[here] = [asked[query].are_in(text) for query in query_rows[here].tolist()]
-        return found
+        return contain(asked, documents.columns[FIELD], query_rows, document_rows)
 
 
 def _refuse_malformed(queries: Texts, row: int) -> None:

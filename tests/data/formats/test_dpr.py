@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 
 from pyserini_ance.data.answers import read_answers
-from pyserini_ance.data.formats.dpr import Dpr, Questions, _questions
+from pyserini_ance.data.formats.dpr import Dpr, Questions, _questions, read_questions
 from pyserini_ance.recipe.parts import part_class
 
 PASSAGES = 'id\ttext\ttitle\n1\t"Aaron ( or ; ""Ahärôn"") is\ta prophet."\tAaron\n2\tThe year 1984.\t"""1984"""\n3\tNo title.\t\n'
@@ -50,6 +50,13 @@ def test_the_files_are_read(recipe):
     assert answers(test) == [["1984", "it's 1984"], ["Aaron", "Moses' brother"]]
     assert answers(train) == [["1984"], ["1984"]]
     assert collection.skipped == {"train queries without positives": 1, "test queries without positives": 1}
+
+
+def test_questions_alone_are_all_there(recipe, tmp_path):
+    test, train = read_questions(tmp_path / "test.qa.csv"), read_questions(tmp_path / "train.json")
+    assert (test.ids, test.columns["text"]) == (["0", "1", "2"], ["which year", 'who is "Ahärôn"?', "unjudged"])
+    assert [read_answers(test, row) for row in range(3)] == [["1984", "it's 1984"], ["Aaron", "Moses' brother"], ["x"]]
+    assert (train.ids, train.columns["text"]) == (["0", "1", "2"], ["which year", "no passage", "who"])
 
 
 def test_gz_files_give_the_same_collection(recipe, tmp_path):

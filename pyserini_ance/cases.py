@@ -1,0 +1,58 @@
+"""`python -m pyserini_ance.cases RUN OTHER`: the queries that RUN wins and loses most against OTHER, with texts, as Markdown.
+
+Both are run directories over the same data and test split. FOLDER is its final ranking, FOLDER:ROW that of a row of its closing table:
+`cases runs/demo-ance runs/demo-ance:bm25`.
+"""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyserini_ance import cli
+from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run
+from pyserini_ance.experiment.collection import collection_of
+from pyserini_ance.measures.cases import Cases
+from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.measure import parse
+from pyserini_ance.runs.rundir import RunDir
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(prog="python -m pyserini_ance.cases", description=__doc__.splitlines()[0])
+    parser.add_argument("run", metavar="RUN", help="FOLDER of a run, or FOLDER:ROW for a row of its closing table")
+    parser.add_argument("other", metavar="OTHER", help="the same; of the first run too")
+    parser.add_argument("--measure", default="RR@10", help="default: %(default)s")
+    parser.add_argument("--most", type=int, default=10, help="of the queries won, and of those lost (default: %(default)s)")
+    parser.add_argument("--split", help="default: the first test split")
+    parser.add_argument("--characters", type=int, default=300, help="of each text (default: %(default)s)")
+    args = parser.parse_args(arguments)
+    if args.run == args.other or min(args.most, args.characters) < 1:
+        parser.error("give two different rankings, and --most and --characters from 1 on")
+    (measure,) = parse([args.measure])
+    folder, _ = _named(args.run)
+    collection = collection_of(folder)
+    split = args.split or load(folder.recipe).recipe.test.split[0]
+    (qrels, run), (others, other) = (_ranking(name, split) for name in (args.run, args.other))
+    if qrels != others:
+        raise ValueError(f"{args.run} and {args.other} judge split {split!r} differently; name two runs over the same data and split")
+    rankings = {args.run: run, args.other: other}
+    print(Cases(qrels, collection.split(split).queries, collection.documents, rankings, measure, args.characters).as_markdown(args.most))
+
+
+def _named(name: str) -> tuple[RunDir, str | None]:
+    """The run directory, and the row that is meant if one is."""
+    folder, colon, row = name.rpartition(":")
+    return (RunDir(Path(folder)), row) if colon and not Path(name).is_dir() else (RunDir(Path(name)), None)
+
+
+def _ranking(name: str, split: str) -> tuple[Qrels, Run]:
+    folder, row = _named(name)
+    path = folder.ranking(row, split) if row else folder.final_run(split)
+    if not path.exists():
+        rows = sorted(other.name.removesuffix(f".{split}.trec") for other in folder.run_files.glob(f"*.{split}.trec"))
+        raise ValueError(f"{name} has no ranking of split {split!r} ({path} is missing); rows that have one: {', '.join(rows) or 'none'}")
+    return read_qrels(folder.qrels(split)), read_run(path)
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,22 @@
+"""The collection of a run, for whoever looks at its rankings afterwards."""
+
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.experiment.prepare import find_collection, read_collection
+from pyserini_ance.experiment.resume import data_digest, refuse_other_data
+from pyserini_ance.recipe.load import load
+from pyserini_ance.runs.rundir import RunDir
+
+
+def collection_of(run: RunDir) -> Collection:
+    """Memory-mapped where the cache of its recipe has it, else read again.
+
+    Raises FileNotFoundError for what is no run directory, ValueError when the data is not what the run was begun with.
+    """
+    if missing := [path for path in (run.recipe, run.environment) if not path.exists()]:
+        raise FileNotFoundError(f"{run.folder} is no run directory (no {missing[0].name}); name one that `python -m pyserini_ance.train` has left")
+    recipe = load(run.recipe).recipe
+    found = find_collection(recipe, data_digest(run))
+    if found is None:
+        found = read_collection(recipe)
+        refuse_other_data(run, found)
+    return found

@@ -1,0 +1,18 @@
+"""The table of rankings in docs/evaluating.md is what its command prints."""
+
+import shlex
+from pathlib import Path
+
+from pyserini_ance import evaluate
+
+PAGE = (Path(__file__).parents[2] / "docs" / "evaluating.md").read_text(encoding="utf-8")
+
+
+def test_the_command_shown_prints_the_table_shown(shared_data, monkeypatch, capsys):
+    monkeypatch.chdir(shared_data / "msmarco-passage-dl19-pool")
+    shown = shlex.split(PAGE.split("```")[1].replace("\\\n", " "))
+    assert shown[:3] == ["python", "-m", "pyserini_ance.evaluate"]
+    runs = sorted(str(path) for path in Path("runs").glob("*.gz"))
+    evaluate.main([word for part in shown[3:] for word in (runs if "*" in part else [part])])
+    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert len(table) == 8 and "\n".join(table) in PAGE

@@ -1,0 +1,29 @@
+"""The collection of a run: from the cache where it is known, else read again and compared."""
+
+import pytest
+
+from pyserini_ance.experiment.collection import collection_of
+from pyserini_ance.experiment.prepare import map_collection, read_collection
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import write_json
+
+STAGE = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"negatives": [{"kind": "random"}]}}}
+
+
+def test_read_again_or_mapped_and_other_data_refused(small_recipe, tmp_path):
+    recipe = small_recipe({"only": STAGE}, cache=str(tmp_path / "cache"))
+    collection, run = read_collection(recipe), RunDir(tmp_path / "run")
+    run.create(dump(recipe))
+    write_json(run.environment, {"data": {"digest": "0" * 64}})
+    with pytest.raises(ValueError, match="the data is not what"):
+        collection_of(run)
+    write_json(run.environment, {"data": {"digest": collection.digest}})
+    again = collection_of(run)
+    assert again.digest == collection.digest and isinstance(again.documents.ids, list)
+    map_collection(recipe, collection)
+    mapped = collection_of(run)
+    assert mapped.digest == collection.digest and not isinstance(mapped.documents.ids, list)
+    run.environment.unlink()
+    with pytest.raises(FileNotFoundError, match=r"is no run directory \(no environment.json\)"):
+        collection_of(run)

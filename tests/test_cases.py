@@ -1,0 +1,56 @@
+"""The command on two run directories over the small collection, with rankings written by hand."""
+
+import pytest
+
+from pyserini_ance import cases
+from pyserini_ance.experiment.prepare import read_collection
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import write_json
+
+STAGE = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"negatives": [{"kind": "random"}]}}}
+QRELS = "test-0 0 red-horse 1\ntest-1 0 green-horse 1\n"
+
+
+@pytest.fixture
+def make_run(small_recipe, tmp_path):
+    recipe = small_recipe({"only": STAGE}, cache=str(tmp_path / "cache"))
+
+    def make(name: str, first: dict[str, str], qrels: str = QRELS) -> str:
+        """A run with `first` at rank 1 of each test query, and a row bm25 without the right document."""
+        run = RunDir(tmp_path / name)
+        run.create(dump(recipe))
+        write_json(run.environment, {"data": {"digest": read_collection(recipe).digest}})
+        run.run_files.mkdir()
+        run.qrels("test").write_text(qrels)
+        run.final_run("test").write_text("".join(f"{query} Q0 {document} 1 1.0 t\n" for query, document in first.items()))
+        run.ranking("bm25", "test").write_text("test-0 Q0 blue-river 1 1.0 t\n")
+        return str(run.folder)
+
+    return make
+
+
+def test_two_runs(make_run, capsys):
+    good, bad = make_run("good", {"test-0": "pink-river", "test-1": "green-horse"}), make_run("bad", {"test-0": "pink-river"})
+    cases.main([good, bad, "--measure", "RR@5"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"# RR@5: {good} against {bad}" and lines[2].startswith("1 wins, 1 ties, 0 losses of 2 queries; mean difference +0.500")
+    assert "### test-1: query of green horse" in lines
+    assert [cell.strip() for cell in lines[-2].split("|")[1:-1]] == [good, "1.0000", "green-horse", "1", "the horse is green very very very"]
+
+
+def test_a_row_of_a_run(make_run, capsys):
+    run = make_run("good", {"test-1": "green-horse"})
+    cases.main([run, f"{run}:bm25"])
+    assert "1 wins, 1 ties, 0 losses" in capsys.readouterr().out
+    with pytest.raises(ValueError, match=r"good:bm52 has no ranking of split 'test' .*; rows that have one: bm25"):
+        cases.main([run, f"{run}:bm52"])
+
+
+def test_what_cannot_be_compared_is_refused(make_run, capsys):
+    run, other = make_run("good", {"test-1": "green-horse"}), make_run("other", {"test-1": "green-horse"}, QRELS.replace(" 1\n", " 2\n"))
+    with pytest.raises(ValueError, match="judge split 'test' differently"):
+        cases.main([run, other])
+    with pytest.raises(SystemExit):
+        cases.main([run, run])
+    assert "two different rankings" in capsys.readouterr().err
