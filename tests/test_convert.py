@@ -104,6 +104,8 @@ def test_what_cannot_be_is_named(recipe, run, tmp_path):
     output = ["--output", str(tmp_path / "out")]
     with pytest.raises(ValueError, match="is a recipe, which has mined no negatives; name a run directory"):
         main([str(path), "--to", "trec", *output])
+    with pytest.raises(ValueError, match="--table ance-00000010 names negatives, for which beir has no place"):
+        main([str(run.folder), "--to", "beir", "--table", "ance-00000010", *output])
     with pytest.raises(FileNotFoundError, match=r"is a folder, but no run directory \(no recipe.yaml\)"):
         main([str(tmp_path / "data"), "--to", "beir", *output])
     with pytest.raises(ValueError, match="has no generation ance-7; generations: a-later-00000005, ance-00000000, ance-00000010"):

@@ -31,6 +31,8 @@ def convert(source: str, to: str, output: Path, table: str | None = None, overri
     run = _run_at(source)
     if run is None and (table or to in RUN_FORMS):
         raise ValueError(f"{source} is a recipe, which has mined no negatives; name a run directory, or leave out --table and write beir or tevatron")
+    if to == "beir" and table:
+        raise ValueError(f"--table {table} names negatives, for which beir has no place; leave it out, or write tevatron, trec or msmarco")
     recipe = load(run.recipe if run else source, *overrides).recipe
     collection = recipe.data.read()
     if to == "beir":
@@ -81,7 +83,8 @@ def _mined(recipe: Recipe, run: RunDir, collection: Collection, name: str | None
     stages = list(recipe.stages)
     manifests = {name: read_manifest(folder, verify=False) for name, folder in folders.items()}
     chosen = wanted or max(manifests, key=lambda name: (stages.index(manifests[name]["stage"]), manifests[name]["step"]))
-    tables = {table_name(key): table for key, table in open_generation(folders[chosen], {"collection": collection.digest}).tables.items()}
+    opened = open_generation(folders[chosen], {"collection": collection.digest})
+    tables = {table_name(place): table for place, table in opened.tables.items()}
     if key not in tables and (key or len(tables) > 1):
         raise ValueError(f"generation {chosen} has the tables {', '.join(tables)}; name one of them: --table {chosen}/{next(iter(tables))}")
     table = tables[key] if key else next(iter(tables.values()))
