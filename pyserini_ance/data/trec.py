@@ -10,6 +10,7 @@ from pyserini_ance.storage.files import write_whole
 
 Run = dict[str, dict[str, float]]
 Qrels = dict[str, dict[str, int]]
+Rows = Iterable[tuple[str, str, float]]
 
 RUN_COLUMNS = ("query", "Q0", "document", "rank", "score", "tag")
 QRELS_COLUMNS = ("query", "0", "document", "grade")
@@ -28,14 +29,22 @@ def read_qrels(path: str | Path) -> Qrels:
     return _read(Path(path), QRELS_COLUMNS, "grade", int, "a whole number")
 
 
-def write_run(path: str | Path, rows: Iterable[tuple[str, str, float]], tag: str) -> None:
+def write_run(path: str | Path, rows: Rows, tag: str) -> None:
     """Write (query id, document id, score) rows, best first within a query, in Pyserini's text form, whole or not at all."""
+    _write(path, rows, lambda query, document, rank, score: f"{query} Q0 {document} {rank} {score:.6f} {tag}")
+
+
+def write_ranks(path: str | Path, rows: Rows) -> None:
+    """The same as MS MARCO's `qid TAB docid TAB rank`, without scores."""
+    _write(path, rows, lambda query, document, rank, score: f"{query}\t{document}\t{rank}")
+
+
+def _write(path: str | Path, rows: Rows, written: Callable[[str, str, int, float], str]) -> None:
     ranks: dict[str, Iterator[int]] = {}
     lines = []
     for query, document, score in rows:
         _refuse_unwritable(query, document, score, path)
-        rank = next(ranks.setdefault(query, count(1)))
-        lines.append(f"{query} Q0 {document} {rank} {score:.6f} {tag}\n")
+        lines.append(written(query, document, next(ranks.setdefault(query, count(1))), score) + "\n")
     write_whole(Path(path), "".join(lines))
 
 

@@ -1,4 +1,4 @@
-"""Static negatives from a ranking made beforehand: BM25's by default, or any TREC run file."""
+"""Static negatives from a ranking made beforehand: BM25's by default, or one of a file."""
 
 from pathlib import Path
 from typing import ClassVar, Literal
@@ -9,6 +9,7 @@ from pydantic import PositiveInt
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.formats.lines import find_file
+from pyserini_ance.data.rankings import read_any_run
 from pyserini_ance.data.trec import Run as TrecRun
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.negatives.episode import Episode
@@ -21,7 +22,11 @@ KEY = "stages.<stage>.terms.<term>.negatives.<position>.file"
 
 
 class Run(MinedSource):
-    """`file: null` takes the run's own BM25 ranking of the training queries; else a TREC run over them."""
+    """`file: null` takes the run's own BM25 ranking of the training queries; else a ranking for them.
+
+    That is a TREC run, or another of the forms of `data/rankings.py`: MS MARCO's runs and triples, or what DPR's, Tevatron's
+    and FlagEmbedding's training files list as negatives.
+    """
 
     kind: Literal["run"] = "run"
     file: Path | None = None
@@ -42,7 +47,7 @@ class Run(MinedSource):
     def mine(self, snapshot: Snapshot, anchor: Side, episode: Episode = Episode()) -> NegativeTable:
         path = find_file(self.file, KEY) if self.file else snapshot.run_files["bm25"]
         direction = snapshot.direction(anchor)
-        ranking = read_run(path)
+        ranking = read_any_run(path, snapshot.split.queries, snapshot.collection.documents)
         found, scores = _best(path, ranking, snapshot, self.depth + self.extra_depth(direction))
         return self.table_of(Candidates(snapshot, direction, found, scores, lambda: _positive_scores(ranking, snapshot)), self.depth)
 

@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from pyserini_ance.data.trec import read_qrels, read_run, write_run
+from pyserini_ance.data.trec import read_qrels, read_run, write_ranks, write_run
 
 
 def test_run_is_read_by_query_and_document(tmp_path):
@@ -74,3 +74,8 @@ def test_what_the_format_cannot_hold_leaves_no_file(tmp_path, row, message):
     with pytest.raises(ValueError, match=message):
         write_run(tmp_path / "run.txt", [("q0", "d0", 1.0), row], tag="ance")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_ranks_are_written_without_scores(tmp_path):
+    write_ranks(tmp_path / "run.tsv", [("q2", "d9", 12.3), ("q1", "d1", 1.0), ("q2", "d1", -0.5)])
+    assert (tmp_path / "run.tsv").read_text() == "q2\td9\t1\nq1\td1\t1\nq2\td1\t2\n"

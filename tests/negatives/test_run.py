@@ -66,6 +66,14 @@ def test_a_stored_collection_gives_the_same_table(tmp_path, snapshot):
         Run(file=written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))).mine(snapshot, "query")
 
 
+def test_triples_give_the_negatives_in_their_order(tmp_path, snapshot):
+    path = tmp_path / "qidpidtriples.tsv"
+    path.write_text("q0\td1\td4\nq1\td2\td0\nq0\td3\td2\nq0\td1\td2\nq0\td1\td3\n")
+    table = Run(file=path, depth=2).mine(snapshot, "query")
+    assert table.candidates.tolist() == [[4, 2], [0, PADDING], [PADDING, PADDING]]
+    assert table.dropped == {"known positives": 1}
+
+
 def test_a_run_of_another_split_is_refused(tmp_path, snapshot):
     with pytest.raises(ValueError, match=r"a\.trec ranks documents for none of the 3 training queries"):
         Run(file=written(tmp_path, "x0 Q0 d1 1 5 t\n")).mine(snapshot, "query")

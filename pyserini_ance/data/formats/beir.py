@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.format import Entry, Format, Judgment
+from pyserini_ance.data.formats.format import Entry, Format
 from pyserini_ance.data.formats.lines import Line, find_file, json_answers, json_id, json_text, read_lines
-from pyserini_ance.data.formats.tables import beir_judgments
+from pyserini_ance.data.formats.tables import beir_judgments, judged_only
 
 
 class Beir(Format):
@@ -25,7 +25,7 @@ class Beir(Format):
         queries = find_file(self.folder / "queries.jsonl", "data.folder")
         qrels = {name: find_file(self.folder / path, f"data.splits.{name}") for name, path in self.splits.items()}
         entries = list(_questions(queries))
-        splits = {name: _judged(entries, list(beir_judgments(path))) for name, path in qrels.items()}
+        splits = {name: judged_only(entries, list(beir_judgments(path))) for name, path in qrels.items()}
         return self.assemble(_documents(corpus), splits)
 
 
@@ -42,9 +42,3 @@ def _questions(path: Path) -> Iterator[Entry]:
 
 def _entry(line: Line, record: dict[str, Any], *fields: str) -> Entry:
     return Entry(line, json_id(line, record, "_id"), {name: json_text(line, record, name) for name in fields})
-
-
-def _judged(queries: list[Entry], judgments: list[Judgment]) -> tuple[list[Entry], list[Judgment]]:
-    # One file holds the queries of all splits: what a split does not judge belongs to another.
-    judged = {judgment.query for judgment in judgments}
-    return [entry for entry in queries if entry.id in judged], judgments

@@ -1,52 +1,95 @@
-"""DPR's training files: questions with their answers, each with passages that were found for it.
+"""Training files that list passages with each question: DPR's, Tevatron's, FlagEmbedding's. What they share is here.
 
-A JSON list of {"question", "answers", "positive_ctxs", "negative_ctxs", "hard_negative_ctxs"}; a passage has its id under
-`passage_id` (NQ) or `psg_id` (TriviaQA). A question's id is its place in the file, from 0. Karpukhin et al. 2020,
-arXiv:2004.04906.
+A file is one JSON list of records, or one record a line. Each kind says by a Layout what a record holds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
-from pyserini_ance.data.formats.format import Entry, Judgment
-from pyserini_ance.data.formats.lines import Line, json_answers, json_id, json_text, shown
-from pyserini_ance.data.formats.records import read_list
-from pyserini_ance.data.trec import write_run
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.formats.format import Entry, Format, Judgment
+from pyserini_ance.data.formats.lines import Line, find_file, shown
+from pyserini_ance.data.formats.records import read_records
 
 
-def judged_questions(path: Path) -> tuple[list[Entry], list[Judgment]]:
-    """The questions, and as relevant to each its positive contexts, in their order (DPR and ANCE train with the first)."""
+class Layout(NamedTuple):
+    """The keys under which a record lists passages, best first, and what a question (with its place from 0) and a passage become.
+
+    `bare`: a passage is listed as its text alone; `passage` is then given {"text": it}.
+    """
+
+    name: str
+    positives: str
+    negatives: str
+    question: Callable[[Line, int, dict[str, Any]], Entry]
+    passage: Callable[[Line, dict[str, Any]], Entry]
+    bare: bool = False
+
+
+class ListingFormat(Format):
+    """`splits` are files of questions with their passages; `corpus` has one passage a line.
+
+    Without it, documents are the passages that the splits list, each once. What is listed as negative is not judged:
+    `{kind: run, file: SPLIT}` draws from it.
+    """
+
+    corpus: Path | None = None
+    splits: dict[str, Path]
+    layout: ClassVar[Layout]
+
+    def read(self) -> Collection:
+        corpus = find_file(self.corpus, "data.corpus") if self.corpus else None
+        files = {name: find_file(path, f"data.splits.{name}") for name, path in self.splits.items()}
+        passages = _corpus(corpus, self.layout) if corpus else _listed(files.values(), self.layout)
+        return self.assemble(_each_once(passages), {name: judged_questions(path, self.layout) for name, path in files.items()})
+
+
+def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judgment]]:
+    """The questions, and as relevant to each its positives, in their order (DPR and ANCE train with the first)."""
     entries, judgments = [], []
-    for place, (line, record) in enumerate(read_list(path)):
-        entries.append(question(line, place, record))
-        judgments += [Judgment(line, str(place), id, 1) for id in _passage_ids(line, record, "positive_ctxs")]
+    for place, (line, record) in enumerate(read_records(path)):
+        question = layout.question(line, place, record)
+        entries.append(question)
+        judgments += [Judgment(line, question.id, passage.id, 1) for passage in _passages(line, record, layout, layout.positives)]
     return entries, judgments
 
 
-def write_hard_negatives(path: Path, run: Path) -> None:
-    """Write the hard negative contexts, which BM25 found and which hold no answer, in their order, as a TREC run.
-
-    `{kind: run, file: RUN}` draws from it.
-    """
-    write_run(run, _hard_negatives(path), tag="dpr")
-
-
-def question(line: Line, place: int, record: dict[str, Any]) -> Entry:
-    answers = json_answers(line, record, "answers", "answer")
-    if answers is None:
-        raise line.error(f"a question without answers: {shown(record)}", "a list of strings under answers or answer", "give it one")
-    return Entry(line, str(place), {"text": json_text(line, record, "question")}, answers)
+def listed_negatives(path: Path, layout: Layout) -> Iterator[tuple[str, str]]:
+    """Query and document ids of the negatives, in the order in which they are listed."""
+    for place, (line, record) in enumerate(read_records(path)):
+        query = layout.question(line, place, record).id
+        for passage in _passages(line, record, layout, layout.negatives):
+            yield query, passage.id
 
 
-def _hard_negatives(path: Path) -> Iterator[tuple[str, str, float]]:
-    for place, (line, record) in enumerate(read_list(path)):
-        for rank, id in enumerate(dict.fromkeys(_passage_ids(line, record, "hard_negative_ctxs")), start=1):
-            yield str(place), id, -rank
+def _corpus(path: Path, layout: Layout) -> Iterator[Entry]:
+    return (layout.passage(line, record) for line, record in read_records(path))
 
 
-def _passage_ids(line: Line, record: dict[str, Any], key: str) -> list[str]:
-    contexts = record.get(key)
-    if not isinstance(contexts, list) or not all(isinstance(context, dict) for context in contexts):
-        raise line.error(f"{key} {shown(contexts)}", "a list of JSON objects, one a passage", f"write `{key}` as DPR's training files do")
-    return [json_id(line, context, "passage_id", "psg_id") for context in contexts]
+def _listed(paths: Iterable[Path], layout: Layout) -> Iterator[Entry]:
+    for path in paths:
+        for line, record in read_records(path):
+            yield from _passages(line, record, layout, layout.positives)
+            if layout.negatives in record:
+                yield from _passages(line, record, layout, layout.negatives)
+
+
+def _each_once(passages: Iterable[Entry]) -> Iterator[Entry]:
+    """Each id where it comes first. Raises ValueError when it comes again with another text."""
+    seen: dict[str, Entry] = {}
+    for passage in passages:
+        first = seen.setdefault(passage.id, passage)
+        if first is passage:
+            yield passage
+        elif first.fields != passage.fields:
+            found = f"passage {passage.id!r} is {shown(passage.fields)}, but {shown(first.fields)} in {first.line.path}, line {first.line.number}"
+            raise passage.line.error(found, "one text for an id", "correct one of the two, or name the passages' own file as data.corpus")
+
+
+def _passages(line: Line, record: dict[str, Any], layout: Layout, key: str) -> list[Entry]:
+    passages, kind = record.get(key), str if layout.bare else dict
+    if not isinstance(passages, list) or not all(isinstance(passage, kind) for passage in passages):
+        expected = f"a list of {'strings' if layout.bare else 'JSON objects'}, one a passage"
+        raise line.error(f"{key} {shown(passages)}", expected, f"write `{key}` as {layout.name}'s training files do")
+    return [layout.passage(line, {"text": passage} if layout.bare else passage) for passage in passages]

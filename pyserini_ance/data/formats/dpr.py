@@ -1,18 +1,37 @@
-"""Open-domain question answering as DPR distributes it: Wikipedia in passages, questions with answers."""
+"""Open-domain question answering as DPR distributes it: Wikipedia in passages, questions with answers.
+
+A training file is a JSON list of {"question", "answers", "positive_ctxs", "negative_ctxs", "hard_negative_ctxs"}; a passage has
+its id under `passage_id` (NQ) or `psg_id` (TriviaQA). Hard negatives were found by BM25 and hold no answer.
+"""
 
 import ast
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 from pydantic import model_validator
 
 from pyserini_ance.data.collection import Collection, Texts
-from pyserini_ance.data.formats.contexts import judged_questions, question
+from pyserini_ance.data.formats.contexts import Layout, judged_questions
 from pyserini_ance.data.formats.format import Entry, Format, Judgment, read_queries
-from pyserini_ance.data.formats.lines import Line, extension, find_file, read_lines, shown
+from pyserini_ance.data.formats.lines import Line, extension, find_file, json_answers, json_id, json_text, read_lines, shown
 from pyserini_ance.data.formats.tables import trec_judgments
 from pyserini_ance.recipe.parts import Settings
+
+
+def _question(line: Line, place: int, record: dict[str, Any]) -> Entry:
+    answers = json_answers(line, record, "answers", "answer")
+    if answers is None:
+        raise line.error(f"a question without answers: {shown(record)}", "a list of strings under answers or answer", "give it one")
+    return Entry(line, str(place), {"text": json_text(line, record, "question")}, answers)
+
+
+def _passage(line: Line, record: dict[str, Any]) -> Entry:
+    return Entry(line, json_id(line, record, "passage_id", "psg_id"), {key: json_text(line, record, key) for key in ("title", "text")})
+
+
+LAYOUT = Layout("DPR", "positive_ctxs", "hard_negative_ctxs", _question, _passage)
 
 
 class Questions(Settings):
@@ -38,7 +57,7 @@ class Questions(Settings):
 
 def read_questions(path: Path) -> Texts:
     """All questions of such a file with their answers, whether or not anything is known to be relevant to them."""
-    return read_queries(judged_questions(path)[0] if extension(path) == ".json" else _questions(path))
+    return read_queries(judged_questions(path, LAYOUT)[0] if extension(path) == ".json" else _questions(path))
 
 
 class Dpr(Format):
@@ -62,7 +81,7 @@ def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgm
     qrels = find_file(files.qrels, f"{key}.qrels") if files.qrels else None
     if extension(path) != ".json":
         return _questions(path), trec_judgments(qrels)
-    questions, positives = judged_questions(path)
+    questions, positives = judged_questions(path, LAYOUT)
     return questions, trec_judgments(qrels) if qrels else positives
 
 
@@ -76,7 +95,7 @@ def _passages(path: Path) -> Iterator[Entry]:
 def _questions(path: Path) -> Iterator[Entry]:
     for place, line in enumerate(read_lines(path)):
         if line.text.startswith("{"):
-            yield question(line, place, line.json())
+            yield _question(line, place, line.json())
         else:
             text, answers = line.quoted_cells(("question", "answers"))
             yield Entry(line, str(place), {"text": text}, _literal_list(line, answers))

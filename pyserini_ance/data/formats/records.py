@@ -1,4 +1,4 @@
-"""A file that is one JSON list of objects, read piece by piece: DPR's are larger than memory."""
+"""Objects of a JSON file: of one list, read piece by piece (DPR's are larger than memory), or one a line."""
 
 import codecs
 import gzip
@@ -9,13 +9,22 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.lines import DAMAGE, SHOWN_CHARACTERS, Line, damaged, not_utf8, shown
+from pyserini_ance.data.formats.lines import DAMAGE, SHOWN_CHARACTERS, Line, damaged, not_utf8, read_lines, shown
 
 PIECE_BYTES = 1 << 20
 LONGEST_TOKEN = 16  # of JSON's own: a name such as -Infinity, a \u escape, an exponent
 
 _BLANKS = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
+
+
+def read_records(path: Path) -> Iterator[tuple[Line, dict[str, Any]]]:
+    """Each object and where it begins, its line without the text: of a JSON list, or of a file with one object a line."""
+    if _Unread(path).next() == "[":
+        yield from read_list(path)
+    else:
+        for line in read_lines(path):
+            yield line._replace(text=""), line.json()
 
 
 def read_list(path: Path) -> Iterator[tuple[Line, dict[str, Any]]]:

@@ -1,6 +1,6 @@
 """Rows of tables, as MS MARCO, TREC and BEIR write them: entries and judgments."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pyserini_ance.data.formats.format import Entry, Judgment
@@ -45,6 +45,12 @@ def beir_judgments(path: Path) -> Iterator[Judgment]:
         query, document, grade = line.columns(("query-id", "corpus-id", "score"))
         if line.number > 1 or grade != "score":
             yield Judgment(line, query, document, _grade(line, grade))
+
+
+def judged_only(queries: Iterable[Entry], judgments: list[Judgment]) -> tuple[list[Entry], list[Judgment]]:
+    """A split of a set that keeps the queries of all splits in one place: what this one does not judge belongs to another."""
+    judged = {judgment.query for judgment in judgments}
+    return [entry for entry in queries if entry.id in judged], judgments
 
 
 def _grade(line: Line, grade: str) -> int:

@@ -4,9 +4,9 @@ import json
 import pytest
 
 from pyserini_ance.data.answers import Text, Tokens
-from pyserini_ance.data.formats.contexts import judged_questions, write_hard_negatives
+from pyserini_ance.data.formats.contexts import judged_questions, listed_negatives
+from pyserini_ance.data.formats.dpr import LAYOUT
 from pyserini_ance.data.formats.records import read_list
-from pyserini_ance.data.trec import read_run
 
 
 def contexts(*ids: str, key: str = "passage_id") -> list[dict]:
@@ -29,18 +29,24 @@ def write(tmp_path):
 
 @pytest.mark.parametrize("key", ["passage_id", "psg_id"])
 def test_positives_keep_their_order(write, key):
-    questions, positives = judged_questions(write(record("q", ["7", "3", "7"], key=key), record("none"), record("r", ["3"], key=key)))
+    questions, positives = judged_questions(write(record("q", ["7", "3", "7"], key=key), record("none"), record("r", ["3"], key=key)), LAYOUT)
     assert [(entry.id, entry.fields, entry.answers) for entry in questions] == [
         ("0", {"text": "q"}, ["a", "b"]), ("1", {"text": "none"}, ["a", "b"]), ("2", {"text": "r"}, ["a", "b"])
     ]  # fmt: skip
     assert [judgment[1:] for judgment in positives] == [("0", "7", 1), ("0", "3", 1), ("0", "7", 1), ("2", "3", 1)]
 
 
-def test_hard_negatives_become_a_run_in_their_order(write, tmp_path):
-    write_hard_negatives(write(record("q", ["7"], ["5", "4", "5", "6"]), record("none"), record("r", hard=["4"])), tmp_path / "run.trec")
-    run = read_run(tmp_path / "run.trec")
-    assert {query: sorted(found, key=found.get, reverse=True) for query, found in run.items()} == {"0": ["5", "4", "6"], "2": ["4"]}
-    assert (tmp_path / "run.trec").read_text().startswith("0 Q0 5 1 -1.000000 dpr\n")
+def test_hard_negatives_are_listed_in_their_order(write):
+    path = write(record("q", ["7"], ["5", "4", "5", "6"]), record("none"), record("r", hard=["4"]))
+    assert list(listed_negatives(path, LAYOUT)) == [("0", "5"), ("0", "4"), ("0", "5"), ("0", "6"), ("2", "4")]
+
+
+def test_records_may_stand_one_a_line(tmp_path, write):
+    records = [record("q", ["7"], ["5"]), record("r", ["3"])]
+    (tmp_path / "lines.json").write_text("".join(json.dumps(one) + "\n" for one in records))
+    plain, lines = (judged_questions(path, LAYOUT) for path in (write(*records), tmp_path / "lines.json"))
+    assert [entry[1:] for entry in plain[0]] == [entry[1:] for entry in lines[0]]
+    assert [judgment[1:] for judgment in plain[1]] == [judgment[1:] for judgment in lines[1]]
 
 
 @pytest.mark.parametrize(
@@ -59,34 +65,32 @@ def test_bad_input_is_named(write, change, message):
     path = write(record("q", ["7"]), record("r", ["7"]) | change)
     number = path.read_text().split("\n").index("    {", 3) + 1
     with pytest.raises(ValueError, match=rf"train\.json, line {number}, item 2: {message}"):
-        judged_questions(path)
+        judged_questions(path, LAYOUT)
 
 
-def test_a_question_without_hard_negatives_listed_is_named(write, tmp_path):
+def test_a_question_without_hard_negatives_listed_is_named(write):
     path = write({key: value for key, value in record("q").items() if key != "hard_negative_ctxs"})
-    with pytest.raises(ValueError, match=r"train\.json, line 2, item 1: hard_negative_ctxs None; expected a list"):
-        write_hard_negatives(path, tmp_path / "run.trec")
-    assert not (tmp_path / "run.trec").exists()
+    with pytest.raises(ValueError, match=r"train\.json, line 2, item 1: hard_negative_ctxs None; expected a list.* as DPR's training files do"):
+        list(listed_negatives(path, LAYOUT))
 
 
-def test_real_questions(shared_data, tmp_path):
+def test_real_questions(shared_data):
     path = shared_data / "dpr" / "nq-dev.sample.json.gz"
-    questions, positives = judged_questions(path)
+    questions, positives = judged_questions(path, LAYOUT)
     assert questions[0].fields == {"text": "who sings does he love me with reba"}
     assert [entry.answers[0] for entry in questions] == ["Linda Davis", "the Saint Lawrence River", "July 5 , 2018", "Roy Raymond", "2002"]
     first = {judgment.query: judgment.document for judgment in reversed(positives)}
     assert first == {"0": "11828866", "1": "151960", "2": "20766125", "3": "13258931", "4": "4441861"}
-    write_hard_negatives(path, tmp_path / "run.trec")
     with gzip.open(path) as file:
-        listed = [[context["passage_id"] for context in record["hard_negative_ctxs"]] for record in json.load(file)]
-    assert [list(found) for found in read_run(tmp_path / "run.trec").values()] == listed
-    assert [len(found) for found in listed] == [96, 95, 98, 100, 94]
+        listed = [(str(place), c["passage_id"]) for place, record in enumerate(json.load(file)) for c in record["hard_negative_ctxs"]]
+    assert list(listed_negatives(path, LAYOUT)) == listed
+    assert len(listed) == 96 + 95 + 98 + 100 + 94
 
 
 def test_real_positives_hold_an_answer_and_hard_negatives_do_not(shared_data):
     """As DPR chose them, and as our own matching of answers sees it; in one of 483 the two differ, on where a token ends."""
     path = shared_data / "dpr" / "nq-dev.sample.json.gz"
-    questions, _ = judged_questions(path)
+    questions, _ = judged_questions(path, LAYOUT)
 
     def holding(key: str) -> list[bool]:
         return [

@@ -1,0 +1,102 @@
+"""A recipe's collection, and negatives that a run has mined for it, in the layouts of other tools."""
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.joint import with_joint
+from pyserini_ance.data.trec import Run, write_ranks, write_run
+from pyserini_ance.data.writers import write_beir, write_tevatron
+from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.generation import open_generation, table_name
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.folders import whole_folder
+from pyserini_ance.storage.publish import is_complete, read_manifest
+
+Row = tuple[str, str, float]  # query, document, score
+RUN_FORMS = {"trec": lambda path, rows: write_run(path, rows, tag="pyserini_ance"), "msmarco": write_ranks}
+
+
+def convert(source: str, to: str, output: Path, table: str | None = None, overrides: tuple[str, ...] = ()) -> str:
+    """Write `output`, and say in a line how it is read again.
+
+    `source` is a recipe, or a run directory, whose mined negatives `trec` and `msmarco` write, and `tevatron` too; `table` names
+    them as `generation/table`, such as ance-00000100/query.0: else it is the only one of the last generation.
+    """
+    run = _run_at(source)
+    if run is None and (table or to in RUN_FORMS):
+        raise ValueError(f"{source} is a recipe, which has mined no negatives; name a run directory, or leave out --table and write beir or tevatron")
+    if to == "beir" and table:
+        raise ValueError(f"--table {table} names negatives, for which beir has no place; leave it out, or write tevatron, trec or msmarco")
+    recipe = load(run.recipe if run else source, *overrides).recipe
+    collection = recipe.data.read()
+    if to == "beir":
+        return _to_beir(collection, recipe.data.relevance_threshold, output)
+    training = recipe.train_split
+    collection = with_joint(collection, training.name, training.splits)
+    rows = list(_rows(_mined(recipe, run, collection, table), collection, training.name)) if run else []
+    if to == "tevatron":
+        return _to_tevatron(collection, training.name, rows, output)
+    RUN_FORMS[to](output, rows)
+    return _flow({"kind": "run", "file": str(output)})
+
+
+def _run_at(source: str) -> RunDir | None:
+    run = RunDir(Path(source)) if Path(source).is_dir() else None
+    if run and not run.recipe.is_file():
+        raise FileNotFoundError(f"{source} is a folder, but no run directory (no {run.recipe.name}); name a recipe or a run")
+    return run
+
+
+def _to_beir(collection: Collection, threshold: int, output: Path) -> str:
+    with whole_folder(output) as folder:
+        write_beir(collection, folder)
+    splits = {name: f"qrels/{name}.tsv" for name in collection.splits}
+    return "data: " + _flow({"kind": "beir", "folder": str(output), "splits": splits} | ({"relevance_threshold": threshold} if threshold > 1 else {}))
+
+
+def _to_tevatron(collection: Collection, training: str, rows: list[Row], output: Path) -> str:
+    negatives: Run = {}
+    for query, document, score in rows:
+        negatives.setdefault(query, {})[document] = score
+    with whole_folder(output) as folder:
+        write_tevatron(collection, folder, {training: negatives})
+    splits = {name: str(output / f"{name}.jsonl") for name in collection.splits}
+    return "data: " + _flow({"kind": "tevatron", "corpus": str(output / "corpus.jsonl"), "splits": splits})
+
+
+def _flow(value: dict) -> str:
+    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf).strip()
+
+
+def _mined(recipe: Recipe, run: RunDir, collection: Collection, name: str | None) -> NegativeTable:
+    wanted, _, key = (name or "").partition("/")
+    folders = {folder.name: folder for folder in run.negatives.glob("*-????????") if is_complete(folder)}
+    if not folders or (wanted and wanted not in folders):
+        known = ", ".join(sorted(folders)) or "none"
+        raise ValueError(f"{run.negatives} has no generation {wanted or 'of negatives'}; generations: {known}; name one of them: --table GENERATION")
+    stages = list(recipe.stages)
+    manifests = {name: read_manifest(folder, verify=False) for name, folder in folders.items()}
+    chosen = wanted or max(manifests, key=lambda name: (stages.index(manifests[name]["stage"]), manifests[name]["step"]))
+    opened = open_generation(folders[chosen], {"collection": collection.digest})
+    tables = {table_name(place): table for place, table in opened.tables.items()}
+    if key not in tables and (key or len(tables) > 1):
+        raise ValueError(f"generation {chosen} has the tables {', '.join(tables)}; name one of them: --table {chosen}/{next(iter(tables))}")
+    table = tables[key] if key else next(iter(tables.values()))
+    if table.anchor_side != "query":
+        raise ValueError(f"the table of {chosen} holds queries for documents, but what is written lists documents for queries; name another table")
+    return table
+
+
+def _rows(table: NegativeTable, collection: Collection, split: str) -> Iterator[Row]:
+    queries, documents = collection.split(split).queries.ids, collection.documents.ids
+    for anchor, candidates, scores in zip(table.anchors.tolist(), table.candidates.tolist(), table.scores.tolist(), strict=True):
+        found = dict(zip(reversed(candidates), reversed(scores), strict=True))  # the first of a repeated one counts
+        for candidate in dict.fromkeys(candidates):
+            if candidate != PADDING:
+                yield queries[anchor], documents[candidate], found[candidate]

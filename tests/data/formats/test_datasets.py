@@ -1,0 +1,106 @@
+import gzip
+import json
+
+import datasets
+import huggingface_hub
+import pytest
+
+from pyserini_ance.data.answers import read_answers
+from pyserini_ance.data.formats.beir import Beir
+from pyserini_ance.data.formats.datasets import Datasets
+from pyserini_ance.recipe.parts import part_class
+
+DOCUMENTS = [{"_id": "d1", "title": "One", "text": "first"}, {"_id": "d2", "title": None, "text": "second"}]
+QUERIES = [{"_id": "q1", "text": "which  one", "answers": ["1"]}, {"_id": "q2", "text": "which two", "answers": []}]
+QRELS = {
+    "train": [{"query-id": "q1", "corpus-id": "d1", "score": 2.0}, {"query-id": "q1", "corpus-id": "d2", "score": 0.0}],
+    "test": [{"query-id": "q2", "corpus-id": "d2", "score": 1.0}],
+}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path, monkeypatch):
+    """What is loaded from files is kept below the test's own folder; nothing is asked of the hub."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+
+
+def lines(rows: list[dict]) -> str:
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Documents as .jsonl, queries as .parquet, judgments as a folder that was saved."""
+    (tmp_path / "corpus.jsonl").write_text(lines(DOCUMENTS))
+    datasets.Dataset.from_list(QUERIES).to_parquet(tmp_path / "queries.parquet")
+    datasets.DatasetDict({name: datasets.Dataset.from_list(rows) for name, rows in QRELS.items()}).save_to_disk(tmp_path / "qrels")
+    return {
+        "documents": {"path": str(tmp_path / "corpus.jsonl")},
+        "queries": {"path": str(tmp_path / "queries.parquet"), "answers": "answers"},
+        "splits": {"train": {"path": str(tmp_path / "qrels")}, "dev": {"path": str(tmp_path / "qrels"), "split": "test"}},
+    }
+
+
+def test_three_kinds_of_tables_are_read(recipe):
+    collection = Datasets(**recipe).read()
+    train, dev = collection.split("train"), collection.split("dev")
+    assert collection.documents.ids == ["d1", "d2"]
+    assert collection.documents.take([0, 1]) == [{"title": "One", "text": "first"}, {"title": "", "text": "second"}]
+    assert (train.queries.ids, train.queries.columns["text"], read_answers(train.queries, 0)) == (["q1"], ["which one"], ["1"])
+    assert [part.tolist() for part in train.qrels.judged(0)] == [[0, 1], [2, 0]]
+    assert (dev.queries.ids, dev.relation("query").of(0).tolist()) == (["q2"], [1])
+
+
+def test_columns_may_have_other_names(recipe, tmp_path):
+    (tmp_path / "other.jsonl.gz").write_bytes(gzip.compress(lines([{"pid": 7, "passage": "first"}, {"pid": 8, "passage": "second"}]).encode()))
+    (tmp_path / "qrels.csv").write_text("q,p\nq1,8\nq2,7\n")
+    documents = {"path": str(tmp_path / "other.jsonl.gz"), "id": "pid", "text": "passage", "title": None}
+    split = {"path": str(tmp_path / "qrels.csv"), "query": "q", "document": "p", "grade": None}
+    collection = Datasets(documents=documents, queries=recipe["queries"], splits={"train": split}).read()
+    assert (collection.documents.ids, collection.documents.columns) == (["7", "8"], {"text": ["first", "second"]})
+    assert [collection.split("train").relation("query").of(row).tolist() for row in range(2)] == [[1], [0]]
+
+
+@pytest.mark.parametrize(
+    ("part", "change", "message"),
+    [
+        ("documents", {"text": "contents"}, "data.documents: .* has no column contents; columns: _id, title, text; say under data.documents"),
+        ("documents", {"path": "no/such-set"}, "data.documents: the package datasets cannot load Documents.*no/such-set"),
+        ("queries", {"answers": "text"}, "queries.parquet/queries, line 1: text 'which  one'; expected a list of strings"),
+        ("train", {"split": "dev"}, "data.splits.train: the package datasets cannot load .*'dev'"),
+        ("train", {"grade": "corpus-id"}, "qrels/train, line 1: corpus-id 'd1'; expected a whole number"),
+        ("train", {"document": "query-id"}, "2 judgments of split 'train' name .* does not exist; the first: .*qrels/train:1 q1 q1"),
+    ],
+)
+def test_bad_input_is_named(recipe, part, change, message):
+    place = recipe["splits"] if part in recipe["splits"] else recipe
+    place[part] = {**place[part], **change}
+    with pytest.raises(ValueError, match=message):
+        Datasets(**recipe).read()
+
+
+def test_a_file_of_another_kind_is_refused(recipe, tmp_path):
+    (tmp_path / "corpus.xml").write_text("<a/>")
+    recipe["documents"]["path"] = str(tmp_path / "corpus.xml")
+    with pytest.raises(ValueError, match=r"data.documents: .* extension '.xml'; expected .parquet, .jsonl"):
+        Datasets(**recipe).read()
+
+
+def test_the_kind_is_found_and_keeps_its_settings(recipe):
+    made = part_class("data", "datasets").model_validate({"kind": "datasets", **recipe})
+    assert Datasets.model_validate(made.model_dump(mode="json")) == made == Datasets(**recipe)
+
+
+def test_real_documents_in_the_layout_of_the_hub(shared_data):
+    """The same collection as the files give by kind `beir`; judgments as .csv, with the hub's column names."""
+    folder = shared_data / "squad-beir"
+    found = Datasets(
+        documents={"path": str(folder / "corpus.jsonl.gz")},
+        queries={"path": str(folder / "queries.jsonl.gz"), "answers": "answers"},
+        splits={"dev": {"path": str(folder / "qrels" / "dev.tsv")}},
+    ).read()
+    expected = Beir(folder=folder, splits={"dev": "qrels/dev.tsv"}).read()
+    assert (len(found.documents), len(found.split("dev").queries)) == (240, 296)
+    assert found.digest == expected.digest

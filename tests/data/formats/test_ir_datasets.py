@@ -1,0 +1,136 @@
+"""The package is not needed: a module of its documented interface stands for it."""
+
+import importlib.util
+import sys
+from types import ModuleType, SimpleNamespace
+from typing import NamedTuple
+
+import pytest
+
+from pyserini_ance.data.answers import read_answers
+from pyserini_ance.data.formats.ir_datasets import IrDatasets
+from pyserini_ance.recipe.parts import part_class
+
+
+class Document(NamedTuple):
+    doc_id: str
+    text: str
+    title: str
+    metadata: dict
+
+
+class MarkedUp(NamedTuple):
+    doc_id: str
+    headline: str
+    body: str
+
+    def default_text(self) -> str:
+        return f"{self.headline} {self.body}"
+
+
+class Old(NamedTuple):
+    doc_id: str
+    body: str
+
+
+class Query(NamedTuple):
+    query_id: str
+    text: str
+
+
+class Asked(NamedTuple):
+    query_id: str
+    text: str
+    answers: tuple
+
+
+class Topic(NamedTuple):
+    query_id: str
+    title: str
+
+    def default_text(self) -> str:
+        return self.title
+
+
+class Judged(NamedTuple):
+    query_id: str
+    doc_id: str
+    relevance: int
+    iteration: str
+
+
+def dataset(**parts):
+    return SimpleNamespace(**{f"{name}_iter": lambda records=records: iter(records) for name, records in parts.items()})
+
+
+QRELS = [Judged("q1", "d2", 2, "0"), Judged("q1", "d1", 0, "0")]
+DATASETS = {
+    "beir/few": dataset(docs=[Document("d1", "One.", "1", {"url": "u"}), Document("d2", "Two.", "", {})], queries=[]),
+    "beir/few/train": dataset(queries=[Query("q1", "which  one"), Query("q2", "nobody judged")], qrels=QRELS),
+    "few/asked": dataset(queries=[Asked("q1", "which", ("Two",))], qrels=QRELS),
+    "trec/few": dataset(docs=[MarkedUp("d1", "A", "one"), MarkedUp("d2", "B", "two")], queries=[Topic("q1", "a topic")], qrels=QRELS),
+    "old/few": dataset(docs=[Old("d1", "one")]),
+}
+
+
+@pytest.fixture
+def package(monkeypatch):
+    module = ModuleType("ir_datasets")
+    module.load = DATASETS.__getitem__
+    monkeypatch.setitem(sys.modules, "ir_datasets", module)
+
+
+def test_documents_and_splits_come_from_their_data_sets(package):
+    collection = IrDatasets(documents="beir/few", splits={"train": "beir/few/train", "asked": "few/asked"}).read()
+    train, asked = collection.split("train"), collection.split("asked")
+    assert collection.documents.ids == ["d1", "d2"]
+    assert collection.documents.take([0, 1]) == [{"text": "One.", "title": "1"}, {"text": "Two.", "title": ""}]
+    assert (train.queries.ids, train.queries.columns) == (["q1"], {"text": ["which one"]})
+    assert [part.tolist() for part in train.qrels.judged(0)] == [[1, 0], [2, 0]]
+    assert read_answers(asked.queries, 0) == ["Two"]
+    assert collection.skipped == {"train queries without positives": 1}
+
+
+def test_without_a_field_called_text_the_default_text_is_taken(package):
+    collection = IrDatasets(documents="trec/few", splits={"test": "trec/few"}).read()
+    assert collection.documents.columns == {"text": ["A one", "B two"]}
+    assert collection.split("test").queries.columns == {"text": ["a topic"]}
+
+
+@pytest.mark.parametrize(
+    ("documents", "split", "message"),
+    [
+        ("beir/fewer", "beir/few/train", "data.documents: ir_datasets knows no data set 'beir/fewer'; names are listed at"),
+        ("beir/few", "beir/train", "data.splits.train: ir_datasets knows no data set 'beir/train'"),
+        ("beir/few", "beir/few", "data.splits.train: 'beir/few' of ir_datasets has no qrels; name a data set that has"),
+        ("beir/few/train", "beir/few/train", "data.documents: 'beir/few/train' of ir_datasets has no docs"),
+        ("old/few", "beir/few/train", "ir_datasets/old/few/docs, line 1: a record with the fields doc_id, body; expected `text`, or a default"),
+    ],
+)
+def test_what_is_not_there_is_named(package, documents, split, message):
+    with pytest.raises(ValueError, match=message):
+        IrDatasets(documents=documents, splits={"train": split}).read()
+
+
+def test_without_the_package_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ir_datasets", None)
+    with pytest.raises(RuntimeError, match=r"cannot be imported .*; install it: python -m pip install 'pyserini_ance\[ir-datasets\]'"):
+        IrDatasets(documents="beir/few", splits={}).read()
+
+
+def test_the_kind_is_found_and_keeps_its_settings():
+    made = part_class("data", "ir_datasets").model_validate({"kind": "ir_datasets", "documents": "a", "splits": {"train": "b"}})
+    assert IrDatasets.model_validate(made.model_dump(mode="json")) == made
+
+
+@pytest.mark.skipif(importlib.util.find_spec("ir_datasets") is None, reason="ir_datasets is not installed")
+def test_the_real_package_has_this_interface():
+    """Nothing is downloaded: the classes and names are there before the data."""
+    import ir_datasets
+
+    train = ir_datasets.load("beir/nfcorpus/train")
+    assert {"doc_id", "text", "title"} <= set(train.docs_cls()._fields)
+    assert {"query_id", "text"} <= set(train.queries_cls()._fields)
+    assert {"query_id", "doc_id", "relevance"} <= set(train.qrels_cls()._fields)
+    with pytest.raises(KeyError):
+        ir_datasets.load("beir/no-such-set")

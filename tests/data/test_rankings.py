@@ -1,0 +1,124 @@
+import gzip
+import json
+
+import pytest
+
+from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.formats.flagembedding import FlagEmbedding, text_id
+from pyserini_ance.data.rankings import read_any_run
+
+QUERIES = Texts(["1", "2"], {"text": ["which year", "who"]})
+DOCUMENTS = Texts(["7", "8", "9", "again"], {"text": ["It was  1984.", "Aaron did.", "in 1985", "in 1985"]})
+TREC = "2 Q0 8 1 3.5 t\n1 Q0 9 1 2 t\n1 Q0 7 2 1 t\n3 Q0 7 1 1 t\n"
+RANKS = "2\t8\t1\n1\t7\t2\n1\t9\t1\n"
+TOP = "1\t9\twhich year\tin 1985\n2\t8\twho\tAaron did.\n3\t7\tother\tIt was  1984.\n1\t7\twhich year\tIt was  1984.\n"
+TRIPLES = "1\t8\t9\n2\t7\t8\n1\t8\t7\n1\t7\t9\n3\t7\t1\n"
+TEXTS = "which  year\tAaron did.\tin 1985\nwho\tx\tAaron did.\nother\tx\tunknown\nwhich year\tx\tIt was 1984.\n"
+
+
+@pytest.fixture
+def read(tmp_path):
+    def read(name: str, text: str):
+        (tmp_path / name).write_text(text)
+        found = read_any_run(tmp_path / name, QUERIES, DOCUMENTS)
+        return {query: sorted(hits, key=hits.get, reverse=True) for query, hits in found.items() if query in QUERIES.ids}
+
+    return read
+
+
+def listed(**negatives: list) -> str:
+    """As lines: one record for each of QUERIES."""
+    key, values = negatives.popitem()
+    shapes = {
+        "hard_negative_ctxs": ("positive_ctxs", lambda id: {"passage_id": id}, "question"),
+        "negative_passages": ("positive_passages", lambda id: {"docid": id}, "query"),
+        "neg": ("pos", lambda id: f"text {id}", "query"),
+    }
+    positives, passage, question = shapes[key]
+    rest = {"answers": ["a"], positives: []}
+    return "\n".join(json.dumps({"query_id": n, question: "q", key: [passage(id) for id in ids], **rest}) for n, ids in enumerate(values, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("run.trec", TREC), ("run.tsv", RANKS), ("run.txt", RANKS.replace("\t", " ")), ("top1000.dev", TOP), ("qidpidtriples.tsv", TRIPLES),
+        ("triples.train.small.tsv", TEXTS), ("train.jsonl", listed(negative_passages=[["9", "7", "9"], ["8"]])),
+    ],
+)  # fmt: skip
+def test_every_form_gives_the_same_order(read, name, text):
+    assert read(name, text) == {"1": ["9", "7"], "2": ["8"]}
+
+
+def test_questions_without_ids_go_by_their_place(tmp_path):
+    queries = Texts(["0", "1"], {"text": ["q", "q"]})
+    (tmp_path / "train.json").write_text(listed(hard_negative_ctxs=[["9", "7"], []]))
+    assert read_any_run(tmp_path / "train.json", queries, DOCUMENTS) == {"0": {"9": -1.0, "7": -2.0}, "1": {}}
+    (tmp_path / "train.jsonl").write_text(listed(neg=[["9", "7"], []]))
+    assert read_any_run(tmp_path / "train.jsonl", queries, DOCUMENTS)["0"] == {text_id("text 9"): -1.0, text_id("text 7"): -2.0}
+
+
+def test_scores_of_a_trec_run_stay(tmp_path):
+    (tmp_path / "run").write_text(TREC)
+    assert read_any_run(tmp_path / "run", QUERIES, DOCUMENTS)["1"] == {"9": 2.0, "7": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("a.tsv", "1\t7\n", r"line 1: 2 columns in '1\\t7'; expected 6 columns .* or 4 .*; name a file of one of these forms"),
+        ("a.tsv", "1 Q0 7 1 2.5\n", "line 1: 5 columns in"),
+        ("a.tsv", TREC + "1 Q0 9\n", "line 5: 3 columns in .*; expected 6 columns"),
+        ("a.tsv", RANKS + "1\t8\tx\n", "line 4: rank 'x'; expected ranks counted from 1"),
+        ("a.tsv", RANKS + "1\t8\t0\n", "line 4: rank '0'"),
+        ("a.tsv", RANKS + "1\t8\t1\n", "line 4: document '8' or rank 1 again for query '1'"),
+        ("a.tsv", TRIPLES.replace("3\t7\t1\n", ""), "line 3: document '8' or rank 7 again .* a file of triples .* must have 'triples' in its name"),
+        ("a.tsv", "1\t8\t9\n2\t7\t8\n", "line 1: a file without any rank 1; .* must have 'triples' in its name"),
+        ("triples.tsv", TRIPLES + "1\t8\n", "line 6: 2 columns"),
+        ("triples.tsv", TEXTS + "who\tx\tnowhere\n", "line 5: negative 'nowhere'; expected the text of a document of the collection"),
+        ("a.tsv", TOP + "1\t9\twho\n", "line 5: 3 columns in .*; expected 4 columns"),
+        ("a.tsv", "", "has no lines; expected lines of 6 columns"),
+        ("a.json", "{}", r"line 1: a record with the keys none; expected one that lists passages under positive_ctxs \(DPR\), positive_passages"),
+        ("a.jsonl", "", "line 1: a record with the keys none"),
+        ("a.jsonl", listed(neg=[["7"], ["8"]]).replace('"neg": ["text 8"]', '"neg": 8'), "line 2: neg 8; expected a list of strings"),
+    ],
+)
+def test_bad_input_is_named(read, name, text, message):
+    with pytest.raises(ValueError, match=rf"{name}.*{message}"):
+        read(name, text)
+
+
+def test_real_text_triples(shared_data):
+    """A hundred of NQ; texts hold quotes, and a collection of the last column knows them all."""
+    path = shared_data / "dpr" / "nq.triples_text_head_100.tsv.gz"
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        rows = [line.rstrip("\n").split("\t") for line in file]
+    texts = list(dict.fromkeys(negative for _, _, negative in rows))
+    documents = Texts([f"d{n}" for n in range(len(texts))], {"text": texts})
+    asked = list(dict.fromkeys(query for query, _, _ in rows))
+    found = read_any_run(path, Texts(asked, {"text": asked}), documents)
+    assert (len(rows), sum(map(len, found.values()))) == (100, 100)
+    assert found["where is gifford pinchot state park in pennsylvania"] == {"d0": -1.0}
+    assert found[rows[-1][0]][documents.ids[texts.index(rows[-1][2])]] < 0
+    assert texts[0].startswith('"""Gifford Pinchot"" | ""the core.') and '""""tore his heart out.""""' in texts[0]
+
+
+def test_real_negatives_of_flagembedding(shared_data):
+    path = shared_data / "dpr" / "flagembedding-nq.jsonl.gz"
+    collection = FlagEmbedding(splits={"train": path}).read()
+    queries, documents = collection.split("train").queries, collection.documents
+    found = read_any_run(path, queries, documents)
+    assert [len(found[id]) for id in queries.ids] == [98, 100, 100, 100, 100, 100, 79, 100, 100, 100]
+    assert all(id in documents.rows for hits in found.values() for id in hits)
+    first = max(found["0"], key=found["0"].get)
+    assert documents.columns["text"][documents.rows[first]].startswith("Major Crimes million viewers for its first season")
+
+
+def test_a_real_run_of_ranks(shared_data, tmp_path):
+    with gzip.open(shared_data / "msmarco-ans-small" / "run.dev.small.tsv.gz", "rt") as file:
+        lines = [next(file) for _ in range(5000)]
+    (tmp_path / "run.tsv").write_text("".join(lines))
+    found = read_any_run(tmp_path / "run.tsv", QUERIES, DOCUMENTS)
+    assert [len(hits) for hits in found.values()] == [1000] * 5
+    assert list(found["188714"].items())[:2] == [("2133570", -1.0), ("4321742", -2.0)]
+    assert list(found.values())[-1][lines[-1].split()[1]] == -1000.0
