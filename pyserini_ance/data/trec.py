@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
-from pyserini_ance.data.formats.lines import read_lines
+from pyserini_ance.data.formats.lines import is_writable, read_lines, whole_number
 from pyserini_ance.storage.files import write_whole
 
 Run = dict[str, dict[str, float]]
@@ -25,7 +25,7 @@ def read_run(path: str | Path) -> Run:
 
 def read_qrels(path: str | Path) -> Qrels:
     """Grades by query and document; a grade above 0 is relevant. Raises ValueError as `read_run` does."""
-    return _read(Path(path), QRELS_COLUMNS, "grade", int, "a whole number")
+    return _read(Path(path), QRELS_COLUMNS, "grade", whole_number, "a whole number of at most nine digits")
 
 
 def write_run(path: str | Path, rows: Iterable[tuple[str, str, float]], tag: str) -> None:
@@ -60,8 +60,8 @@ def _read[Value](
 
 
 def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
+    # Python alone reads 1_000, and digits of other scripts.
+    if "_" in text or not text.isascii() or not math.isfinite(value := float(text)):
         raise ValueError
     return value
 
@@ -72,3 +72,5 @@ def _refuse_unwritable(query: str, document: str, score: float, path: str | Path
     for name in (query, document):
         if name.split() != [name]:
             raise ValueError(f"{path}: id {name!r} is empty or contains blanks, which the TREC run format cannot hold; rename it")
+        if not is_writable(name):
+            raise ValueError(f"{path}: id {name!r} holds a NUL character or half a surrogate pair; rename it")

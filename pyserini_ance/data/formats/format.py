@@ -13,7 +13,7 @@ from pydantic import Field
 
 from pyserini_ance.data.answers import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.formats.lines import Line, shown
+from pyserini_ance.data.formats.lines import Line, is_writable, shown
 from pyserini_ance.recipe.parts import Part
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Format(Part):
             raise ValueError(
                 f"split {name!r} has no query with a relevant document: {len(queries)} queries and {len(qrels.rows)} "
                 f"judgments were read, and relevant is a grade of at least {self.relevance_threshold}; "
-                "see what `data` says of this split, and `data.relevance_threshold`"
+                f"see what `data` says of this split, and `data.relevance_threshold`: {self!r}"
             )
         _skip(skipped, f"{name} queries without positives", len(queries) - len(kept))
         return Split(name, queries.subset(kept), qrels.subset(kept))
@@ -130,17 +130,9 @@ def _check(entry: Entry, noun: str) -> None:
     if all(not value or value.isspace() for value in values):
         expected, cure = f"a text in {' or '.join(entry.fields)}", "give it one, or delete it and its judgments"
         raise entry.line.error(f"{noun} {entry.id!r} is empty", expected, cure)
-    if not all(map(_is_writable, values)):
+    if not all(map(is_writable, (entry.id, *values, *(entry.answers or ())))):
         found = f"{noun} {entry.id!r} holds a NUL character or half a surrogate pair"
         raise entry.line.error(found, "text that can be written as UTF-8", "remove the character")
-
-
-def _is_writable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in text
 
 
 def _on_one_line(entry: Entry) -> Entry:

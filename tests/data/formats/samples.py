@@ -1,0 +1,286 @@
+"""Samples of every format, a few dozen lines each: written here, and cut from real files; with the package's reader and the slow one."""
+
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from data.formats import slow
+
+from pyserini_ance.data.answers import read_answers
+from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.data.formats.beir import Beir
+from pyserini_ance.data.formats.contexts import write_hard_negatives
+from pyserini_ance.data.formats.dpr import Dpr
+from pyserini_ance.data.formats.lines import find_file
+from pyserini_ance.data.formats.msmarco_doc import MsmarcoDoc
+from pyserini_ance.data.formats.msmarco_passage import MsmarcoPassage
+from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
+from pyserini_ance.data.trec import read_qrels, read_run
+
+LINES = 24
+
+
+class Kind(NamedTuple):
+    """How the files of a folder are read: by the package, and slowly."""
+
+    read: Callable[[Path], dict]
+    slowly: Callable[[Path], dict]
+
+
+class Sample(NamedTuple):
+    kind: str
+    files: dict[str, bytes]
+
+
+def told(collection: Collection) -> dict:
+    """A collection as `slow` gives it."""
+    collection.digest  # noqa: B018  what cannot be written as UTF-8 is seen here
+    documents = [(id, collection.documents[row]) for row, id in enumerate(collection.documents.ids)]
+    return {"documents": documents, "splits": {name: _split(collection, split) for name, split in collection.splits.items()}, "skipped": collection.skipped}
+
+
+def _split(collection: Collection, split: Split) -> list[tuple]:
+    found = []
+    for row, id in enumerate(split.queries.ids):
+        answers = read_answers(split.queries, row) if "answers" in split.queries.columns else []
+        documents, grades = split.qrels.judged(row)
+        judged = zip([collection.documents.ids[document] for document in documents], grades.tolist(), strict=True)
+        found.append((id, split.queries[row]["text"], answers, list(judged)))
+    return found
+
+
+def beir(folder: Path) -> dict:
+    return told(Beir(folder=folder, splits={"test": "qrels/test.tsv"}).read())
+
+
+def beir_slowly(folder: Path) -> dict:
+    documents = [(slow.id_of(one, "_id"), {key: slow.text_of(one, key) for key in ("title", "text")}) for one in slow.json_objects(folder / "corpus.jsonl")]
+    records = slow.json_objects(folder / "queries.jsonl")
+    queries = [(slow.id_of(one, "_id"), slow.text_of(one, "text"), slow.answers_of(one, "answers")) for one in records]
+    judgments = slow.beir_qrels(folder / "qrels" / "test.tsv")
+    judged = {query for query, _, _ in judgments}
+    return slow.collection(documents, {"test": ([query for query in queries if query[0] in judged], judgments)})
+
+
+def msmarco_doc(folder: Path) -> dict:
+    splits = {"train": {"queries": folder / "queries.tsv", "qrels": folder / "qrels.tsv"}}
+    return told(MsmarcoDoc(documents=folder / "docs.tsv", splits=splits).read())
+
+
+def msmarco_doc_slowly(folder: Path) -> dict:
+    documents = [(id, {"url": url, "title": title, "text": text}) for id, url, title, text in slow.rows(folder / "docs.tsv", 4)]
+    return slow.collection(documents, {"train": _tsv_split(folder)})
+
+
+def _tsv_split(folder: Path) -> tuple[list, list]:
+    return [(id, text, None) for id, text in slow.tsv_texts(folder / "queries.tsv")], slow.trec_qrels(folder / "qrels.tsv")
+
+
+SKIPPING = {"unknown_ids": "skip", "relevance_threshold": 2}
+
+
+def msmarco_passage(folder: Path) -> dict:
+    splits = {"test": {"queries": folder / "queries.tsv", "qrels": folder / "qrels.tsv"}}
+    return told(MsmarcoPassage(collection=folder / "collection.tsv", splits=splits, **SKIPPING).read())
+
+
+def msmarco_passage_slowly(folder: Path) -> dict:
+    documents = [(id, {"text": text}) for id, text in slow.tsv_texts(folder / "collection.tsv")]
+    return slow.collection(documents, {"test": _tsv_split(folder)}, **SKIPPING)
+
+
+def pyserini_jsonl(folder: Path) -> dict:
+    splits = {"test": {"topics": folder / "topics.jsonl", "qrels": folder / "qrels.txt"}}
+    return told(PyseriniJsonl(corpus=folder / "corpus.jsonl", splits=splits).read())
+
+
+def pyserini_jsonl_slowly(folder: Path) -> dict:
+    documents = []
+    for record in slow.json_objects(folder / "corpus.jsonl"):
+        keys = {"title": "title", "text": "text"} if "text" in record else {"title": "", "text": "contents"}
+        documents.append((slow.id_of(record, "id", "_id", "docid"), {name: slow.text_of(record, key) if key else "" for name, key in keys.items()}))
+    records = slow.json_objects(folder / "topics.jsonl")
+    topics = [(slow.id_of(one, "id"), slow.text_of(one, "title"), slow.answers_of(one, "answers", "answer")) for one in records]
+    return slow.collection(documents, {"test": (topics, slow.trec_qrels(folder / "qrels.txt"))})
+
+
+def dpr(folder: Path) -> dict:
+    splits = {"train": {"questions": folder / "train.json"}, "test": {"questions": folder / "test.qa.csv", "qrels": folder / "qrels.txt"}}
+    return told(Dpr(passages=folder / "psgs.tsv", splits=splits).read())
+
+
+def dpr_slowly(folder: Path) -> dict:
+    train, positives = [], []
+    for place, record in enumerate(slow.json_list(folder / "train.json")):
+        train.append(_question(place, record))
+        positives += [(str(place), id, 1) for id in _contexts(record, "positive_ctxs")]
+    test = []
+    for place, (_, line) in enumerate(slow.lines(folder / "test.qa.csv")):
+        if line.startswith("{"):
+            test.append(_question(place, slow.json_object(line)))
+        else:
+            question, answers = slow.csv_row(line)
+            test.append((str(place), question, slow.python_list(answers)))
+    splits = {"train": (train, positives), "test": (test, slow.trec_qrels(folder / "qrels.txt"))}
+    return slow.collection(slow.passages(folder / "psgs.tsv"), splits)
+
+
+def _question(place: int, record: dict) -> tuple[str, str, list[str]]:
+    answers = slow.answers_of(record, "answers", "answer")
+    slow.need(answers is not None)
+    return str(place), slow.text_of(record, "question"), answers
+
+
+def _contexts(record: dict, key: str) -> list[str]:
+    return [slow.id_of(context, "passage_id", "psg_id") for context in record[key]]
+
+
+def hard_negatives(folder: Path) -> dict:
+    write_hard_negatives(find_file(folder / "train.json", "questions"), folder / "written.run")
+    return read_run(folder / "written.run")
+
+
+def hard_negatives_slowly(folder: Path) -> dict:
+    found = {}
+    for place, record in enumerate(slow.json_list(folder / "train.json")):
+        ids = list(dict.fromkeys(_contexts(record, "hard_negative_ctxs")))
+        slow.check([(id, ["a text"], []) for id in ids])
+        found |= {str(place): {id: -float(rank) for rank, id in enumerate(ids, start=1)}} if ids else {}
+    slow.need(found)
+    return found
+
+
+KINDS = {
+    "beir": Kind(beir, beir_slowly),
+    "msmarco_doc": Kind(msmarco_doc, msmarco_doc_slowly),
+    "msmarco_passage": Kind(msmarco_passage, msmarco_passage_slowly),
+    "pyserini_jsonl": Kind(pyserini_jsonl, pyserini_jsonl_slowly),
+    "dpr": Kind(dpr, dpr_slowly),
+    "hard_negatives": Kind(hard_negatives, hard_negatives_slowly),
+    "run": Kind(lambda folder: read_run(find_file(folder / "run.trec", "run")), lambda folder: slow.trec_run(folder / "run.trec")),
+    "qrels": Kind(
+        lambda folder: read_qrels(find_file(folder / "qrels.txt", "qrels")), lambda folder: slow.by_query(slow.trec_qrels(folder / "qrels.txt"))
+    ),
+}
+
+CORPUS = """{"_id": "7", "title": "Seven", "text": "A \\"number\\": na\\u00efve \\ud83d\\ude81."}\n{"_id": "d2", "title": null, "text": "Two, {not} [one]."}
+{"_id": 3, "title": "Only a title", "metadata": {"url": ["x"]}}\n"""
+QUERIES = """{"_id": "q1", "text": "which  number?", "answers": ["7", "seven é"]}\n{"_id": "q2", "text": "two"}\n{"_id": "q3", "text": "unjudged"}\n"""
+DOCS = 'D1\thttp://a.org/\tA title\t"Body of ""A"" "\nD2\thttp://b.org/\t\tÜber B.\nD3\thttp://c.org/\t.\t\n'
+PASSAGES = 'id\ttext\ttitle\n1\t"Aaron ( or ; ""Ahärôn"") is\ta prophet."\tAaron\n2\tThe year 1984.\t"""1984"""\n3\tNo title.\t\n'
+TEST = "which year\t['1984', \"it's 1984\"]\n\"who is \"\"Ahärôn\"\"?\"\t\"['Aaron', \"\"Moses' brother\"\"]\"\n{\"question\": \"who\", \"answer\": [\"Aa?ron\"]}\n"
+TRAIN = """[{"question": "which year", "answers": ["1984"], "positive_ctxs": [{"passage_id": "2", "text": "The year"}, {"passage_id": "1"}],
+ "negative_ctxs": [], "hard_negative_ctxs": [{"passage_id": "3", "score": 1.5}, {"passage_id": "1"}]},
+{"question": "who", "answers": ["Aaron"], "positive_ctxs": [{"psg_id": 1}], "hard_negative_ctxs": [{"psg_id": "2"}, {"psg_id": "2"}]}]\n"""
+TREC_QRELS = "1 0 7 2\n1\tQ0\t421\t0\n2 0 007 3\n2 0 421 -1\n"
+RUN = "1 Q0 7 1 15.7806 bm25\n1 Q0 421 2 -1.5e-3 bm25\n2\tQ0\t007\t1\t.5\tbm25\n"
+
+
+def _sample(kind: str, **files: str) -> Sample:
+    """Keyword arguments cannot hold dots and slashes: `_` stands for the first, `__` for the second."""
+    return Sample(kind, {name.replace("__", "/").replace("_", "."): text.encode() for name, text in files.items()})
+
+
+WRITTEN = {
+    "beir": _sample("beir", corpus_jsonl=CORPUS, queries_jsonl=QUERIES, qrels__test_tsv="query-id\tcorpus-id\tscore\nq2\td2\t2\nq1\t7\t1\nq1\t3\t0\n"),
+    "msmarco_doc": _sample("msmarco_doc", docs_tsv=DOCS, queries_tsv="10\twhat is b\n2\t which a\n", qrels_tsv="10\t0\tD2\t1\n2 Q0 D1 3\n2 0 D3 0\n"),
+    "msmarco_passage": _sample(
+        "msmarco_passage", collection_tsv="421\tThe  presence.\n007\tA \"spy\".\n7\tA number – 7.\n", queries_tsv="2\twhich spy\n1\tnumber\n", qrels_tsv=TREC_QRELS
+    ),
+    "pyserini_jsonl": _sample(
+        "pyserini_jsonl", corpus_jsonl='{"id": "007", "contents": "A spy.\\nIn two lines."}\n{"docid": 7, "title": "Seven", "text": "A number."}\n',
+        topics_jsonl='{"id": "01", "title": "which  spy", "answers": ["Bond"]}\n{"id": 1, "title": "number"}\n', qrels_txt="01 Q0 007 1\n1\t0\t7\t1\n",
+    ),
+    "dpr": _sample("dpr", psgs_tsv=PASSAGES, train_json=TRAIN, test_qa_csv=TEST, qrels_txt="1 0 1 1\n0 0 2 1\n2 0 1 1\n"),
+    "hard_negatives": _sample("hard_negatives", train_json=TRAIN),
+    "run": _sample("run", run_trec=RUN),
+    "qrels": _sample("qrels", qrels_txt=TREC_QRELS),
+}  # fmt: skip
+
+
+def _lines_of(path: Path) -> list[bytes]:
+    found = find_file(path, "sample")
+    raw = found.read_bytes()
+    return (gzip.decompress(raw) if found.suffix == ".gz" else raw).splitlines(keepends=True)
+
+
+def _json_id(line: bytes) -> str:
+    return str(json.loads(line)["_id"])
+
+
+def _tsv_id(line: bytes) -> str:
+    return line.split(b"\t")[0].decode()
+
+
+def _cut(documents: list[bytes], queries: list[bytes], qrels: list[bytes], id_of: Callable[[bytes], str], document: int) -> list[bytes]:
+    """A few judgments, evenly drawn, of documents that are there, and what they name; `document` is the column of its id."""
+    ids, asked = {id_of(line) for line in documents}, {id_of(line) for line in queries}
+    known = [line for line in qrels if line.split()[0].decode() in asked and line.split()[document].decode() in ids]
+    drawn = known[:: -(-len(known) // LINES)]
+    named = {line.split()[0].decode() for line in drawn}, {line.split()[document].decode() for line in drawn}
+    return [b"".join(part) for part in ([d for d in documents if id_of(d) in named[1]], [q for q in queries if id_of(q) in named[0]], drawn)]
+
+
+def _beir(folder: Path) -> Sample:
+    header, *qrels = _lines_of(folder / "qrels" / ("test.tsv" if "nfcorpus" in folder.name else "dev.tsv"))
+    parts = _cut(_lines_of(folder / "corpus.jsonl"), _lines_of(folder / "queries.jsonl"), qrels, _json_id, 1)
+    return Sample("beir", {"corpus.jsonl": parts[0], "queries.jsonl": parts[1], "qrels/test.tsv": header + parts[2]})
+
+
+def _msmarco_doc(folder: Path) -> Sample:
+    names = ("docs", "doctrain-queries", "doctrain-qrels")
+    parts = _cut(*(_lines_of(folder / f"msmarco-{name}.tsv") for name in names), _tsv_id, 2)
+    return Sample("msmarco_doc", dict(zip(("docs.tsv", "queries.tsv", "qrels.tsv"), parts, strict=True)))
+
+
+def _msmarco_passage(folder: Path) -> Sample:
+    names = ("collection.tsv", "queries.dl19.tsv", "qrels.dl19-passage.txt")
+    parts = _cut(*(_lines_of(folder / name) for name in names), _tsv_id, 2)
+    return Sample("msmarco_passage", dict(zip(("collection.tsv", "queries.tsv", "qrels.tsv"), parts, strict=True)))
+
+
+def _pyserini_jsonl(shared: Path) -> Sample:
+    """Real passages and questions, brought together by their order."""
+    corpus = _lines_of(shared / "dpr" / "psgs_w100_pyserini_100.jsonl")[:LINES]
+    asked = [json.loads(line) for line in _lines_of(shared / "nq-oracle" / "nq-open-oracle.jsonl")[:LINES]]
+    topics = [json.dumps({"id": place, "title": one["question"], "answers": one["answers"]}) + "\n" for place, one in enumerate(asked)]
+    qrels = [f"{place} Q0 {json.loads(line)['id']} 1\n" for place, line in enumerate(corpus)]
+    return Sample("pyserini_jsonl", {"corpus.jsonl": b"".join(corpus), "topics.jsonl": "".join(topics).encode(), "qrels.txt": "".join(qrels).encode()})
+
+
+def _dpr(shared: Path, questions: str) -> Sample:
+    records = json.loads(b"".join(_lines_of(shared / "dpr" / "nq-dev.sample.json")))
+    for record in records:
+        for key in ("positive_ctxs", "negative_ctxs", "hard_negative_ctxs"):
+            record[key] = record[key][:3]
+    contexts = {c["passage_id"]: c for record in records for key in ("positive_ctxs", "hard_negative_ctxs") for c in record[key]}
+    table = io.StringIO()
+    csv.writer(table, delimiter="\t", lineterminator="\n").writerows([id, c["text"], c["title"]] for id, c in contexts.items())
+    passages = b"".join(_lines_of(shared / "dpr" / "psgs_w100.first100.tsv")[:9]) + table.getvalue().encode()
+    asked = _lines_of(shared / questions)[:LINES]
+    qrels = "".join(f"{place} 0 {1 + place % 8} 1\n" for place in range(len(asked)))
+    train = json.dumps(records, indent=4).encode()
+    return Sample("dpr", {"psgs.tsv": passages, "train.json": train, "test.qa.csv": b"".join(asked), "qrels.txt": qrels.encode()})
+
+
+REAL: dict[str, Callable[[Path], Sample]] = {
+    "nfcorpus": lambda shared: _beir(shared / "nfcorpus"),
+    "squad": lambda shared: _beir(shared / "squad-beir"),
+    "msmarco-doc": lambda shared: _msmarco_doc(shared / "msmarco-doc"),
+    "dl19-pool": lambda shared: _msmarco_passage(shared / "msmarco-passage-dl19-pool"),
+    "psgs-jsonl": _pyserini_jsonl,
+    "nq": lambda shared: _dpr(shared, "openqa-topics/topics.dpr.nq.test.txt"),
+    "trivia": lambda shared: _dpr(shared, "openqa-topics/topics.dpr.trivia.test.txt"),
+    "curated": lambda shared: _dpr(shared, "openqa-topics/topics.dpr.curated.test.txt"),
+    "nq-hard-negatives": lambda shared: Sample(
+        "hard_negatives", {"train.json": _dpr(shared, "openqa-topics/topics.dpr.nq.test.txt").files["train.json"]}
+    ),
+    "dl19-bm25": lambda shared: Sample(
+        "run", {"run.trec": b"".join(_lines_of(shared / "msmarco-passage-dl19-pool" / "runs" / "bm25.dl19.top100.trec")[:: 4300 // LINES])}
+    ),
+    "dl20-qrels": lambda shared: Sample("qrels", {"qrels.txt": b"".join(_lines_of(shared / "msmarco-topics-qrels" / "qrels.dl20-doc.txt")[::400])}),
+}
