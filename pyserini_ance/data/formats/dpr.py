@@ -15,7 +15,6 @@ from pyserini_ance.data.formats.lines import Line, extension, find_file, read_li
 from pyserini_ance.data.formats.tables import trec_judgments
 from pyserini_ance.recipe.parts import Settings
 
-
 PASSAGE = ["id", "text", "title"]
 
 _STRING = r"""(?:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""

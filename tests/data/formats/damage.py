@@ -22,9 +22,11 @@ from typing import NamedTuple
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from data.formats.damages import damaged
-from data.formats.samples import KINDS, REAL, WRITTEN, Sample
+from data.formats.kinds import KINDS
+from data.formats.samples import REAL, WRITTEN, Sample
 
 SECONDS = 20
+MESSAGE_CHARACTERS = 3000
 REFUSED, EQUAL = "refused", "read equal"
 
 
@@ -84,8 +86,7 @@ def judged(kind: str, folder: Path, whole: dict) -> tuple[str, str]:
         with time_limit(SECONDS):
             found = KINDS[kind].read(folder)
     except (ValueError, OSError) as error:
-        named = str(folder) in str(error) and not isinstance(error, UnicodeError)
-        return REFUSED, "" if named and expected is None else f"{'good bytes' if named else 'unnamed file'}: {type(error).__name__}: {error}"
+        return REFUSED, blamed(error, folder, expected)
     except TooLong:
         return "hang", f"no end after {SECONDS} seconds"
     except Exception as error:
@@ -93,6 +94,14 @@ def judged(kind: str, folder: Path, whole: dict) -> tuple[str, str]:
     if expected is None:
         return compared(found, whole), "read what the slow reading refuses"
     return compared(found, whole), "" if found == expected else difference(found, expected)
+
+
+def blamed(error: Exception, folder: Path, expected: dict | None) -> str:
+    """What is wrong with a refusal."""
+    named = str(folder) in str(error) and not isinstance(error, UnicodeError)
+    faults = {"names no file": not named, "good bytes": expected is not None, "a long message": len(str(error)) > MESSAGE_CHARACTERS}
+    found = [fault for fault, there in faults.items() if there]
+    return f"{', '.join(found)}: {type(error).__name__}: {error}" if found else ""
 
 
 def compared(found: dict, whole: dict) -> str:

@@ -1,4 +1,4 @@
-"""Samples of every format, a few dozen lines each: written here, and cut from real files; with the package's reader and the slow one."""
+"""Samples of every format: a few lines written here, and a few dozen cut from real files."""
 
 import csv
 import gzip
@@ -8,27 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from data.formats import slow
-
-from pyserini_ance.data.answers import read_answers
-from pyserini_ance.data.collection import Collection, Split
-from pyserini_ance.data.formats.beir import Beir
-from pyserini_ance.data.formats.contexts import write_hard_negatives
-from pyserini_ance.data.formats.dpr import Dpr
 from pyserini_ance.data.formats.lines import find_file
-from pyserini_ance.data.formats.msmarco_doc import MsmarcoDoc
-from pyserini_ance.data.formats.msmarco_passage import MsmarcoPassage
-from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
-from pyserini_ance.data.trec import read_qrels, read_run
 
 LINES = 24
-
-
-class Kind(NamedTuple):
-    """How the files of a folder are read: by the package, and slowly."""
-
-    read: Callable[[Path], dict]
-    slowly: Callable[[Path], dict]
 
 
 class Sample(NamedTuple):
@@ -36,143 +18,17 @@ class Sample(NamedTuple):
     files: dict[str, bytes]
 
 
-def told(collection: Collection) -> dict:
-    """A collection as `slow` gives it."""
-    collection.digest  # noqa: B018  what cannot be written as UTF-8 is seen here
-    documents = [(id, collection.documents[row]) for row, id in enumerate(collection.documents.ids)]
-    return {"documents": documents, "splits": {name: _split(collection, split) for name, split in collection.splits.items()}, "skipped": collection.skipped}
-
-
-def _split(collection: Collection, split: Split) -> list[tuple]:
-    found = []
-    for row, id in enumerate(split.queries.ids):
-        answers = read_answers(split.queries, row) if "answers" in split.queries.columns else []
-        documents, grades = split.qrels.judged(row)
-        judged = zip([collection.documents.ids[document] for document in documents], grades.tolist(), strict=True)
-        found.append((id, split.queries[row]["text"], answers, list(judged)))
-    return found
-
-
-def beir(folder: Path) -> dict:
-    return told(Beir(folder=folder, splits={"test": "qrels/test.tsv"}).read())
-
-
-def beir_slowly(folder: Path) -> dict:
-    documents = [(slow.id_of(one, "_id"), {key: slow.text_of(one, key) for key in ("title", "text")}) for one in slow.json_objects(folder / "corpus.jsonl")]
-    records = slow.json_objects(folder / "queries.jsonl")
-    queries = [(slow.id_of(one, "_id"), slow.text_of(one, "text"), slow.answers_of(one, "answers")) for one in records]
-    judgments = slow.beir_qrels(folder / "qrels" / "test.tsv")
-    judged = {query for query, _, _ in judgments}
-    return slow.collection(documents, {"test": ([query for query in queries if query[0] in judged], judgments)})
-
-
-def msmarco_doc(folder: Path) -> dict:
-    splits = {"train": {"queries": folder / "queries.tsv", "qrels": folder / "qrels.tsv"}}
-    return told(MsmarcoDoc(documents=folder / "docs.tsv", splits=splits).read())
-
-
-def msmarco_doc_slowly(folder: Path) -> dict:
-    documents = [(id, {"url": url, "title": title, "text": text}) for id, url, title, text in slow.rows(folder / "docs.tsv", 4)]
-    return slow.collection(documents, {"train": _tsv_split(folder)})
-
-
-def _tsv_split(folder: Path) -> tuple[list, list]:
-    return [(id, text, None) for id, text in slow.tsv_texts(folder / "queries.tsv")], slow.trec_qrels(folder / "qrels.tsv")
-
-
-SKIPPING = {"unknown_ids": "skip", "relevance_threshold": 2}
-
-
-def msmarco_passage(folder: Path) -> dict:
-    splits = {"test": {"queries": folder / "queries.tsv", "qrels": folder / "qrels.tsv"}}
-    return told(MsmarcoPassage(collection=folder / "collection.tsv", splits=splits, **SKIPPING).read())
-
-
-def msmarco_passage_slowly(folder: Path) -> dict:
-    documents = [(id, {"text": text}) for id, text in slow.tsv_texts(folder / "collection.tsv")]
-    return slow.collection(documents, {"test": _tsv_split(folder)}, **SKIPPING)
-
-
-def pyserini_jsonl(folder: Path) -> dict:
-    splits = {"test": {"topics": folder / "topics.jsonl", "qrels": folder / "qrels.txt"}}
-    return told(PyseriniJsonl(corpus=folder / "corpus.jsonl", splits=splits).read())
-
-
-def pyserini_jsonl_slowly(folder: Path) -> dict:
-    documents = []
-    for record in slow.json_objects(folder / "corpus.jsonl"):
-        keys = {"title": "title", "text": "text"} if "text" in record else {"title": "", "text": "contents"}
-        documents.append((slow.id_of(record, "id", "_id", "docid"), {name: slow.text_of(record, key) if key else "" for name, key in keys.items()}))
-    records = slow.json_objects(folder / "topics.jsonl")
-    topics = [(slow.id_of(one, "id"), slow.text_of(one, "title"), slow.answers_of(one, "answers", "answer")) for one in records]
-    return slow.collection(documents, {"test": (topics, slow.trec_qrels(folder / "qrels.txt"))})
-
-
-def dpr(folder: Path) -> dict:
-    splits = {"train": {"questions": folder / "train.json"}, "test": {"questions": folder / "test.qa.csv", "qrels": folder / "qrels.txt"}}
-    return told(Dpr(passages=folder / "psgs.tsv", splits=splits).read())
-
-
-def dpr_slowly(folder: Path) -> dict:
-    train, positives = [], []
-    for place, record in enumerate(slow.json_list(folder / "train.json")):
-        train.append(_question(place, record))
-        positives += [(str(place), id, 1) for id in _contexts(record, "positive_ctxs")]
-    test = []
-    for place, (_, line) in enumerate(slow.lines(folder / "test.qa.csv")):
-        if line.startswith("{"):
-            test.append(_question(place, slow.json_object(line)))
-        else:
-            question, answers = slow.csv_row(line)
-            test.append((str(place), question, slow.python_list(answers)))
-    splits = {"train": (train, positives), "test": (test, slow.trec_qrels(folder / "qrels.txt"))}
-    return slow.collection(slow.passages(folder / "psgs.tsv"), splits)
-
-
-def _question(place: int, record: dict) -> tuple[str, str, list[str]]:
-    answers = slow.answers_of(record, "answers", "answer")
-    slow.need(answers is not None)
-    return str(place), slow.text_of(record, "question"), answers
-
-
-def _contexts(record: dict, key: str) -> list[str]:
-    return [slow.id_of(context, "passage_id", "psg_id") for context in record[key]]
-
-
-def hard_negatives(folder: Path) -> dict:
-    write_hard_negatives(find_file(folder / "train.json", "questions"), folder / "written.run")
-    return read_run(folder / "written.run")
-
-
-def hard_negatives_slowly(folder: Path) -> dict:
-    found = {}
-    for place, record in enumerate(slow.json_list(folder / "train.json")):
-        ids = list(dict.fromkeys(_contexts(record, "hard_negative_ctxs")))
-        slow.check([(id, ["a text"], []) for id in ids])
-        found |= {str(place): {id: -float(rank) for rank, id in enumerate(ids, start=1)}} if ids else {}
-    slow.need(found)
-    return found
-
-
-KINDS = {
-    "beir": Kind(beir, beir_slowly),
-    "msmarco_doc": Kind(msmarco_doc, msmarco_doc_slowly),
-    "msmarco_passage": Kind(msmarco_passage, msmarco_passage_slowly),
-    "pyserini_jsonl": Kind(pyserini_jsonl, pyserini_jsonl_slowly),
-    "dpr": Kind(dpr, dpr_slowly),
-    "hard_negatives": Kind(hard_negatives, hard_negatives_slowly),
-    "run": Kind(lambda folder: read_run(find_file(folder / "run.trec", "run")), lambda folder: slow.trec_run(folder / "run.trec")),
-    "qrels": Kind(
-        lambda folder: read_qrels(find_file(folder / "qrels.txt", "qrels")), lambda folder: slow.by_query(slow.trec_qrels(folder / "qrels.txt"))
-    ),
-}
-
-CORPUS = """{"_id": "7", "title": "Seven", "text": "A \\"number\\": na\\u00efve \\ud83d\\ude81."}\n{"_id": "d2", "title": null, "text": "Two, {not} [one]."}
-{"_id": 3, "title": "Only a title", "metadata": {"url": ["x"]}}\n"""
-QUERIES = """{"_id": "q1", "text": "which  number?", "answers": ["7", "seven é"]}\n{"_id": "q2", "text": "two"}\n{"_id": "q3", "text": "unjudged"}\n"""
+CORPUS = r"""{"_id": "7", "title": "Seven", "text": "A \"number\": na\u00efve \ud83d\ude81."}
+{"_id": "d2", "title": null, "text": "Two, {not} [one]."}
+{"_id": 3, "title": "Only a title", "metadata": {"url": ["x"]}}
+"""
+QUERIES = """{"_id": "q1", "text": "which  number?", "answers": ["7", "seven é"]}\n{"_id": "q2", "text": "two"}
+{"_id": "q3", "text": "unjudged"}\n"""
+JUDGED = "query-id\tcorpus-id\tscore\nq2\td2\t2\nq1\t7\t1\nq1\t3\t0\n"
 DOCS = 'D1\thttp://a.org/\tA title\t"Body of ""A"" "\nD2\thttp://b.org/\t\tÜber B.\nD3\thttp://c.org/\t.\t\n'
 PASSAGES = 'id\ttext\ttitle\n1\t"Aaron ( or ; ""Ahärôn"") is\ta prophet."\tAaron\n2\tThe year 1984.\t"""1984"""\n3\tNo title.\t\n'
-TEST = "which year\t['1984', \"it's 1984\"]\n\"who is \"\"Ahärôn\"\"?\"\t\"['Aaron', \"\"Moses' brother\"\"]\"\n{\"question\": \"who\", \"answer\": [\"Aa?ron\"]}\n"
+TEST = """which year\t['1984', "it's 1984"]\n"who is ""Ahärôn""?"\t"['Aaron', ""Moses' brother""]"
+{"question": "who", "answer": ["Aa?ron"]}\n"""
 TRAIN = """[{"question": "which year", "answers": ["1984"], "positive_ctxs": [{"passage_id": "2", "text": "The year"}, {"passage_id": "1"}],
  "negative_ctxs": [], "hard_negative_ctxs": [{"passage_id": "3", "score": 1.5}, {"passage_id": "1"}]},
 {"question": "who", "answers": ["Aaron"], "positive_ctxs": [{"psg_id": 1}], "hard_negative_ctxs": [{"psg_id": "2"}, {"psg_id": "2"}]}]\n"""
@@ -186,14 +42,16 @@ def _sample(kind: str, **files: str) -> Sample:
 
 
 WRITTEN = {
-    "beir": _sample("beir", corpus_jsonl=CORPUS, queries_jsonl=QUERIES, qrels__test_tsv="query-id\tcorpus-id\tscore\nq2\td2\t2\nq1\t7\t1\nq1\t3\t0\n"),
+    "beir": _sample("beir", corpus_jsonl=CORPUS, queries_jsonl=QUERIES, qrels__test_tsv=JUDGED),
     "msmarco_doc": _sample("msmarco_doc", docs_tsv=DOCS, queries_tsv="10\twhat is b\n2\t which a\n", qrels_tsv="10\t0\tD2\t1\n2 Q0 D1 3\n2 0 D3 0\n"),
     "msmarco_passage": _sample(
-        "msmarco_passage", collection_tsv="421\tThe  presence.\n007\tA \"spy\".\n7\tA number – 7.\n", queries_tsv="2\twhich spy\n1\tnumber\n", qrels_tsv=TREC_QRELS
+        "msmarco_passage", collection_tsv="421\tThe  presence.\n007\tA \"spy\".\n7\tA number – 7.\n",
+        queries_tsv="2\twhich spy\n1\tnumber\n", qrels_tsv=TREC_QRELS,
     ),
     "pyserini_jsonl": _sample(
         "pyserini_jsonl", corpus_jsonl='{"id": "007", "contents": "A spy.\\nIn two lines."}\n{"docid": 7, "title": "Seven", "text": "A number."}\n',
-        topics_jsonl='{"id": "01", "title": "which  spy", "answers": ["Bond"]}\n{"id": 1, "title": "number"}\n', qrels_txt="01 Q0 007 1\n1\t0\t7\t1\n",
+        topics_jsonl='{"id": "01", "title": "which  spy", "answers": ["Bond"]}\n{"id": 1, "title": "number"}\n',
+        qrels_txt="01 Q0 007 1\n1\t0\t7\t1\n",
     ),
     "dpr": _sample("dpr", psgs_tsv=PASSAGES, train_json=TRAIN, test_qa_csv=TEST, qrels_txt="1 0 1 1\n0 0 2 1\n2 0 1 1\n"),
     "hard_negatives": _sample("hard_negatives", train_json=TRAIN),
@@ -249,7 +107,8 @@ def _pyserini_jsonl(shared: Path) -> Sample:
     asked = [json.loads(line) for line in _lines_of(shared / "nq-oracle" / "nq-open-oracle.jsonl")[:LINES]]
     topics = [json.dumps({"id": place, "title": one["question"], "answers": one["answers"]}) + "\n" for place, one in enumerate(asked)]
     qrels = [f"{place} Q0 {json.loads(line)['id']} 1\n" for place, line in enumerate(corpus)]
-    return Sample("pyserini_jsonl", {"corpus.jsonl": b"".join(corpus), "topics.jsonl": "".join(topics).encode(), "qrels.txt": "".join(qrels).encode()})
+    files = {"corpus.jsonl": b"".join(corpus), "topics.jsonl": "".join(topics).encode(), "qrels.txt": "".join(qrels).encode()}
+    return Sample("pyserini_jsonl", files)
 
 
 def _dpr(shared: Path, questions: str) -> Sample:
