@@ -17,7 +17,7 @@ from pyserini_ance.recipe.parts import Settings
 
 PASSAGE = ["id", "text", "title"]
 
-_STRING = r"""(?:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
+_STRING = r"""[uU]?(?:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
 _LIST = re.compile(rf"\[\s*(?:{_STRING}\s*(?:,\s*{_STRING}\s*)*+,?\s*)?\]")
 
 

@@ -36,27 +36,28 @@ TREC_QRELS = "1 0 7 2\n1\tQ0\t421\t0\n2 0 007 3\n2 0 421 -1\n"
 RUN = "1 Q0 7 1 15.7806 bm25\n1 Q0 421 2 -1.5e-3 bm25\n2\tQ0\t007\t1\t.5\tbm25\n"
 
 
-def _sample(kind: str, **files: str) -> Sample:
-    """Keyword arguments cannot hold dots and slashes: `_` stands for the first, `__` for the second."""
-    return Sample(kind, {name.replace("__", "/").replace("_", "."): text.encode() for name, text in files.items()})
+def _sample(kind: str, files: dict[str, str]) -> Sample:
+    return Sample(kind, {name: text.encode() for name, text in files.items()})
 
 
 WRITTEN = {
-    "beir": _sample("beir", corpus_jsonl=CORPUS, queries_jsonl=QUERIES, qrels__test_tsv=JUDGED),
-    "msmarco_doc": _sample("msmarco_doc", docs_tsv=DOCS, queries_tsv="10\twhat is b\n2\t which a\n", qrels_tsv="10\t0\tD2\t1\n2 Q0 D1 3\n2 0 D3 0\n"),
-    "msmarco_passage": _sample(
-        "msmarco_passage", collection_tsv="421\tThe  presence.\n007\tA \"spy\".\n7\tA number – 7.\n",
-        queries_tsv="2\twhich spy\n1\tnumber\n", qrels_tsv=TREC_QRELS,
-    ),
-    "pyserini_jsonl": _sample(
-        "pyserini_jsonl", corpus_jsonl='{"id": "007", "contents": "A spy.\\nIn two lines."}\n{"docid": 7, "title": "Seven", "text": "A number."}\n',
-        topics_jsonl='{"id": "01", "title": "which  spy", "answers": ["Bond"]}\n{"id": 1, "title": "number"}\n',
-        qrels_txt="01 Q0 007 1\n1\t0\t7\t1\n",
-    ),
-    "dpr": _sample("dpr", psgs_tsv=PASSAGES, train_json=TRAIN, test_qa_csv=TEST, qrels_txt="1 0 1 1\n0 0 2 1\n2 0 1 1\n"),
-    "hard_negatives": _sample("hard_negatives", train_json=TRAIN),
-    "run": _sample("run", run_trec=RUN),
-    "qrels": _sample("qrels", qrels_txt=TREC_QRELS),
+    "beir": _sample("beir", {"corpus.jsonl": CORPUS, "queries.jsonl": QUERIES, "qrels/test.tsv": JUDGED}),
+    "msmarco_doc": _sample("msmarco_doc", {
+        "docs.tsv": DOCS, "queries.tsv": "10\twhat is b\n2\t which a\n", "qrels.tsv": "10\t0\tD2\t1\n2 Q0 D1 3\n2 0 D3 0\n",
+    }),
+    "msmarco_passage": _sample("msmarco_passage", {
+        "collection.tsv": '421\tThe  presence.\n007\tA "spy".\n7\tA number – 7.\n',
+        "queries.tsv": "2\twhich spy\n1\tnumber\n", "qrels.tsv": TREC_QRELS,
+    }),
+    "pyserini_jsonl": _sample("pyserini_jsonl", {
+        "corpus.jsonl": '{"id": "007", "contents": "A spy.\\nIn two lines."}\n{"docid": 7, "title": "Seven", "text": "A number."}\n',
+        "topics.jsonl": '{"id": "01", "title": "which  spy", "answers": ["Bond"]}\n{"id": 1, "title": "number"}\n',
+        "qrels.txt": "01 Q0 007 1\n1\t0\t7\t1\n",
+    }),
+    "dpr": _sample("dpr", {"psgs.tsv": PASSAGES, "train.json": TRAIN, "test.qa.csv": TEST, "qrels.txt": "1 0 1 1\n0 0 2 1\n2 0 1 1\n"}),
+    "hard_negatives": _sample("hard_negatives", {"train.json": TRAIN}),
+    "run": _sample("run", {"run.trec": RUN}),
+    "qrels": _sample("qrels", {"qrels.txt": TREC_QRELS}),
 }  # fmt: skip
 
 

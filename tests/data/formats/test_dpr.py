@@ -76,7 +76,7 @@ def test_a_header_of_other_columns_is_refused(recipe, tmp_path, header):
     ("text", "expected"),
     [
         ("[]", []),
-        (" [ 'a' ,\"b\", ] ", ["a", "b"]),
+        (" [ 'a' ,u\"b\", ] ", ["a", "b"]),
         (r"""['it\'s', '\u00e9\\', ""]""", ["it's", "é\\", ""]),
         ("['a, \"b', '] [']", ['a, "b', "] ["]),
     ],
