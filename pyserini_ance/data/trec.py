@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
-from pyserini_ance.data.formats.lines import read_lines
+from pyserini_ance.data.formats.lines import is_writable, read_lines, shown, whole_number
 from pyserini_ance.storage.files import write_whole
 
 Run = dict[str, dict[str, float]]
@@ -26,7 +26,7 @@ def read_run(path: str | Path) -> Run:
 
 def read_qrels(path: str | Path) -> Qrels:
     """Grades by query and document; a grade above 0 is relevant. Raises ValueError as `read_run` does."""
-    return _read(Path(path), QRELS_COLUMNS, "grade", int, "a whole number")
+    return _read(Path(path), QRELS_COLUMNS, "grade", whole_number, "a whole number of at most nine digits")
 
 
 def write_run(path: str | Path, rows: Rows, tag: str) -> None:
@@ -58,10 +58,10 @@ def _read[Value](
         try:
             value = convert(fields[wanted])
         except ValueError:
-            raise line.error(f"{wanted} {fields[wanted]!r}", expected, "correct the line") from None
+            raise line.error(f"{wanted} {shown(fields[wanted])}", expected, "correct the line") from None
         of_query = values.setdefault(query, {})
         if document in of_query:
-            raise line.error(f"document {document!r} again for query {query!r}", "each document once a query", "keep one line")
+            raise line.error(f"document {shown(document)} again for query {shown(query)}", "each document once a query", "keep one line")
         of_query[document] = value
     if not values:
         raise ValueError(f"{path} has no lines; expected lines of {len(columns)} columns: {', '.join(columns)}")
@@ -69,15 +69,17 @@ def _read[Value](
 
 
 def _finite(text: str) -> float:
-    value = float(text)
-    if not math.isfinite(value):
+    # Python alone reads 1_000, and digits of other scripts.
+    if "_" in text or not text.isascii() or not math.isfinite(value := float(text)):
         raise ValueError
     return value
 
 
 def _refuse_unwritable(query: str, document: str, score: float, path: str | Path) -> None:
     if not math.isfinite(score):
-        raise ValueError(f"{path}: score {score} of document {document!r} for query {query!r} is not a finite number")
+        raise ValueError(f"{path}: score {score} of document {shown(document)} for query {shown(query)} is not a finite number")
     for name in (query, document):
         if name.split() != [name]:
-            raise ValueError(f"{path}: id {name!r} is empty or contains blanks, which the TREC run format cannot hold; rename it")
+            raise ValueError(f"{path}: id {shown(name)} is empty or contains blanks, which the TREC run format cannot hold; rename it")
+        if not is_writable(name):
+            raise ValueError(f"{path}: id {shown(name)} holds a NUL character or half a surrogate pair; rename it")

@@ -26,6 +26,9 @@ def test_qrels_are_read_plain_and_compressed(tmp_path):
         ("q1 Q0 d2 2 much tag", "'much'; expected a finite number"),
         ("q1 Q0 d2 2 nan tag", "'nan'; expected a finite number"),
         ("q1 Q0 d2 2 inf tag", "'inf'; expected a finite number"),
+        ("q1 Q0 d2 2 1e999 tag", "'1e999'; expected a finite number"),
+        ("q1 Q0 d2 2 1_0 tag", "'1_0'; expected a finite number"),
+        ("q1 Q0 d2 2 \u0661 tag", "expected a finite number"),
         ("q1 Q0 d1 2 1.5 tag", "'d1' again for query 'q1'"),
     ],
 )
@@ -42,6 +45,8 @@ def test_bad_run_line_is_named(tmp_path, line, message):
     [
         ("q1 d2 1", "3 columns"),
         ("q1 0 d2 1.0", "'1.0'; expected a whole number"),
+        ("q1 0 d2 1_0", "'1_0'; expected a whole number of at most nine digits"),
+        ("q1 0 d2 99999999999", "'99999999999'; expected a whole number of at most nine digits"),
         ("q1 0 d1 1", "'d1' again for query 'q1'"),
     ],
 )
@@ -68,7 +73,10 @@ def test_run_is_written_as_pyserini_writes_it(tmp_path):
 
 @pytest.mark.parametrize(
     ("row", "message"),
-    [(("q 1", "d1", 1.0), "id 'q 1'"), (("q1", "", 1.0), "id ''"), (("q1", "d1", float("nan")), "score nan")],
+    [
+        (("q 1", "d1", 1.0), "id 'q 1'"), (("q1", "", 1.0), "id ''"), (("q1", "d1", float("nan")), "score nan"),
+        (("q1", "\ud83d", 1.0), "run.txt: id .* holds a NUL character or half a surrogate pair; rename it"),
+    ],
 )
 def test_what_the_format_cannot_hold_leaves_no_file(tmp_path, row, message):
     with pytest.raises(ValueError, match=message):

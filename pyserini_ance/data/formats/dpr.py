@@ -5,6 +5,7 @@ its id under `passage_id` (NQ) or `psg_id` (TriviaQA). Hard negatives were found
 """
 
 import ast
+import re
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,6 +19,11 @@ from pyserini_ance.data.formats.format import Entry, Format, Judgment, read_quer
 from pyserini_ance.data.formats.lines import Line, extension, find_file, json_answers, json_id, json_text, read_lines, shown
 from pyserini_ance.data.formats.tables import trec_judgments
 from pyserini_ance.recipe.parts import Settings
+
+PASSAGE = ["id", "text", "title"]
+
+_STRING = r"""[uU]?(?:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
+_LIST = re.compile(rf"\[\s*(?:{_STRING}\s*(?:,\s*{_STRING}\s*)*+,?\s*)?\]")
 
 
 def _question(line: Line, place: int, record: dict[str, Any]) -> Entry:
@@ -87,9 +93,13 @@ def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgm
 
 def _passages(path: Path) -> Iterator[Entry]:
     for line in read_lines(path):
-        id, text, title = line.quoted_cells(("id", "text", "title"))
-        if line.number > 1 or id != "id":
+        id, text, title = cells = line.quoted_cells(PASSAGE)
+        if id != "id" and cells[1:] != PASSAGE[1:]:
             yield Entry(line, id, {"title": title, "text": text})
+        elif line.number > 1 or cells != PASSAGE:
+            # Of other columns (text and title may have changed places), or between two tables put together.
+            expected = f"the header {' TAB '.join(PASSAGE)} in line 1, or none"
+            raise line.error(f"a header {shown(line.text)}", expected, "delete the line, or write the columns in this order")
 
 
 def _questions(path: Path) -> Iterator[Entry]:
@@ -102,12 +112,14 @@ def _questions(path: Path) -> Iterator[Entry]:
 
 
 def _literal_list(line: Line, text: str) -> list[str]:
-    """A list of strings as Python writes it: read, never run."""
+    """A list of strings as Python writes it: read, never run.
+
+    Strings with no comma between them, as NumPy prints them, are refused: Python would take them together as one answer.
+    """
     try:
+        if not _LIST.fullmatch(text.strip()):
+            raise ValueError
         with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
-            value = ast.literal_eval(text)
-    except (SyntaxError, ValueError, MemoryError, RecursionError):
-        value = None
-    if not isinstance(value, list) or not all(isinstance(answer, str) for answer in value):
-        raise line.error(f"answers {shown(text)}", "a Python list of strings such as ['1984']", "correct or delete the line")
-    return value
+            return ast.literal_eval(text.strip())
+    except (SyntaxError, ValueError):
+        raise line.error(f"answers {shown(text)}", "a Python list of strings such as ['1984']", "correct or delete the line") from None

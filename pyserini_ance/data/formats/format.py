@@ -13,7 +13,7 @@ from pydantic import Field
 
 from pyserini_ance.data.answers import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.formats.lines import Line, shown
+from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, Line, is_writable, shown
 from pyserini_ance.recipe.parts import Part
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Format(Part):
             raise ValueError(
                 f"split {name!r} has no query with a relevant document: {len(queries)} queries and {len(qrels.rows)} "
                 f"judgments were read, and relevant is a grade of at least {self.relevance_threshold}; "
-                "see what `data` says of this split, and `data.relevance_threshold`"
+                f"see what `data` says of this split, and `data.relevance_threshold`: {self!r}"
             )
         _skip(skipped, f"{name} queries without positives", len(queries) - len(kept))
         return Split(name, queries.subset(kept), qrels.subset(kept))
@@ -134,18 +134,10 @@ def _check(entry: Entry, noun: str) -> None:
     values = entry.fields.values()
     if all(not value or value.isspace() for value in values):
         expected, cure = f"a text in {' or '.join(entry.fields)}", "give it one, or delete it and its judgments"
-        raise entry.line.error(f"{noun} {entry.id!r} is empty", expected, cure)
-    if not all(map(_is_writable, values)):
-        found = f"{noun} {entry.id!r} holds a NUL character or half a surrogate pair"
+        raise entry.line.error(f"{noun} {shown(entry.id)} is empty", expected, cure)
+    if not all(map(is_writable, (entry.id, *values, *(entry.answers or ())))):
+        found = f"{noun} {shown(entry.id)} holds a NUL character or half a surrogate pair"
         raise entry.line.error(found, "text that can be written as UTF-8", "remove the character")
-
-
-def _is_writable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return "\0" not in text
 
 
 def _on_one_line(entry: Entry) -> Entry:
@@ -154,13 +146,13 @@ def _on_one_line(entry: Entry) -> Entry:
 
 
 def _two_grades(first: Judgment, second: Judgment) -> ValueError:
-    pair = f"query {second.query!r} and document {second.document!r}"
+    pair = f"query {shown(second.query)} and document {shown(second.document)}"
     found = f"grade {second.grade} for {pair}, which line {first.line.number} gave {first.grade}"
     return second.line.error(found, "one grade for a pair", "delete one of the two lines")
 
 
 def _unknown_ids(name: str, unknown: list[Judgment]) -> ValueError:
-    examples = ", ".join(f"{j.line.path}:{j.line.number} {j.query} {j.document}" for j in unknown[:5])
+    examples = ", ".join(f"{j.line.path}:{j.line.number} {f'{j.query} {j.document}'[:SHOWN_CHARACTERS]}" for j in unknown[:5])
     return ValueError(
         f"{len(unknown)} judgments of split {name!r} name a query or a document that does not exist; "
         f"the first: {examples}; add what is missing, or leave such judgments out with data.unknown_ids=skip"

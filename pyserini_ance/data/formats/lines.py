@@ -4,6 +4,7 @@ import codecs
 import csv
 import gzip
 import json
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,6 +12,9 @@ from typing import Any, NamedTuple
 
 SHOWN_CHARACTERS = 80
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
+BEYOND = (ValueError, RecursionError)  # what json raises, beside JSONDecodeError, for thousands of digits or levels
+
+_WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,9}")
 
 
 class Line(NamedTuple):
@@ -66,6 +70,8 @@ class Line(NamedTuple):
             near = shown(self.text[max(0, error.pos - SHOWN_CHARACTERS // 2) :])
             found = f"malformed JSON at column {error.colno} ({error.msg}) near {near}"
             raise self.error(found, "a JSON object", cure) from error
+        except BEYOND as error:
+            raise self.error(f"JSON that cannot be read ({error})", "a JSON object", cure) from error
         if not isinstance(record, dict):
             raise self.error(f"JSON {type(record).__name__} {shown(self.text)}", "a JSON object", cure)
         return record
@@ -99,9 +105,14 @@ def json_answers(line: Line, record: dict[str, Any], *keys: str) -> list[str] | 
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Lines that are not empty. A byte order mark and Windows line ends are dropped."""
+    """Lines that are not empty. A byte order mark and Windows line ends, doubled too, are dropped.
+
+    Raises ValueError, with the line, for bytes that are no text: another encoding, a NUL, a second byte order mark, a damaged .gz.
+    """
     number = 0
     try:
+        if path.suffix == ".gz" and not path.stat().st_size:
+            raise EOFError("it is empty")  # gzip itself takes no bytes for no lines
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             for number, raw in enumerate(file, start=1):
                 text = _decoded(path, number, raw)
@@ -117,9 +128,15 @@ def damaged(path: Path, number: int, error: Exception) -> ValueError:
 
 
 def _decoded(path: Path, number: int, raw: bytes) -> str:
-    raw = raw.removesuffix(b"\n").removesuffix(b"\r")
+    raw = raw.removesuffix(b"\n").rstrip(b"\r")
     if number == 1:
         raw = raw.removeprefix(codecs.BOM_UTF8)
+    if b"\0" in raw:
+        cure = "remove it, or convert the file, for example: iconv -f UTF-16 -t UTF-8 OLD > NEW"
+        raise Line(path, number, "").error(f"a NUL byte at column {raw.index(0) + 1}", "UTF-8", cure)
+    if raw.startswith(codecs.BOM_UTF8):
+        # Unseen, it would belong to an id, which is then another one.
+        raise Line(path, number, "").error("a byte order mark", "one at most, where the file begins", "remove its three bytes, EF BB BF")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -152,6 +169,22 @@ def find_file(path: Path, key: str) -> Path:
 def extension(path: Path) -> str:
     """That of the file unpacked: `.tsv` of `queries.tsv.gz`."""
     return Path(path.name.removesuffix(".gz")).suffix
+
+
+def whole_number(text: str) -> int:
+    """A grade. Raises ValueError for what other tools do not read alike: digits of other scripts, underscores, more than 32 bits."""
+    if not _WHOLE_NUMBER.fullmatch(text.strip()):
+        raise ValueError(f"{shown(text)} is no whole number of at most nine digits")
+    return int(text)
+
+
+def is_writable(text: str) -> bool:
+    """As UTF-8, for readers in C too: no half of a surrogate pair, no NUL."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\0" not in text
 
 
 def shown(value: Any) -> str:

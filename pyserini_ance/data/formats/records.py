@@ -9,7 +9,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.lines import DAMAGE, SHOWN_CHARACTERS, Line, damaged, not_utf8, read_lines, shown
+from pyserini_ance.data.formats.lines import BEYOND, DAMAGE, SHOWN_CHARACTERS, Line, damaged, not_utf8, read_lines, shown
 
 PIECE_BYTES = 1 << 20
 LONGEST_TOKEN = 16  # of JSON's own: a name such as -Infinity, a \u escape, an exponent
@@ -78,6 +78,8 @@ class _Unread:
                 if not self._ends_in(error) or not self._read_on():
                     found = f"malformed JSON in item {item} ({error.msg}) near {self._near(error.pos - SHOWN_CHARACTERS // 2)}"
                     raise self._error(found, "a JSON object", error.pos) from error
+            except BEYOND as error:
+                raise self._error(f"JSON that cannot be read ({error}) in item {item}", "a JSON object", self.place) from error
             else:
                 self._go_to(end)
                 return line, record

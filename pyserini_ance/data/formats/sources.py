@@ -60,20 +60,22 @@ def _folder(package: str) -> Path:
 
 
 def _module_docstrings(path: Path, module: str) -> Iterator[Docstring]:
-    for name, node in _definitions(_parsed(path), ""):
+    for name, node in _parsed(path):
         sentence, rest = _cut(ast.get_docstring(node) or "")
         if len(sentence.split()) < SENTENCE_WORDS or NO_SENTENCE.search(sentence) or len(rest.split()) < DOCUMENT_WORDS:
             continue
         yield Docstring(Line(path, node.lineno, ""), module, f"{module}:{name}", " ".join(sentence.split()), rest)
 
 
-def _parsed(path: Path) -> ast.Module:
+def _parsed(path: Path) -> list[tuple[str, ast.AST]]:
     with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
         try:
-            return ast.parse(path.read_bytes(), filename=str(path))
+            return list(_definitions(ast.parse(path.read_bytes(), filename=str(path)), ""))
         except SyntaxError as error:
-            line = Line(path, error.lineno or 1, "")
-            raise line.error(error.msg, "Python source", "leave its package out of data.packages") from error
+            found, number = error.msg, error.lineno or 1
+        except (ValueError, RecursionError, MemoryError) as error:
+            found, number = f"source that cannot be parsed ({error})", 1
+    raise Line(path, number, "").error(found, "Python source", "leave its package out of data.packages")
 
 
 def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, ast.AST]]:

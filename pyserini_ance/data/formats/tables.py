@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from pyserini_ance.data.formats.format import Entry, Judgment
-from pyserini_ance.data.formats.lines import Line, find_file, read_lines, shown
+from pyserini_ance.data.formats.lines import Line, find_file, read_lines, shown, whole_number
 from pyserini_ance.recipe.parts import Settings
 
 
@@ -55,6 +55,6 @@ def judged_only(queries: Iterable[Entry], judgments: list[Judgment]) -> tuple[li
 
 def _grade(line: Line, grade: str) -> int:
     try:
-        return int(grade)
+        return whole_number(grade)
     except ValueError:
-        raise line.error(f"grade {shown(grade)}", "a whole number", "correct the line") from None
+        raise line.error(f"grade {shown(grade)}", "a whole number of at most nine digits", "correct the line") from None

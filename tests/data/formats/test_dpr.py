@@ -72,6 +72,27 @@ def test_passages_may_come_without_the_header(recipe, tmp_path):
     assert Dpr(**recipe).read().documents.ids == ["1", "2", "3"]
 
 
+@pytest.mark.parametrize("header", ["id\ttitle\ttext", "id\ttext\tname", "pid\ttext\ttitle"])
+def test_a_header_of_other_columns_is_refused(recipe, tmp_path, header):
+    (tmp_path / "psgs_w100.tsv").write_text(PASSAGES.replace("id\ttext\ttitle", header))
+    with pytest.raises(ValueError, match=r"psgs_w100\.tsv, line 1: a header .*; expected the header id TAB text TAB title in line 1, or none"):
+        Dpr(**recipe).read()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[]", []),
+        (" [ 'a' ,u\"b\", ] ", ["a", "b"]),
+        (r"""['it\'s', '\u00e9\\', ""]""", ["it's", "é\\", ""]),
+        ("['a, \"b', '] [']", ['a, "b', "] ["]),
+    ],
+)
+def test_lists_of_answers(tmp_path, text, expected):
+    (tmp_path / "test.txt").write_text(f"q\t{text}\n")
+    assert [entry.answers for entry in _questions(tmp_path / "test.txt")] == [expected]
+
+
 def test_answers_may_be_regular_expressions_in_json_lines(recipe, tmp_path):
     (tmp_path / "test.qa.csv").write_text(CURATED)
     test = Dpr(**recipe).read().split("test")
@@ -99,6 +120,7 @@ def test_answers_alone_do_not_say_what_is_relevant(name):
         ("psgs_w100.tsv", '4\t"not closed\ttitle', "line 5: unexpected end of data, in .*; expected 3 columns"),
         ("psgs_w100.tsv", '4\t"closed" early\ttitle', "line 5: .* expected after .* in .*; expected 3 columns"),
         ("psgs_w100.tsv", "2\tagain\ttitle", "line 5: document id '2' was already given in .* line 3"),
+        ("psgs_w100.tsv", "id\ttext\ttitle", r"line 5: a header 'id\\ttext\\ttitle'; expected the header id TAB text TAB title in line 1, or none"),
         ("psgs_w100.tsv", "4\t\t", "line 5: document '4' is empty; expected a text in title or text"),
         ("test.qa.csv", "no answers", "line 4: 1 columns in 'no answers'; expected 2 columns"),
         ("test.qa.csv", "q\t['a']\t['b']", "line 4: 3 columns"),
@@ -107,6 +129,10 @@ def test_answers_alone_do_not_say_what_is_relevant(name):
         ("test.qa.csv", "q\t['a', 1984]", "line 4: answers .*; expected a Python list of strings"),
         ("test.qa.csv", "q\t('a', 'b')", "line 4: answers .*; expected a Python list of strings"),
         ("test.qa.csv", "q\t'a'", "line 4: answers .*; expected a Python list of strings"),
+        ("test.qa.csv", "q\t['a' 'b']", "line 4: answers .*; expected a Python list of strings"),
+        ("test.qa.csv", "q\t[b'a']", "line 4: answers .*; expected a Python list of strings"),
+        ("test.qa.csv", "q\t['a', {[]}]", "line 4: answers .*; expected a Python list of strings"),
+        ("test.qa.csv", "q\t['\\x']", "line 4: answers .*; expected a Python list of strings"),
         ("test.qa.csv", "q\tParis", "line 4: answers 'Paris'; expected a Python list of strings"),
         ("test.qa.csv", "q\t" + "[" * 9999, r"line 4: answers '\[\[\[.*; expected a Python list of strings"),
         ("test.qa.csv", '{"question": "q"}', "line 4: a question without answers"),

@@ -51,7 +51,7 @@ def test_the_threshold_leaves_judgments_that_are_not_relevant():
 
 
 def test_a_split_without_queries_is_refused():
-    with pytest.raises(ValueError, match="split 'dev' has no query .*3 queries and 1 judgments.*at least 2"):
+    with pytest.raises(ValueError, match="split 'dev' has no query .*3 queries and 1 judgments.*at least 2; see what .*Format\\(kind='any'"):
         assembled(relevance_threshold=2)
 
 
@@ -80,11 +80,28 @@ def test_queries_are_brought_to_one_line_and_documents_are_not():
         ([("a b", "x")], "file, line 1: {noun} id 'a b'; expected an id without blanks"),
         ([("", "x")], "file, line 1: {noun} id ''"),
         ([("a\n", "x")], "file, line 1: {noun} id 'a"),
+        ([("a\0b", "x")], r"file, line 1: {noun} 'a\\x00b' holds a NUL character"),
+        ([("\ud800", "x")], "file, line 1: {noun} .* holds a NUL character or half a surrogate pair"),
+        ([("a" * 5000, "")], r"file, line 1: {noun} 'a{{79}}\.\.\. is empty"),
     ],
 )
 def test_a_bad_entry_is_named(side, noun, rows, message):
     with pytest.raises(ValueError, match=message.format(noun=noun)):
         assembled(**{side: entries("file", *rows)})
+
+
+def test_answers_that_cannot_be_written_are_named():
+    queries = [QUERIES[0]._replace(answers=["two", "\ud83d"])]
+    with pytest.raises(ValueError, match="queries, line 1: query 'q1' holds a NUL character or half a surrogate pair"):
+        assembled(queries=queries)
+
+
+def test_long_ids_are_cut_in_messages():
+    long = "x" * 5000
+    with pytest.raises(ValueError, match=r"qrels:1 q1 x{77}, qrels:2"):
+        assembled(rows=[("q1", long, 1), ("q1", long, 2)])
+    with pytest.raises(ValueError, match=r"grade 2 for query 'q1' and document 'x{79}\.\.\., which line 1 gave 1"):
+        assembled(documents=entries("corpus", (long, "one")), rows=[("q1", long, 1), ("q1", long, 2)])
 
 
 UNKNOWN = [("q1", "d1", 1), *((f"q{n}", f"x{n}", 0) for n in range(7))]

@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from pyserini_ance.data.formats.lines import Line, extension, find_file, json_id, json_text, read_lines
+from pyserini_ance.data.formats.lines import Line, extension, find_file, is_writable, json_id, json_text, read_lines, whole_number
 
 
 def write(path, content: bytes):
@@ -17,12 +17,13 @@ def write(path, content: bytes):
         (b"a\nb\n", [(1, "a"), (2, "b")]),
         (b"a\nb", [(1, "a"), (2, "b")]),
         (b"a\r\nb\r\n", [(1, "a"), (2, "b")]),
+        (b"a\r\r\nb\r\r\n\r\r\n", [(1, "a"), (2, "b")]),
         (b"a\n\n\nb\n\n", [(1, "a"), (4, "b")]),
         (b"\xef\xbb\xbfa\n", [(1, "a")]),
         ("007\tna\u00efve\u2028text \n".encode(), [(1, "007\tna\u00efve\u2028text ")]),
         (b"", []),
     ],
-    ids=["plain", "no last end", "windows", "empty lines", "byte order mark", "kept as it is", "empty file"],
+    ids=["plain", "no last end", "windows", "windows twice", "empty lines", "byte order mark", "kept as it is", "empty file"],
 )
 def test_lines_and_their_numbers(tmp_path, name, content, expected):
     path = write(tmp_path / name, content)
@@ -33,6 +34,28 @@ def test_a_line_that_is_not_utf8_is_named(tmp_path):
     path = write(tmp_path / "latin.tsv", b"1\tgood\n2\tna\xefve\n")
     with pytest.raises(ValueError, match=r"latin\.tsv, line 2: byte 0xef at column 5 is not UTF-8.*iconv"):
         list(read_lines(path))
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"1\tgood\n2\tb\0d\n", "line 2: a NUL byte at column 4; expected UTF-8; remove it, or convert .* iconv -f UTF-16"),
+        ("1\tgood\n".encode("utf-16"), "line 1: a NUL byte at column 4; .*iconv -f UTF-16"),
+        (b"\xef\xbb\xbf\xef\xbb\xbf1\tgood\n", "line 1: a byte order mark; expected one at most, where the file begins; remove"),
+        (b"1\tgood\n\xef\xbb\xbf2\tbad\n", "line 2: a byte order mark"),
+    ],
+    ids=["NUL", "utf-16", "two marks", "a mark within"],
+)
+def test_bytes_that_would_hide_in_an_id_are_named(tmp_path, content, message):
+    path = write(tmp_path / "t.tsv", content)
+    with pytest.raises(ValueError, match=rf"t\.tsv, {message}"):
+        list(read_lines(path))
+
+
+def test_a_gzip_file_of_no_bytes_is_damaged(tmp_path):
+    (tmp_path / "t.tsv.gz").touch()
+    with pytest.raises(ValueError, match=r"t\.tsv\.gz, line 1: damaged gzip file \(it is empty\)"):
+        list(read_lines(tmp_path / "t.tsv.gz"))
 
 
 @pytest.mark.parametrize("cut", [slice(0, -9), slice(0, 40), slice(20, None)], ids=["checksum", "middle", "head"])
@@ -107,11 +130,27 @@ def test_the_extension_is_that_of_the_file_unpacked(tmp_path):
         ('{"id": "1", "text": "a"', r"malformed JSON at column 24 \(Expecting ',' delimiter\)"),
         ("", "malformed JSON at column 1"),
         ("[1, 2]", r"JSON list '\[1, 2\]'; expected a JSON object"),
+        ('{"id": ' + "9" * 5000 + "}", r"JSON that cannot be read \(Exceeds the limit .* digits.*\); expected a JSON object"),
+        ('{"id": ' + "[" * 100_000, r"JSON that cannot be read \(maximum recursion depth .*\); expected a JSON object"),
     ],
 )
 def test_malformed_json_is_named(tmp_path, text, message):
     with pytest.raises(ValueError, match=rf"c\.jsonl, line 7: {message}"):
         Line(tmp_path / "c.jsonl", 7, text).json()
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.0", "1_0", "0x1", "\u0661", "1 0", "9999999999", "9" * 5000, "--1"])
+def test_what_other_tools_would_read_in_another_way_is_no_whole_number(text):
+    with pytest.raises(ValueError, match="is no whole number of at most nine digits"):
+        whole_number(text)
+
+
+def test_whole_numbers():
+    assert [whole_number(text) for text in ("0", "-1", "+2", " 3 ", "007", "999999999")] == [0, -1, 2, 3, 7, 999999999]
+
+
+def test_what_can_be_written():
+    assert [is_writable(text) for text in ("", "naïve \U0001f681", "a\0b", "\ud83d", "\ude81 x")] == [True, True, False, False, False]
 
 
 def test_json_ids_and_texts(tmp_path):

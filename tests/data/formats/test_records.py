@@ -58,6 +58,8 @@ def test_an_empty_list_is_a_list(tmp_path):
         ('[\n{"a": 1,\n "b": "x', r"line 3: malformed JSON in item 1 \(Unterminated string starting at\) near .*x"),
         ('[\n{"a": 1,\n "b": "x\ny"}]', r"line 3: malformed JSON in item 1 \(Invalid control character at\)"),
         ('[{"a": 1}, {"a": {"b": 2}', "line 1: malformed JSON in item 2"),
+        ('[{},\n{"a": ' + "9" * 5000 + "}]", r"line 2: JSON that cannot be read \(Exceeds the limit .* digits.*\) in item 2"),
+        ('[{},\n{"a": ' + "[" * 3000 + "]" * 3000 + "}]", r"line 2: JSON that cannot be read \(maximum recursion depth .*\) in item 2"),
     ],
 )
 def test_anything_else_is_refused(tmp_path, monkeypatch, piece, text, message):

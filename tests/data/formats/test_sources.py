@@ -99,6 +99,12 @@ def test_a_file_that_cannot_be_parsed_is_named(package):
         package(__init__="", b="a = 1\ndef f(:\n")
 
 
+@pytest.mark.parametrize("source", ["a = 1" + " + 1" * 50_000, "a = " + "-" * 50_000 + "1", "if a: pass\n" + "elif a: pass\n" * 1500, "a = '\0'"])
+def test_a_file_that_is_beyond_the_parser_is_named(package, source):
+    with pytest.raises(ValueError, match=r"b\.py, line 1: .*; expected Python source; leave its package out of"):
+        package(__init__="", b=source)
+
+
 @pytest.mark.parametrize(("name", "installed"), [("no_such_package", "no_such_package"), ("sklearn", "scikit-learn")])
 def test_a_missing_package_is_named_with_its_installation(monkeypatch, name, installed):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)

@@ -27,6 +27,8 @@ def test_beir_judgments_with_and_without_a_header(tmp_path, header):
     [
         ("q1 0 d1 1\nq1 0 d2\n", "qrels, line 2: 3 columns in 'q1 0 d2'; expected 4 columns separated by blanks"),
         ("q1 0 d1 1.0\n", "qrels, line 1: grade '1.0'; expected a whole number"),
+        ("q1 0 d1 1_0\n", "qrels, line 1: grade '1_0'; expected a whole number of at most nine digits"),
+        ("q1 0 d1 99999999999\n", "qrels, line 1: grade '99999999999'; expected a whole number of at most nine digits"),
     ],
 )
 def test_a_bad_judgment_is_named(tmp_path, text, message):

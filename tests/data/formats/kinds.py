@@ -1,0 +1,160 @@
+"""Every format as the package reads the files of a folder, and as the slow reading does."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from data.formats import slow
+
+from pyserini_ance.data.answers import read_answers
+from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.data.formats.beir import Beir
+from pyserini_ance.data.formats.contexts import write_hard_negatives
+from pyserini_ance.data.formats.dpr import Dpr
+from pyserini_ance.data.formats.lines import find_file
+from pyserini_ance.data.formats.msmarco_doc import MsmarcoDoc
+from pyserini_ance.data.formats.msmarco_passage import MsmarcoPassage
+from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
+from pyserini_ance.data.trec import read_qrels, read_run
+
+
+class Kind(NamedTuple):
+    """How the files of a folder are read: by the package, and slowly."""
+
+    read: Callable[[Path], dict]
+    slowly: Callable[[Path], dict]
+
+
+def told(collection: Collection) -> dict:
+    """A collection as `slow` gives it."""
+    collection.digest  # noqa: B018  what cannot be written as UTF-8 is seen here
+    documents = [(id, collection.documents[row]) for row, id in enumerate(collection.documents.ids)]
+    splits = {name: _split(collection, split) for name, split in collection.splits.items()}
+    return {"documents": documents, "splits": splits, "skipped": collection.skipped}
+
+
+def _split(collection: Collection, split: Split) -> list[tuple]:
+    found = []
+    for row, id in enumerate(split.queries.ids):
+        answers = read_answers(split.queries, row) if "answers" in split.queries.columns else []
+        documents, grades = split.qrels.judged(row)
+        judged = zip([collection.documents.ids[document] for document in documents], grades.tolist(), strict=True)
+        found.append((id, split.queries[row]["text"], answers, list(judged)))
+    return found
+
+
+def beir(folder: Path) -> dict:
+    return told(Beir(folder=folder, splits={"test": "qrels/test.tsv"}).read())
+
+
+def beir_slowly(folder: Path) -> dict:
+    corpus = slow.json_objects(folder / "corpus.jsonl")
+    documents = [(slow.id_of(one, "_id"), {key: slow.text_of(one, key) for key in ("title", "text")}) for one in corpus]
+    records = slow.json_objects(folder / "queries.jsonl")
+    queries = [(slow.id_of(one, "_id"), slow.text_of(one, "text"), slow.answers_of(one, "answers")) for one in records]
+    judgments = slow.beir_qrels(folder / "qrels" / "test.tsv")
+    judged = {query for query, _, _ in judgments}
+    return slow.collection(documents, {"test": ([query for query in queries if query[0] in judged], judgments)})
+
+
+def msmarco_doc(folder: Path) -> dict:
+    splits = {"train": {"queries": folder / "queries.tsv", "qrels": folder / "qrels.tsv"}}
+    return told(MsmarcoDoc(documents=folder / "docs.tsv", splits=splits).read())
+
+
+def msmarco_doc_slowly(folder: Path) -> dict:
+    documents = [(id, {"url": url, "title": title, "text": text}) for id, url, title, text in slow.rows(folder / "docs.tsv", 4)]
+    return slow.collection(documents, {"train": _tsv_split(folder)})
+
+
+def _tsv_split(folder: Path) -> tuple[list, list]:
+    return [(id, text, None) for id, text in slow.tsv_texts(folder / "queries.tsv")], slow.trec_qrels(folder / "qrels.tsv")
+
+
+SKIPPING = {"unknown_ids": "skip", "relevance_threshold": 2}
+
+
+def msmarco_passage(folder: Path) -> dict:
+    splits = {"test": {"queries": folder / "queries.tsv", "qrels": folder / "qrels.tsv"}}
+    return told(MsmarcoPassage(collection=folder / "collection.tsv", splits=splits, **SKIPPING).read())
+
+
+def msmarco_passage_slowly(folder: Path) -> dict:
+    documents = [(id, {"text": text}) for id, text in slow.tsv_texts(folder / "collection.tsv")]
+    return slow.collection(documents, {"test": _tsv_split(folder)}, **SKIPPING)
+
+
+def pyserini_jsonl(folder: Path) -> dict:
+    splits = {"test": {"topics": folder / "topics.jsonl", "qrels": folder / "qrels.txt"}}
+    return told(PyseriniJsonl(corpus=folder / "corpus.jsonl", splits=splits).read())
+
+
+def pyserini_jsonl_slowly(folder: Path) -> dict:
+    documents = []
+    for record in slow.json_objects(folder / "corpus.jsonl"):
+        separate = "text" in record
+        fields = {"title": slow.text_of(record, "title") if separate else "", "text": slow.text_of(record, "text" if separate else "contents")}
+        documents.append((slow.id_of(record, "id", "_id", "docid"), fields))
+    records = slow.json_objects(folder / "topics.jsonl")
+    topics = [(slow.id_of(one, "id"), slow.text_of(one, "title"), slow.answers_of(one, "answers", "answer")) for one in records]
+    return slow.collection(documents, {"test": (topics, slow.trec_qrels(folder / "qrels.txt"))})
+
+
+def dpr(folder: Path) -> dict:
+    splits = {"train": {"questions": folder / "train.json"}, "test": {"questions": folder / "test.qa.csv", "qrels": folder / "qrels.txt"}}
+    return told(Dpr(passages=folder / "psgs.tsv", splits=splits).read())
+
+
+def dpr_slowly(folder: Path) -> dict:
+    train, positives = [], []
+    for place, record in enumerate(slow.json_list(folder / "train.json")):
+        train.append(_question(place, record))
+        positives += [(str(place), id, 1) for id in _contexts(record, "positive_ctxs")]
+    test = []
+    for place, (_, line) in enumerate(slow.lines(folder / "test.qa.csv")):
+        if line.startswith("{"):
+            test.append(_question(place, slow.json_object(line)))
+        else:
+            question, answers = slow.csv_row(line)
+            test.append((str(place), question, slow.python_list(answers)))
+    splits = {"train": (train, positives), "test": (test, slow.trec_qrels(folder / "qrels.txt"))}
+    return slow.collection(slow.passages(folder / "psgs.tsv"), splits)
+
+
+def _question(place: int, record: dict) -> tuple[str, str, list[str]]:
+    answers = slow.answers_of(record, "answers", "answer")
+    slow.need(answers is not None)
+    return str(place), slow.text_of(record, "question"), answers
+
+
+def _contexts(record: dict, key: str) -> list[str]:
+    return [slow.id_of(context, "passage_id", "psg_id") for context in record[key]]
+
+
+def hard_negatives(folder: Path) -> dict:
+    write_hard_negatives(find_file(folder / "train.json", "questions"), folder / "written.run")
+    return read_run(folder / "written.run")
+
+
+def hard_negatives_slowly(folder: Path) -> dict:
+    found = {}
+    for place, record in enumerate(slow.json_list(folder / "train.json")):
+        ids = list(dict.fromkeys(_contexts(record, "hard_negative_ctxs")))
+        slow.check([(id, ["a text"], []) for id in ids])
+        found |= {str(place): {id: -float(rank) for rank, id in enumerate(ids, start=1)}} if ids else {}
+    slow.need(found)
+    return found
+
+
+KINDS = {
+    "beir": Kind(beir, beir_slowly),
+    "msmarco_doc": Kind(msmarco_doc, msmarco_doc_slowly),
+    "msmarco_passage": Kind(msmarco_passage, msmarco_passage_slowly),
+    "pyserini_jsonl": Kind(pyserini_jsonl, pyserini_jsonl_slowly),
+    "dpr": Kind(dpr, dpr_slowly),
+    "hard_negatives": Kind(hard_negatives, hard_negatives_slowly),
+    "run": Kind(lambda folder: read_run(find_file(folder / "run.trec", "run")), lambda folder: slow.trec_run(folder / "run.trec")),
+    "qrels": Kind(
+        lambda folder: read_qrels(find_file(folder / "qrels.txt", "qrels")), lambda folder: slow.by_query(slow.trec_qrels(folder / "qrels.txt"))
+    ),
+}

@@ -1,0 +1,201 @@
+"""What files hold, read slowly and another way than the package does: all bytes at once, with lists and dictionaries.
+
+A reading is {"documents": [(id, fields)], "splits": {name: [(id, text, answers, [(document id, grade)])]}, "skipped": counts}.
+Any exception says that the files must be refused.
+"""
+
+import ast
+import gzip
+import io
+import json
+import re
+import tokenize
+import warnings
+from pathlib import Path
+
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+NUMBER = r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?"
+CSV_CHARACTERS = 131072
+
+
+def need(condition) -> None:
+    if not condition:
+        raise ValueError("to be refused")
+
+
+def content(path: Path) -> bytes:
+    """Of the file, or of the one with .gz after its name."""
+    if path.is_file():
+        return path.read_bytes()
+    packed = path.with_name(path.name + ".gz").read_bytes()
+    need(packed)
+    return gzip.decompress(packed)
+
+
+def lines(path: Path) -> list[tuple[int, str]]:
+    """Numbers, from 1, and texts of those that are not empty."""
+    raw = content(path)
+    need(b"\0" not in raw)
+    found = [line.rstrip(b"\r") for line in raw.removeprefix(BYTE_ORDER_MARK).split(b"\n")]
+    need(not any(line.startswith(BYTE_ORDER_MARK) for line in found))
+    return [(number, line.decode()) for number, line in enumerate(found, start=1) if line]
+
+
+def rows(path: Path, width: int) -> list[list[str]]:
+    found = [line.split("\t") for _, line in lines(path)]
+    need(all(len(row) == width for row in found))
+    return found
+
+
+def filled_rows(path: Path, width: int) -> list[list[str]]:
+    found = rows(path, width)
+    need(all(cell.strip() for row in found for cell in row))
+    return found
+
+
+def csv_row(text: str) -> list[str]:
+    """Cells at tabs; one that begins with a double quote goes to the next that is not doubled."""
+    cells, rest = [], text + "\t"
+    while rest:
+        if rest.startswith('"'):
+            quoted = re.match(r'"((?:[^"]|"")*)"\t', rest)
+            cells.append(quoted[1].replace('""', '"'))
+            rest = rest[quoted.end() :]
+        else:
+            cell, _, rest = rest.partition("\t")
+            need("\r" not in cell)
+            cells.append(cell)
+    need(all(len(cell) <= CSV_CHARACTERS for cell in cells))
+    return cells
+
+
+def json_object(text: str) -> dict:
+    record = json.loads(text)
+    need(isinstance(record, dict))
+    return record
+
+
+def json_objects(path: Path) -> list[dict]:
+    return [json_object(line) for _, line in lines(path)]
+
+
+def json_list(path: Path) -> list[dict]:
+    records = json.loads(content(path).removeprefix(BYTE_ORDER_MARK).decode())
+    need(isinstance(records, list) and all(isinstance(record, dict) for record in records))
+    return records
+
+
+def id_of(record: dict, *keys: str) -> str:
+    value = next(record[key] for key in keys if key in record)
+    need(type(value) in (str, int))
+    return str(value)
+
+
+def text_of(record: dict, key: str) -> str:
+    value = record.get(key)
+    need(value is None or isinstance(value, str))
+    return value or ""
+
+
+def answers_of(record: dict, *keys: str) -> list[str] | None:
+    value = next((record[key] for key in keys if record.get(key) is not None), None)
+    need(value is None or isinstance(value, list) and all(isinstance(answer, str) for answer in value))
+    return value
+
+
+def python_list(text: str) -> list[str]:
+    """Of plain strings, each after a comma: those without one Python takes together as one string."""
+    tokens = [token.string for token in tokenize.generate_tokens(io.StringIO(text.strip(" \t")).readline) if token.string.strip()]
+    need(tokens[0] == "[" and tokens[-1] == "]")
+    need(all(re.match("""[uU]?(?!\"\"\"|''')['"]""", string) for string in tokens[1:-1:2]))
+    need(all(token == "," for token in tokens[2:-1:2]))
+    with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
+        return ast.literal_eval(text)
+
+
+def grade(text: str) -> int:
+    need(re.fullmatch("[+-]?[0-9]{1,9}", text.strip()))
+    return int(text)
+
+
+def score(text: str) -> float:
+    need(re.fullmatch(NUMBER, text) and abs(float(text)) < float("inf"))
+    return float(text)
+
+
+def beir_qrels(path: Path) -> list[tuple[str, str, int]]:
+    found = filled_rows(path, 3)
+    headed = found and found[0][2] == "score" and lines(path)[0][0] == 1
+    return [(query, document, grade(value)) for query, document, value in found[1 if headed else 0 :]]
+
+
+def trec_rows(path: Path, width: int) -> list[list[str]]:
+    found = [line.split() for _, line in lines(path)]
+    need(all(len(row) == width for row in found))
+    return found
+
+
+def trec_qrels(path: Path) -> list[tuple[str, str, int]]:
+    return [(query, document, grade(value)) for query, _, document, value in trec_rows(path, 4)]
+
+
+def by_query(triples) -> dict:
+    """Of a run or of qrels: each document once a query, and something in it."""
+    found = {}
+    for query, document, value in triples:
+        need(document not in found.setdefault(query, {}))
+        found[query][document] = value
+    need(found)
+    return found
+
+
+def trec_run(path: Path) -> dict:
+    return by_query((query, document, score(value)) for query, _, document, _, value, _ in trec_rows(path, 6))
+
+
+def tsv_texts(path: Path) -> list[tuple[str, str]]:
+    return [(id, text) for id, text in filled_rows(path, 2)]
+
+
+def passages(path: Path) -> list[tuple[str, dict]]:
+    """Of DPR: a header only in the first line, whole, and nothing like one further down."""
+    found = []
+    for number, line in lines(path):
+        id, text, title = csv_row(line)
+        if (number, id, text, title) != (1, "id", "text", "title"):
+            need(id != "id" and (text, title) != ("text", "title"))
+            found.append((id, {"title": title, "text": text}))
+    return found
+
+
+def check(entries: list[tuple[str, list[str], list[str]]]) -> None:
+    """Ids, texts and answers."""
+    ids = [id for id, _, _ in entries]
+    need(len(set(ids)) == len(ids))
+    for id, texts, answers in entries:
+        need(id and not re.search(r"\s", id))
+        need(any(text.strip() for text in texts))
+        need("\0" not in "".join([id, *texts, *answers]))
+        "".join([id, *texts, *answers]).encode()
+
+
+def collection(documents, splits, unknown_ids: str = "refuse", relevance_threshold: int = 1) -> dict:
+    """`splits`: by name, queries (id, text, answers or None) and judgments (query id, document id, grade)."""
+    check([(id, list(fields.values()), []) for id, fields in documents])
+    need(documents)
+    ids, made, skipped = {id for id, _ in documents}, {}, {}
+    for name, (queries, judgments) in splits.items():
+        queries = [(id, " ".join(text.split()), answers or []) for id, text, answers in queries]
+        check([(id, [text], answers) for id, text, answers in queries])
+        judged = {id: {} for id, _, _ in queries}
+        unknown = [(query, document) for query, document, _ in judgments if query not in judged or document not in ids]
+        need(not unknown or unknown_ids == "skip")
+        for query, document, value in judgments:
+            if query in judged and document in ids:
+                need(judged[query].setdefault(document, value) == value)
+        kept = [(*query, list(judged[query[0]].items())) for query in queries if max(judged[query[0]].values(), default=-1) >= relevance_threshold]
+        need(kept)
+        made[name] = kept
+        skipped[f"{name} queries without positives"] = len(queries) - len(kept)
+        skipped[f"{name} judgments of unknown ids"] = len(unknown)
+    return {"documents": documents, "splits": made, "skipped": {what: count for what, count in skipped.items() if count}}
