@@ -67,7 +67,7 @@ def _layout(path: Path) -> Layout:
         if layout.positives in record:
             return layout
     known = ", ".join(f"{layout.positives} ({layout.name})" for layout in LAYOUTS)
-    raise line.error(f"a record with the keys {', '.join(record) or 'none'}", f"one that lists passages under {known}", "name such a file")
+    raise line.error(f"a record with the keys {shown(list(record))}", f"one that lists passages under {known}", "name such a file")
 
 
 def _ranks(path: Path) -> Run:

@@ -78,8 +78,8 @@ def test_scores_of_a_trec_run_stay(tmp_path):
         ("triples.tsv", TEXTS + "who\tx\tnowhere\n", "line 5: negative 'nowhere'; expected the text of a document of the collection"),
         ("a.tsv", TOP + "1\t9\twho\n", "line 5: 3 columns in .*; expected 4 columns"),
         ("a.tsv", "", "has no lines; expected lines of 6 columns"),
-        ("a.json", "{}", r"line 1: a record with the keys none; expected one that lists passages under positive_ctxs \(DPR\), positive_passages"),
-        ("a.jsonl", "", "line 1: a record with the keys none"),
+        ("a.json", "{}", r"line 1: a record with the keys \[\]; expected one that lists passages under positive_ctxs \(DPR\), positive_passages"),
+        ("a.jsonl", "", r"line 1: a record with the keys \[\]"),
         ("a.jsonl", listed(neg=[["7"], ["8"]]).replace('"neg": ["text 8"]', '"neg": 8'), "line 2: neg 8; expected a list of strings"),
     ],
 )

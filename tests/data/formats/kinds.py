@@ -7,14 +7,14 @@ from typing import NamedTuple
 from data.formats import slow
 
 from pyserini_ance.data.answers import read_answers
-from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.formats.beir import Beir
-from pyserini_ance.data.formats.contexts import write_hard_negatives
 from pyserini_ance.data.formats.dpr import Dpr
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.formats.msmarco_doc import MsmarcoDoc
 from pyserini_ance.data.formats.msmarco_passage import MsmarcoPassage
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
+from pyserini_ance.data.rankings import read_any_run
 from pyserini_ance.data.trec import read_qrels, read_run
 
 
@@ -128,20 +128,26 @@ def _question(place: int, record: dict) -> tuple[str, str, list[str]]:
 
 
 def _contexts(record: dict, key: str) -> list[str]:
+    for context in record[key]:
+        for name in ("title", "text"):
+            slow.text_of(context, name)
     return [slow.id_of(context, "passage_id", "psg_id") for context in record[key]]
 
 
 def hard_negatives(folder: Path) -> dict:
-    write_hard_negatives(find_file(folder / "train.json", "questions"), folder / "written.run")
-    return read_run(folder / "written.run")
+    ids = [str(place) for place in range(1000)]  # more than any sample has
+    run = read_any_run(find_file(folder / "train.json", "questions"), Texts(ids, {"text": ids}), Texts([], {"text": []}))
+    return {query: list(found) for query, found in run.items() if found}
 
 
 def hard_negatives_slowly(folder: Path) -> dict:
     found = {}
     for place, record in enumerate(slow.json_list(folder / "train.json")):
+        slow.need(place or "positive_ctxs" in record)  # by which the file is known for one of DPR's
+        _question(place, record)
         ids = list(dict.fromkeys(_contexts(record, "hard_negative_ctxs")))
         slow.check([(id, ["a text"], []) for id in ids])
-        found |= {str(place): {id: -float(rank) for rank, id in enumerate(ids, start=1)}} if ids else {}
+        found |= {str(place): ids} if ids else {}
     slow.need(found)
     return found
 
