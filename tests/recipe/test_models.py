@@ -14,7 +14,7 @@ from pyserini_ance.recipe.load import load
         ("stages.only.terms.query.negatives.1.dept=5", "query.negatives.1.dept: unknown key 'dept' (did you mean 'depth'?)"),
         ("encoder.tokenization.lower=true", "encoder.tokenization.lower: unknown key 'lower' (did you mean 'lowercase'?)"),
         ("5=1", "5: unknown key '5'"),
-        ("data.kind=bier", "data: unknown kind 'bier' of data (did you mean 'beir'?); kinds: beir, docstrings, "),
+        ("data.kind=bier", "data: unknown kind 'bier' of data (did you mean 'beir'?); kinds: beir, datasets, docstrings, "),
         ("encoder.kind=checkpoint", "encoder: unknown kind 'checkpoint' of encoder"),
         ("stages.only.terms.query.loss.kind=nlll", "stages.only.terms.query.loss: unknown kind 'nlll' of loss (did you mean 'nll'?)"),
         ("stages.only.terms.query.loss.kind=5", "stages.only.terms.query.loss: expected a mapping with `kind`, one of: "),
