@@ -9,7 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.format import Entry, Format, Judgment
-from pyserini_ance.data.formats.lines import Line, find_file, shown
+from pyserini_ance.data.formats.lines import Line, find_file, is_writable, shown
 from pyserini_ance.data.formats.records import read_records
 
 
@@ -56,10 +56,12 @@ def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judg
 
 
 def listed_negatives(path: Path, layout: Layout) -> Iterator[tuple[str, str]]:
-    """Query and document ids of the negatives, in the order in which they are listed."""
+    """Query and document ids of the negatives, in the order in which they are listed. Raises ValueError for what is no id."""
     for place, (line, record) in enumerate(read_records(path)):
         query = layout.question(line, place, record).id
         for passage in _passages(line, record, layout, layout.negatives):
+            if passage.id.split() != [passage.id] or not is_writable(passage.id):
+                raise line.error(f"passage id {shown(passage.id)}", "an id without blanks, which can be written as UTF-8", "correct it")
             yield query, passage.id
 
 

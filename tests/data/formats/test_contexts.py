@@ -74,6 +74,13 @@ def test_a_question_without_hard_negatives_listed_is_named(write):
         list(listed_negatives(path, LAYOUT))
 
 
+@pytest.mark.parametrize("id", ["", "a b", "\ud83d3", "a\0"])
+def test_a_negative_that_has_no_id_is_named(write, id):
+    path = write(record("q", ["7"]) | {"hard_negative_ctxs": [{"passage_id": id}]})
+    with pytest.raises(ValueError, match=r"train\.json, line 2, item 1: .*id .*; expected"):
+        list(listed_negatives(path, LAYOUT))
+
+
 def test_real_questions(shared_data):
     path = shared_data / "dpr" / "nq-dev.sample.json.gz"
     questions, positives = judged_questions(path, LAYOUT)
