@@ -22,29 +22,34 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m pyserini_ance.compare", description=__doc__.splitlines()[0])
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="run directories that hold measures.json, or the folder of a grid's")
     parser.add_argument("--curve", type=Path, metavar="FILE.svg", help="also draw the dev measure over the time of training")
-    race_help = "a table of its own: seconds of training to this dev measure, or to what all reach"
-    parser.add_argument("--race", nargs="?", type=float, const=math.nan, metavar="DEV", help=race_help)
-    parser.add_argument("--against", metavar="ROW", help="a row of the table: test the others against it, by query")
-    parser.add_argument("--test", choices=TESTS, default="t", help="paired; p corrected for the number of rows (default: %(default)s)")
-    parser.add_argument("--forgetting", action="store_true", help="a table of its own: training queries that got worse from one refresh to the next")
+    shown = parser.add_mutually_exclusive_group()
+    race_help = "instead, a table of the seconds of training to this dev measure, or to what all reach"
+    shown.add_argument("--race", nargs="?", type=float, const=math.nan, metavar="DEV", help=race_help)
+    shown.add_argument("--against", metavar="ROW", help="a row of the table: test the others against it, by query")
+    forgetting_help = "instead, a table of the training queries that got worse from one refresh to the next"
+    shown.add_argument("--forgetting", action="store_true", help=forgetting_help)
+    parser.add_argument("--test", choices=TESTS, default="t", help="of --against: paired, p corrected for the number of rows (default: %(default)s)")
     args = parser.parse_args(arguments)
     runs = [run for given in args.runs for run in runs_in(given)]
     results = [read_results(run) for run in runs]
-    if args.forgetting:
-        print(table(*forgetting(list(zip(labels(results), runs, strict=True)))))
-        return
-    if args.race is not None:
-        print(table(*race(_curves(results, runs), None if math.isnan(args.race) else args.race)))
-        return
-    rows, columns = compare(results)
-    if args.against:
-        found = against(runs, args.against, args.test)
-        rows = [{**row, **cells(found.get(row["recipe"], {}), args.against)} for row in rows]
-        columns += [column(measure, args.against) for measure in results[0]["measures"]]
-    print(table(rows, columns))
+    print(table(*_table(args, runs, results)))
     if args.curve:
         draw(_curves(results, runs), args.curve)
         print(f"drawn: {args.curve}")
+
+
+def _table(args: argparse.Namespace, runs: list[Path], results: list[dict]) -> tuple[list[dict], list[str]]:
+    """Rows and columns of what is asked for."""
+    if args.forgetting:
+        return forgetting(list(zip(labels(results), runs, strict=True)))
+    if args.race is not None:
+        return race(_curves(results, runs), None if math.isnan(args.race) else args.race)
+    rows, columns = compare(results)
+    if not args.against:
+        return rows, columns
+    found = against(runs, results, args.against, args.test)
+    rows = [{**row, **cells(found.get(row["recipe"], {}), args.against)} for row in rows]
+    return rows, [*columns, *(column(measure, args.against) for measure in results[0]["measures"])]
 
 
 def _curves(results: list[dict], runs: list[Path]) -> dict[str, list[Point]]:

@@ -47,3 +47,13 @@ def test_an_unfinished_run_is_named(runs, tmp_path):
     (tmp_path / "3" / "measures.json").unlink()
     with pytest.raises(FileNotFoundError, match=f"{tmp_path}/3"):
         compare.main(runs)
+
+
+def test_a_curve_is_drawn_beside_any_table_and_tables_exclude_one_another(runs, capsys, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(compare, "draw", lambda curves, path: drawn.append(path))
+    compare.main([*runs, "--race", "--curve", str(tmp_path / "curve.svg")])
+    assert drawn == [tmp_path / "curve.svg"] and "to 0.4000 seconds" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="2"):
+        compare.main([*runs, "--race", "--forgetting"])
+    assert "not allowed with" in capsys.readouterr().err

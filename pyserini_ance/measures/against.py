@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.data.trec import read_qrels, read_run
-from pyserini_ance.measures.compare import group_by_recipe, read_results
+from pyserini_ance.data.trec import Qrels, read_qrels, read_run
+from pyserini_ance.measures.compare import group_by_recipe
 from pyserini_ance.measures.evaluate import per_query
 from pyserini_ance.measures.paired import Difference, differences
 from pyserini_ance.recipe.load import load
@@ -14,20 +14,19 @@ from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.parts import did_you_mean
 from pyserini_ance.runs.rundir import RunDir
 
-PerQuery = dict[str, np.ndarray]  # by column, (Q,) of the judged queries, by id
+PerQuery = dict[str, np.ndarray]  # by column, (Q,) of the judged queries in the order of the qrels
 
 
-def against(runs: Sequence[Path], baseline: str, test: str) -> dict[str, dict[str, Difference]]:
+def against(runs: Sequence[Path], results: Sequence[Mapping], baseline: str, test: str) -> dict[str, dict[str, Difference]]:
     """By row of `compare`'s table, then by measure: its queries, each the mean over the row's runs, against those of row `baseline`.
 
-    p values are corrected for the number of rows (Holm). Raises ValueError for a baseline that is no row, or runs whose
-    queries differ.
+    `results` are those of `runs`; p values are corrected for the number of rows (Holm). Raises ValueError for a baseline that is no row,
+    and for runs with other test queries or judgments.
     """
-    results = [read_results(run) for run in runs]
-    groups = group_by_recipe(results)
+    groups, judged = group_by_recipe(results), _judgments([RunDir(run) for run in runs])
     if baseline not in groups:
         raise ValueError(f"--against {baseline!r} is no row of the table{did_you_mean(baseline, groups)}; rows: {', '.join(groups)}")
-    systems = {name: _mean_per_query([RunDir(run) for run in runs], group, results[0]["measures"]) for name, group in groups.items()}
+    systems = {name: _mean_per_query([(RunDir(runs[place]), row["row"]) for place, row in group], judged) for name, group in groups.items()}
     found: dict[str, dict[str, Difference]] = {name: {} for name in systems if name != baseline}
     for measure in results[0]["measures"]:
         tested = differences({name: systems[name][measure] for name in found}, systems[baseline][measure], test)
@@ -45,15 +44,25 @@ def column(measure: str, baseline: str) -> str:
     return f"{measure} against {baseline}"
 
 
-def _mean_per_query(runs: Sequence[RunDir], group: Sequence[tuple[int, Mapping]], measures: Sequence[str]) -> PerQuery:
-    of_runs = [_per_query(runs[place], row["row"]) for place, row in group]
-    return {measure: np.mean([of_run[measure] for of_run in of_runs], axis=0) for measure in measures}
+def _judgments(runs: Sequence[RunDir]) -> dict[str, Qrels]:
+    """By test split, those of all the runs."""
+    of_runs = ({split: read_qrels(run.qrels(split)) for split in load(run.recipe).recipe.test.split} for run in runs)
+    first, *others = zip(runs, of_runs, strict=True)
+    for run, judged in others:
+        if judged != first[1]:
+            raise ValueError(f"{run.folder} was tested on other queries or judgments than {first[0].folder}: compare runs on the same data and split")
+    return first[1]
 
 
-def _per_query(run: RunDir, row: str) -> PerQuery:
+def _mean_per_query(rankings: Sequence[tuple[RunDir, str]], judged: Mapping[str, Qrels]) -> PerQuery:
+    of_runs = [_per_query(run, row, judged) for run, row in rankings]
+    return {measure: np.mean([of_run[measure] for of_run in of_runs], axis=0) for measure in of_runs[0]}
+
+
+def _per_query(run: RunDir, row: str, judged: Mapping[str, Qrels]) -> PerQuery:
     test, found = load(run.recipe).recipe.test, {}
-    for split in test.split:
-        values = per_query(read_qrels(run.qrels(split)), read_run(run.ranking(row, split)), parse(test.measures))
+    for split, qrels in judged.items():
+        values = per_query(qrels, read_run(run.ranking(row, split)), parse(test.measures))
         for measure in map(str, parse(test.measures)):
-            found[test.column(split, measure)] = np.array([values[query][measure] for query in sorted(values)])
+            found[test.column(split, measure)] = np.array([values[query][measure] for query in qrels])
     return found

@@ -1,5 +1,6 @@
 """What the runs of a grid came to: a row for each, and over seeds, for each of the other settings, mean and deviation."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from pyserini_ance.measures.compare import last_stage, read_results, seconds_of
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json
+
+log = logging.getLogger(__name__)
 
 DEV, SECONDS, SEED = "dev best", "seconds", "seed"
 RECORD = "grid.json"  # in a grid's folder
@@ -45,10 +48,13 @@ def runs_in(folder: Path) -> list[Path]:
     """A run itself; of a grid's folder those that have finished. Raises ValueError when none of a grid's has."""
     if not (record := folder / RECORD).exists():
         return [folder]
-    runs = [folder / run["run"] for run in read_json(record)["runs"] if run["status"] == "finished"]
-    if not runs:
+    runs = read_json(record)["runs"]
+    finished = [folder / run["run"] for run in runs if run["status"] == "finished"]
+    if not finished:
         raise ValueError(f"{folder}: no run of this grid has finished yet")
-    return runs
+    if len(finished) < len(runs):
+        log.warning("%s: %d of %d runs have finished; the others are left out", folder, len(finished), len(runs))
+    return finished
 
 
 def columns_of(rows: Sequence[GridRow]) -> list[str]:

@@ -6,6 +6,7 @@ import pytest
 
 from pyserini_ance import compare
 from pyserini_ance.measures.against import against
+from pyserini_ance.measures.compare import read_results
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.runs.rundir import RunDir
 
@@ -36,15 +37,19 @@ def make_run(small_recipe, tmp_path):
     return make
 
 
+def differ_from(runs: list, baseline: str, test: str = "t") -> dict:
+    return against(runs, [read_results(run) for run in runs], baseline, test)
+
+
 def test_seeds_are_one_system_and_queries_are_pairs(make_run):
     runs = [make_run("1", "good", [1, 1, 1, 2]), make_run("2", "good", [1, 1, 2, 4]), make_run("3", "bad", [4, 4, 4, 3])]
-    found = against(runs, "bm25", "t")
+    found = differ_from(runs, "bm25")
     assert list(found) == ["bad", "good"]
     good = found["good"]["RR@10"]
     assert good.mean == pytest.approx((0.5 + 0.5 + 0.25 - 0.125) / 4) and (good.wins, good.ties, good.losses) == (3, 0, 1)
     bad = found["bad"]["RR@10"]
     assert bad.mean == pytest.approx((3 * -0.25 + 1 / 3 - 0.5) / 4) and bad.p < 0.01
-    assert against(runs, "bm25", "permutation")["bad"]["RR@10"].p == pytest.approx(2 * 2 / 16)  # of two signs each, and two tests
+    assert differ_from(runs, "bm25", "permutation")["bad"]["RR@10"].p == pytest.approx(2 * 2 / 16)  # of two signs each, and two tests
 
 
 def test_the_table_has_a_column_more_for_each_measure(make_run, capsys):
@@ -56,4 +61,13 @@ def test_the_table_has_a_column_more_for_each_measure(make_run, capsys):
 
 def test_a_baseline_that_is_no_row_is_refused(make_run):
     with pytest.raises(ValueError, match=r"--against 'god' is no row of the table \(did you mean 'good'\?\); rows: bm25, good"):
-        against([make_run("1", "good", [1, 1, 1, 1])], "god", "t")
+        differ_from([make_run("1", "good", [1, 1, 1, 1])], "god")
+
+
+def test_runs_with_other_judgments_are_refused(make_run):
+    """As many queries, so that pairing them would go unnoticed."""
+    runs = [make_run("1", "good", [1, 1, 1, 2]), make_run("2", "other", [1, 1, 2, 4])]
+    path = RunDir(runs[1]).qrels("test")
+    path.write_text(path.read_text().replace("d 0 x", "e 0 x"))
+    with pytest.raises(ValueError, match=f"{runs[1]} was tested on other queries or judgments than {runs[0]}: compare runs on the same data"):
+        differ_from(runs, "bm25")

@@ -44,11 +44,12 @@ def test_no_finished_run_has_no_mean():
     assert over_seeds([row(1, "x", 0.5, status="failed")], "seed") == ([], [])
 
 
-def test_a_grids_folder_stands_for_its_finished_runs(tmp_path):
+def test_a_grids_folder_stands_for_its_finished_runs(tmp_path, caplog):
     assert runs_in(tmp_path) == [tmp_path]
     runs = [{"run": name, "status": status} for name, status in (("a", "finished"), ("b", "failed"), ("c", "waiting"))]
     (tmp_path / "grid.json").write_text(json.dumps({"runs": runs}))
     assert runs_in(tmp_path) == [tmp_path / "a"]
+    assert caplog.messages == [f"{tmp_path}: 1 of 3 runs have finished; the others are left out"]
     (tmp_path / "grid.json").write_text(json.dumps({"runs": runs[1:]}))
     with pytest.raises(ValueError, match="no run of this grid has finished yet"):
         runs_in(tmp_path)
