@@ -11,15 +11,18 @@ from pyserini_ance.data.collection import Split
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.trec import Qrels, read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World
+from pyserini_ance.experiment.reranking import best_of_each, read_candidates
 from pyserini_ance.measures.evaluate import evaluate
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.measure import parse
-from pyserini_ance.recipe.models import Recipe, Test
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.test import RERANKED, Test
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_object, write_json
 
+BM25, UNTRAINED = "bm25", "untrained"  # rows that need no training
 QUERIES = "queries "  # before the measures of query retrieval
 
 
@@ -35,6 +38,10 @@ class Closing:
     run: RunDir
     device: str
     world: World
+
+    def reranking(self, row: str, split: str) -> Path:
+        """Of `test.rerank`; BM25 has none."""
+        return self.run.ranking(row, f"{split}{RERANKED}")
 
     def query_ranking(self, row: str, split: str) -> Path:
         """Of queries for documents; BM25 has none."""
@@ -60,10 +67,25 @@ class Closing:
         queries = self._queries(snapshot)
         scores, found = snapshot.rank(queries, snapshot.document_vectors, test.hits, snapshot.passages)
         self.world.once(lambda: self._write(row, scores, found))
-        if test.query_measures:
-            for split, of_split in zip(self._splits, self._apart(queries), strict=True):
+        for split, of_split in zip(self._splits, self._apart(queries), strict=True):
+            if split.name in test.reranked:
+                self._rerank(row, split, snapshot, of_split)
+            if test.query_measures_of(split.name):
                 self._rank_queries(row, split, snapshot, of_split)
         return snapshot
+
+    def _rerank(self, row: str, split: Split, snapshot: Snapshot, queries: np.ndarray) -> None:
+        """Another order, with the same scores, for the split's `queries` (Q, D)."""
+        documents, rerank = self.data.collection.documents, self.recipe.test.rerank[split.name]
+
+        def write() -> None:
+            found = read_candidates(rerank, split, documents, self.run.ranking(BM25, split.name))
+            pairs = np.nonzero(found != PADDING)
+            scores = np.full(found.shape, -np.inf, np.float32)
+            scores[pairs] = snapshot.score(queries, pairs[0], found[pairs])
+            _write_ranking(self.reranking(row, split.name), row, split.queries.ids, documents.ids, *best_of_each(scores, found))
+
+        self.world.once(write)
 
     def _rank_queries(self, row: str, split: Split, snapshot: Snapshot, queries: np.ndarray) -> None:
         """The other direction, with the same scores, for the split's `queries` (Q, D)."""
@@ -114,13 +136,18 @@ class Closing:
         return record
 
     def _values(self, row: str, split: Split) -> dict[str, float]:
-        """By column, of one split."""
-        test, qrels, queries = self.recipe.test, read_qrels(self.run.qrels(split.name)), self.query_ranking(row, split.name)
-        found = evaluate(qrels, read_run(self.run.ranking(row, split.name)), parse(test.measures))
-        if test.query_measures and queries.exists():
-            turned = evaluate(reversed_qrels(qrels, split.qrels.threshold), read_run(queries), parse(test.query_measures))
-            found |= {f"{QUERIES}{name}": value for name, value in turned.items()}
-        return {test.column(split.name, name): value for name, value in found.items()}
+        """By column, of one split. BM25 puts nothing in another order, and ranks no queries."""
+        test, name, qrels = self.recipe.test, split.name, read_qrels(self.run.qrels(split.name))
+        asked = [(name, "", self.run.ranking(row, name), qrels, test.measures_of(name))]
+        if name in test.reranked and (reranked := self.reranking(row, name)).exists():
+            asked.append((f"{name}{RERANKED}", "", reranked, qrels, parse(test.rerank[name].measures)))
+        if (measures := test.query_measures_of(name)) and (turned := self.query_ranking(row, name)).exists():
+            asked.append((name, QUERIES, turned, reversed_qrels(qrels, split.qrels.threshold), measures))
+        return {
+            test.column(of, f"{side}{measure}"): value
+            for of, side, ranking, judged, measures in asked
+            for measure, value in evaluate(judged, read_run(ranking), measures).items()
+        }
 
     @property
     def _splits(self) -> list[Split]:
@@ -134,12 +161,13 @@ class Closing:
 
 def measure_columns(test: Test) -> list[str]:
     """What the measures of documents are called."""
-    return [test.column(split, str(measure)) for split in test.split for measure in parse(test.measures)]
+    return [test.column(split, measure) for split in test.split for measure in test.measures_of(split)]
 
 
-def query_columns(test: Test) -> list[str]:
-    """What the measures of query retrieval are called beside those of documents."""
-    return [test.column(split, f"{QUERIES}{measure}") for split in test.split for measure in parse(test.query_measures)]
+def beside_columns(test: Test) -> list[str]:
+    """What the measures beside them are called, which not each row has: of rankings in another order, and of query retrieval."""
+    reranked = [column for column in test.columns.values() if column not in measure_columns(test)]
+    return reranked + [test.column(split, f"{QUERIES}{measure}") for split in test.split for measure in test.query_measures_of(split)]
 
 
 def reversed_qrels(qrels: Qrels, threshold: int) -> Qrels:

@@ -10,6 +10,7 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.joint import with_joint
 from pyserini_ance.data.trec import Run, write_ranks, write_run
 from pyserini_ance.data.writers import write_beir, write_tevatron
+from pyserini_ance.experiment.prepare import read_data
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
@@ -34,7 +35,7 @@ def convert(source: str, to: str, output: Path, table: str | None = None, overri
     if to == "beir" and table:
         raise ValueError(f"--table {table} names negatives, for which beir has no place; leave it out, or write tevatron, trec or msmarco")
     recipe = load(run.recipe if run else source, *overrides).recipe
-    collection = recipe.data.read()
+    collection = read_data(recipe) if run else recipe.data.read()
     if to == "beir":
         return _to_beir(collection, recipe.data.relevance_threshold, output)
     training = recipe.train_split

@@ -15,7 +15,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.experiment.child import refresh_command, refresher_beside
-from pyserini_ance.experiment.closing import Closing
+from pyserini_ance.experiment.closing import BM25, UNTRAINED, Closing
 from pyserini_ance.experiment.environment import environment
 from pyserini_ance.experiment.export import export
 from pyserini_ance.experiment.prepare import check_indexes, check_tools, prepare, retrieve_bm25, sources
@@ -39,7 +39,6 @@ from pyserini_ance.trainer.trainer import StageTraining
 from pyserini_ance.vectors.precision import resolve_precision
 
 log = logging.getLogger(__name__)
-BM25, UNTRAINED = "bm25", "untrained"
 INITIAL = Place("initial", 0)
 
 

@@ -4,8 +4,6 @@ import logging
 import re
 from pathlib import Path
 
-from ir_measures import Measure
-
 from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.cut import cut, fill_up
 from pyserini_ance.data.direction import Direction
@@ -17,9 +15,11 @@ from pyserini_ance.data.token_store import TokenStore, open_or_build
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_tokenizer
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
+from pyserini_ance.experiment.reranking import read_candidates
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.products import Evaluate
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.index import FLAT, new_index
 
@@ -36,22 +36,33 @@ def check_tools(recipe: Recipe) -> None:
         choose_java()
 
 
+def read_data(recipe: Recipe) -> Collection:
+    """The documents, and of the splits those that the recipe names to train on, to evaluate on, or to test on."""
+    evaluations = _evaluations(recipe)
+    return recipe.data.of_splits({*recipe.train_split.splits, *recipe.test.split, *(name for e in evaluations for name in e.split)}).read()
+
+
 def read_collection(recipe: Recipe) -> Collection:
     """Read and check the data, and that what the recipe asks of it, its splits, measures and negatives, can be had."""
-    evaluations = [stage.evaluate for stage in recipe.stages.values() if stage.evaluate]
-    measures = parse([*recipe.test.measures, *recipe.test.query_measures, *(evaluation.measure for evaluation in evaluations)])
-    _check_measures(recipe, measures)
+    _check_measures(recipe)
     training = recipe.train_split
-    collection = with_joint(recipe.data.read(), training.name, training.splits)
-    for name in sorted({training.name, *recipe.test.split, *(name for evaluation in evaluations for name in evaluation.split)}):
+    collection = with_joint(read_data(recipe), training.name, training.splits)
+    for name in sorted({training.name, *recipe.test.split, *(name for evaluation in _evaluations(recipe) for name in evaluation.split)}):
         collection.split(name)
     if recipe.encoder.tokenization.document.passages > 1:
         refuse_delimiter(collection.documents.ids)
     _check_chunks(recipe, collection)
+    for split, rerank in recipe.test.reranked.items():
+        if rerank.file:
+            read_candidates(rerank, collection.split(split), collection.documents, rerank.file)
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
         for source in term.negatives:
             source.check_data(Direction.of(collection, training.name, term.anchor))
     return collection
+
+
+def _evaluations(recipe: Recipe) -> list[Evaluate]:
+    return [stage.evaluate for stage in recipe.stages.values() if stage.evaluate]
 
 
 def prepare(recipe: Recipe, world: World, digest: str | None = None) -> PreparedData:
@@ -86,13 +97,17 @@ def find_collection(recipe: Recipe, digest: str) -> Collection | None:
     return open_collection(recipe.cache, digest)
 
 
-def _check_measures(recipe: Recipe, measures: list[Measure]) -> None:
+def _check_measures(recipe: Recipe) -> None:
     """A measure that looks deeper than the ranking, or counts other grades than training does, would be a wrong number."""
+    test = recipe.test
+    asked = [("test.hits", test.hits, measure) for split in test.split for measure in test.measures_of(split) + test.query_measures_of(split)]
+    asked += [("test.hits", test.hits, measure) for measure in parse(evaluation.measure for evaluation in _evaluations(recipe))]
+    asked += [(f"test.rerank.{split}.hits", rerank.hits, measure) for split, rerank in test.reranked.items() for measure in parse(rerank.measures)]
     threshold = recipe.data.relevance_threshold
-    for measure in measures:
+    for key, hits, measure in asked:
         cutoff = measure.params.get("cutoff") or 0
-        if cutoff > recipe.test.hits:
-            raise ValueError(f"measure {measure} looks at {cutoff} documents, but test.hits is {recipe.test.hits}; set test.hits={cutoff}")
+        if cutoff > hits:
+            raise ValueError(f"measure {measure} looks at {cutoff} documents, but {key} is {hits}; set {key}={cutoff}")
         if threshold > 1 and "rel" in measure.SUPPORTED_PARAMS and measure.params.get("rel", 1) != threshold:
             name, _, at = str(measure).partition("@")
             cure = f"{name}(rel={threshold}){'@' + at if at else ''}"

@@ -5,7 +5,7 @@ from pathlib import Path
 from textwrap import indent
 
 from pyserini_ance.data.collection import Collection
-from pyserini_ance.experiment.closing import measure_columns, query_columns
+from pyserini_ance.experiment.closing import beside_columns, measure_columns
 from pyserini_ance.experiment.origin import recipe_behind
 from pyserini_ance.experiment.resume import MAY_CHANGE
 from pyserini_ance.measures.table import table
@@ -28,7 +28,7 @@ class Results:
 
     def as_text(self) -> str:
         """The closing table and what to type next."""
-        measured = [*measure_columns(self.recipe.test), *query_columns(self.recipe.test)]
+        measured = [*measure_columns(self.recipe.test), *beside_columns(self.recipe.test)]
         columns = ["row", *measured, "train seconds", "refresh seconds", "test seconds"]
         parts = ", ".join(f"{part} {seconds}" for part, seconds in self.seconds.items())
         lines = [table(self.rows, columns), "", f"seconds: {parts}", *self.exported["notes"]]

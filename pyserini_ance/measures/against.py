@@ -10,7 +10,6 @@ from pyserini_ance.measures.compare import group_by_recipe
 from pyserini_ance.measures.evaluate import per_query
 from pyserini_ance.measures.paired import Difference, differences
 from pyserini_ance.recipe.load import load
-from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.parts import did_you_mean
 from pyserini_ance.runs.rundir import RunDir
 
@@ -62,7 +61,8 @@ def _mean_per_query(rankings: Sequence[tuple[RunDir, str]], judged: Mapping[str,
 def _per_query(run: RunDir, row: str, judged: Mapping[str, Qrels]) -> PerQuery:
     test, found = load(run.recipe).recipe.test, {}
     for split, qrels in judged.items():
-        values = per_query(qrels, read_run(run.ranking(row, split)), parse(test.measures))
-        for measure in map(str, parse(test.measures)):
+        measures = test.measures_of(split)
+        values = per_query(qrels, read_run(run.ranking(row, split)), measures)
+        for measure in map(str, measures):
             found[test.column(split, measure)] = np.array([values[query][measure] for query in qrels])
     return found

@@ -168,18 +168,21 @@ class Snapshot:
         relation = direction.relation.subset(direction.anchors)
         pairs = np.repeat(direction.anchors, relation.counts), relation.rows
         queries, documents = pairs if anchor == "query" else pairs[::-1]
+        return np.maximum.reduceat(self.score(self.query_vectors, queries, documents), relation.offsets[:-1])
+
+    def score(self, vectors: np.ndarray, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
+        """(P,) float32 of pairs of queries (P,), rows of `vectors` (Q, D), and documents (P,): each that of the document's best passage."""
         size = PAIRS_PER_BLOCK // (self.passages.most if self.passages else 1)
         blocks = [slice(start, start + size) for start in range(0, len(queries), size)]
-        scores = np.concatenate([self._scores(queries[block], documents[block]) for block in blocks])
-        return np.maximum.reduceat(scores, relation.offsets[:-1])
+        return np.concatenate([np.empty(0, np.float32), *(self._scores(vectors[queries[block]], documents[block]) for block in blocks)])
 
     def _scores(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        """(P,) of pairs of training queries (P,) and documents (P,)."""
+        """(P,) of pairs of vectors (P, D) and documents (P,)."""
         if self.passages is None:
-            return np.einsum("pd,pd->p", self.query_vectors[queries], self.document_vectors[documents])
+            return np.einsum("pd,pd->p", queries, self.document_vectors[documents])
         pieces, there = self.passages.of(documents)
         vectors = self.document_vectors[pieces.ravel()].reshape(*pieces.shape, -1)
-        return np.where(there, np.einsum("pd,pcd->pc", self.query_vectors[queries], vectors), -np.inf).max(1)
+        return np.where(there, np.einsum("pd,pcd->pc", queries, vectors), -np.inf).max(1)
 
     def rank_for_documents(self, rows: np.ndarray, queries: np.ndarray, k: int) -> Ranking:
         """The other direction: the k best of `queries` (N, D) for each of some documents (A,), all of whose passages search."""

@@ -3,6 +3,7 @@
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from pyserini_ance.recipe.parts import did_you_mean
 from pyserini_ance.recipe.stage import Stage, Term
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ def check(recipe: "Recipe") -> None:
     _passages_have_a_vector(recipe)
     _bm25_ranks_enough(recipe)
     _former_stages_left_something(recipe)
+    _measured_splits_are_known(recipe)
+    _reranked_documents_are_ranked(recipe)
 
 
 def _kept_moments_fit(stages: dict[str, Stage]) -> None:
@@ -60,6 +63,25 @@ def _bm25_ranks_enough(recipe: "Recipe") -> None:
         if depth > recipe.bm25.hits:
             looks = f"with its guards looks at {depth} documents" if source.guards else f"has depth {depth}"
             raise ValueError(f"a `run` source {looks}, but bm25.hits is {recipe.bm25.hits}; set bm25.hits={depth}")
+
+
+def _measured_splits_are_known(recipe: "Recipe") -> None:
+    """Also those that are not tested: a misspelt one would be left out silently."""
+    known, test = getattr(recipe.data, "splits", None), recipe.test
+    for key, of_splits in {"measures": test.measures, "query_measures": test.query_measures, "rerank": test.rerank}.items():
+        for split in of_splits if isinstance(of_splits, dict) and known is not None else ():
+            if split not in known:
+                raise ValueError(f"test.{key} names split {split!r}{did_you_mean(split, known)}; splits of `data`: {', '.join(known)}")
+
+
+def _reranked_documents_are_ranked(recipe: "Recipe") -> None:
+    for split, rerank in recipe.test.reranked.items():
+        if rerank.file is None and recipe.bm25 is None:
+            raise ValueError(f"test.rerank.{split} is of BM25's ranking, but `bm25: null`; name a `file`, or configure `bm25:`")
+        if rerank.file is None and rerank.hits > recipe.test.hits:
+            raise ValueError(
+                f"test.rerank.{split}.hits is {rerank.hits}, but BM25 ranks {recipe.test.hits} documents (test.hits); set test.hits={rerank.hits}"
+            )
 
 
 def _former_stages_left_something(recipe: "Recipe") -> None:

@@ -10,9 +10,10 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 from pyserini_ance.recipe import agreement
 from pyserini_ance.recipe.expect import Expect
 from pyserini_ance.recipe.parts import Settings, did_you_mean, part_of
-from pyserini_ance.recipe.splits import Splits, TrainSplit, read_train_split
+from pyserini_ance.recipe.splits import TrainSplit, read_train_split
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.recipe.start import Start
+from pyserini_ance.recipe.test import Test
 
 RESERVED_NAMES = {"bm25", "untrained", "initial"}  # names of rows and checkpoints that are not stages
 START_PREFIX = "start-"  # of rows and checkpoints of what a stage starts from, before the stage's name
@@ -67,26 +68,6 @@ class Bm25(Settings):
     threads: PositiveInt = 2
     index: str = "build"
     hits: PositiveInt = 200
-
-
-class Test(Settings):
-    """The closing evaluation of every row of the table, on a `split` or on each of several; `precision` is that of the documents, in
-    the index too.
-
-    `query_measures` are of query retrieval: each relevant document of the split ranks the split's queries (Li et al. 2021, DANCE).
-    A model's row comes once more for each of `indexes`, Faiss factory strings: the ranking as that index makes it.
-    """
-
-    split: Splits = ("test",)
-    measures: tuple[str, ...] = ("nDCG@10", "RR@10", "R@100")
-    query_measures: tuple[str, ...] = ()
-    hits: PositiveInt = 100
-    precision: Literal["auto", "fp32", "bf16"] = "fp32"
-    indexes: tuple[str, ...] = ()
-
-    def column(self, split: str, measure: str) -> str:
-        """What tables call a measure of a split: by the split too, where there are several."""
-        return f"{split} {measure}" if len(self.split) > 1 else measure
 
 
 class Recipe(Settings):

@@ -14,6 +14,8 @@ from pyserini_ance.experiment.closing import Closing, reversed_qrels
 from pyserini_ance.experiment.export import export
 from pyserini_ance.experiment.prepare import read_collection, tokenise
 from pyserini_ance.experiment.results import write_qrels
+from pyserini_ance.measures.evaluate import evaluate
+from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
@@ -138,6 +140,29 @@ def test_documents_rank_the_queries_that_they_answer(small_recipe, tmp_path):
     assert len(set(ranks)) > 1
     found = read_run(closing.query_ranking("untrained", "test"))
     assert set(found) == {collection.documents.ids[answer] for answer in answers} and all(len(hits) == 5 for hits in found.values())
+
+
+@pytest.mark.parametrize("passages", [1, 3])
+def test_a_ranking_is_put_in_another_order_by_the_same_scores(small_recipe, tmp_path, passages):
+    candidates = {f"test-{n}": [f"{colour}-{thing}" for thing in ("cloud", "horse", "apple") for colour in ("gray", "red", "pink")] for n in range(4)}
+    lines = (f"{query} Q0 {document} 1 {9 - place} t\n" for query, documents in candidates.items() for place, document in enumerate(documents))
+    (tmp_path / "first.trec").write_text("".join(lines))
+    test = {"hits": 30, "measures": ["RR@10"], "rerank": {"test": {"file": str(tmp_path / "first.trec"), "hits": 7, "measures": ["nDCG@5", "R@7"]}}}
+    encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
+    encoder["tokenization"]["document"].update(length_tokens=10, passages=passages)
+    recipe = small_recipe(STAGES, encoder=encoder, test=test)
+    start(recipe, tmp_path)
+    run = RunDir(tmp_path)
+    closing = Closing(recipe, tokenise(recipe, read_collection(recipe)), run, "cpu", World())
+    row = closing.row("untrained", Checkpoint.open(run.checkpoint("initial", 0)))
+    found, whole = (read_run(path) for path in (closing.reranking("untrained", "test"), run.ranking("untrained", "test")))
+    assert {query: sorted(hits) for query, hits in found.items()} == {query: sorted(documents[:7]) for query, documents in candidates.items()}
+    for query, hits in found.items():
+        assert list(hits.values()) == sorted(hits.values(), reverse=True)
+        assert hits == pytest.approx({document: whole[query][document] for document in hits}, abs=1e-4)
+    assert [list(hits) for hits in found.values()] != [documents[:7] for documents in candidates.values()]
+    judged = evaluate(read_qrels(run.qrels("test")), found, parse(["nDCG@5", "R@7"]))
+    assert judged == {name: row[f"test-rerank {name}"] for name in judged} and 0 < judged["R@7"] < 1
 
 
 def close_by_indexes(world: World, recipe: Recipe, folder: Path) -> tuple[list[dict], list[dict]]:

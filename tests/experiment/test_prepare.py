@@ -15,6 +15,7 @@ from pyserini_ance.recipe.models import Bm25, Recipe
 from pyserini_ance.refresher.evaluation import as_qrels, as_run
 
 STAGE = {"steps": 6, "batch_queries": 2, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"negatives": [{"kind": "random"}]}}}
+BOTH = {"split": ["dev", "test"], "hits": 20, "measures": ["RR@10", "R@20"]}
 ANN = {**STAGE, "terms": {"query": {"negatives": [{"kind": "ann", "depth": 5}]}}, "refresh": {"every_steps": 3}}
 
 
@@ -56,7 +57,7 @@ def test_what_a_recipe_asks_for_is_checked_with_its_data(small_recipe, stage, mo
 
 
 def test_texts_are_tokenised_once_for_all_runs(small_recipe, tmp_path):
-    recipe = small_recipe({"a": STAGE}, cache=str(tmp_path))
+    recipe = small_recipe({"a": STAGE}, cache=str(tmp_path), test=BOTH)
     collection = read_collection(recipe)
     first = tokenise(recipe, collection)
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
@@ -64,6 +65,31 @@ def test_texts_are_tokenised_once_for_all_runs(small_recipe, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == written
     assert (first.documents.ids == again.documents.ids).all() and set(again.queries) == {"train", "dev", "test"}
     assert (len(again.documents), len(again.queries["train"]), again.split.name) == (30, 15, "train")
+
+
+def test_files_of_splits_that_a_recipe_does_not_name_need_not_be_there(small_recipe):
+    absent = {"topics": "absent.tsv", "qrels": "absent.txt"}
+
+    def recipe(**more) -> Recipe:
+        raw = small_recipe({"a": STAGE}, **more).model_dump(mode="json")
+        return Recipe.model_validate({**raw, "data": merged(raw["data"], {"splits": {"dl20": absent}})})
+
+    assert list(read_collection(recipe()).splits) == ["train", "test"]
+    with pytest.raises(FileNotFoundError, match="data.splits.dl20.topics"):
+        read_collection(recipe(test={"split": ["test", "dl20"]}))
+
+
+def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_recipe, tmp_path):
+    run = tmp_path / "run.trec"
+    recipe = small_recipe({"a": STAGE}, test={"rerank": {"test": {"file": str(run)}}})
+    with pytest.raises(FileNotFoundError, match=r"test\.rerank\.test\.file"):
+        read_collection(recipe)
+    for text, message in {"test-0 Q0 no-such 1 1.0 t\n": "has document 'no-such', which", "dev-0 Q0 red-apple 1 1.0 t\n": "none of the 5 queries"}.items():
+        run.write_text(text)
+        with pytest.raises(ValueError, match=message):
+            read_collection(recipe)
+    run.write_text("test-0 Q0 red-apple 1 1.0 t\n")
+    assert len(read_collection(recipe).documents) == 30
 
 
 def test_qrels_are_written_with_string_ids(small_recipe, tmp_path):
@@ -78,7 +104,7 @@ def test_qrels_are_written_with_string_ids(small_recipe, tmp_path):
 @pytest.fixture
 def mapped(small_recipe, tmp_path):
     """A recipe, its collection as it is read, and the same one mapped."""
-    recipe = small_recipe({"a": STAGE}, cache=str(tmp_path / "cache"), bm25=Bm25())
+    recipe = small_recipe({"a": STAGE}, cache=str(tmp_path / "cache"), bm25=Bm25(), test=BOTH)
     read = read_collection(recipe)
     return recipe, read, map_collection(recipe, read)
 
@@ -156,6 +182,8 @@ def test_a_gpu_that_is_not_there_is_not_replaced_in_silence(small_recipe):
     ("more", "message"),
     [
         ({"test": {"measures": ["R@1000"]}}, "measure R@1000 looks at 1000 documents, but test.hits is 20; set test.hits=1000"),
+        ({"test": {"split": ["dev", "test"], "measures": {"dev": ["RR@10"], "test": ["R@30"]}}}, "measure R@30 looks at 30 documents, but test.hits is 20"),
+        ({"test": {"rerank": {"test": {"hits": 5}}}, "bm25": {}}, "measure nDCG@10 looks at 10 documents, but test.rerank.test.hits is 5"),
         ({"data": {"relevance_threshold": 2}}, r"relevance_threshold is 2, but measure .* counts grade 1 as relevant; write .*\(rel=2\)"),
         ({"encoder": {"tokenization": {"document": {"template": "{txt}"}}}}, "template is '{txt}', but a document .* has no field txt; fields: "),
     ],
@@ -170,5 +198,6 @@ def test_what_would_give_a_wrong_number_is_refused(small_recipe, more, message):
         tokenise(changed, read_collection(changed))
 
 
-def merged(old: dict, new: dict) -> dict:
-    return {**old, **{key: merged(old[key], value) if isinstance(value, dict) else value for key, value in new.items()}}
+def merged(old, new: dict) -> dict:
+    old = old if isinstance(old, dict) else {}
+    return {**old, **{key: merged(old.get(key), value) if isinstance(value, dict) else value for key, value in new.items()}}

@@ -22,7 +22,7 @@ def test_every_recipe_that_ships_loads_and_comes_back_from_its_dump(name, tmp_pa
 def test_the_base_of_every_set_and_a_method_are_a_recipe(base, write):
     recipe = load(write("both", f"extends: [{base}/_base, _methods/bm25]")).recipe
     (stage,) = recipe.stages.values()
-    assert parse([*recipe.test.measures, stage.evaluate.measure])
+    assert all(map(recipe.test.measures_of, recipe.test.split)) and parse([stage.evaluate.measure])
     assert {*recipe.train_split.splits, *recipe.test.split, *stage.evaluate.split} <= set(getattr(recipe.data, "splits", {"train", "dev", "test"}))
 
 

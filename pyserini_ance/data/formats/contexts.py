@@ -5,7 +5,7 @@ A file is one JSON list of records, or one record a line. Each kind says by a La
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.format import Entry, Format, Judgment
@@ -37,6 +37,10 @@ class ListingFormat(Format):
     corpus: Path | None = None
     splits: dict[str, Path]
     layout: ClassVar[Layout]
+
+    def of_splits(self, names: Iterable[str]) -> Self:
+        """Without a corpus, the documents are those of all splits."""
+        return super().of_splits(names) if self.corpus else self
 
     def read(self) -> Collection:
         corpus = find_file(self.corpus, "data.corpus") if self.corpus else None

@@ -6,7 +6,7 @@ from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import Field
@@ -42,6 +42,19 @@ class Format(Part):
 
     relevance_threshold: int = Field(1, ge=1)
     unknown_ids: Literal["refuse", "skip"] = "refuse"
+
+    def of_splits(self, names: Iterable[str]) -> Self:
+        """The same data, whose other splits are not read, and need not be there. Raises ValueError for a split that `data` does not name.
+
+        An adapter whose files say themselves which splits there are reads all.
+        """
+        splits = getattr(self, "splits", None)
+        if splits is None:
+            return self
+        wanted = list(names)
+        if unknown := [name for name in wanted if name not in splits]:
+            raise ValueError(f"no split {unknown[0]!r}; splits: {', '.join(splits)}; name one of them, or add it under `data`")
+        return self.model_copy(update={"splits": {name: files for name, files in splits.items() if name in wanted}})
 
     def read(self) -> Collection:
         raise NotImplementedError(f"{type(self).__name__}.read")

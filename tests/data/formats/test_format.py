@@ -36,6 +36,18 @@ def test_rows_follow_the_files():
     assert [split.relation("query").of(row).tolist() for row in range(2)] == [[1], [2, 0]]
 
 
+class Splits(Format):
+    splits: dict[str, str]
+
+
+def test_of_several_splits_some_are_taken():
+    data = Splits(kind="any", splits={"train": "a", "dev": "b", "dl20": "c"}, relevance_threshold=2)
+    assert data.of_splits({"dl20", "train"}) == Splits(kind="any", splits={"train": "a", "dl20": "c"}, relevance_threshold=2)
+    with pytest.raises(ValueError, match="no split 'dl19'; splits: train, dev, dl20; name one of them"):
+        data.of_splits(["dl19"])
+    assert Format(kind="any").of_splits(["made-elsewhere"]) == Format(kind="any")
+
+
 def test_queries_without_positives_are_skipped_with_a_count(caplog):
     with caplog.at_level(logging.WARNING):
         collection = assembled(rows=[("q1", "d1", 1), ("q2", "d1", 0)])

@@ -1,0 +1,34 @@
+"""Reranking: which documents of a ranking a model puts in another order, and the order it gives them."""
+
+from pathlib import Path
+
+import numpy as np
+
+from pyserini_ance.data.collection import Split, Texts
+from pyserini_ance.data.formats.lines import find_file
+from pyserini_ance.data.rankings import read_any_run
+from pyserini_ance.measures.evaluate import best_first, row_of
+from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.recipe.test import Rerank
+
+
+def read_candidates(rerank: Rerank, split: Split, documents: Texts, bm25: Path) -> np.ndarray:
+    """(Q, hits) int32: the first documents of the ranking for each query of the split, PADDING after the last. `bm25` is BM25's.
+
+    Raises ValueError for a document that the collection lacks, and for a ranking of none of these queries.
+    """
+    path = find_file(rerank.file, f"test.rerank.{split.name}.file") if rerank.file else bm25
+    run = read_any_run(path, split.queries, documents)
+    if not any(run.get(query) for query in split.queries.ids):
+        raise ValueError(f"{path} ranks documents for none of the {len(split.queries)} queries of split {split.name!r}; is it a run of another split?")
+    found = np.full((len(split.queries), rerank.hits), PADDING, np.int32)
+    for row, query in enumerate(split.queries.ids):
+        best = [row_of(documents, document) for document in best_first(run.get(query, {}))[: rerank.hits]]
+        found[row, : len(best)] = best
+    return found
+
+
+def best_of_each(scores: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Scores (Q, k) and rows (Q, k) by falling score, then by rising row, as a search orders them; PADDING comes last."""
+    order = np.lexsort((rows, -np.where(rows == PADDING, -np.inf, scores)), axis=-1)
+    return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
