@@ -15,6 +15,7 @@ from pyserini_ance.distributed.loss import PeerError
 FAILED = 2
 INTERRUPTED = 130
 FIRST_SPEAKS_SECONDS = 20
+RUNS = Path("runs")
 
 
 def wait_politely() -> None:
@@ -38,7 +39,7 @@ def is_main() -> bool:
 
 def run_folder(recipe_name: str) -> Path:
     """Where the run of a recipe lies unless --output says otherwise."""
-    return Path("runs") / recipe_name.replace("/", "-")
+    return RUNS / recipe_name.replace("/", "-")
 
 
 def run(main: Callable[[], int | None]) -> None:

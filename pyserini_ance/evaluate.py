@@ -1,51 +1,37 @@
-"""`python -m pyserini_ance.evaluate`: run files against qrels, by any measure of ir-measures.
+"""`python -m pyserini_ance.evaluate`: run files against qrels, by any measure of ir-measures; or a set's runs against what is published.
 
-Beside them stand, as ANCE's tables have them, the hole rate and the overlap with another run; both are means over the judged queries that
-the run has hits for.
+Beside the measures of a run file stand, as ANCE's tables have them, the hole rate and the overlap with another run; both are means over the
+judged queries that the run has hits for. `--table recipes/msmarco-passage` makes the papers' table of a set from the run directories that
+there are.
 """
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-
-from ir_measures import Measure
 
 from pyserini_ance import cli
 from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run
-from pyserini_ance.measures.evaluate import evaluate, means, per_query
-from pyserini_ance.measures.holes import holes
-from pyserini_ance.measures.overlap import CUTOFF, overlap
+from pyserini_ance.measures.asked import Asked
+from pyserini_ance.measures.overlap import CUTOFF
+from pyserini_ance.measures.published import PublishedTable
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.measure import parse
 from pyserini_ance.storage.files import write_json
 
 
-@dataclass(frozen=True)
-class Asked:
-    """What is to be said of each run; `other` is the run to overlap with."""
-
-    qrels: Qrels
-    measures: Sequence[Measure]
-    holes: Sequence[int]
-    other: Run | None
-    overlap_cutoff: int
-
-    def totals(self, run: Run) -> dict[str, float]:
-        return evaluate(self.qrels, run, self.measures) | means(self._beside(run))
-
-    def per_query(self, run: Run) -> dict[str, dict[str, float]]:
-        found, beside = per_query(self.qrels, run, self.measures), self._beside(run)
-        return {query: values | beside.get(query, {}) for query, values in found.items()}
-
-    def _beside(self, run: Run) -> dict[str, dict[str, float]]:
-        unjudged = holes(self.qrels, run, self.holes) if self.holes else {}
-        shared = {} if self.other is None else overlap(run, self.other, self.qrels, self.overlap_cutoff)
-        return {query: unjudged.get(query, {}) | shared.get(query, {}) for query in unjudged.keys() | shared.keys()}
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = _parser().parse_args(arguments)
+    options = _read(arguments)
+    (_print_table if options.table else _print_runs)(options)
+
+
+def _print_table(options: argparse.Namespace) -> None:
+    made = PublishedTable.of(options.table, options.runs)
+    if options.output:
+        made.write(options.output)
+    print(made.as_markdown())
+
+
+def _print_runs(options: argparse.Namespace) -> None:
     measures = parse(options.measures)
     other = read_run(options.overlap) if options.overlap else None
     asked = Asked(read_qrels(options.qrels), measures, options.holes, other, options.overlap_cutoff)
@@ -76,17 +62,27 @@ def _coverage(qrels: Qrels, run: Run) -> str:
     return f"{text}; {unjudged} queries of the run are not judged and left out" if unjudged else text
 
 
-def _parser() -> argparse.ArgumentParser:
+def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m pyserini_ance.evaluate", description=__doc__.splitlines()[0])
-    parser.add_argument("--run", type=Path, nargs="+", required=True, help="TREC runs, plain or .gz; of several, a row each")
-    parser.add_argument("--qrels", type=Path, required=True, help="TREC qrels, plain or .gz")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--run", type=Path, nargs="+", help="TREC runs, plain or .gz; of several, a row each")
+    what.add_argument("--table", metavar="SET", help="the papers' table of a set of recipes: recipes/msmarco-passage, or a folder of yours")
+    parser.add_argument("--runs", type=Path, default=cli.RUNS, metavar="FOLDER", help="of --table: where run directories lie (default: %(default)s)")
+    parser.add_argument("--qrels", type=Path, help="of --run: TREC qrels, plain or .gz")
     parser.add_argument("--measures", nargs="+", default=["nDCG@10", "RR@10", "R@100"], help="default: nDCG@10 RR@10 R@100")
     parser.add_argument("--holes", type=_cutoff, nargs="+", default=[], metavar="K", help="also the share of the first K that is not judged")
     parser.add_argument("--overlap", type=Path, metavar="RUN", help="also the share of the first 100 that this run has there too")
     parser.add_argument("--overlap-cutoff", type=_cutoff, default=CUTOFF, metavar="K", help="of the first K (default: %(default)s)")
     parser.add_argument("--per-query", action="store_true", help="show each judged query too")
-    parser.add_argument("--output", type=Path, metavar="FILE.json", help="also write the figures as JSON")
-    return parser
+    parser.add_argument("--output", type=Path, metavar="FILE.json", help="also write the figures as JSON; a table as .md, .json or .csv")
+    options = parser.parse_args(arguments)
+    if options.run and not options.qrels:
+        parser.error("--run needs --qrels: the judgments of its queries")
+    if options.table and (options.qrels or options.holes or options.overlap or options.per_query):
+        parser.error("--table has what runs have measured themselves; leave out --qrels, --holes, --overlap and --per-query")
+    if options.table and options.runs != cli.RUNS and not options.runs.is_dir():
+        parser.error(f"--runs {options.runs}: there is no such folder")
+    return options
 
 
 def _cutoff(text: str) -> int:

@@ -72,6 +72,26 @@ def test_runs_of_one_name_go_by_their_paths_and_queries_without_hits_have_no_hol
         evaluate.main([*flags, "--holes", "0"])
 
 
+def test_the_papers_table_of_a_set(capsys, tmp_path):
+    evaluate.main(["--table", "openqa-multi", "--runs", str(tmp_path), "--output", str(tmp_path / "table.md")])
+    shown = capsys.readouterr().out
+    assert (tmp_path / "table.md").read_text() == shown and "| ANCE, multi    | ance, table 4 | -    | 0.821 " in shown
+
+
+def test_a_table_and_a_run_exclude_each_other(flags, capsys, tmp_path):
+    refused = {
+        "not allowed with argument": ["--table", "nq", "--run", "a"],
+        "one of the arguments --run --table is required": ["--qrels", "q"],
+        "--run needs --qrels": flags[:2],
+        "leave out --qrels": ["--table", "nq", *flags[2:4]],
+        "there is no such folder": ["--table", "nq", "--runs", str(tmp_path / "absent")],
+    }
+    for message, arguments in refused.items():
+        with pytest.raises(SystemExit):
+            evaluate.main(arguments)
+        assert message in capsys.readouterr().err
+
+
 def test_measures_are_checked_before_files_are_read(flags):
     with pytest.raises(ValueError, match="unknown measure 'rr_10'"):
         evaluate.main(["--run", "absent", "--qrels", "absent", "--measures", "rr_10"])

@@ -1,7 +1,5 @@
 """A grid of runs: one after the other, each in a folder and a process of its own, and one table of all."""
 
-import csv
-import io
 import json
 import logging
 import os
@@ -13,7 +11,7 @@ from pathlib import Path
 from pyserini_ance.experiment.apart import train_apart
 from pyserini_ance.experiment.resume import is_of_recipe
 from pyserini_ance.measures.grid import RECORD, SEED, GridRow, columns_of, over_seeds, read_row
-from pyserini_ance.measures.table import table
+from pyserini_ance.measures.table import as_csv, table
 from pyserini_ance.recipe.grid import RECIPE, Grid, value_text
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
@@ -104,7 +102,7 @@ class GridRuns:
             tables["seeds"] = over_seeds(rows, self.grid.labels[SEED])
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, (cells, columns) in tables.items():
-            write_whole(self.folder / f"{name}.csv", _csv(cells, columns))
+            write_whole(self.folder / f"{name}.csv", as_csv(cells, columns))
         write_whole(self.folder / "grid.md", "\n\n".join(table(cells, columns) for cells, columns in tables.values() if cells) + "\n")
         runs = [{"run": row.run.name, **row.cells(), "reason": row.reason} for row in rows]
         about = {"recipe": self.recipe, "overrides": list(self.overrides), "keys": {label: key for key, label in self.grid.labels.items()}}
@@ -144,11 +142,3 @@ def _has_finished(run: RunDir, recipe: Recipe) -> bool:
     if not is_of_recipe(run, recipe):
         raise ValueError(f"{run.folder} holds a run of other settings; use --overwrite to replace the runs there, or another --output")
     return True
-
-
-def _csv(cells: Sequence[Mapping], columns: Sequence[str]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(cells)
-    return text.getvalue()

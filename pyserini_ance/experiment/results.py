@@ -8,6 +8,8 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.experiment.closing import beside_columns, measure_columns
 from pyserini_ance.experiment.origin import recipe_behind
 from pyserini_ance.experiment.resume import MAY_CHANGE
+from pyserini_ance.measures.compare import last_stage
+from pyserini_ance.measures.expected import beside_expected
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import sha256_json, write_whole
@@ -27,11 +29,12 @@ class Results:
         return {**about, "rows": self.rows, "seconds": self.seconds, "export": self.exported}
 
     def as_text(self) -> str:
-        """The closing table and what to type next."""
+        """The closing table, what was expected of the last stage, and what to type next."""
         measured = [*measure_columns(self.recipe.test), *beside_columns(self.recipe.test)]
         columns = ["row", *measured, "train seconds", "refresh seconds", "test seconds"]
         parts = ", ".join(f"{part} {seconds}" for part, seconds in self.seconds.items())
-        lines = [table(self.rows, columns), "", f"seconds: {parts}", *self.exported["notes"]]
+        expected = beside_expected(self.recipe, last_stage(self.rows))
+        lines = [table(self.rows, columns), *(["", expected] if expected else []), "", f"seconds: {parts}", *self.exported["notes"]]
         return "\n".join([*lines, "search with it:", indent(self.exported["command"], "  ")])
 
 

@@ -64,12 +64,13 @@ def _label(key: tuple[str, str], keys: Sequence[tuple[str, str]]) -> str:
 
 def _row(name: str, group: Sequence[Mapping], measures: Sequence[str]) -> dict:
     trained = "seconds" in group[0]
-    values = {measure: _spread([row[measure] for row in group]) for measure in measures}
+    values = {measure: spread([row[measure] for row in group]) for measure in measures}
     seconds = round(sum(row["seconds"] for row in group) / len(group)) if trained else None
     return {"recipe": name, "runs": len(group) if trained else None, **values, "seconds": seconds}
 
 
-def _spread(values: Sequence[float]) -> str:
+def spread(values: Sequence[float]) -> str:
+    """`mean (lowest-highest)`."""
     mean = f"{sum(values) / len(values):.3f}"
     return mean if min(values) == max(values) else f"{mean} ({min(values):.3f}-{max(values):.3f})"
 

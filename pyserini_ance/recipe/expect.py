@@ -16,5 +16,7 @@ def _are_of_splits(value: Any) -> Any:
     return value
 
 
+Figures = dict[MeasureName, Value]  # by measure, of a split
+
 # split -> measure -> value; splits that the recipe itself does not test, too.
-Expect = Annotated[dict[Split, dict[MeasureName, Value]], BeforeValidator(_are_of_splits)]
+Expect = Annotated[dict[Split, Figures], BeforeValidator(_are_of_splits)]

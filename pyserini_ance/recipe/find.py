@@ -31,6 +31,21 @@ def shipped() -> list[str]:
     return sorted(name.as_posix() for name in found if not any(part.startswith("_") for part in name.parts))
 
 
+def find_set(name: str) -> Path:
+    """The folder of a set of recipes: a path, or the name of one that ships, `msmarco-passage`. Raises FileNotFoundError."""
+    if Path(name).is_dir():
+        return Path(name)
+    wanted, known = name.removeprefix("recipes/").rstrip("/"), sorted({recipe.rpartition("/")[0] for recipe in shipped()})
+    if wanted not in known:
+        raise FileNotFoundError(f"no set of recipes {name!r}: neither a folder nor one that ships{did_you_mean(wanted, known)}; sets: {', '.join(known)}")
+    return SHIPPED / wanted
+
+
+def recipes_of(folder: Path) -> list[Path]:
+    """The recipes of a set, by name."""
+    return [path for path in sorted(folder.glob("*.yaml")) if not path.name.startswith("_")]
+
+
 def find_grid(name: str) -> Path:
     """The file of a grid: a path to a file, or a shipped one such as `ance-passages`. Raises FileNotFoundError."""
     if Path(name).is_file():

@@ -206,11 +206,12 @@ def _check(raw: dict, path: Path, origins: dict[str, str]) -> Recipe:
     try:
         return Recipe.model_validate(raw)
     except ValidationError as error:
-        lines = [_explain(problem, path, origins) for problem in error.errors()]
+        lines = [explain(problem, path, origins) for problem in error.errors()]
         raise ValueError("\n".join([f"recipe {path} is not valid:", *lines])) from None
 
 
-def _explain(problem: dict, path: Path, origins: dict[str, str]) -> str:
+def explain(problem: dict, path: Path, origins: dict[str, str]) -> str:
+    """A line for one of pydantic's errors of what `path` says: the key, what is wrong with it, its value, and where that comes from."""
     key = ".".join(str(part) for part in problem["loc"] if part != "[key]")  # pydantic's mark of a key that is wrong itself
     origin = {origin for name, origin in origins.items() if name.startswith(f"{key}.")} or {origin_of(key, origins) or str(path)}
     value = "" if isinstance(problem["input"], dict) else f", got {problem['input']!r}"

@@ -52,6 +52,13 @@ def test_the_table_and_what_to_type_next():
     )
 
 
+def test_what_was_expected_stands_under_the_table():
+    lines = result("expect={test: {RR@10: 0.6}}").as_text().splitlines()
+    assert [line for line in lines if "expected" in line or "RR@10 |" in line][1:] == [
+        "| ance  | expected | measured | difference |", "| RR@10 |   0.6000 |   0.6250 | +0.0250    |"
+    ]  # fmt: skip
+
+
 def test_the_record_says_which_recipe_and_measures():
     found = result("seed=7").as_json()
     assert (found["recipe"], found["variant"], found["measures"]) == ("demo/ance", result().as_json()["variant"], ["RR@10"])

@@ -1,7 +1,7 @@
 import pytest
 
 from pyserini_ance.recipe import find
-from pyserini_ance.recipe.find import find_recipe, shipped
+from pyserini_ance.recipe.find import find_recipe, find_set, recipes_of, shipped
 
 
 @pytest.fixture
@@ -48,3 +48,15 @@ def test_near_miss_is_named(three_recipes):
 
 def test_demo_recipe_ships():
     assert find_recipe("demo/ance").is_file()
+
+
+@pytest.mark.parametrize("name", ["demo", "recipes/demo", "recipes/demo/"])
+def test_a_set_is_found_by_name_or_folder(three_recipes, tmp_path, monkeypatch, name):
+    monkeypatch.chdir(three_recipes)
+    assert find_set(name) == three_recipes / "demo" and find_set(str(tmp_path)) == tmp_path
+    assert [path.stem for path in recipes_of(find_set(name))] == ["ance", "bm25"]
+
+
+def test_an_unknown_set_is_named_with_those_that_ship(three_recipes):
+    with pytest.raises(FileNotFoundError, match="no set of recipes 'dmo'.*did you mean 'demo'.*sets: demo, nfcorpus"):
+        find_set("dmo")

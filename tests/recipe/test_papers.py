@@ -4,14 +4,14 @@ from functools import cache
 from typing import Any
 
 import pytest
-import yaml
 
 from pyserini_ance.encoders.checkpoint import MAY_DIFFER
 from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.published import read_published
 
-PUBLISHED = {path.parent.name: yaml.safe_load(path.read_text(encoding="utf-8")) for path in SHIPPED.glob("*/_published.yaml")}
+PUBLISHED = {path.parent.name: read_published(path.parent).rows for path in SHIPPED.glob("*/_published.yaml")}
 RECIPES = [name for name in shipped() if name.split("/")[0] in PUBLISHED]
 EPISODES = [name for name in RECIPES if "tele" in name]
 
@@ -103,7 +103,7 @@ def at(settings: Any, key: str) -> Any:
 @pytest.mark.parametrize("name", RECIPES)
 def test_a_recipe_expects_what_is_published_of_its_method(name):
     folder, method = name.split("/")
-    rows = [row for row in PUBLISHED[folder]["rows"] if row["method"] == method]
+    rows = [row.figures for row in PUBLISHED[folder] if row.method == method]
     expect = recipe(name).expect
     assert bool(expect) == bool(rows)
     for split, figures in expect.items():

@@ -1,45 +1,74 @@
-"""Published figures beside the recipes: rows that later tables can be compared with."""
+"""Published figures beside the recipes: rows that tables set what runs measure against."""
 
 import pytest
-import yaml
 
 from pyserini_ance.recipe.find import SHIPPED
-from pyserini_ance.recipe.measure import parse
+from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.published import Published, read_published
 
 SETS = sorted(path.parent.name for path in SHIPPED.glob("*/_published.yaml"))
 SPLITS = {"dev", "test", "eval", "dl19", "dl19-rerank", "nq-test", "trivia-test"}
+GOOD = "sources: {ance: a paper}\nrows:\n- {method: rand, as: Rand, source: ance, table: 1, dev: {RR@10: 0.261}}\n"
 
 
-def read(name: str) -> dict:
-    return yaml.safe_load((SHIPPED / name / "_published.yaml").read_text(encoding="utf-8"))
-
-
-@pytest.mark.parametrize("name", SETS)
-def test_rows_are_measures_of_splits_from_sources(name):
-    published = read(name)
-    for row in published["rows"]:
-        splits = {key: row[key] for key in row if key not in ("method", "as", "source", "table")}
-        assert row["method"] and row["as"] and row["source"] in published["sources"], row
-        assert splits and splits.keys() <= SPLITS, row
-        for measures in splits.values():
-            assert [str(measure) for measure in parse(measures)] == list(measures), row
-            assert all(0 < value < 1 for value in measures.values()), row
+def read(name: str) -> Published:
+    return read_published(SHIPPED / name)
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_a_source_gives_one_row_a_model(name):
-    rows = [(row["source"], row.get("table"), row["as"]) for row in read(name)["rows"]]
-    assert len(rows) == len(set(rows))
+def test_what_ships_loads_and_names_splits_that_recipes_measure(name):
+    rows = read(name).rows
+    assert len(rows) > 2 and {split for row in rows for split in row.figures} <= SPLITS
+    assert all(0 < value < 1 for row in rows for figures in row.figures.values() for value in figures.values())
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_methods_that_are_recipes_load(name):
+    methods = {row.method for row in read(name).rows} - {"untrained", "cocondenser"}
+    for method in methods:
+        if "bm25-search" not in method:
+            assert load(f"{name}/{method}").recipe.name == f"{name}/{method}"
+
+
+def test_a_set_without_published_figures_has_none():
+    assert read("demo") == Published()
+
+
+def test_rows_are_read_with_their_splits(tmp_path):
+    (tmp_path / "_published.yaml").write_text(GOOD)
+    (row,) = read_published(tmp_path).rows
+    assert (row.method, row.model, row.where(), row.figures) == ("rand", "Rand", "ance, table 1", {"dev": {"RR@10": 0.261}})
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("source: ance", "source: ancce", "rows.0.source: no source of that name (did you mean 'ance'?); sources: ance, got 'ancce'"),
+        ("RR@10: 0.261", "MRR@10: 0.261", "rows.0.dev.MRR@10: tables call MRR@10 RR@10; write RR@10"),
+        ("0.261", "26.1", "rows.0.dev.RR@10: Input should be less than or equal to 1, got 26.1"),
+        ("table: 1", "tabel: 1", "rows.0.tabel: Input should be a valid dictionary, got 1"),
+        ("table: 1", "table: one", "rows.0.table: Input should be a valid integer"),
+        ("as: Rand, ", "", "rows.0.as: Field required"),
+        ("dev: {RR@10: 0.261}", "", "rows.0.as: a row without figures"),
+        ("rows:", "rowz:", "rowz: unknown key 'rowz' (did you mean 'rows'?)"),
+        ("rows:", "rows:\n- {method: rand, as: Rand, source: ance, table: 1, dl19: {AP: 0.1}}", "rows.1.as: rows.0 is of the same model"),
+    ],
+)
+def test_a_malformed_file_is_refused_with_its_path_and_key(tmp_path, old, new, message):
+    (tmp_path / "_published.yaml").write_text(GOOD.replace(old, new))
+    with pytest.raises(ValueError) as error:
+        read_published(tmp_path)
+    assert f"{tmp_path / '_published.yaml'} is not valid:\n" in str(error.value) and f"  {message}" in str(error.value)
 
 
 def test_dance_gains_over_ance_what_the_paper_says():
     """Section 5.1: "further improves ANCE (FirstP) with 0.7% MRR@100 score"."""
-    rows = {row["as"]: row for row in read("msmarco-doc")["rows"] if row["source"] == "dance" and row["table"] == 1}
+    rows = {row.model: row.figures for row in read("msmarco-doc").rows if row.source == "dance" and row.table == 1}
     assert rows["DANCE (FirstP)"]["eval"]["RR@100"] - rows["ANCE (FirstP)"]["eval"]["RR@100"] == pytest.approx(0.007)
 
 
 def test_models_of_several_sets_have_the_same_figures_beside_those_of_one():
-    multi = {(row["source"], row["as"]): row for row in read("openqa-multi")["rows"]}
+    multi = {(row.source, row.model): row.figures for row in read("openqa-multi").rows}
     for name in ("nq", "trivia"):
-        of_set = {(row["source"], row["as"]): row["test"] for row in read({"trivia": "triviaqa"}.get(name, name))["rows"]}
-        assert {key: row[f"{name}-test"] for key, row in multi.items()} == {key: of_set[key] for key in multi}
+        of_set = {(row.source, row.model): row.figures["test"] for row in read({"trivia": "triviaqa"}.get(name, name)).rows}
+        assert {key: figures[f"{name}-test"] for key, figures in multi.items()} == {key: of_set[key] for key in multi}
