@@ -51,6 +51,8 @@ def _ranking(name: str, split: str) -> tuple[Qrels, Run]:
     if not path.exists():
         rows = sorted(other.name.removesuffix(f".{split}.trec") for other in folder.run_files.glob(f"*.{split}.trec"))
         raise ValueError(f"{name} has no ranking of split {split!r} ({path} is missing); rows that have one: {', '.join(rows) or 'none'}")
+    if not folder.qrels(split).exists():
+        raise ValueError(f"{folder.folder} has no judgments of split {split!r}, whose passages are judged by answers; name another by --split")
     return read_qrels(folder.qrels(split)), read_run(path)
 
 

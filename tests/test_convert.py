@@ -7,7 +7,7 @@ from small import make_small_collection, small_settings
 
 from pyserini_ance.convert import main
 from pyserini_ance.data.rankings import read_any_run
-from pyserini_ance.experiment.prepare import read_data
+from pyserini_ance.experiment.prepare import data_of
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
@@ -31,7 +31,7 @@ def run(recipe, tmp_path) -> RunDir:
     run = RunDir(tmp_path / "run")
     run.negatives.mkdir(parents=True)
     run.recipe.write_text(dump(recipe))
-    digest = read_data(recipe).digest
+    digest = data_of(recipe).read().digest
     for first, (stage, step) in enumerate([("ance", 0), ("ance", 10), ("a-later", 5)]):
         about = {"stage": stage, "step": step, "weights": "w", "collection": digest}
         publish_generation(run.generation(stage, step), {("query", 0): table(20 + first)}, {}, {}, about)
@@ -89,7 +89,7 @@ def test_mined_negatives_in_every_form(recipe, run, tmp_path, capsys, chosen, fi
 
 
 def test_of_several_tables_one_must_be_named(recipe, run, tmp_path):
-    about = {"stage": "a-later", "step": 9, "weights": "w", "collection": read_data(recipe).digest}
+    about = {"stage": "a-later", "step": 9, "weights": "w", "collection": data_of(recipe).read().digest}
     publish_generation(run.generation("a-later", 9), {("query", 0): table(3), ("document", 1): table(4, "document")}, {}, {}, about)
     flags = [str(run.folder), "--to", "trec", "--output", str(tmp_path / "trec")]
     with pytest.raises(ValueError, match=r"a-later-00000009 has the tables document\.1, query\.0; name one of them: --table a-later-00000009/"):

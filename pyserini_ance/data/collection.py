@@ -141,11 +141,15 @@ class Qrels:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Queries that each have at least one relevant document."""
+    """Queries that each have at least one relevant document; or of which nobody has judged anything."""
 
     name: str
     queries: Texts
     qrels: Qrels
+
+    @property
+    def is_judged(self) -> bool:
+        return len(self.qrels.rows) > 0
 
     def relation(self, anchor: Side) -> Relation:
         """What is relevant to each query; or each document's queries, up to the last document that has one."""

@@ -6,12 +6,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from ir_measures import Measure
 
 from pyserini_ance.data.collection import Split
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.trec import Qrels, read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.experiment.reranking import best_of_each, read_candidates
+from pyserini_ance.measures.coverage import judge_by_answers
 from pyserini_ance.measures.evaluate import evaluate
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
@@ -137,17 +139,24 @@ class Closing:
 
     def _values(self, row: str, split: Split) -> dict[str, float]:
         """By column, of one split. BM25 puts nothing in another order, and ranks no queries."""
-        test, name, qrels = self.recipe.test, split.name, read_qrels(self.run.qrels(split.name))
-        asked = [(name, "", self.run.ranking(row, name), qrels, test.measures_of(name))]
+        test, name = self.recipe.test, split.name
+        found = self._of_documents(name, split, self.run.ranking(row, name), test.measures_of(name))
         if name in test.reranked and (reranked := self.reranking(row, name)).exists():
-            asked.append((f"{name}{RERANKED}", "", reranked, qrels, parse(test.rerank[name].measures)))
+            found |= self._of_documents(f"{name}{RERANKED}", split, reranked, parse(test.rerank[name].measures))
         if (measures := test.query_measures_of(name)) and (turned := self.query_ranking(row, name)).exists():
-            asked.append((name, QUERIES, turned, reversed_qrels(qrels, split.qrels.threshold), measures))
-        return {
-            test.column(of, f"{side}{measure}"): value
-            for of, side, ranking, judged, measures in asked
-            for measure, value in evaluate(judged, read_run(ranking), measures).items()
-        }
+            judged = reversed_qrels(read_qrels(self.run.qrels(name)), split.qrels.threshold)
+            found |= {test.column(name, f"{QUERIES}{m}"): value for m, value in evaluate(judged, read_run(turned), measures).items()}
+        return found
+
+    def _of_documents(self, name: str, split: Split, ranking: Path, measures: Sequence[Measure]) -> dict[str, float]:
+        """By column, those of `name`, the split's ranking or another order of it."""
+        run = read_run(ranking)
+        if split.is_judged:
+            judged = read_qrels(self.run.qrels(split.name))
+        else:
+            depth = max(measure.params["cutoff"] for measure in measures)
+            judged = judge_by_answers(run, split.queries, self.data.collection.documents, depth)
+        return {self.recipe.test.column(name, measure): value for measure, value in evaluate(judged, run, measures).items()}
 
     @property
     def _splits(self) -> list[Split]:

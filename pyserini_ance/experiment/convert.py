@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -10,7 +11,7 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.joint import with_joint
 from pyserini_ance.data.trec import Run, write_ranks, write_run
 from pyserini_ance.data.writers import write_beir, write_tevatron
-from pyserini_ance.experiment.prepare import read_data
+from pyserini_ance.experiment.prepare import data_of
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
@@ -35,16 +36,21 @@ def convert(source: str, to: str, output: Path, table: str | None = None, overri
     if to == "beir" and table:
         raise ValueError(f"--table {table} names negatives, for which beir has no place; leave it out, or write tevatron, trec or msmarco")
     recipe = load(run.recipe if run else source, *overrides).recipe
-    collection = read_data(recipe) if run else recipe.data.read()
+    collection = data_of(recipe).read() if run else recipe.data.read()
     if to == "beir":
-        return _to_beir(collection, recipe.data.relevance_threshold, output)
+        return _to_beir(_judged(collection), recipe.data.relevance_threshold, output)
     training = recipe.train_split
     collection = with_joint(collection, training.name, training.splits)
     rows = list(_rows(_mined(recipe, run, collection, table), collection, training.name)) if run else []
     if to == "tevatron":
-        return _to_tevatron(collection, training.name, rows, output)
+        return _to_tevatron(_judged(collection), training.name, rows, output)
     RUN_FORMS[to](output, rows)
     return _flow({"kind": "run", "file": str(output)})
+
+
+def _judged(collection: Collection) -> Collection:
+    """Without splits of which nobody has judged anything: these layouts have no place for them."""
+    return replace(collection, splits={name: split for name, split in collection.splits.items() if split.is_judged})
 
 
 def _run_at(source: str) -> RunDir | None:

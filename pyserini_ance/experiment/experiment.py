@@ -90,8 +90,9 @@ class Experiment:
         starts = Starts.read(self.recipe, self.run, untrained, resume)
         now = {**environment(self.device, self.world.size, data.collection), "starts": starts.as_json()}
         self._open(now, held, overwrite, resume, replay)
-        for split in self.recipe.test.split:
-            write_qrels(data.collection, split, self.run.qrels(split))
+        for split in map(data.collection.split, self.recipe.test.split):
+            if split.is_judged:
+                write_qrels(data.collection, split.name, self.run.qrels(split.name))
         return {INITIAL.stage: self.publish_untrained(untrained), **starts.publish()}
 
     def _open(self, now: dict, held: ExitStack, overwrite: bool, resume: bool, replay: Path | None) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.cut import cut, fill_up
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.joint import with_joint
 from pyserini_ance.data.passages import Passages, refuse_delimiter
 from pyserini_ance.data.prepared import PreparedData
@@ -16,6 +17,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_tokenizer
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.experiment.reranking import read_candidates
+from pyserini_ance.measures.coverage import CUTOFFS, is_of_answers, success_at
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.models import Recipe
@@ -36,21 +38,21 @@ def check_tools(recipe: Recipe) -> None:
         choose_java()
 
 
-def read_data(recipe: Recipe) -> Collection:
-    """The documents, and of the splits those that the recipe names to train on, to evaluate on, or to test on."""
-    evaluations = _evaluations(recipe)
-    return recipe.data.of_splits({*recipe.train_split.splits, *recipe.test.split, *(name for e in evaluations for name in e.split)}).read()
+def data_of(recipe: Recipe) -> Format:
+    """The recipe's data with those splits alone that it trains, evaluates, or tests on."""
+    return recipe.data.of_splits({*recipe.train_split.splits, *recipe.test.split, *_evaluated(recipe)})
 
 
 def read_collection(recipe: Recipe) -> Collection:
     """Read and check the data, and that what the recipe asks of it, its splits, measures and negatives, can be had."""
     _check_measures(recipe)
     training = recipe.train_split
-    collection = with_joint(read_data(recipe), training.name, training.splits)
-    for name in sorted({training.name, *recipe.test.split, *(name for evaluation in _evaluations(recipe) for name in evaluation.split)}):
+    collection = with_joint(data_of(recipe).read(), training.name, training.splits)
+    for name in sorted({training.name, *recipe.test.split, *_evaluated(recipe)}):
         collection.split(name)
     if recipe.encoder.tokenization.document.passages > 1:
         refuse_delimiter(collection.documents.ids)
+    _check_unjudged(recipe, collection)
     _check_chunks(recipe, collection)
     for split, rerank in recipe.test.reranked.items():
         if rerank.file:
@@ -63,6 +65,10 @@ def read_collection(recipe: Recipe) -> Collection:
 
 def _evaluations(recipe: Recipe) -> list[Evaluate]:
     return [stage.evaluate for stage in recipe.stages.values() if stage.evaluate]
+
+
+def _evaluated(recipe: Recipe) -> set[str]:
+    return {split for evaluation in _evaluations(recipe) for split in evaluation.split}
 
 
 def prepare(recipe: Recipe, world: World, digest: str | None = None) -> PreparedData:
@@ -112,6 +118,25 @@ def _check_measures(recipe: Recipe) -> None:
             name, _, at = str(measure).partition("@")
             cure = f"{name}(rel={threshold}){'@' + at if at else ''}"
             raise ValueError(f"data.relevance_threshold is {threshold}, but measure {measure} counts grade 1 as relevant; write {cure}")
+
+
+def _check_unjudged(recipe: Recipe, collection: Collection) -> None:
+    """A split without judgments can be tested on, by the answers that passages hold, and nothing else."""
+    test = recipe.test
+    for name in (split.name for split in collection.splits.values() if not split.is_judged):
+        if name in {*recipe.train_split.splits, *_evaluated(recipe)}:
+            raise ValueError(
+                f"split {name!r}, on which the recipe trains or evaluates, does not say what is relevant; give it `qrels`, or DPR's .json file "
+                "with positive_ctxs; questions with answers alone can only be tested on"
+            )
+        if test.query_measures_of(name):
+            raise ValueError(f"test.query_measures need judgments, which split {name!r} has none of; leave it out: test.query_measures={{SPLIT: [...]}}")
+        reranked = parse(test.rerank[name].measures) if name in test.reranked else []
+        if others := [measure for measure in [*test.measures_of(name), *reranked] if not is_of_answers(measure)]:
+            raise ValueError(
+                f"split {name!r} has no judgments: its passages are judged by the answers they hold, for {', '.join(map(str, success_at(CUTOFFS)))} "
+                f"alone, but it is measured by {others[0]}; say its own under test.measures={{{name}: [...]}}"
+            )
 
 
 def _check_chunks(recipe: Recipe, collection: Collection) -> None:

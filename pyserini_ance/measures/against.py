@@ -27,7 +27,7 @@ def against(runs: Sequence[Path], results: Sequence[Mapping], baseline: str, tes
         raise ValueError(f"--against {baseline!r} is no row of the table{did_you_mean(baseline, groups)}; rows: {', '.join(groups)}")
     systems = {name: _mean_per_query([(RunDir(runs[place]), row["row"]) for place, row in group], judged) for name, group in groups.items()}
     found: dict[str, dict[str, Difference]] = {name: {} for name in systems if name != baseline}
-    for measure in results[0]["measures"]:
+    for measure in (name for name in results[0]["measures"] if name in systems[baseline]):
         tested = differences({name: systems[name][measure] for name in found}, systems[baseline][measure], test)
         for name, difference in tested.items():
             found[name][measure] = difference
@@ -44,8 +44,8 @@ def column(measure: str, baseline: str) -> str:
 
 
 def _judgments(runs: Sequence[RunDir]) -> dict[str, Qrels]:
-    """By test split, those of all the runs."""
-    of_runs = ({split: read_qrels(run.qrels(split)) for split in load(run.recipe).recipe.test.split} for run in runs)
+    """By test split, those of all the runs. A split that is judged by the answers that passages hold has none."""
+    of_runs = ({s: read_qrels(run.qrels(s)) for s in load(run.recipe).recipe.test.split if run.qrels(s).exists()} for run in runs)
     first, *others = zip(runs, of_runs, strict=True)
     for run, judged in others:
         if judged != first[1]:

@@ -34,6 +34,11 @@ def success_at(cutoffs: Sequence[int]) -> list[Measure]:
     return parse(f"Success@{cutoff}" for cutoff in cutoffs)
 
 
+def is_of_answers(measure: Measure) -> bool:
+    """Whether it can be had of passages that are judged by answers, and no deeper than the ranking: `Success@k`."""
+    return measure.NAME == "Success" and measure.params.get("rel", 1) == 1
+
+
 def judge_by_answers(run: Run, questions: Texts, documents: Texts, depth: int, regular_expressions: bool = False) -> Qrels:
     """Of every question, grades of the first `depth` documents that the run has for it: 1 for one that holds an answer, else 0.
 

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,23 @@ def servant():
     """One for all whole runs: it takes seconds to import everything."""
     with Servant() as servant:
         yield servant
+
+
+@pytest.fixture
+def asked_recipe(small_recipe, tmp_path):
+    """Make recipes over 12 passages of DPR's layout: 3 questions to train on, and 4 to test on with answers alone, the last of which none holds."""
+
+    def make(stages: dict, test: dict, **more):
+        passages = [(f"p{n}", f"the year {1980 + n} and the {'apple' if n % 3 else 'stone'}", "title") for n in range(12)]
+        (tmp_path / "psgs.tsv").write_text("".join("\t".join(row) + "\n" for row in passages))
+        judged = [{"question": f"query {n}", "answers": [str(1980 + n)], "positive_ctxs": [{"passage_id": f"p{n}"}]} for n in range(3)]
+        (tmp_path / "train.json").write_text(json.dumps([{**one, "hard_negative_ctxs": []} for one in judged]))
+        (tmp_path / "test.qa.csv").write_text("which year\t['1984', '1985']\nwhich thing\t['Stone']\nwhat\t['1991']\nwho\t['nobody']\n")
+        splits = {"train": {"questions": str(tmp_path / "train.json")}, "test": {"questions": str(tmp_path / "test.qa.csv")}}
+        data = {"kind": "dpr", "passages": str(tmp_path / "psgs.tsv"), "splits": splits}
+        return small_recipe(stages, data=data, test=test, cache=str(tmp_path / "cache"), **more)
+
+    return make
 
 
 @pytest.fixture(scope="module")

@@ -165,6 +165,23 @@ def test_a_ranking_is_put_in_another_order_by_the_same_scores(small_recipe, tmp_
     assert judged == {name: row[f"test-rerank {name}"] for name in judged} and 0 < judged["R@7"] < 1
 
 
+def test_questions_with_answers_alone_are_measured_by_what_passages_hold(asked_recipe, tmp_path):
+    """`Stone` is in passages 0, 3, 6, 9; another order of three passages is measured alike."""
+    (tmp_path / "first.trec").write_text("0 Q0 p5 1 2.0 t\n1 Q0 p1 1 2.0 t\n1 Q0 p3 2 1.0 t\n2 Q0 p0 1 2.0 t\n")
+    rerank = {"test": {"file": str(tmp_path / "first.trec"), "hits": 2, "measures": ["Success@2"]}}
+    recipe = asked_recipe(STAGES, {"hits": 12, "measures": ["Success@1", "Success@4", "Success@12"], "rerank": rerank})
+    run = RunDir(tmp_path / "run")
+    publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("initial", 0))
+    closing = Closing(recipe, tokenise(recipe, read_collection(recipe)), run, "cpu", World())
+    row = closing.row("untrained", Checkpoint.open(run.checkpoint("initial", 0)))
+    held = {"0": {"p4", "p5"}, "1": {"p0", "p3", "p6", "p9"}, "2": {"p11"}, "3": set()}
+    found = read_run(run.ranking("untrained", "test"))
+    for cutoff in (1, 4, 12):
+        hits = [bool(held[question] & set(list(found[question])[:cutoff])) for question in held]
+        assert row[f"Success@{cutoff}"] == sum(hits) / 4
+    assert row["Success@12"] == 0.75 and row["test-rerank Success@2"] == 0.5 and not run.qrels("test").exists()
+
+
 def close_by_indexes(world: World, recipe: Recipe, folder: Path) -> tuple[list[dict], list[dict]]:
     """Records of a row and of the export's, each after those of its indexes."""
     run = RunDir(folder)

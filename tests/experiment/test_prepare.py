@@ -92,6 +92,23 @@ def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_reci
     assert len(read_collection(recipe).documents) == 30
 
 
+@pytest.mark.parametrize(
+    ("test", "more", "message"),
+    [
+        ({"measures": ["Success@5", "RR@10"]}, {}, r"split 'test' has no judgments: .* for Success@5, .* alone, but it is measured by RR@10"),
+        ({"measures": ["Success(rel=2)@5"]}, {}, r"but it is measured by Success\(rel=2\)@5"),
+        ({"measures": ["Success@5"], "query_measures": ["RR@10"]}, {}, "query_measures need judgments, which split 'test' has none of"),
+        ({"measures": ["Success@5"]}, {"train_split": "test"}, "split 'test', on which the recipe trains or evaluates, does not say what is relevant"),
+        ({"measures": ["Success@5"]}, {"stages": {"a": {**STAGE, "evaluate": {"split": "test", "every_steps": 1}}}}, "trains or evaluates"),
+    ],
+)
+def test_questions_with_answers_alone_are_tested_on_by_the_answers(asked_recipe, test, more, message):
+    recipe = asked_recipe({"a": STAGE}, {"hits": 10, **test})
+    assert read_collection(asked_recipe({"a": STAGE}, {"hits": 10, "measures": ["Success@5"]})).split("test").queries.ids == ["0", "1", "2", "3"]
+    with pytest.raises(ValueError, match=message):
+        read_collection(Recipe.model_validate({**recipe.model_dump(mode="json"), **more}))
+
+
 def test_qrels_are_written_with_string_ids(small_recipe, tmp_path):
     write_qrels(read_collection(small_recipe({"a": STAGE})), "train", tmp_path / "qrels")
     assert (tmp_path / "qrels").read_text().splitlines()[:3] == [

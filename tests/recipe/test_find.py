@@ -52,7 +52,7 @@ def test_demo_recipe_ships():
 
 @pytest.mark.parametrize("name", ["demo", "recipes/demo", "recipes/demo/"])
 def test_a_set_is_found_by_name_or_folder(three_recipes, tmp_path, monkeypatch, name):
-    monkeypatch.chdir(three_recipes)
+    monkeypatch.chdir(three_recipes / "nfcorpus")
     assert find_set(name) == three_recipes / "demo" and find_set(str(tmp_path)) == tmp_path
     assert [path.stem for path in recipes_of(find_set(name))] == ["ance", "bm25"]
 

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pydantic import model_validator
-
 from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.formats.contexts import Layout, judged_questions
 from pyserini_ance.data.formats.format import Entry, Format, Judgment, read_queries
@@ -41,7 +39,8 @@ LAYOUT = Layout("DPR", "positive_ctxs", "hard_negative_ctxs", _question, _passag
 
 
 class Questions(Settings):
-    """A split: DPR's training file (.json), which says what is relevant; or a question a line, and TREC qrels.
+    """A split: DPR's training file (.json), which says what is relevant; or a question a line, and TREC qrels, if there are any.
+    Without, it can be tested on by the answers that passages hold (Success@k).
 
     A line is `question TAB answers`, a Python list (nq-test.qa.csv, Pyserini's topics.dpr.nq.test.txt), or {"question",
     "answer"} (topics.dpr.curated.test.txt). Questions are numbered in their order, from 0, as in Pyserini.
@@ -49,16 +48,6 @@ class Questions(Settings):
 
     questions: Path
     qrels: Path | None = None
-
-    @model_validator(mode="after")
-    def says_what_is_relevant(self):
-        if self.qrels is None and extension(self.questions) != ".json":
-            raise ValueError(
-                f"{self.questions} holds answers, but not which passages are relevant, and no passage is judged by the answers it holds; "
-                "give TREC `qrels` too, or DPR's .json file with positive_ctxs, or leave the split out, and measure a ranking of these "
-                f"questions by their answers: python -m pyserini_ance.coverage RUN_DIRECTORY --questions {self.questions} --run RANKING"
-            )
-        return self
 
 
 def read_questions(path: Path) -> Texts:
@@ -82,11 +71,11 @@ class Dpr(Format):
         return self.assemble(_passages(passages), splits)
 
 
-def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgment]]:
+def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgment] | None]:
     path = find_file(files.questions, f"{key}.questions")
     qrels = find_file(files.qrels, f"{key}.qrels") if files.qrels else None
     if extension(path) != ".json":
-        return _questions(path), trec_judgments(qrels)
+        return _questions(path), trec_judgments(qrels) if qrels else None
     questions, positives = judged_questions(path, LAYOUT)
     return questions, trec_judgments(qrels) if qrels else positives
 

@@ -60,11 +60,11 @@ class Format(Part):
         raise NotImplementedError(f"{type(self).__name__}.read")
 
     def assemble(
-        self, documents: Iterable[Entry], splits: Mapping[str, tuple[Iterable[Entry], Iterable[Judgment]]]
+        self, documents: Iterable[Entry], splits: Mapping[str, tuple[Iterable[Entry], Iterable[Judgment] | None]]
     ) -> Collection:
         """The checked collection of all documents and, by split, its queries and their judgments.
 
-        Raises ValueError for an id given twice, a text that is empty or holds a NUL, a judgment of an unknown
+        A split whose judgments are None keeps all its queries. Raises ValueError for an id given twice, a text that is empty or holds a NUL, a judgment of an unknown
         id, two grades for one pair, and for a split that is left without queries.
         """
         corpus = _texts(documents, "document")
@@ -76,6 +76,8 @@ class Format(Part):
 
     def _split(self, name: str, documents: Texts, entries, judgments, skipped: dict[str, int]) -> Split:
         queries = read_queries(entries)
+        if judgments is None:  # of questions, whose passages are judged by the answers they hold
+            return Split(name, queries, Qrels.of([], [], [], len(queries), self.relevance_threshold))
         qrels = self._qrels(name, queries, documents, judgments, skipped)
         kept = np.flatnonzero(np.diff(qrels.relevant_offsets))
         if not len(kept):

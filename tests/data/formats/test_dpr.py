@@ -5,7 +5,7 @@ import unicodedata
 import pytest
 
 from pyserini_ance.data.answers import read_answers
-from pyserini_ance.data.formats.dpr import Dpr, Questions, _questions, read_questions
+from pyserini_ance.data.formats.dpr import Dpr, _questions, read_questions
 from pyserini_ance.recipe.parts import part_class
 
 PASSAGES = 'id\ttext\ttitle\n1\t"Aaron ( or ; ""Ahärôn"") is\ta prophet."\tAaron\n2\tThe year 1984.\t"""1984"""\n3\tNo title.\t\n'
@@ -106,10 +106,12 @@ def test_qrels_go_before_the_positives_of_the_file(recipe, tmp_path):
     assert [train.relation("query").of(row).tolist() for row in range(2)] == [[1], [0]]
 
 
-@pytest.mark.parametrize("name", ["nq-test.qa.csv", "topics.dpr.nq.test.txt.gz", "curated.jsonl"])
-def test_answers_alone_do_not_say_what_is_relevant(name):
-    with pytest.raises(ValueError, match=rf"{name} holds answers, but not which passages are relevant.* give TREC `qrels` too"):
-        Questions(questions=name)
+def test_questions_with_answers_alone_are_all_kept_and_not_judged(recipe, tmp_path):
+    del recipe["splits"]["test"]["qrels"]
+    collection = Dpr(**recipe).read()
+    test = collection.split("test")
+    assert len(test.queries) == len((tmp_path / "test.qa.csv").read_text().splitlines()) and answers(test)[0]
+    assert not test.is_judged and len(test.qrels.offsets) == len(test.queries) + 1 and collection.split("train").is_judged
 
 
 @pytest.mark.parametrize(

@@ -48,6 +48,12 @@ def test_of_several_splits_some_are_taken():
     assert Format(kind="any").of_splits(["made-elsewhere"]) == Format(kind="any")
 
 
+def test_a_split_that_nobody_has_judged_keeps_all_its_queries():
+    split = Format(kind="any", relevance_threshold=2).assemble(DOCUMENTS, {"test": (QUERIES, None)}).split("test")
+    assert split.queries.ids == ["q1", "q2", "q3"] and not split.is_judged and split.qrels.threshold == 2
+    assert [split.relation("query").of(row).tolist() for row in range(3)] == [[], [], []]
+
+
 def test_queries_without_positives_are_skipped_with_a_count(caplog):
     with caplog.at_level(logging.WARNING):
         collection = assembled(rows=[("q1", "d1", 1), ("q2", "d1", 0)])
