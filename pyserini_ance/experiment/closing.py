@@ -13,6 +13,7 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.trec import Qrels, read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.experiment.reranking import best_of_each, read_candidates
+from pyserini_ance.measures.compare import BM25
 from pyserini_ance.measures.coverage import judge_by_answers
 from pyserini_ance.measures.evaluate import evaluate
 from pyserini_ance.negatives.snapshot import Snapshot
@@ -24,7 +25,6 @@ from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_object, write_json
 
-BM25, UNTRAINED = "bm25", "untrained"  # rows that need no training
 QUERIES = "queries "  # before the measures of query retrieval
 
 
@@ -53,8 +53,8 @@ class Closing:
         path = self._record(row)
         return self.world.once(lambda: read_json_object(path))
 
-    def measure(self, row: str, seconds: float, **more) -> dict:
-        """Measure the rankings of `row` from their files, as anybody could do again, and record it."""
+    def measure(self, row: str, seconds: float | None, **more) -> dict:
+        """Measure the rankings of `row` from their files, as anybody could do again, and record it; `seconds` that another row has are None."""
         return self.world.once(lambda: self._measure(row, seconds, more))
 
     def rank(self, row: str, checkpoint: Checkpoint) -> Snapshot:
@@ -131,9 +131,9 @@ class Closing:
     def _record(self, row: str) -> Path:
         return self.run.run_files / f"{row}.json"
 
-    def _measure(self, row: str, seconds: float, more: dict) -> dict:
+    def _measure(self, row: str, seconds: float | None, more: dict) -> dict:
         values = {name: value for split in self._splits for name, value in self._values(row, split).items()}
-        record = {"row": row, **values, "test seconds": round(seconds, 1), **more}
+        record = {"row": row, **values, "test seconds": seconds and round(seconds, 1), **more}
         write_json(self._record(row), record)
         return record
 

@@ -15,14 +15,15 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.experiment.child import refresh_command, refresher_beside
-from pyserini_ance.experiment.closing import BM25, UNTRAINED, Closing
+from pyserini_ance.experiment.closing import Closing
 from pyserini_ance.experiment.environment import environment
 from pyserini_ance.experiment.export import export
-from pyserini_ance.experiment.prepare import check_indexes, check_tools, prepare, retrieve_bm25, sources
+from pyserini_ance.experiment.prepare import Wanted, check_indexes, check_tools, prepare, retrieve_bm25, sources
 from pyserini_ance.experiment.replay import read_replay, replay_scripts
 from pyserini_ance.experiment.results import Results, write_qrels
 from pyserini_ance.experiment.resume import refuse_other_run
 from pyserini_ance.experiment.starts import Starts
+from pyserini_ance.measures.compare import BM25, BM25_RM3, UNTRAINED
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.products import Product
@@ -115,7 +116,7 @@ class Experiment:
     def _rows(self, data: PreparedData, starts: dict[str, Checkpoint], resume: bool) -> tuple[list[dict], dict]:
         """`starts`: the untrained encoder, then what was made before the run. Each has its row, so that what training gained is seen."""
         closing = Closing(self.recipe, data, self.run, self.device, self.world)
-        rows = [self._bm25(data, closing)] if self.recipe.bm25 else []
+        rows = self._bm25(data, closing) if self.recipe.bm25 else []
         outside = self.recipe.outside_starts
         for name, start in starts.items():
             row, more = (name, {"start": str(outside[name])}) if name in outside else (UNTRAINED, {})
@@ -151,22 +152,26 @@ class Experiment:
         if self.world.is_main:
             self.run.mark("running", where)
 
-    def _bm25(self, data: PreparedData, closing: Closing) -> dict:
-        """BM25's row, and its ranking of the training queries when a source of negatives draws from it."""
+    def _bm25(self, data: PreparedData, closing: Closing) -> list[dict]:
+        """BM25's rows, and its ranking of the training queries when a source of negatives draws from it. All are made in one go, and
+        the seconds of all are the first row's.
+        """
         start, test = time.perf_counter(), self.recipe.test
         self._mark("BM25")
-        self.rank_by_bm25(data, [(split, self.run.ranking(BM25, split), test.hits) for split in test.split])
-        return closing.measured(BM25) or closing.measure(BM25, time.perf_counter() - start)
+        names = [BM25, BM25_RM3] if self.recipe.bm25.rm3 else [BM25]
+        self.rank_by_bm25(data, [Wanted(split, self.run.ranking(row, split), test.hits, row == BM25_RM3) for row in names for split in test.split])
+        seconds = [time.perf_counter() - start, None]
+        return [closing.measured(row) or closing.measure(row, of_row) for row, of_row in zip(names, seconds, strict=False)]
 
-    def rank_by_bm25(self, data: PreparedData, outputs: list[tuple[str, Path, int]]) -> None:
-        """Write the rankings (split, file, hits) that are not there yet, and what sources need, in one go."""
+    def rank_by_bm25(self, data: PreparedData, wanted: list[Wanted]) -> None:
+        """Write the rankings that are not there yet, and what sources need, in one go."""
         if any(BM25 in source.needs for source in sources(self.recipe)):
             split = self.recipe.train_split.name
             data.run_files[BM25] = self.run.bm25_negatives(split)
-            outputs = [(split, data.run_files[BM25], self.recipe.bm25.hits), *outputs]
+            wanted = [Wanted(split, data.run_files[BM25], self.recipe.bm25.hits), *wanted]
 
         def rank() -> None:
-            if missing := [output for output in outputs if not output[1].exists()]:
+            if missing := [one for one in wanted if not one.output.exists()]:
                 retrieve_bm25(self.recipe, data.collection, missing)
 
         self.world.once(rank)

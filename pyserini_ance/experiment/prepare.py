@@ -2,7 +2,9 @@
 
 import logging
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.cut import cut, fill_up
@@ -181,14 +183,24 @@ def _check_templates(recipe: Recipe, collection: Collection) -> None:
             )
 
 
-def retrieve_bm25(recipe: Recipe, collection: Collection, outputs: list[tuple[str, Path, int]]) -> None:
-    """BM25's rankings as TREC runs: (split, file, hits) each; the index is built once for each collection."""
+class Wanted(NamedTuple):
+    """A ranking by BM25, or after it by RM3, of a split's queries."""
+
+    split: str
+    output: Path
+    hits: int
+    rm3: bool = False
+
+
+def retrieve_bm25(recipe: Recipe, collection: Collection, wanted: Iterable[Wanted]) -> None:
+    """BM25's rankings as TREC runs; the index is built once for each collection, one with document vectors where RM3 needs them."""
     from pyserini_ance.pyserini_bridge.bm25 import Ranking, retrieve
 
     documents = collection.documents
     contents = ((documents.ids[row], "\n".join(filter(None, documents[row].values()))) for row in range(len(documents)))
-    rankings = [Ranking(_id_and_text(collection.split(split).queries), hits, output) for split, output, hits in outputs]
-    retrieve(contents, rankings, recipe.bm25, recipe.cache / "bm25" / documents.digest, len(documents))
+    rankings = [Ranking(_id_and_text(collection.split(one.split).queries), one.hits, one.output, one.rm3) for one in wanted]
+    folder = f"{documents.digest}-docvectors" if recipe.bm25.rm3 else documents.digest
+    retrieve(contents, rankings, recipe.bm25, recipe.cache / "bm25" / folder, len(documents))
 
 
 def _id_and_text(queries: Texts) -> list[tuple[str, str]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 Groups = dict[str, list[tuple[int, Mapping]]]  # by what the table calls them: (place of the run, its row)
 
-UNTRAINED_ROWS = ("bm25", "untrained")
+BM25, BM25_RM3, UNTRAINED = UNTRAINED_ROWS = ("bm25", "bm25+rm3", "untrained")
 SECONDS = ("train seconds", "refresh seconds", "test seconds")
 
 
@@ -43,7 +43,7 @@ def group_by_recipe(results: Sequence[Mapping]) -> Groups:
                 groups[next(alike, (row["row"], f"{result['recipe']} [{result['variant'][:6]}]"))].append((place, row))
         last = {**last_stage(result["rows"]), "seconds": seconds_of(result["rows"])}
         groups[result["recipe"], result["variant"]].append((place, last))
-    if len(differing := [group[0][1] for (name, _), group in groups.items() if name == "bm25"]) > 1:
+    if len(differing := [group[0][1] for (name, _), group in groups.items() if name == BM25]) > 1:
         raise ValueError(f"BM25 measures {differing[0]} in one run and {differing[1]} in another: compare runs on the same data and test split")
     names = sorted(groups, key=lambda key: (key[0] not in UNTRAINED_ROWS, key))
     return {_label(key, names): groups[key] for key in names}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from pyserini_ance.measures.compare import UNTRAINED_ROWS, spread
+from pyserini_ance.measures.compare import BM25, BM25_RM3, UNTRAINED, spread
 from pyserini_ance.measures.measured import Measured, Place, alike, find_runs, read_measured, together
 from pyserini_ance.measures.table import as_csv, table
 from pyserini_ance.recipe.expect import Expect
@@ -16,7 +16,7 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json, write_whole
 
 # Rows that need no training, by what published rows call them: `bm25` is a recipe there, the one that trains on its negatives.
-METHODS = {"bm25-search" if row == "bm25" else row: row for row in UNTRAINED_ROWS}
+METHODS = {"bm25-search": BM25, "bm25-search+rm3": BM25_RM3, "untrained": UNTRAINED}
 COLUMNS = ("recipe", "figures", "source", "runs")
 RECORD_COLUMNS = (*COLUMNS, "split", "measure", "value", "lowest", "highest", "difference")
 

@@ -3,27 +3,29 @@
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from pyserini_ance.pyserini_bridge.worker import run_worker
 from pyserini_ance.storage.folders import WrittenMeanwhile, whole_folder
 
 
 class Settings(Protocol):
-    """`index` is `build`, a Lucene index folder, or the name of a prebuilt index of Pyserini."""
+    """`index` is `build`, a Lucene index folder, or the name of a prebuilt index of Pyserini; `rm3` a pydantic model, or None."""
 
     k1: float
     b: float
     threads: int
     index: str
+    rm3: Any
 
 
 class Ranking(NamedTuple):
-    """A TREC run to write: the best `hits` documents of each (id, text)."""
+    """A TREC run to write: the best `hits` documents of each (id, text), by BM25, or after it by RM3."""
 
     queries: list[tuple[str, str]]
     hits: int
     output: Path
+    rm3: bool = False
 
 
 def retrieve(
@@ -37,9 +39,10 @@ def retrieve(
 
     `documents` are (id, contents), read only when `settings.index` is `build` and `index_folder` is not there yet;
     the folder appears when everything has gone well. `total`, their number, gives the progress bar its end.
-    Raises RuntimeError with the last words of Java or Pyserini when they fail.
+    With `settings.rm3` the index that is built has document vectors. Raises RuntimeError with the last words of Java or Pyserini when they fail.
     """
-    job = {"k1": settings.k1, "b": settings.b, "threads": settings.threads, "rankings": [_as_json(ranking) for ranking in rankings]}
+    rm3 = settings.rm3 and settings.rm3.model_dump()
+    job = {"k1": settings.k1, "b": settings.b, "rm3": rm3, "threads": settings.threads, "rankings": [_as_json(ranking) for ranking in rankings]}
     if settings.index != "build":
         run_worker({**job, "index": settings.index, "build": False})
     elif index_folder.exists():
@@ -56,4 +59,4 @@ def retrieve(
 def _as_json(ranking: Ranking) -> dict:
     output = ranking.output.absolute()
     output.parent.mkdir(parents=True, exist_ok=True)
-    return {"queries": ranking.queries, "hits": ranking.hits, "output": str(output)}
+    return {"queries": ranking.queries, "hits": ranking.hits, "output": str(output), "rm3": ranking.rm3}

@@ -25,7 +25,9 @@ def index(job: dict[str, Any]) -> None:
     """Index the JSON lines {"id", "contents"} of stdin. Raises RuntimeError when Lucene holds fewer documents than came."""
     lucene = import_pyserini("pyserini.index.lucene")
     started, came, blank = time.time(), 0, 0
-    indexer = lucene.LuceneIndexer(job["index"], threads=job["threads"])
+    # RM3 takes terms from the vectors of documents, which BM25 needs none of.
+    vectors = {"args": ["-index", job["index"], "-storeDocvectors"]} if job["rm3"] else {}
+    indexer = lucene.LuceneIndexer(job["index"], threads=job["threads"], **vectors)
     with tqdm(total=job["total"], desc="BM25 index", unit=" documents", mininterval=1) as bar:
         for lines in itertools.batched(sys.stdin, DOCUMENTS_PER_CALL):
             indexer.add_batch_raw(list(lines))
@@ -46,11 +48,12 @@ def search(job: dict[str, Any]) -> None:
     searcher = _open(job["index"])
     searcher.set_bm25(job["k1"], job["b"])
     for ranking in job["rankings"]:
+        _expand_queries(searcher, job, ranking["rm3"])
         output = Path(ranking["output"])
         beside = output.with_name(f".{output.name}.{os.getpid()}.tmp")
         try:
             with open(beside, "w", encoding="utf-8") as run:
-                _write(run, searcher, ranking, job["threads"])
+                _write(run, searcher, ranking, job["threads"], f"{TAG}+rm3" if ranking["rm3"] else TAG)
                 run.flush()
                 os.fsync(run.fileno())
             os.replace(beside, output)
@@ -58,10 +61,21 @@ def search(job: dict[str, Any]) -> None:
             beside.unlink(missing_ok=True)
 
 
-def _write(run: TextIO, searcher, ranking: dict[str, Any], threads: int) -> None:
+def _expand_queries(searcher, job: dict[str, Any], rm3: bool) -> None:
+    if not rm3:
+        searcher.unset_rm3()
+        return
+    try:
+        searcher.set_rm3(**job["rm3"])
+    except TypeError as error:
+        cure = "name one that was built with -storeDocvectors, or bm25.index=build, or leave bm25.rm3 out"
+        raise RuntimeError(f"bm25.rm3: {error} The index is {job['index']}; {cure}") from error
+
+
+def _write(run: TextIO, searcher, ranking: dict[str, Any], threads: int, tag: str) -> None:
     with tqdm(total=len(ranking["queries"]), desc="BM25 search", unit=" queries", mininterval=1) as bar:
         for queries in itertools.batched(ranking["queries"], QUERIES_PER_CALL):
-            run.writelines(_lines(searcher, queries, ranking["hits"], threads))
+            run.writelines(_lines(searcher, queries, ranking["hits"], threads, tag))
             bar.update(len(queries))
 
 
@@ -80,13 +94,13 @@ def _open(index: str):
     return searcher
 
 
-def _lines(searcher, queries: tuple[list[str], ...], hits: int, threads: int) -> Iterator[str]:
+def _lines(searcher, queries: tuple[list[str], ...], hits: int, threads: int, tag: str) -> Iterator[str]:
     # Rows as keys: ids never pass through Java. A lone surrogate has no UTF-8 form and cannot pass at all.
     texts = [text.encode("utf-8", "replace").decode() for _, text in queries]
     found = searcher.batch_search(texts, [str(row) for row in range(len(texts))], k=hits, threads=threads)
     for row, (qid, _) in enumerate(queries):
         for rank, hit in enumerate(found.get(str(row), ()), start=1):
-            yield f"{qid} Q0 {hit.docid} {rank} {hit.score:.6f} {TAG}\n"
+            yield f"{qid} Q0 {hit.docid} {rank} {hit.score:.6f} {tag}\n"
 
 
 def use_little_memory() -> None:

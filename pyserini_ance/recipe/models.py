@@ -60,14 +60,26 @@ class Retention(Settings):
         return value
 
 
+class Rm3(Settings):
+    """Pseudo-relevance feedback, with Pyserini's own defaults: terms and documents to expand a query by, and the weight it keeps."""
+
+    fb_terms: PositiveInt = 10
+    fb_docs: PositiveInt = 10
+    original_query_weight: float = Field(default=0.5, ge=0, le=1)
+
+
 class Bm25(Settings):
-    """BM25 by Pyserini: `index` is `build` (from the collection), a Lucene index folder, or a prebuilt index name."""
+    """BM25 by Pyserini: `index` is `build` (from the collection), a Lucene index folder, or a prebuilt index name.
+
+    With `rm3` the closing table has a row `bm25+rm3` too, and what is built is an index with document vectors; negatives are BM25's.
+    """
 
     k1: float = Field(default=0.9, ge=0)
     b: float = Field(default=0.4, ge=0, le=1)
     threads: PositiveInt = 2
     index: str = "build"
     hits: PositiveInt = 200
+    rm3: Rm3 | None = None
 
 
 class Recipe(Settings):

