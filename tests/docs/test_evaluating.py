@@ -1,4 +1,4 @@
-"""The table of rankings in docs/evaluating.md is what its command prints."""
+"""The tables in docs/evaluating.md are what their commands print."""
 
 import shlex
 from pathlib import Path
@@ -16,3 +16,9 @@ def test_the_command_shown_prints_the_table_shown(shared_data, monkeypatch, caps
     evaluate.main([word for part in shown[3:] for word in (runs if "*" in part else [part])])
     table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert len(table) == 8 and "\n".join(table) in PAGE
+
+
+def test_the_papers_table_shown_is_what_is_published(tmp_path, capsys):
+    evaluate.main(["--table", "openqa-multi", "--runs", str(tmp_path)])
+    table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert len(table) == 9 and "\n".join(table) in PAGE

@@ -52,6 +52,17 @@ def test_seeds_are_one_system_and_queries_are_pairs(make_run):
     assert differ_from(runs, "bm25", "permutation")["bad"]["RR@10"].p == pytest.approx(2 * 2 / 16)  # of two signs each, and two tests
 
 
+def test_a_split_that_is_judged_by_answers_is_left_out(make_run, capsys):
+    folder = make_run("1", "good", [1, 1, 1, 2])
+    run, results = RunDir(folder), read_results(folder)
+    run.recipe.write_text(run.recipe.read_text().replace("  split: test\n", "  split: [test, asked]\n"))
+    rows = [{**row, "test RR@10": row["RR@10"], "asked RR@10": 0.5} for row in results["rows"]]
+    run.measures.write_text(json.dumps({**results, "measures": ["test RR@10", "asked RR@10"], "rows": rows}))
+    assert {name: list(found) for name, found in differ_from([folder], "bm25").items()} == {"good": ["test RR@10"]}
+    compare.main([str(folder), "--against", "bm25"])
+    assert [cell.strip() for cell in capsys.readouterr().out.splitlines()[-1].split("|")][-3:-1] == ["+0.375, p 0.058 (3/1/0)", "-"]
+
+
 def test_the_table_has_a_column_more_for_each_measure(make_run, capsys):
     compare.main([str(make_run("1", "good", [1, 1, 1, 2])), "--against", "bm25", "--test", "permutation"])
     header, _, bm25, good = capsys.readouterr().out.splitlines()
