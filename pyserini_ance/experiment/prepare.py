@@ -132,7 +132,7 @@ def _check_unjudged(recipe: Recipe, collection: Collection) -> None:
                 "with positive_ctxs; questions with answers alone can only be tested on"
             )
         if test.query_measures_of(name):
-            raise ValueError(f"test.query_measures need judgments, which split {name!r} has none of; leave it out: test.query_measures={{SPLIT: [...]}}")
+            raise ValueError(f"test.query_measures need judgments, which split {name!r} has none of; name those of other splits: {{SPLIT: [...]}}")
         reranked = parse(test.rerank[name].measures) if name in test.reranked else []
         if others := [measure for measure in [*test.measures_of(name), *reranked] if not is_of_answers(measure)]:
             raise ValueError(

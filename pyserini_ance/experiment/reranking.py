@@ -20,7 +20,8 @@ def read_candidates(rerank: Rerank, split: Split, documents: Texts, bm25: Path) 
     path = find_file(rerank.file, f"test.rerank.{split.name}.file") if rerank.file else bm25
     run = read_any_run(path, split.queries, documents)
     if not any(run.get(query) for query in split.queries.ids):
-        raise ValueError(f"{path} ranks documents for none of the {len(split.queries)} queries of split {split.name!r}; is it a run of another split?")
+        queries = f"{len(split.queries)} queries of split {split.name!r}"
+        raise ValueError(f"{path} ranks documents for none of the {queries}; is it a run of another split?")
     found = np.full((len(split.queries), rerank.hits), PADDING, np.int32)
     for row, query in enumerate(split.queries.ids):
         best = [row_of(documents, document) for document in best_first(run.get(query, {}))[: rerank.hits]]

@@ -122,7 +122,8 @@ def _measured_row(method: str, group: Sequence[Measured], expected: Mapping[Plac
     values, variant = together(group), group[0].variant
     what = f"measured [{variant[:6]}]" if has_others and variant else "measured"
     runs = group[0].run if len(group) == 1 else f"{group[0].run} and {len(group) - 1} more"
-    return Row(method, what, runs, len(group), values, {place: fmean(found) - expected[place] for place, found in values.items() if place in expected})
+    differences = {place: fmean(found) - expected[place] for place, found in values.items() if place in expected}
+    return Row(method, what, runs, len(group), values, differences)
 
 
 def _places(rows: Sequence[Row]) -> list[Place]:

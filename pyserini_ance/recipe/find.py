@@ -37,7 +37,8 @@ def find_set(name: str) -> Path:
         return Path(name)
     wanted, known = name.removeprefix("recipes/").rstrip("/"), sorted({recipe.rpartition("/")[0] for recipe in shipped()})
     if wanted not in known:
-        raise FileNotFoundError(f"no set of recipes {name!r}: neither a folder nor one that ships{did_you_mean(wanted, known)}; sets: {', '.join(known)}")
+        near = did_you_mean(wanted, known)
+        raise FileNotFoundError(f"no set of recipes {name!r}: neither a folder nor one that ships{near}; sets: {', '.join(known)}")
     return SHIPPED / wanted
 
 

@@ -48,8 +48,8 @@ class Published(Settings):
         problems = []
         for place, row in enumerate(self.rows):
             if row.source not in self.sources:
-                known = ", ".join(self.sources) or "none"
-                problems.append(_problem(place, "source", f"no source of that name{did_you_mean(row.source, self.sources)}; sources: {known}", row.source))
+                message = f"no source of that name{did_you_mean(row.source, self.sources)}; sources: {', '.join(self.sources) or 'none'}"
+                problems.append(_problem(place, "source", message, row.source))
             if not row.figures:
                 problems.append(_problem(place, "as", "a row without figures; expected splits, for example dev: {RR@10: 0.33}", row.model))
             if first.setdefault(row.key, place) != place:

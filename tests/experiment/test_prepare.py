@@ -84,7 +84,8 @@ def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_reci
     recipe = small_recipe({"a": STAGE}, test={"rerank": {"test": {"file": str(run)}}})
     with pytest.raises(FileNotFoundError, match=r"test\.rerank\.test\.file"):
         read_collection(recipe)
-    for text, message in {"test-0 Q0 no-such 1 1.0 t\n": "has document 'no-such', which", "dev-0 Q0 red-apple 1 1.0 t\n": "none of the 5 queries"}.items():
+    wrong = {"test-0 Q0 no-such 1 1.0 t\n": "has document 'no-such', which", "dev-0 Q0 red-apple 1 1.0 t\n": "none of the 5 queries"}
+    for text, message in wrong.items():
         run.write_text(text)
         with pytest.raises(ValueError, match=message):
             read_collection(recipe)
@@ -98,7 +99,7 @@ def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_reci
         ({"measures": ["Success@5", "RR@10"]}, {}, r"split 'test' has no judgments: .* for Success@5, .* alone, but it is measured by RR@10"),
         ({"measures": ["Success(rel=2)@5"]}, {}, r"but it is measured by Success\(rel=2\)@5"),
         ({"measures": ["Success@5"], "query_measures": ["RR@10"]}, {}, "query_measures need judgments, which split 'test' has none of"),
-        ({"measures": ["Success@5"]}, {"train_split": "test"}, "split 'test', on which the recipe trains or evaluates, does not say what is relevant"),
+        ({"measures": ["Success@5"]}, {"train_split": "test"}, "split 'test', on which the recipe trains .* does not say what is relevant"),
         ({"measures": ["Success@5"]}, {"stages": {"a": {**STAGE, "evaluate": {"split": "test", "every_steps": 1}}}}, "trains or evaluates"),
     ],
 )
@@ -199,7 +200,7 @@ def test_a_gpu_that_is_not_there_is_not_replaced_in_silence(small_recipe):
     ("more", "message"),
     [
         ({"test": {"measures": ["R@1000"]}}, "measure R@1000 looks at 1000 documents, but test.hits is 20; set test.hits=1000"),
-        ({"test": {"split": ["dev", "test"], "measures": {"dev": ["RR@10"], "test": ["R@30"]}}}, "measure R@30 looks at 30 documents, but test.hits is 20"),
+        ({"test": {"split": ["dev", "test"], "measures": {"dev": ["RR@10"], "test": ["R@30"]}}}, "measure R@30 looks at 30 documents, .* is 20"),
         ({"test": {"rerank": {"test": {"hits": 5}}}, "bm25": {}}, "measure nDCG@10 looks at 10 documents, but test.rerank.test.hits is 5"),
         ({"data": {"relevance_threshold": 2}}, r"relevance_threshold is 2, but measure .* counts grade 1 as relevant; write .*\(rel=2\)"),
         ({"encoder": {"tokenization": {"document": {"template": "{txt}"}}}}, "template is '{txt}', but a document .* has no field txt; fields: "),

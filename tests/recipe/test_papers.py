@@ -111,6 +111,13 @@ def test_a_recipe_expects_what_is_published_of_its_method(name):
             assert value in [row.get(split, {}).get(measure) for row in rows], (split, measure)
 
 
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_run_measures_all_that_is_published_of_its_set(name):
+    """But for `eval`, whose judgments nobody else has."""
+    places = {(split, measure) for row in PUBLISHED[name.split("/")[0]] for split, figures in row.figures.items() for measure in figures}
+    assert {place for place in places if place[0] != "eval"} <= recipe(name).test.columns.keys()
+
+
 # --- what hangs together
 
 

@@ -42,7 +42,7 @@ def test_a_ranking_in_another_order_is_a_split_of_its_own_in_tables(base):
         (["test.measures=RR@10"], "test.measures: expected a list of measures, or one for each split, for example {dev: [RR@10], dl19: [nDCG@10]}"),
         (["test.measures={dev: RR@10}"], "test.measures: expected a list of measures, or one for each split"),
         (["test.split=[dev,test]", "test.measures={dev: [RR@10]}"], "measures: split 'test' is tested, but has no measures; splits here: dev;"),
-        (["test.measures={tset: [RR@10], test: [RR@10]}"], "test.measures names split 'tset' (did you mean 'test'?); splits of `data`: train, dev, test"),
+        (["test.measures={tset: [AP], test: [AP]}"], "test.measures names split 'tset' (did you mean 'test'?); splits of `data`: train, dev, test"),
         (["test.query_measures={dv: [RR@10]}"], "test.query_measures names split 'dv' (did you mean 'dev'?)"),
         (["test.rerank={tests: {}}"], "test.rerank names split 'tests' (did you mean 'test'?)"),
         (["test.rerank={test: {}}", "bm25=null", "stages.only.terms.query.negatives=[{kind: random}]"], "is of BM25's ranking, but `bm25: null`"),

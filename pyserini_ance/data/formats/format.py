@@ -51,7 +51,7 @@ class Format(Part):
         splits = getattr(self, "splits", None)
         if splits is None:
             return self
-        wanted = list(names)
+        wanted = sorted(names)
         if unknown := [name for name in wanted if name not in splits]:
             raise ValueError(f"no split {unknown[0]!r}; splits: {', '.join(splits)}; name one of them, or add it under `data`")
         return self.model_copy(update={"splits": {name: files for name, files in splits.items() if name in wanted}})
@@ -64,8 +64,8 @@ class Format(Part):
     ) -> Collection:
         """The checked collection of all documents and, by split, its queries and their judgments.
 
-        A split whose judgments are None keeps all its queries. Raises ValueError for an id given twice, a text that is empty or holds a NUL, a judgment of an unknown
-        id, two grades for one pair, and for a split that is left without queries.
+        A split whose judgments are None keeps all its queries: nobody has judged anything. Raises ValueError for an id given twice, a text
+        that is empty or holds a NUL, a judgment of an unknown id, two grades for one pair, and for a split that is left without queries.
         """
         corpus = _texts(documents, "document")
         if not len(corpus):
