@@ -24,8 +24,11 @@ STAGES = {"a": {"steps": 1, "batch_queries": 2, "optimizer": {"learning_rate": 1
 
 
 @pytest.fixture(params=["torch", "faiss"])
-def recipe(request, small_recipe) -> Recipe:
-    return small_recipe(STAGES, encoding={"precision": "fp32", "tokens_per_batch": 64, "search": request.param})
+def recipe(request, small_recipe, tmp_path) -> Recipe:
+    (tmp_path / "first.trec").write_text("".join(f"test-{n} Q0 {colour}-horse 1 1.0 t\n" for n in range(5) for colour in ("gray", "red", "pink")))
+    rerank = {"test": {"file": str(tmp_path / "first.trec"), "hits": 3, "measures": ["nDCG@3"]}}
+    test = {"hits": 20, "measures": ["RR@10", "R@20"], "rerank": rerank}
+    return small_recipe(STAGES, test=test, encoding={"precision": "fp32", "tokens_per_batch": 64, "search": request.param})
 
 
 def start(recipe: Recipe, folder: Path) -> None:
@@ -108,7 +111,8 @@ def test_processes_close_a_run_as_one_does(run_processes, recipe, tmp_path):
     ends = run_processes(3, close, recipe, folders[1])
     for row, again, (record, how), index in ends:
         assert row == again == ends[0][0] and row["more"] == 7
-        assert [row[name] for name in recipe.test.measures] == [expected[name] for name in recipe.test.measures]
+        measured = [*recipe.test.measures, "test-rerank nDCG@3"]
+        assert [row[name] for name in measured] == [expected[name] for name in measured] and 0 < row["test-rerank nDCG@3"] < 1
         assert [record[name] for name in recipe.test.measures] == [row[name] for name in recipe.test.measures]
         assert how == ends[0][2][1] and "pyserini" in how["command"]
         np.testing.assert_allclose(index, vectors, atol=1e-5)

@@ -6,6 +6,11 @@ from pathlib import Path
 import pytest
 from experiment.outcome import outcome
 
+from pyserini_ance.distributed.world import World
+from pyserini_ance.experiment import experiment
+from pyserini_ance.experiment.closing import Closing
+from pyserini_ance.experiment.prepare import read_collection, tokenise
+from pyserini_ance.experiment.results import write_qrels
 from pyserini_ance.experiment.schedule import evaluation_steps, refresh_steps
 from pyserini_ance.recipe.load import dump, load
 
@@ -63,6 +68,27 @@ def test_a_run_leaves_what_it_promises(undisturbed):
     assert happened == {"generation": refresh_steps(ance), "dev": evaluation_steps(ance)}
     assert state(undisturbed)["status"] == "finished"
     assert set(json.loads((undisturbed / "index" / "encoder.json").read_text())) >= {"encoder", "weights"}
+
+
+def test_rm3_is_a_row_beside_bm25_and_ranks_nothing_to_train_on(small_recipe, tmp_path, monkeypatch):
+    """RM3 finds what BM25 does not. One go makes all, whose seconds are BM25's."""
+    asked = []
+
+    def retrieve(recipe, collection, wanted) -> None:
+        asked.extend(wanted)
+        for one in wanted:
+            one.output.parent.mkdir(exist_ok=True)
+            one.output.write_text("".join(f"test-{n} Q0 {'red-horse' if one.rm3 else 'red-apple'} 1 1.0 t\n" for n in range(5)))
+
+    monkeypatch.setattr(experiment, "retrieve_bm25", retrieve)
+    stage = {"steps": 1, "batch_queries": 2, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"negatives": [{"kind": "run"}]}}}
+    made = experiment.Experiment(small_recipe({"a": stage}, bm25={"rm3": {}}), tmp_path, World())
+    data = tokenise(made.recipe, read_collection(made.recipe))
+    write_qrels(data.collection, "test", made.run.qrels("test"))
+    rows = made._bm25(data, Closing(made.recipe, data, made.run, "cpu", World()))
+    assert [(row["row"], row["R@20"]) for row in rows] == [("bm25", 0.0), ("bm25+rm3", 0.2)]
+    assert rows[0]["test seconds"] >= 0 and rows[1]["test seconds"] is None
+    assert [(one.split, one.hits, one.rm3) for one in asked] == [("train", 200, False), ("test", 20, False), ("test", 20, True)]
 
 
 def test_a_run_is_not_overwritten_by_mistake(train, undisturbed):

@@ -133,7 +133,7 @@ def everything(snapshot: Snapshot) -> dict[str, np.ndarray]:
     return {
         "rows": rows,
         "scores": scores,
-        "queries": snapshot.encode_queries("dev", some[[2, 0]]),
+        "queries": snapshot.encode_queries("test", some[[2, 0]]),
         "documents": np.array(snapshot.document_vectors[some]),
     }
 
