@@ -4,9 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.lookup import RowsOfIds, write_rows
-from pyserini_ance.data.strings import Strings, write_strings
+from pyserini_ance.data.collection import Collection, Qrels, Split
+from pyserini_ance.data.text_files import open_texts, write_texts
 from pyserini_ance.storage.files import read_json, write_json
 from pyserini_ance.storage.publish import is_complete, publish_once, read_manifest
 
@@ -35,7 +34,7 @@ def open_collection(cache: Path, digest: str) -> Collection | None:
     if manifest["layout"] != LAYOUT:
         raise RuntimeError(f"{folder} has layout {manifest['layout']}, this version reads {LAYOUT}; remove it and make it again")
     about = read_json(folder / ABOUT)
-    documents = _open_texts(folder / "documents", about["documents"])
+    documents = open_texts(folder / "documents", about["documents"])
     splits = {name: _open_split(folder / f"split{n}", name, parts) for n, (name, parts) in enumerate(about["splits"].items())}
     opened = Collection(documents, splits, about["skipped"])
     if opened.digest != digest:
@@ -48,42 +47,22 @@ def _folder(cache: Path, digest: str) -> Path:
 
 
 def _write(folder: Path, collection: Collection) -> None:
-    """Fields and splits go by number: their names need not fit a file system."""
-    documents = _write_texts(folder / "documents", collection.documents)
+    """Splits go by number: their names need not fit a file system."""
+    documents = write_texts(folder / "documents", collection.documents)
     splits = {name: _write_split(folder / f"split{n}", split) for n, (name, split) in enumerate(collection.splits.items())}
     write_json(folder / ABOUT, {"documents": documents, "splits": splits, "skipped": collection.skipped})
 
 
 def _write_split(folder: Path, split: Split) -> dict:
-    queries, qrels = _write_texts(folder / "queries", split.queries), split.qrels
+    queries, qrels = write_texts(folder / "queries", split.queries), split.qrels
     for name in QRELS_ARRAYS:
         np.save(folder / f"{name}.npy", getattr(qrels, name), allow_pickle=False)
     return {"queries": queries, "qrels": {"threshold": qrels.threshold, "digest": qrels.digest}}
 
 
-def _write_texts(folder: Path, texts: Texts) -> dict:
-    folder.mkdir(parents=True)
-    write_strings(folder / "ids", texts.ids)
-    write_rows(folder / "ids", texts.ids)
-    for n, values in enumerate(texts.columns.values()):
-        write_strings(folder / f"field{n}", values)
-    return {"fields": list(texts.columns), "digest": texts.digest}
-
-
 def _open_split(folder: Path, name: str, about: dict) -> Split:
     offsets, rows, grades, *relevant = (np.load(folder / f"{a}.npy", mmap_mode="r", allow_pickle=False) for a in QRELS_ARRAYS)
     qrels = Qrels(offsets, rows, grades, about["qrels"]["threshold"])
-    _know(qrels, digest=about["qrels"]["digest"], relevant_offsets=relevant[0], relevant_rows=relevant[1])
-    return Split(name, _open_texts(folder / "queries", about["queries"]), qrels)
-
-
-def _open_texts(folder: Path, about: dict) -> Texts:
-    ids = Strings.open(folder / "ids")
-    texts = Texts(ids, {name: Strings.open(folder / f"field{n}") for n, name in enumerate(about["fields"])})
-    _know(texts, digest=about["digest"], rows=RowsOfIds.open(folder / "ids", ids))
-    return texts
-
-
-def _know(made: Texts | Qrels, **properties) -> None:
-    """Give cached properties their values: they are on disk, and working them out would read everything."""
-    vars(made).update(properties)
+    # Cached properties: they are on disk.
+    vars(qrels).update(digest=about["qrels"]["digest"], relevant_offsets=relevant[0], relevant_rows=relevant[1])
+    return Split(name, open_texts(folder / "queries", about["queries"]), qrels)

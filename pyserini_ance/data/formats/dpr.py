@@ -13,9 +13,9 @@ from typing import Any
 
 from pydantic import model_validator
 
-from pyserini_ance.data.collection import Collection, Texts
+from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats.contexts import Layout, judged_questions
-from pyserini_ance.data.formats.format import Entry, Format, Judgment, read_queries
+from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts, read_queries
 from pyserini_ance.data.formats.lines import Line, extension, find_file, json_answers, json_id, json_text, read_lines, shown
 from pyserini_ance.data.formats.tables import trec_judgments
 from pyserini_ance.recipe.parts import Settings
@@ -76,10 +76,10 @@ class Dpr(Format):
     passages: Path
     splits: dict[str, Questions]
 
-    def read(self) -> Collection:
+    def parts(self) -> Parts:
         passages = find_file(self.passages, "data.passages")
         splits = {name: _judged(files, f"data.splits.{name}") for name, files in self.splits.items()}
-        return self.assemble(_passages(passages), splits)
+        return Parts(_passages(passages), splits, [passages])
 
 
 def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgment]]:

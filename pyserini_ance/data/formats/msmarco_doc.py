@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.format import Entry, Format
+from pyserini_ance.data.formats.format import Entry, Format, Parts
 from pyserini_ance.data.formats.lines import find_file, read_lines
 from pyserini_ance.data.formats.tables import TrecQueries, trec_splits
 
@@ -20,9 +19,9 @@ class MsmarcoDoc(Format):
     documents: Path
     splits: dict[str, TrecQueries]
 
-    def read(self) -> Collection:
+    def parts(self) -> Parts:
         documents = find_file(self.documents, "data.documents")
-        return self.assemble(_documents(documents), trec_splits(self.splits))
+        return Parts(_documents(documents), trec_splits(self.splits), [documents])
 
 
 def _documents(path: Path) -> Iterator[Entry]:

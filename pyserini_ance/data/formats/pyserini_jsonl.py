@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.format import Entry, Format
+from pyserini_ance.data.formats.format import Entry, Format, Parts
 from pyserini_ance.data.formats.lines import extension, find_file, json_answers, json_id, json_text, read_lines
 from pyserini_ance.data.formats.tables import trec_judgments, tsv_entries
 from pyserini_ance.recipe.parts import Settings
@@ -27,14 +26,14 @@ class PyseriniJsonl(Format):
     corpus: Path
     splits: dict[str, Topics] = {}
 
-    def read(self) -> Collection:
+    def parts(self) -> Parts:
         corpus = _corpus_files(self.corpus)
         splits = {}
         for name, files in self.splits.items():
             topics = find_file(files.topics, f"data.splits.{name}.topics")
             qrels = find_file(files.qrels, f"data.splits.{name}.qrels")
             splits[name] = _topics(topics, f"data.splits.{name}.topics"), trec_judgments(qrels)
-        return self.assemble(_documents(corpus), splits)
+        return Parts(_documents(corpus), splits, corpus)
 
 
 def _corpus_files(corpus: Path) -> list[Path]:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pyserini_ance.data.formats.format import Entry, Format, Judgment
+from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
 from pyserini_ance.data.formats.lines import Line
 
 
@@ -22,12 +22,23 @@ def judgments(*rows: tuple[str, str, int]) -> list[Judgment]:
     return [Judgment(Line(Path("qrels"), number, ""), *row) for number, row in enumerate(rows, start=1)]
 
 
+class Given(Format):
+    """Entries and judgments as they are given."""
+
+    def __init__(self, documents, queries, rows, **settings):
+        super().__init__(kind="any", **settings)
+        object.__setattr__(self, "given", Parts(documents, {"dev": (queries, judgments(*rows))}))
+
+    def parts(self) -> Parts:
+        return self.given
+
+
 DOCUMENTS = entries("corpus", ("d1", "one"), ("d2", "two"), ("007", "seven"))
 QUERIES = entries("queries", ("q1", "first"), ("q2", "second"), ("q3", "third"))
 
 
 def assembled(documents=DOCUMENTS, queries=QUERIES, rows=(("q1", "d1", 1),), **settings):
-    return Format(kind="any", **settings).assemble(documents, {"dev": (queries, judgments(*rows))})
+    return Given(documents, queries, rows, **settings).read()
 
 
 def test_rows_follow_the_files():
@@ -51,7 +62,7 @@ def test_the_threshold_leaves_judgments_that_are_not_relevant():
 
 
 def test_a_split_without_queries_is_refused():
-    with pytest.raises(ValueError, match="split 'dev' has no query .*3 queries and 1 judgments.*at least 2; see what .*Format\\(kind='any'"):
+    with pytest.raises(ValueError, match="split 'dev' has no query .*3 queries and 1 judgments.*at least 2; see what .*Given\\(kind='any'"):
         assembled(relevance_threshold=2)
 
 
