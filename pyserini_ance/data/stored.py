@@ -1,16 +1,21 @@
 """A collection as a folder of the cache: published once, then memory-mapped by every process that needs it."""
 
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
 
 from pyserini_ance.data.collection import Collection, Qrels, Split
 from pyserini_ance.data.text_files import open_texts, write_texts
+from pyserini_ance.storage.beside import beside, sweep
 from pyserini_ance.storage.files import read_json, write_json
 from pyserini_ance.storage.publish import is_complete, publish_once, read_manifest
 
 ABOUT = "collection.json"
 LAYOUT = 1
+ROOM = "collections"
 QRELS_ARRAYS = ("offsets", "rows", "grades", "relevant_offsets", "relevant_rows")
 
 
@@ -42,8 +47,24 @@ def open_collection(cache: Path, digest: str) -> Collection | None:
     return opened
 
 
+@contextmanager
+def reading_room(cache: Path) -> Iterator[Path]:
+    """A folder of the cache, not made yet, for the documents of one reading; it is gone at the end.
+
+    What readings left there that were killed is removed first.
+    """
+    folder = beside(cache / ROOM / "reading", "tmp")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    sweep(folder.parent)
+    shutil.rmtree(folder, ignore_errors=True)  # of a dead process that had our number
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def _folder(cache: Path, digest: str) -> Path:
-    return cache / "collections" / digest[:32]
+    return cache / ROOM / digest[:32]
 
 
 def _write(folder: Path, collection: Collection) -> None:

@@ -2,17 +2,19 @@
 
 import logging
 import re
+from itertools import chain
 from pathlib import Path
-
-from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.cut import cut, fill_up
 from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.formats.format import found_files
 from pyserini_ance.data.joint import with_joint
 from pyserini_ance.data.passages import Passages, refuse_delimiter
 from pyserini_ance.data.prepared import PreparedData
-from pyserini_ance.data.stored import open_collection, store_collection
+from pyserini_ance.data.readings import Reading
+from pyserini_ance.data.stored import open_collection, reading_room, store_collection
+from pyserini_ance.data.strings import STRINGS_PER_BLOCK
 from pyserini_ance.data.token_store import TokenStore, open_or_build
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_tokenizer
@@ -20,6 +22,7 @@ from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.products import Evaluate
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.index import FLAT, new_index
 
@@ -36,14 +39,40 @@ def check_tools(recipe: Recipe) -> None:
         choose_java()
 
 
-def read_collection(recipe: Recipe) -> Collection:
-    """Read and check the data, and that what the recipe asks of it, its splits, measures and negatives, can be had."""
-    evaluations = [stage.evaluate for stage in recipe.stages.values() if stage.evaluate]
-    measures = parse([*recipe.test.measures, *recipe.test.query_measures, *(evaluation.measure for evaluation in evaluations)])
-    _check_measures(recipe, measures)
+def read_collection(recipe: Recipe, documents: Path | None = None) -> Collection:
+    """Read and check the data, and that what the recipe asks of it, its splits, measures and negatives, can be had.
+
+    `documents` is a folder that is made for them, as `Format.read` has it; without, they are in memory.
+    """
+    check_measures(recipe)
     training = recipe.train_split
-    collection = with_joint(recipe.data.read(), training.name, training.splits)
-    for name in sorted({training.name, *recipe.test.split, *(name for evaluation in evaluations for name in evaluation.split)}):
+    collection = with_joint(recipe.data.read(documents), training.name, training.splits)
+    check_collection(recipe, collection)
+    return collection
+
+
+def stored_collection(recipe: Recipe) -> Collection:
+    """The recipe's data, checked, memory-mapped from the cache: read now, unless the same files were read before."""
+    check_measures(recipe)
+    reading = Reading(recipe.cache, _settings_of_reading(recipe), found_files(recipe.data))
+    collection = reading.recall()
+    if collection is None:
+        with reading_room(recipe.cache) as documents:
+            collection = map_collection(recipe, read_collection(recipe, documents))
+        reading.remember(collection)
+    else:
+        check_collection(recipe, collection)
+    return collection
+
+
+def _settings_of_reading(recipe: Recipe) -> dict:
+    return {"data": recipe.data.model_dump(mode="json"), "joint": [recipe.train_split.name, *recipe.train_split.splits]}
+
+
+def check_collection(recipe: Recipe, collection: Collection) -> None:
+    """Raises ValueError or FileNotFoundError where the recipe asks for what the data does not have."""
+    training = recipe.train_split
+    for name in sorted({training.name, *recipe.test.split, *(name for evaluation in _evaluations(recipe) for name in evaluation.split)}):
         collection.split(name)
     if recipe.encoder.tokenization.document.passages > 1:
         refuse_delimiter(collection.documents.ids)
@@ -51,7 +80,10 @@ def read_collection(recipe: Recipe) -> Collection:
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
         for source in term.negatives:
             source.check_data(Direction.of(collection, training.name, term.anchor))
-    return collection
+
+
+def _evaluations(recipe: Recipe) -> list[Evaluate]:
+    return [stage.evaluate for stage in recipe.stages.values() if stage.evaluate]
 
 
 def prepare(recipe: Recipe, world: World, digest: str | None = None) -> PreparedData:
@@ -62,11 +94,11 @@ def prepare(recipe: Recipe, world: World, digest: str | None = None) -> Prepared
 
     def read() -> str:
         known = digest and find_collection(recipe, digest)
-        return digest if known else map_collection(recipe, read_collection(recipe)).digest
+        return digest if known else stored_collection(recipe).digest
 
     digest = world.once(read)
     # Another host may have a cache of its own.
-    collection = find_collection(recipe, digest) or map_collection(recipe, read_collection(recipe))
+    collection = find_collection(recipe, digest) or stored_collection(recipe)
     if collection.digest != digest:
         raise ValueError(f"this process reads other data (digest {collection.digest[:12]}) than the first ({digest[:12]}): {recipe.data}")
     world.once(lambda: tokenise(recipe, collection) and None)
@@ -86,10 +118,11 @@ def find_collection(recipe: Recipe, digest: str) -> Collection | None:
     return open_collection(recipe.cache, digest)
 
 
-def _check_measures(recipe: Recipe, measures: list[Measure]) -> None:
+def check_measures(recipe: Recipe) -> None:
     """A measure that looks deeper than the ranking, or counts other grades than training does, would be a wrong number."""
     threshold = recipe.data.relevance_threshold
-    for measure in measures:
+    named = [*recipe.test.measures, *recipe.test.query_measures, *(evaluation.measure for evaluation in _evaluations(recipe))]
+    for measure in parse(named):
         cutoff = measure.params.get("cutoff") or 0
         if cutoff > recipe.test.hits:
             raise ValueError(f"measure {measure} looks at {cutoff} documents, but test.hits is {recipe.test.hits}; set test.hits={cutoff}")
@@ -146,7 +179,8 @@ def retrieve_bm25(recipe: Recipe, collection: Collection, outputs: list[tuple[st
     from pyserini_ance.pyserini_bridge.bm25 import Ranking, retrieve
 
     documents = collection.documents
-    contents = ((documents.ids[row], "\n".join(filter(None, documents[row].values()))) for row in range(len(documents)))
+    records = chain.from_iterable(documents.blocks(STRINGS_PER_BLOCK))
+    contents = ((id, "\n".join(filter(None, record.values()))) for id, record in zip(documents.ids, records, strict=True))
     rankings = [Ranking(_id_and_text(collection.split(split).queries), hits, output) for split, output, hits in outputs]
     retrieve(contents, rankings, recipe.bm25, recipe.cache / "bm25" / documents.digest, len(documents))
 

@@ -19,12 +19,14 @@ class Beir(Format):
     folder: Path
     splits: dict[str, Path] = {name: Path(f"qrels/{name}.tsv") for name in ("train", "dev", "test")}
 
+    def files(self) -> list[tuple[str, Path]]:
+        qrels = [(f"data.splits.{name}", self.folder / path) for name, path in self.splits.items()]
+        return [("data.folder", self.folder / "corpus.jsonl"), ("data.folder", self.folder / "queries.jsonl"), *qrels]
+
     def parts(self) -> Parts:
-        corpus = find_file(self.folder / "corpus.jsonl", "data.folder")
-        queries = find_file(self.folder / "queries.jsonl", "data.folder")
-        qrels = {name: find_file(self.folder / path, f"data.splits.{name}") for name, path in self.splits.items()}
+        corpus, queries, *qrels = (find_file(path, key) for key, path in self.files())
         entries = list(_questions(queries))
-        splits = {name: judged_only(entries, list(beir_judgments(path))) for name, path in qrels.items()}
+        splits = {name: judged_only(entries, list(beir_judgments(path))) for name, path in zip(self.splits, qrels, strict=True)}
         return Parts(_documents(corpus), splits, [corpus])
 
 

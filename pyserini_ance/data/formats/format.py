@@ -4,15 +4,15 @@ import logging
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.formats.gather import Entry, InMemory, OnDisk, gather
-from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, Line, shown
-from pyserini_ance.recipe.parts import Part
+from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, Line, find_file, shown
+from pyserini_ance.recipe.parts import Part, Settings
 
 UNKNOWN_SHOWN = 5
 logger = logging.getLogger(__name__)
@@ -46,6 +46,12 @@ class Format(Part):
 
     def parts(self) -> Parts:
         raise NotImplementedError(f"{type(self).__name__}.parts")
+
+    def files(self) -> list[tuple[str, Path]]:
+        """All files and folders that are read, as the recipe names them, each with its key; none for a kind that reads something
+        else, whose data may change unseen.
+        """
+        return paths_in(self, "data")
 
     def read(self, folder: Path | None = None) -> Collection:
         """The checked collection of all documents and, by split, its queries and their judgments.
@@ -97,6 +103,23 @@ class Format(Part):
         _skip(skipped, f"{name} judgments of unknown ids", unknown_count)
         pairs = np.fromiter(places, np.int64, len(places))
         return Qrels.of(*np.divmod(pairs, len(documents)), np.asarray(grades), len(queries), self.relevance_threshold)
+
+
+def paths_in(settings: Any, key: str) -> list[tuple[str, Path]]:
+    """Every path that the settings under `key` hold, with its own key."""
+    if isinstance(settings, Path):
+        return [(key, settings)]
+    inner = dict(settings) if isinstance(settings, Settings | Mapping) else {}
+    return [found for name, value in inner.items() for found in paths_in(value, f"{key}.{name}")]
+
+
+def found_files(data: Format) -> list[Path]:
+    """What `data.files` names, as it lies on disk: plain or .gz, and of a folder the files in it. Raises FileNotFoundError."""
+    found = []
+    for key, path in data.files():
+        folder = path.expanduser()
+        found += sorted(one for one in folder.iterdir() if one.is_file()) if folder.is_dir() else [find_file(path, key)]
+    return found
 
 
 def read_queries(entries: Iterable[Entry]) -> Texts:

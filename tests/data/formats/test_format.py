@@ -2,9 +2,13 @@
 
 import logging
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
+from pyserini_ance.data import lookup
+from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.formats import gather
 from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
 from pyserini_ance.data.formats.lines import Line
 
@@ -38,7 +42,20 @@ QUERIES = entries("queries", ("q1", "first"), ("q2", "second"), ("q3", "third"))
 
 
 def assembled(documents=DOCUMENTS, queries=QUERIES, rows=(("q1", "d1", 1),), **settings):
-    return Given(documents, queries, rows, **settings).read()
+    """In memory; documents on disk come to the same, be it an error."""
+    data = Given(documents, queries, rows, **settings)
+    with TemporaryDirectory() as folder:
+        try:
+            stored = data.read(Path(folder, "documents"))
+        except ValueError as error:
+            with pytest.raises(ValueError) as again:
+                data.read()
+            assert str(again.value) == str(error)
+            raise
+        read = data.read()
+        assert (stored.digest, stored.skipped) == (read.digest, read.skipped)
+        assert (Texts.digest.func(stored.documents), list(stored.documents.ids)) == (read.documents.digest, read.documents.ids)
+    return read
 
 
 def test_rows_follow_the_files():
@@ -53,6 +70,29 @@ def test_queries_without_positives_are_skipped_with_a_count(caplog):
     assert collection.skipped == {"dev queries without positives": 2}
     assert collection.split("dev").queries.ids == ["q1"]
     assert "left out: 2 dev queries without positives" in caplog.text
+
+
+def test_of_many_repeated_ids_the_first_is_named():
+    rows = [("a", "x"), ("b", "y"), ("c", "z"), ("c", "z"), ("b", "y"), ("b", "y")]
+    with pytest.raises(ValueError, match="file, line 5: document id 'b' was already given in file, line 2"):
+        assembled(documents=entries("file", *rows))
+
+
+def test_repeated_ids_are_told_from_equal_hashes(monkeypatch):
+    monkeypatch.setattr(lookup, "_hash", len)
+    assert assembled(documents=entries("file", ("d1", "x"), ("d2", "y"), ("d3", "z"))).documents.ids == ["d1", "d2", "d3"]
+    with pytest.raises(ValueError, match="file, line 4: document id 'd2' was already given in file, line 2"):
+        assembled(documents=entries("file", ("d1", "x"), ("d2", "y"), ("d3", "z"), ("d2", "y"), ("d3", "z")))
+
+
+def test_documents_of_several_blocks_are_the_same_on_disk(monkeypatch):
+    monkeypatch.setattr(gather, "STRINGS_PER_BLOCK", 2)
+    assert len(assembled(documents=entries("file", *((f"d{n}", f"text {n}") for n in range(5)))).documents) == 5
+
+
+def test_a_document_with_other_fields_is_named():
+    with pytest.raises(ValueError, match="file, line 2: document 'b' has the fields text, title; expected text, as those before it"):
+        assembled(documents=entries("file", ("a", "x"), ("b", "y", "z")))
 
 
 def test_the_threshold_leaves_judgments_that_are_not_relevant():
