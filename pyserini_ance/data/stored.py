@@ -21,7 +21,7 @@ QRELS_ARRAYS = ("offsets", "rows", "grades", "relevant_offsets", "relevant_rows"
 
 def store_collection(collection: Collection, cache: Path) -> Path:
     """The folder that holds `collection`: written, unless it is there; another process that writes it is waited for."""
-    folder = _folder(cache, collection.digest)
+    folder = collection_folder(cache, collection.digest)
     about = {"layout": LAYOUT, "collection": collection.digest}
     publish_once(folder, about, lambda claimed: _write(claimed, collection))
     return folder
@@ -32,7 +32,7 @@ def open_collection(cache: Path, digest: str) -> Collection | None:
 
     Raises RuntimeError when a part is missing or has another size than was written, or when it is another collection.
     """
-    folder = _folder(cache, digest)
+    folder = collection_folder(cache, digest)
     if not is_complete(folder):
         return None
     manifest = read_manifest(folder, verify=False)  # hashing would read everything, in each process
@@ -63,7 +63,7 @@ def reading_room(cache: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _folder(cache: Path, digest: str) -> Path:
+def collection_folder(cache: Path, digest: str) -> Path:
     return cache / ROOM / digest[:32]
 
 

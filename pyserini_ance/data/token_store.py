@@ -84,6 +84,11 @@ def open_or_build(
     return TokenStore(ids, offsets, specials)
 
 
+def count_tokens(folder: Path) -> int:
+    """Of a store that is there, without special tokens."""
+    return int(np.load(folder / "offsets.npy", mmap_mode="r", allow_pickle=False)[-1])
+
+
 def _build(folder: Path, texts: Texts, tokenize: Callable, kind: type, label: str) -> None:
     """Who has claimed `folder` has the parts beside it to himself."""
     beside = folder.with_name(f".{folder.name}.parts")

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.cut import cut, fill_up
 from pyserini_ance.data.direction import Direction
-from pyserini_ance.data.formats.format import found_files
+from pyserini_ance.data.formats.official import found_files
 from pyserini_ance.data.joint import with_joint
 from pyserini_ance.data.passages import Passages, refuse_delimiter
 from pyserini_ance.data.prepared import PreparedData
@@ -66,7 +66,7 @@ def stored_collection(recipe: Recipe) -> Collection:
 
 
 def _settings_of_reading(recipe: Recipe) -> dict:
-    return {"data": recipe.data.model_dump(mode="json"), "joint": [recipe.train_split.name, *recipe.train_split.splits]}
+    return {"data": recipe.data.model_dump(mode="json", exclude={"official"}), "joint": [recipe.train_split.name, *recipe.train_split.splits]}
 
 
 def check_collection(recipe: Recipe, collection: Collection) -> None:
@@ -182,7 +182,12 @@ def retrieve_bm25(recipe: Recipe, collection: Collection, outputs: list[tuple[st
     records = chain.from_iterable(documents.blocks(STRINGS_PER_BLOCK))
     contents = ((id, "\n".join(filter(None, record.values()))) for id, record in zip(documents.ids, records, strict=True))
     rankings = [Ranking(_id_and_text(collection.split(split).queries), hits, output) for split, output, hits in outputs]
-    retrieve(contents, rankings, recipe.bm25, recipe.cache / "bm25" / documents.digest, len(documents))
+    retrieve(contents, rankings, recipe.bm25, bm25_folder(recipe, collection), len(documents))
+
+
+def bm25_folder(recipe: Recipe, collection: Collection) -> Path:
+    """The index that is built of a collection."""
+    return recipe.cache / "bm25" / collection.documents.digest
 
 
 def _id_and_text(queries: Texts) -> list[tuple[str, str]]:
@@ -204,4 +209,8 @@ def in_passages(documents: TokenStore, tokenization: Tokenization) -> tuple[Toke
 
 
 def _cached(cache: Path, tokenizer: TextTokenizer, side: Side, texts: Texts, label: str) -> TokenStore:
-    return token_store(tokenizer, side, texts, cache / "tokens" / f"{texts.digest[:32]}-{tokenizer.key(side)[:32]}", label)
+    return token_store(tokenizer, side, texts, token_folder(cache, tokenizer, side, texts), label)
+
+
+def token_folder(cache: Path, tokenizer: TextTokenizer, side: Side, texts: Texts) -> Path:
+    return cache / "tokens" / f"{texts.digest[:32]}-{tokenizer.key(side)[:32]}"

@@ -11,7 +11,8 @@ from pydantic import Field
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.formats.gather import Entry, InMemory, OnDisk, gather
-from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, Line, find_file, shown
+from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, Line, shown
+from pyserini_ance.data.formats.official import Official
 from pyserini_ance.recipe.parts import Part, Settings
 
 UNKNOWN_SHOWN = 5
@@ -39,8 +40,12 @@ class Parts(NamedTuple):
 
 
 class Format(Part):
-    """Files of one layout. An adapter says how they are read, by `parts`; what they must satisfy is said here."""
+    """Files of one layout. An adapter says how they are read, by `parts`; what they must satisfy is said here.
 
+    `official` is what is published of these files; it changes nothing that is read.
+    """
+
+    official: Official = Official()
     relevance_threshold: int = Field(1, ge=1)
     unknown_ids: Literal["refuse", "skip"] = "refuse"
 
@@ -111,15 +116,6 @@ def paths_in(settings: Any, key: str) -> list[tuple[str, Path]]:
         return [(key, settings)]
     inner = dict(settings) if isinstance(settings, Settings | Mapping) else {}
     return [found for name, value in inner.items() for found in paths_in(value, f"{key}.{name}")]
-
-
-def found_files(data: Format) -> list[Path]:
-    """What `data.files` names, as it lies on disk: plain or .gz, and of a folder the files in it. Raises FileNotFoundError."""
-    found = []
-    for key, path in data.files():
-        folder = path.expanduser()
-        found += sorted(one for one in folder.iterdir() if one.is_file()) if folder.is_dir() else [find_file(path, key)]
-    return found
 
 
 def read_queries(entries: Iterable[Entry]) -> Texts:
