@@ -16,12 +16,12 @@ SETTLED_SECONDS = 2  # a younger file may be written again within the tick of it
 class Reading:
     """The reading of `files` under `settings`, known by their paths, sizes and times, as `make` and `git` know them.
 
-    Without files nothing is remembered: nobody can tell whether what was read then is what would be read now.
+    With None in their place nothing is remembered: nobody can tell whether what was read then is what would be read now.
     """
 
-    def __init__(self, cache: Path, settings: dict[str, Any], files: Sequence[Path]):
+    def __init__(self, cache: Path, settings: dict[str, Any], files: Sequence[Path] | None):
         self._cache, self._settings, self._files = cache, settings, files
-        self._key = self._look() if files else None
+        self._key = None if files is None else self._look()
 
     def recall(self) -> Collection | None:
         """The collection, memory-mapped from the cache, in the order of splits and with the skipped counts of the reading."""

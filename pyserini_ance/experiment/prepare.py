@@ -54,7 +54,8 @@ def read_collection(recipe: Recipe, documents: Path | None = None) -> Collection
 def stored_collection(recipe: Recipe) -> Collection:
     """The recipe's data, checked, memory-mapped from the cache: read now, unless the same files were read before."""
     check_measures(recipe)
-    reading = Reading(recipe.cache, _settings_of_reading(recipe), found_files(recipe.data))
+    files = found_files(recipe.data)
+    reading = Reading(recipe.cache, _settings_of_reading(recipe), files if files or recipe.data.by_name else None)
     collection = reading.recall()
     if collection is None:
         with reading_room(recipe.cache) as documents:

@@ -108,10 +108,10 @@ def _questions(path: Path) -> Iterator[Entry]:
             yield _question(line, place, line.json())
         else:
             text, answers = line.quoted_cells(("question", "answers"))
-            yield Entry(line, str(place), {"text": text}, _literal_list(line, answers))
+            yield Entry(line, str(place), {"text": text}, literal_list(line, answers))
 
 
-def _literal_list(line: Line, text: str) -> list[str]:
+def literal_list(line: Line, text: str) -> list[str]:
     """A list of strings as Python writes it: read, never run.
 
     Strings with no comma between them, as NumPy prints them, are refused: Python would take them together as one answer.

@@ -4,7 +4,7 @@ import logging
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -47,6 +47,8 @@ class Format(Part):
 
     official: Official = Official()
     relevance_threshold: int = Field(1, ge=1)
+    # Whether what names stand for never changes, so that what was read of them need not be read again.
+    by_name: ClassVar[bool] = False
     unknown_ids: Literal["refuse", "skip"] = "refuse"
 
     def parts(self) -> Parts:
