@@ -57,7 +57,7 @@ class Steps:
     def lies_in(self, *folders: Path) -> None:
         """The last step's result; an index of Pyserini's own lies where it keeps such."""
         size = sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
-        self.rows[-1] |= {"MiB": round(size / MIB, 1), "where": str(folders[0].parent if len(folders) > 1 else folders[0])} if folders else {}
+        self.rows[-1] |= {"MiB": round(size / MIB), "where": str(folders[0].parent if len(folders) > 1 else folders[0])} if folders else {}
 
 
 def token_folders(recipe: Recipe, collection: Collection) -> dict[str, Path]:

@@ -95,4 +95,4 @@ def test_the_index_for_bm25_is_made_too(recipe, monkeypatch):
     monkeypatch.setattr(bm25, "retrieve", retrieve)
     monkeypatch.setattr(ahead, "check_tools", lambda recipe: None)
     report = prepare_ahead(recipe.model_copy(update={"bm25": Bm25()}))
-    assert asked == [(30, [], 30)] and cells(report, "BM25 index")[2:] == ["1.0000", str(next((recipe.cache / "bm25").iterdir()))]
+    assert asked == [(30, [], 30)] and cells(report, "BM25 index")[2:] == ["1", str(next((recipe.cache / "bm25").iterdir()))]
