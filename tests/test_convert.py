@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 import yaml
+from data import ranked
 from small import make_small_collection, small_settings
 
 from pyserini_ance.convert import main
-from pyserini_ance.data.rankings import read_any_run
 from pyserini_ance.experiment.prepare import data_of
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.load import dump
@@ -82,7 +82,7 @@ def test_mined_negatives_in_every_form(recipe, run, tmp_path, capsys, chosen, fi
     for layout in ("trec", "msmarco", "tevatron"):
         convert(capsys, run.folder, "--to", layout, "--output", tmp_path / layout, *chosen)
         file = tmp_path / "tevatron" / "train.jsonl" if layout == "tevatron" else tmp_path / layout
-        found = read_any_run(file, queries, documents)
+        found = ranked.read(file, queries, documents)
         assert {query: list(hits) for query, hits in found.items()} == {id: [documents.ids[first], documents.ids[29]] for id in queries.ids}
     assert (tmp_path / "trec").read_text().startswith(f"train-0 Q0 {documents.ids[first]} 1 2.500000 pyserini_ance\n")
     assert (tmp_path / "msmarco").read_text().startswith(f"train-0\t{documents.ids[first]}\t1\ntrain-0\t{documents.ids[29]}\t2\n")

@@ -5,13 +5,15 @@ format reads them, or memory-mapped from the cache (`stored.py`).
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
 from typing import Literal
 
 import numpy as np
+
+from pyserini_ance.data.strings import Strings
 
 Side = Literal["query", "document"]
 SIDES: tuple[Side, Side] = ("query", "document")
@@ -37,6 +39,14 @@ class Texts:
         """Only these rows, renumbered in the order given."""
         columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
         return Texts([self.ids[row] for row in rows], columns)
+
+    def blocks(self, size: int, first: int = 0) -> Iterator[list[dict[str, str]]]:
+        """All texts from row `first` on, so many at a time; what a mapped block took of memory is given back when the next is read."""
+        for start in range(first, len(self), size):
+            yield self.take(range(start, min(start + size, len(self))))
+            for strings in (self.ids, *self.columns.values()):
+                if isinstance(strings, Strings):
+                    strings.release()
 
     @cached_property
     def rows(self) -> Mapping[str, int]:
@@ -193,9 +203,13 @@ def _offsets(counts: np.ndarray) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
+def add_to_digest(sha, parts: Iterable[bytes]) -> None:
+    """Each part with its length before it."""
+    for part in parts:
+        sha.update(len(part).to_bytes(8, "little") + part)
+
+
 def _sha256(parts: Iterable[bytes]) -> str:
     sha = hashlib.sha256()
-    for part in parts:
-        sha.update(len(part).to_bytes(8, "little"))
-        sha.update(part)
+    add_to_digest(sha, parts)
     return sha.hexdigest()

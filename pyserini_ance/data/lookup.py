@@ -2,7 +2,7 @@
 
 import hashlib
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -43,12 +43,34 @@ class RowsOfIds(Mapping[str, int]):
         raise KeyError(id)
 
 
-def write_rows(path: Path, ids: Sequence[str]) -> None:
-    """Write two files that start with `path`: the hashes of `ids`, ascending, and the rows in their order."""
-    hashes = np.fromiter((_hash(id.encode()) for id in ids), np.uint64, len(ids))
+def hashes_of(encoded: Iterable[bytes], count: int) -> np.ndarray:
+    """(count,) uint64, of ids in UTF-8."""
+    return np.fromiter(map(_hash, encoded), np.uint64, count)
+
+
+def write_rows(path: Path, hashes: np.ndarray) -> None:
+    """Write two files that start with `path`: the `hashes` of ids, ascending, and the rows in their order."""
     order = np.argsort(hashes, kind="stable")
     for file, array in zip(_files(path), (hashes[order], order.astype(np.int32)), strict=True):
         np.save(file, array, allow_pickle=False)
+
+
+def first_repeat(ids: Strings, found: RowsOfIds) -> tuple[int, int] | None:
+    """The first row whose id comes again, and where it does so first; None where all ids are distinct."""
+    same = np.flatnonzero(found.hashes[1:] == found.hashes[:-1])
+    repeats = (_repeat_from(int(place), ids, found) for place in same)
+    return min(filter(None, repeats), default=None)
+
+
+def _repeat_from(place: int, ids: Strings, found: RowsOfIds) -> tuple[int, int] | None:
+    """The row at a place of the sorted list, and the next row of those with its hash that has its id."""
+    row, hashed = int(found.rows[place]), found.hashes[place]
+    for other in range(place + 1, len(found.hashes)):
+        if found.hashes[other] != hashed:
+            return None
+        if ids.encoded(int(found.rows[other])) == ids.encoded(row):
+            return row, int(found.rows[other])
+    return None
 
 
 def _hash(encoded: bytes) -> int:

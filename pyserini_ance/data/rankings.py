@@ -13,52 +13,145 @@ Apart from TREC runs, which have scores, documents count in the order of their r
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
-from pyserini_ance.data.collection import Texts
+import numpy as np
+
+from pyserini_ance.data.best import PADDING, Best, Repeated
+from pyserini_ance.data.collection import Split, Texts
 from pyserini_ance.data.formats import dpr, flagembedding, tevatron
 from pyserini_ance.data.formats.contexts import Layout, listed_negatives
 from pyserini_ance.data.formats.lines import Line, extension, read_lines, shown
 from pyserini_ance.data.formats.records import read_records
-from pyserini_ance.data.trec import RUN_COLUMNS, Run, read_run
+from pyserini_ance.data.trec import RUN_COLUMNS, Hit, read_hits, repeated
 
 LAYOUTS = (dpr.LAYOUT, tevatron.LAYOUT, flagembedding.LAYOUT)
 TRIPLES = "triples"
+RANK_COLUMNS = 3
 FORMS = (
     "6 columns separated by blanks (query, Q0, document, rank, score, tag: a TREC run), 3 (query, document, rank), "
     f"3 separated by tabs in a file with {TRIPLES!r} in its name (query, positive, negative), or 4 (query id, passage id, query, passage)"
 )
 
 
-def read_any_run(path: Path, queries: Texts, documents: Texts) -> Run:
-    """Scores by query and document. Texts, in files without ids, are looked up in `queries` and `documents`; other queries may be left out.
-
-    Raises ValueError naming the line for a file of no known form, and for a line that is not of the file's.
+@dataclass(frozen=True)
+class Ranking:
+    """Of each query the best documents, (Q, depth): `found` their rows, PADDING at the end, `scores` -inf there; and `positives` (Q,), what the
+    best of its relevant documents scores, NaN where none is ranked.
     """
-    if extension(path) in (".json", ".jsonl"):
-        return _in_order(listed_negatives(path, _layout(path)), queries)
-    first = next(read_lines(path), Line(path, 1, ""))
-    cells, words = first.text.split("\t"), first.text.split()
-    if len(cells) == 4:
-        return _in_order(_top(path), queries)
-    if len(cells) == 3 and TRIPLES in path.name:
-        by_id = len(words) == 3
-        return _in_order(_triples(path) if by_id else _text_triples(path, queries, documents), queries)
-    if len(words) == 3:
-        return _ranks(path)
-    if len(words) in (0, len(RUN_COLUMNS)):
-        return read_run(path)
-    raise first.error(f"{len(words)} columns in {shown(first.text)}", FORMS, "name a file of one of these forms")
+
+    found: np.ndarray
+    scores: np.ndarray
+    positives: np.ndarray
 
 
-def _in_order(pairs: Iterable[tuple[str, str]], queries: Texts) -> Run:
-    """Of these queries' documents, best first; one that comes again counts once."""
-    run: Run = {id: {} for id in queries.ids}
+def read_ranking(path: Path, split: Split, documents: Texts, depth: int) -> Ranking:
+    """The ranking of a file for the queries of a split; other queries are passed over.
+
+    However long the file is, 12 bytes are kept for each of `depth` documents a query. Raises ValueError naming the line for a file of no
+    known form, and for a line that is not of the file's; for a document that the collection lacks, and when no query of the split occurs.
+    """
+    known = _Known(path, split, documents)
+    hits = _hits(path)
+    ranking = _in_order(_pairs(path, split.queries, documents), known, depth) if hits is None else _by_score(hits, known, depth)
+    if (ranking.found == PADDING).all():
+        raise ValueError(f"{path} ranks documents for none of the {len(split.queries)} queries of split {split.name!r}; is it a run of another split?")
+    return ranking
+
+
+class _Known:
+    """Rows of the ids of a split and its collection, and which documents are relevant."""
+
+    def __init__(self, path: Path, split: Split, documents: Texts):
+        self.path, self.ids, self.documents = path, split.queries.ids, documents
+        self.queries = {id: row for row, id in enumerate(split.queries.ids)}
+        relation = split.relation("query")
+        self.relevant = {(row, documents.ids[document]) for row in range(len(self.ids)) for document in relation.of(row).tolist()}
+
+    def document(self, query: str, id: str) -> int:
+        row = self.documents.rows.get(id)
+        if row is None:
+            raise ValueError(
+                f"{self.path} ranks document {id!r} for query {query!r}, but the collection has no such document; "
+                f"name a run over these {len(self.documents)} documents"
+            )
+        return row
+
+
+def _by_score(hits: Iterator[Hit], known: _Known, depth: int) -> Ranking:
+    positives = np.full(len(known.ids), np.nan, np.float32)
+    best = Best(len(known.ids), depth, distinct_scores=_has_ranks(known.path))
+    try:
+        for line, query, document, score in hits:
+            row = known.queries.get(query)
+            if row is not None:
+                best.add(row, known.document(query, document), score, line.number)
+                if (row, document) in known.relevant:
+                    positives[row] = np.fmax(positives[row], score)
+        best.merge()
+    except Repeated as again:
+        raise _repeated(Line(known.path, again.number, ""), known.ids[again.query], known.documents.ids[again.document], again.score) from None
+    return Ranking(best.found, best.scores.astype(np.float32), positives)
+
+
+def _in_order(pairs: Iterable[tuple[str, str]], known: _Known, depth: int) -> Ranking:
+    """Documents that come again count once; beyond `depth`, where only the place of a relevant one is asked for, lines are counted."""
+    found, positives = np.full((len(known.ids), depth), PADDING, np.int32), np.full(len(known.ids), np.nan, np.float32)
+    counts = [0] * len(known.ids)
     for query, document in pairs:
-        found = run.get(query)
-        if found is not None:
-            found.setdefault(document, -float(len(found) + 1))
-    return run
+        row = known.queries.get(query)
+        if row is None:
+            continue
+        count = counts[row]
+        if count < depth:
+            place = known.document(query, document)
+            if place in found[row, :count]:
+                continue
+            found[row, count] = place
+        counts[row] = count + 1
+        if (row, document) in known.relevant:
+            positives[row] = np.fmax(positives[row], -counts[row])
+    return Ranking(found, np.where(found == PADDING, -np.inf, -np.arange(1, depth + 1)).astype(np.float32), positives)
+
+
+def _hits(path: Path) -> Iterator[Hit] | None:
+    """Of a file whose lines have scores, or ranks; None for those that are in order."""
+    first = _first(path)
+    words = len(first.text.split())
+    if _is_listed(path) or _has_texts(first) or _has_triples(first):
+        return None
+    if words == RANK_COLUMNS:
+        return _ranks(path)
+    if words in (0, len(RUN_COLUMNS)):
+        return read_hits(path)
+    raise first.error(f"{words} columns in {shown(first.text)}", FORMS, "name a file of one of these forms")
+
+
+def _pairs(path: Path, queries: Texts, documents: Texts) -> Iterator[tuple[str, str]]:
+    """Of a file whose lines are in order. Texts, in files without ids, are looked up."""
+    if _is_listed(path):
+        return listed_negatives(path, _layout(path))
+    first = _first(path)
+    if _has_texts(first):
+        return _top(path)
+    return _triples(path) if len(first.text.split()) == 3 else _text_triples(path, queries, documents)
+
+
+def _is_listed(path: Path) -> bool:
+    return extension(path) in (".json", ".jsonl")
+
+
+def _has_texts(first: Line) -> bool:
+    return first.text.count("\t") == 3
+
+
+def _has_triples(first: Line) -> bool:
+    return first.text.count("\t") == 2 and TRIPLES in first.path.name
+
+
+def _first(path: Path) -> Line:
+    return next(read_lines(path), Line(path, 1, ""))
 
 
 def _layout(path: Path) -> Layout:
@@ -70,20 +163,28 @@ def _layout(path: Path) -> Layout:
     raise line.error(f"a record with the keys {shown(list(record))}", f"one that lists passages under {known}", "name such a file")
 
 
-def _ranks(path: Path) -> Run:
-    run: Run = defaultdict(dict)
-    taken: defaultdict[str, set[int]] = defaultdict(set)
+def _has_ranks(path: Path) -> bool:
+    """Of a file with scores or ranks."""
+    return len(_first(path).text.split()) == RANK_COLUMNS
+
+
+def _ranks(path: Path) -> Iterator[Hit]:
+    first = False
     for line in read_lines(path):
         query, document, rank = line.columns(("query", "document", "rank"), separator=None)
         if not (rank.isascii() and rank.isdigit() and int(rank)):
             raise _no_rank(line, f"rank {shown(rank)}")
-        if document in run[query] or int(rank) in taken[query]:
-            raise _no_rank(line, f"document {document!r} or rank {rank} again for query {query!r}")
-        taken[query].add(int(rank))
-        run[query][document] = -float(rank)
-    if not any(1 in ranks for ranks in taken.values()):
+        first = first or int(rank) == 1
+        yield line, query, document, -float(rank)
+    if not first:
         raise _no_rank(Line(path, 1, ""), "a file without any rank 1")
-    return dict(run)
+
+
+def _repeated(line: Line, query: str, document: str, score: float) -> ValueError:
+    """Of a file with scores, or with ranks, which are whole numbers below 0 as scores."""
+    if _has_ranks(line.path):
+        return _no_rank(line, f"document {document!r} or rank {-score:.0f} again for query {query!r}")
+    return repeated(line, query, document)
 
 
 def _no_rank(line: Line, found: str) -> ValueError:
@@ -108,17 +209,20 @@ def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[tupl
     asked = defaultdict(list)
     for id, text in zip(queries.ids, queries.columns["text"], strict=True):
         asked[_key(text)].append(id)
-    known: dict[str, str] = {}
-    for id, text in zip(documents.ids, documents.columns["text"], strict=True):
-        known.setdefault(_key(text), id)
+    keys = np.fromiter(map(_key, documents.columns["text"]), np.uint64, len(documents))
+    rows = np.argsort(keys, kind="stable")
+    keys = keys[rows]
     for line in read_lines(path):
         query, _, negative = line.columns(("query", "positive", "negative"))
         for id in asked.get(_key(query), ()):
-            if _key(negative) not in known:
+            wanted = np.uint64(_key(negative))
+            place = int(np.searchsorted(keys, wanted))
+            if place == len(keys) or keys[place] != wanted:
                 cure = "name a file made from this collection, or one with ids"
                 raise line.error(f"negative {shown(negative)}", "the text of a document of the collection", cure)
-            yield id, known[_key(negative)]
+            yield id, documents.ids[int(rows[place])]
 
 
-def _key(text: str) -> str:
-    return flagembedding.text_id(" ".join(text.split()))  # short: a collection's texts need not be in memory twice
+def _key(text: str) -> int:
+    """8 bytes: a collection's texts need not be in memory."""
+    return int(flagembedding.text_id(" ".join(text.split())), 16)

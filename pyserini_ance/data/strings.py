@@ -1,11 +1,13 @@
 """Strings on disk, read through a memory map: processes share its pages, and none holds them as Python objects."""
 
+import mmap
 from collections.abc import Iterator, Sequence
 from itertools import batched, pairwise
 from pathlib import Path
 
 import numpy as np
 
+from pyserini_ance.data.arrays import ArrayFile
 from pyserini_ance.storage.files import BlockFile
 
 STRINGS_PER_BLOCK = 4096
@@ -42,26 +44,46 @@ class Strings(Sequence[str]):
             bounds = self._offsets[start : start + STRINGS_PER_BLOCK + 1].tolist()
             yield from [str(self._text[here:end], "utf-8") for here, end in pairwise(bounds)]
 
+    def release(self) -> None:
+        """Give back what reading has mapped so far: else a process that reads all strings counts all their bytes as its own."""
+        for array in (self.text, self.offsets):
+            if isinstance(array.base, mmap.mmap):
+                array.base.madvise(mmap.MADV_DONTNEED)
+
     def encoded(self, row: int) -> memoryview:
         """The UTF-8 bytes of a string, not copied."""
         row = range(len(self))[row]  # counts from the end where negative, and refuses what is not there
         return self._text[self._offsets[row] : self._offsets[row + 1]]
 
 
+class StringsFile:
+    """Strings that are written block by block: two files that start with `path`, the text and the offsets."""
+
+    def __init__(self, path: Path):
+        text, offsets = _files(path)
+        self._text, self._offsets, self._written = BlockFile(text, 0), ArrayFile(offsets, np.int64), 0
+        self._offsets.append(np.zeros(1, np.int64))
+
+    def append(self, encoded: Sequence[bytes]) -> None:
+        """The next strings, in UTF-8."""
+        ends = self._written + np.cumsum([len(one) for one in encoded], dtype=np.int64)
+        self._text.write_at(self._written, b"".join(encoded))
+        self._offsets.append(ends)
+        self._written = int(ends[-1])
+
+    def close(self) -> None:
+        self._text.close()
+        self._offsets.close()
+
+
 def write_strings(path: Path, strings: Sequence[str]) -> None:
     """Write two files that start with `path`: the text, and the offsets."""
-    text, offsets = _files(path)
-    ends = np.zeros(len(strings) + 1, np.int64)
-    out, row, written = BlockFile(text, 0), 0, 0
+    out = StringsFile(path)
     try:
         for block in batched(strings, STRINGS_PER_BLOCK):
-            encoded = [string.encode() for string in block]
-            ends[row + 1 : row + 1 + len(encoded)] = written + np.cumsum([len(one) for one in encoded])
-            out.write_at(written, b"".join(encoded))
-            row, written = row + len(encoded), int(ends[row + len(encoded)])
+            out.append([string.encode() for string in block])
     finally:
         out.close()
-    np.save(offsets, ends, allow_pickle=False)
 
 
 def _files(path: Path) -> tuple[Path, Path]:

@@ -1,6 +1,8 @@
 """Token ids of many texts: ragged, without special tokens or truncation, so that one store serves all lengths."""
 
 import logging
+import os
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -9,10 +11,11 @@ import numpy as np
 from tqdm import tqdm
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.storage.files import BlockFile
+from pyserini_ance.data.token_parts import TokenParts
 from pyserini_ance.storage.publish import publish_once, read_manifest
 
-TEXTS_PER_CALL = 4096
+TEXTS_PER_CALL = 1024  # of MS MARCO's documents, 10,000 characters each, a tokenizer makes 0.3 GB before ids are taken from it
+BAR_DELAY_SECONDS = 2
 log = logging.getLogger(__name__)
 
 
@@ -67,7 +70,10 @@ class TokenStore:
 def open_or_build(
     folder: Path, texts: Texts, tokenize: Callable[[list[dict]], list[list[int]]], specials: Specials, vocabulary: int, label: str
 ) -> TokenStore:
-    """The store in `folder` (named by its key), built first when it is not there; a building process claims the folder."""
+    """The store in `folder` (named by its key), built first when it is not there; a building process claims the folder.
+
+    What a building that was interrupted has finished lies beside it, hidden, until the next one has gone on from there.
+    """
     kind = np.uint16 if vocabulary <= 1 << 16 else np.uint32
     publish_once(folder, {"texts": len(texts), "label": label}, lambda claimed: _build(claimed, texts, tokenize, kind, label))
     read_manifest(folder)
@@ -78,22 +84,32 @@ def open_or_build(
     return TokenStore(ids, offsets, specials)
 
 
+def count_tokens(folder: Path) -> int:
+    """Of a store that is there, without special tokens."""
+    return int(np.load(folder / "offsets.npy", mmap_mode="r", allow_pickle=False)[-1])
+
+
 def _build(folder: Path, texts: Texts, tokenize: Callable, kind: type, label: str) -> None:
-    lengths: list[int] = []
-    written = 0
-    out = BlockFile(folder / f"ids.{np.dtype(kind).name}", 0)
+    """Who has claimed `folder` has the parts beside it to himself."""
+    beside = folder.with_name(f".{folder.name}.parts")
+    parts = TokenParts(beside, kind)
+    if parts.texts:
+        log.info("tokenising %s goes on after %d of %d texts", label, parts.texts, len(texts))
     try:
-        for start in tqdm(range(0, len(texts), TEXTS_PER_CALL), desc=f"tokenise {label}", unit="block", leave=False):
-            lists = tokenize(texts.take(range(start, min(start + TEXTS_PER_CALL, len(texts)))))
-            block = np.fromiter((i for ids in lists for i in ids), kind)
-            out.write_at(written, block.tobytes())
-            written += block.nbytes
-            lengths.extend(map(len, lists))
+        with tqdm(total=len(texts), initial=parts.texts, desc=f"tokenise {label}", unit=" texts", delay=BAR_DELAY_SECONDS, leave=False) as bar:
+            for records in texts.blocks(TEXTS_PER_CALL, first=parts.texts):
+                parts.append(tokenize(records))
+                bar.update(len(records))
+        parts.vouch()
     finally:
-        out.close()
-    np.save(folder / "offsets.npy", _offsets(lengths), allow_pickle=False)
-    log.info("tokenised %s: %d texts, %.1f tokens a text", label, len(texts), np.mean(lengths))
+        parts.close()
+    os.rename(parts.ids, folder / parts.ids.name)
+    np.save(folder / "offsets.npy", _offsets(parts.lengths()), allow_pickle=False)
+    shutil.rmtree(beside)
+    log.info("tokenised %s: %d texts, %.1f tokens a text", label, len(texts), parts.tokens / max(1, len(texts)))
 
 
-def _offsets(lengths: Sequence[int]) -> np.ndarray:
-    return np.concatenate([[0], np.cumsum(np.asarray(lengths, np.int64))]).astype(np.int64)
+def _offsets(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
+    offsets = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets

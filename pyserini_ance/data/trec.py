@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 
-from pyserini_ance.data.formats.lines import is_writable, read_lines, shown, whole_number
+from pyserini_ance.data.formats.lines import Line, is_writable, read_lines, shown, whole_number
 from pyserini_ance.storage.files import write_whole
 
 Run = dict[str, dict[str, float]]
 Qrels = dict[str, dict[str, int]]
 Rows = Iterable[tuple[str, str, float]]
+Hit = tuple[Line, str, str, float]
 
 RUN_COLUMNS = ("query", "Q0", "document", "rank", "score", "tag")
 QRELS_COLUMNS = ("query", "0", "document", "grade")
@@ -48,24 +49,41 @@ def _write(path: str | Path, rows: Rows, written: Callable[[str, str, int, float
     write_whole(Path(path), "".join(lines))
 
 
+def read_hits(path: Path) -> Iterator[Hit]:
+    """Query, document and score of each line of a run, with the line. Raises ValueError as `read_run` does, but for repeats."""
+    return _rows(path, RUN_COLUMNS, "score", _finite, "a finite number")
+
+
+def repeated(line: Line, query: str, document: str) -> ValueError:
+    found = f"document {shown(document)} again for query {shown(query)}"
+    return line.error(found, "each document once a query", "keep one line")
+
+
 def _read[Value](
     path: Path, columns: tuple[str, ...], wanted: str, convert: Callable[[str], Value], expected: str
 ) -> dict[str, dict[str, Value]]:
     values: dict[str, dict[str, Value]] = {}
+    for line, query, document, value in _rows(path, columns, wanted, convert, expected):
+        of_query = values.setdefault(query, {})
+        if document in of_query:
+            raise repeated(line, query, document)
+        of_query[document] = value
+    return values
+
+
+def _rows[Value](
+    path: Path, columns: tuple[str, ...], wanted: str, convert: Callable[[str], Value], expected: str
+) -> Iterator[tuple[Line, str, str, Value]]:
+    line = None
     for line in read_lines(path):
         fields = dict(zip(columns, line.columns(columns, separator=None), strict=True))
-        query, document = fields["query"], fields["document"]
         try:
             value = convert(fields[wanted])
         except ValueError:
             raise line.error(f"{wanted} {shown(fields[wanted])}", expected, "correct the line") from None
-        of_query = values.setdefault(query, {})
-        if document in of_query:
-            raise line.error(f"document {shown(document)} again for query {shown(query)}", "each document once a query", "keep one line")
-        of_query[document] = value
-    if not values:
+        yield line, fields["query"], fields["document"], value
+    if line is None:
         raise ValueError(f"{path} has no lines; expected lines of {len(columns)} columns: {', '.join(columns)}")
-    return values
 
 
 def _finite(text: str) -> float:

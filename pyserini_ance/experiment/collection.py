@@ -1,7 +1,7 @@
 """The collection of a run, for whoever looks at its rankings afterwards."""
 
 from pyserini_ance.data.collection import Collection
-from pyserini_ance.experiment.prepare import find_collection, read_collection
+from pyserini_ance.experiment.prepare import find_collection, stored_collection
 from pyserini_ance.experiment.resume import data_digest, refuse_other_data
 from pyserini_ance.recipe.load import load
 from pyserini_ance.runs.rundir import RunDir
@@ -17,6 +17,6 @@ def collection_of(run: RunDir) -> Collection:
     recipe = load(run.recipe).recipe
     found = find_collection(recipe, data_digest(run))
     if found is None:
-        found = read_collection(recipe)
+        found = stored_collection(recipe)
         refuse_other_data(run, found)
     return found

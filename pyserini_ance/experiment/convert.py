@@ -9,6 +9,7 @@ import yaml
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.joint import with_joint
+from pyserini_ance.data.stored import reading_room
 from pyserini_ance.data.trec import Run, write_ranks, write_run
 from pyserini_ance.data.writers import write_beir, write_tevatron
 from pyserini_ance.experiment.prepare import data_of
@@ -36,7 +37,11 @@ def convert(source: str, to: str, output: Path, table: str | None = None, overri
     if to == "beir" and table:
         raise ValueError(f"--table {table} names negatives, for which beir has no place; leave it out, or write tevatron, trec or msmarco")
     recipe = load(run.recipe if run else source, *overrides).recipe
-    collection = data_of(recipe).read() if run else recipe.data.read()
+    with reading_room(recipe.cache) as documents:
+        return _write(recipe, run, (data_of(recipe) if run else recipe.data).read(documents), to, output, table)
+
+
+def _write(recipe: Recipe, run: RunDir | None, collection: Collection, to: str, output: Path, table: str | None) -> str:
     if to == "beir":
         return _to_beir(_judged(collection), recipe.data.relevance_threshold, output)
     training = recipe.train_split

@@ -27,7 +27,7 @@ def encode_corpus(
     if output.exists():
         raise FileExistsError(f"{output} exists; remove it or name another folder")
     side, model = read_side_file(encoder), load_tower(encoder, "document", device)
-    documents = PyseriniJsonl(corpus=corpus, splits={}).read().documents
+    documents = PyseriniJsonl(corpus=corpus, splits={}).read(scratch / f"documents-{world.rank}").documents
     whole = token_store(model.tokenizer, "document", documents, scratch / "tokens", "documents")
     tokens, passages = in_passages(whole, model.family.tokenization)
     if passages:

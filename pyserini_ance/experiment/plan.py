@@ -6,7 +6,7 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.experiment.dry_run import dry_run
-from pyserini_ance.experiment.prepare import prepare, read_collection, tokenise
+from pyserini_ance.experiment.prepare import prepare, stored_collection, tokenise
 from pyserini_ance.experiment.schedule import (
     candidates_kept,
     checkpoints_at_once,
@@ -27,7 +27,7 @@ GIB = 1 << 30
 
 def plan(recipe: Recipe) -> str:
     """Read and check the data, then say steps, passages to encode, memory and disk."""
-    return _describe(recipe, tokenise(recipe, read_collection(recipe)))
+    return _describe(recipe, tokenise(recipe, stored_collection(recipe)))
 
 
 def measured_plan(recipe: Recipe, steps: int) -> str | None:

@@ -3,6 +3,7 @@
 import logging
 import re
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,10 +11,13 @@ from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.cut import cut, fill_up
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.formats.format import Format
+from pyserini_ance.data.formats.official import found_files
 from pyserini_ance.data.joint import with_joint
 from pyserini_ance.data.passages import Passages, refuse_delimiter
 from pyserini_ance.data.prepared import PreparedData
-from pyserini_ance.data.stored import open_collection, store_collection
+from pyserini_ance.data.readings import Reading
+from pyserini_ance.data.stored import open_collection, reading_room, store_collection
+from pyserini_ance.data.strings import STRINGS_PER_BLOCK
 from pyserini_ance.data.token_store import TokenStore, open_or_build
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_tokenizer
@@ -45,11 +49,40 @@ def data_of(recipe: Recipe) -> Format:
     return recipe.data.of_splits({*recipe.train_split.splits, *recipe.test.split, *_evaluated(recipe)})
 
 
-def read_collection(recipe: Recipe) -> Collection:
-    """Read and check the data, and that what the recipe asks of it, its splits, measures and negatives, can be had."""
-    _check_measures(recipe)
+def read_collection(recipe: Recipe, documents: Path | None = None) -> Collection:
+    """Read and check the data, and that what the recipe asks of it, its splits, measures and negatives, can be had.
+
+    `documents` is a folder that is made for them, as `Format.read` has it; without, they are in memory.
+    """
+    check_measures(recipe)
     training = recipe.train_split
-    collection = with_joint(data_of(recipe).read(), training.name, training.splits)
+    collection = with_joint(data_of(recipe).read(documents), training.name, training.splits)
+    check_collection(recipe, collection)
+    return collection
+
+
+def stored_collection(recipe: Recipe) -> Collection:
+    """The recipe's data, checked, memory-mapped from the cache: read now, unless the same files were read before."""
+    check_measures(recipe)
+    files = found_files(data_of(recipe))
+    reading = Reading(recipe.cache, _settings_of_reading(recipe), files if files or recipe.data.by_name else None)
+    collection = reading.recall()
+    if collection is None:
+        with reading_room(recipe.cache) as documents:
+            collection = map_collection(recipe, read_collection(recipe, documents))
+        reading.remember(collection)
+    else:
+        check_collection(recipe, collection)
+    return collection
+
+
+def _settings_of_reading(recipe: Recipe) -> dict:
+    return {"data": data_of(recipe).model_dump(mode="json", exclude={"official"}), "joint": [recipe.train_split.name, *recipe.train_split.splits]}
+
+
+def check_collection(recipe: Recipe, collection: Collection) -> None:
+    """Raises ValueError or FileNotFoundError where the recipe asks for what the data does not have."""
+    training = recipe.train_split
     for name in sorted({training.name, *recipe.test.split, *_evaluated(recipe)}):
         collection.split(name)
     if recipe.encoder.tokenization.document.passages > 1:
@@ -62,7 +95,6 @@ def read_collection(recipe: Recipe) -> Collection:
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
         for source in term.negatives:
             source.check_data(Direction.of(collection, training.name, term.anchor))
-    return collection
 
 
 def _evaluations(recipe: Recipe) -> list[Evaluate]:
@@ -81,11 +113,11 @@ def prepare(recipe: Recipe, world: World, digest: str | None = None) -> Prepared
 
     def read() -> str:
         known = digest and find_collection(recipe, digest)
-        return digest if known else map_collection(recipe, read_collection(recipe)).digest
+        return digest if known else stored_collection(recipe).digest
 
     digest = world.once(read)
     # Another host may have a cache of its own.
-    collection = find_collection(recipe, digest) or map_collection(recipe, read_collection(recipe))
+    collection = find_collection(recipe, digest) or stored_collection(recipe)
     if collection.digest != digest:
         raise ValueError(f"this process reads other data (digest {collection.digest[:12]}) than the first ({digest[:12]}): {recipe.data}")
     world.once(lambda: tokenise(recipe, collection) and None)
@@ -105,7 +137,7 @@ def find_collection(recipe: Recipe, digest: str) -> Collection | None:
     return open_collection(recipe.cache, digest)
 
 
-def _check_measures(recipe: Recipe) -> None:
+def check_measures(recipe: Recipe) -> None:
     """A measure that looks deeper than the ranking, or counts other grades than training does, would be a wrong number."""
     test = recipe.test
     asked = [("test.hits", test.hits, measure) for split in test.split for measure in test.measures_of(split) + test.query_measures_of(split)]
@@ -197,10 +229,15 @@ def retrieve_bm25(recipe: Recipe, collection: Collection, wanted: Iterable[Wante
     from pyserini_ance.pyserini_bridge.bm25 import Ranking, retrieve
 
     documents = collection.documents
-    contents = ((documents.ids[row], "\n".join(filter(None, documents[row].values()))) for row in range(len(documents)))
+    records = chain.from_iterable(documents.blocks(STRINGS_PER_BLOCK))
+    contents = ((id, "\n".join(filter(None, record.values()))) for id, record in zip(documents.ids, records, strict=True))
     rankings = [Ranking(_id_and_text(collection.split(one.split).queries), one.hits, one.output, one.rm3) for one in wanted]
-    folder = f"{documents.digest}-docvectors" if recipe.bm25.rm3 else documents.digest
-    retrieve(contents, rankings, recipe.bm25, recipe.cache / "bm25" / folder, len(documents))
+    retrieve(contents, rankings, recipe.bm25, bm25_folder(recipe, collection), len(documents))
+
+
+def bm25_folder(recipe: Recipe, collection: Collection) -> Path:
+    """The index that is built of a collection, one with document vectors where RM3 needs them."""
+    return recipe.cache / "bm25" / (collection.documents.digest + ("-docvectors" if recipe.bm25.rm3 else ""))
 
 
 def _id_and_text(queries: Texts) -> list[tuple[str, str]]:
@@ -222,4 +259,8 @@ def in_passages(documents: TokenStore, tokenization: Tokenization) -> tuple[Toke
 
 
 def _cached(cache: Path, tokenizer: TextTokenizer, side: Side, texts: Texts, label: str) -> TokenStore:
-    return token_store(tokenizer, side, texts, cache / "tokens" / f"{texts.digest[:32]}-{tokenizer.key(side)[:32]}", label)
+    return token_store(tokenizer, side, texts, token_folder(cache, tokenizer, side, texts), label)
+
+
+def token_folder(cache: Path, tokenizer: TextTokenizer, side: Side, texts: Texts) -> Path:
+    return cache / "tokens" / f"{texts.digest[:32]}-{tokenizer.key(side)[:32]}"

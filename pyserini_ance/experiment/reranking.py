@@ -6,8 +6,7 @@ import numpy as np
 
 from pyserini_ance.data.collection import Split, Texts
 from pyserini_ance.data.formats.lines import find_file
-from pyserini_ance.data.rankings import read_any_run
-from pyserini_ance.measures.evaluate import best_first, row_of
+from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.test import Rerank
 
@@ -18,15 +17,7 @@ def read_candidates(rerank: Rerank, split: Split, documents: Texts, bm25: Path) 
     Raises ValueError for a document that the collection lacks, and for a ranking of none of these queries.
     """
     path = find_file(rerank.file, f"test.rerank.{split.name}.file") if rerank.file else bm25
-    run = read_any_run(path, split.queries, documents)
-    if not any(run.get(query) for query in split.queries.ids):
-        queries = f"{len(split.queries)} queries of split {split.name!r}"
-        raise ValueError(f"{path} ranks documents for none of the {queries}; is it a run of another split?")
-    found = np.full((len(split.queries), rerank.hits), PADDING, np.int32)
-    for row, query in enumerate(split.queries.ids):
-        best = [row_of(documents, document) for document in best_first(run.get(query, {}))[: rerank.hits]]
-        found[row, : len(best)] = best
-    return found
+    return read_ranking(path, split, documents, rerank.hits).found
 
 
 def best_of_each(scores: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

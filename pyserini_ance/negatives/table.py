@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
+from pyserini_ance.data.best import PADDING
 from pyserini_ance.data.collection import Side
 from pyserini_ance.storage.files import write_json
 
-PADDING = -1
 ABOUT = "table.json"
 ARRAYS = {"anchors": np.int32, "candidates": np.int32, "scores": np.float32, "origin": np.uint8}
 

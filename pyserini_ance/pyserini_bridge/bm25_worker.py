@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from pyserini_ance import __version__
 from pyserini_ance.pyserini_bridge.jvm import import_pyserini
+from pyserini_ance.pyserini_bridge.lucene import open_searcher
 from pyserini_ance.storage.files import write_json
 
 DOCUMENTS_PER_CALL = 2000
@@ -45,7 +46,7 @@ def index(job: dict[str, Any]) -> None:
 
 def search(job: dict[str, Any]) -> None:
     """Write the job's rankings, each beside its output first, and then renamed."""
-    searcher = _open(job["index"])
+    searcher = open_searcher(job["index"], "bm25.index")
     searcher.set_bm25(job["k1"], job["b"])
     for ranking in job["rankings"]:
         _expand_queries(searcher, job, ranking["rm3"])
@@ -77,21 +78,6 @@ def _write(run: TextIO, searcher, ranking: dict[str, Any], threads: int, tag: st
         for queries in itertools.batched(ranking["queries"], QUERIES_PER_CALL):
             run.writelines(_lines(searcher, queries, ranking["hits"], threads, tag))
             bar.update(len(queries))
-
-
-def _open(index: str):
-    """A folder, or else a prebuilt name, which Pyserini downloads on first use."""
-    searcher_class = import_pyserini("pyserini.search.lucene").LuceneSearcher
-    if os.path.isdir(index):
-        return searcher_class(index)
-    searcher = searcher_class.from_prebuilt_index(index)
-    if searcher is None:
-        raise RuntimeError(
-            f"bm25.index {index!r} is no folder here, and Pyserini {version('pyserini')} has no prebuilt index of that name, "
-            f"or could not download it (no network?). "
-            f"Expected `build`, the folder of a Lucene index, or a name like `msmarco-v1-passage`."
-        )
-    return searcher
 
 
 def _lines(searcher, queries: tuple[list[str], ...], hits: int, threads: int, tag: str) -> Iterator[str]:

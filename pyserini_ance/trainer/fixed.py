@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import torch
 
+from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.negatives.live import Live
-from pyserini_ance.negatives.run import read_ranking
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.stage import Stage
@@ -71,5 +71,5 @@ def _bm25(snapshot: Snapshot, depth: int) -> np.ndarray | None:
     path = snapshot.run_files.get("bm25")
     if not (depth and path and snapshot.world.is_main and path.exists()):
         return None
-    ranked = read_ranking(path, snapshot, depth)[0]
+    ranked = read_ranking(path, snapshot.split, snapshot.collection.documents, depth).found
     return ranked[:, : int((ranked != PADDING).any(0).sum())]

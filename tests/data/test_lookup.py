@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data import lookup
-from pyserini_ance.data.lookup import RowsOfIds, write_rows
+from pyserini_ance.data.lookup import RowsOfIds, hashes_of, write_rows
 from pyserini_ance.data.strings import Strings, write_strings
 
 IDS = ["007", "7", "07", "é", "e\u0301", "D-1", "d-1", "日本"]
@@ -17,7 +17,7 @@ def rows_of(tmp_path):
     def make(ids: list[str]) -> RowsOfIds:
         write_strings(tmp_path / "ids", ids)
         stored = Strings.open(tmp_path / "ids")
-        write_rows(tmp_path / "ids", stored)
+        write_rows(tmp_path / "ids", hashes_of((id.encode() for id in ids), len(ids)))
         return RowsOfIds.open(tmp_path / "ids", stored)
 
     return make

@@ -1,11 +1,13 @@
 import gzip
 import json
 
+import numpy as np
 import pytest
+from data import ranked
 
-from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.data.formats.flagembedding import FlagEmbedding, text_id
-from pyserini_ance.data.rankings import read_any_run
+from pyserini_ance.data.rankings import read_ranking
 
 QUERIES = Texts(["1", "2"], {"text": ["which year", "who"]})
 DOCUMENTS = Texts(["7", "8", "9", "again"], {"text": ["It was  1984.", "Aaron did.", "in 1985", "in 1985"]})
@@ -20,8 +22,7 @@ TEXTS = "which  year\tAaron did.\tin 1985\nwho\tx\tAaron did.\nother\tx\tunknown
 def read(tmp_path):
     def read(name: str, text: str):
         (tmp_path / name).write_text(text)
-        found = read_any_run(tmp_path / name, QUERIES, DOCUMENTS)
-        return {query: sorted(hits, key=hits.get, reverse=True) for query, hits in found.items() if query in QUERIES.ids}
+        return {query: list(hits) for query, hits in ranked.read(tmp_path / name, QUERIES, DOCUMENTS).items()}
 
     return read
 
@@ -53,14 +54,14 @@ def test_every_form_gives_the_same_order(read, name, text):
 def test_questions_without_ids_go_by_their_place(tmp_path):
     queries = Texts(["0", "1"], {"text": ["q", "q"]})
     (tmp_path / "train.json").write_text(listed(hard_negative_ctxs=[["9", "7"], []]))
-    assert read_any_run(tmp_path / "train.json", queries, DOCUMENTS) == {"0": {"9": -1.0, "7": -2.0}, "1": {}}
+    assert ranked.read(tmp_path / "train.json", queries) == {"0": {"9": -1.0, "7": -2.0}, "1": {}}
     (tmp_path / "train.jsonl").write_text(listed(neg=[["9", "7"], []]))
-    assert read_any_run(tmp_path / "train.jsonl", queries, DOCUMENTS)["0"] == {text_id("text 9"): -1.0, text_id("text 7"): -2.0}
+    assert ranked.read(tmp_path / "train.jsonl", queries)["0"] == {text_id("text 9"): -1.0, text_id("text 7"): -2.0}
 
 
 def test_scores_of_a_trec_run_stay(tmp_path):
     (tmp_path / "run").write_text(TREC)
-    assert read_any_run(tmp_path / "run", QUERIES, DOCUMENTS)["1"] == {"9": 2.0, "7": 1.0}
+    assert ranked.read(tmp_path / "run", QUERIES, DOCUMENTS)["1"] == {"9": 2.0, "7": 1.0}
 
 
 @pytest.mark.parametrize(
@@ -72,7 +73,8 @@ def test_scores_of_a_trec_run_stay(tmp_path):
         ("a.tsv", RANKS + "1\t8\tx\n", "line 4: rank 'x'; expected ranks counted from 1"),
         ("a.tsv", RANKS + "1\t8\t0\n", "line 4: rank '0'"),
         ("a.tsv", RANKS + "1\t8\t1\n", "line 4: document '8' or rank 1 again for query '1'"),
-        ("a.tsv", TRIPLES.replace("3\t7\t1\n", ""), "line 3: document '8' or rank 7 again .* a file of triples .* must have 'triples' in its name"),
+        ("a.tsv", TRIPLES, "line 3: document '8' or rank 7 again .* a file of triples .* must have 'triples' in its name"),
+        ("a.tsv", TRIPLES.replace("3\t7\t1\n", ""), "line 1: a file without any rank 1; .* must have 'triples' in its name"),
         ("a.tsv", "1\t8\t9\n2\t7\t8\n", "line 1: a file without any rank 1; .* must have 'triples' in its name"),
         ("triples.tsv", TRIPLES + "1\t8\n", "line 6: 2 columns"),
         ("triples.tsv", TEXTS + "who\tx\tnowhere\n", "line 5: negative 'nowhere'; expected the text of a document of the collection"),
@@ -88,6 +90,26 @@ def test_bad_input_is_named(read, name, text, message):
         read(name, text)
 
 
+@pytest.mark.parametrize(
+    ("name", "text", "positives"),
+    [("run", "1 Q0 9 1 3 t\n1 Q0 7 2 2 t\n1 Q0 8 3 1 t\n", [2.0, np.nan]), ("top1000.dev", TOP, [-2.0, -1.0])],
+)
+def test_what_positives_score_is_known_beyond_the_depth(tmp_path, name, text, positives):
+    """7 is relevant to query 1, 8 to query 2."""
+    (tmp_path / name).write_text(text)
+    split = Split("train", QUERIES, Qrels.of([0, 1], [0, 1], [1, 1], 2))
+    ranking = read_ranking(tmp_path / name, split, DOCUMENTS, depth=1)
+    assert ranking.found[0].tolist() == [2] and ranking.found.shape == (2, 1)
+    np.testing.assert_array_equal(ranking.positives, positives)
+
+
+def test_lines_beyond_the_depth_are_passed_over(tmp_path):
+    (tmp_path / "triples.tsv").write_text("1\t7\t9\n1\t7\t9\n1\t7\t8\n1\t7\tunknown\n")
+    assert ranked.read(tmp_path / "triples.tsv", QUERIES, DOCUMENTS, depth=2) == {"1": {"9": -1.0, "8": -2.0}, "2": {}}
+    with pytest.raises(ValueError, match="triples.tsv ranks document 'unknown' for query '1', but the collection has no such document"):
+        ranked.read(tmp_path / "triples.tsv", QUERIES, DOCUMENTS, depth=3)
+
+
 def test_real_text_triples(shared_data):
     """A hundred of NQ; texts hold quotes, and a collection of the last column knows them all."""
     path = shared_data / "dpr" / "nq.triples_text_head_100.tsv.gz"
@@ -96,7 +118,7 @@ def test_real_text_triples(shared_data):
     texts = list(dict.fromkeys(negative for _, _, negative in rows))
     documents = Texts([f"d{n}" for n in range(len(texts))], {"text": texts})
     asked = list(dict.fromkeys(query for query, _, _ in rows))
-    found = read_any_run(path, Texts(asked, {"text": asked}), documents)
+    found = ranked.read(path, Texts(asked, {"text": asked}), documents)
     assert (len(rows), sum(map(len, found.values()))) == (100, 100)
     assert found["where is gifford pinchot state park in pennsylvania"] == {"d0": -1.0}
     assert found[rows[-1][0]][documents.ids[texts.index(rows[-1][2])]] < 0
@@ -107,7 +129,7 @@ def test_real_negatives_of_flagembedding(shared_data):
     path = shared_data / "dpr" / "flagembedding-nq.jsonl.gz"
     collection = FlagEmbedding(splits={"train": path}).read()
     queries, documents = collection.split("train").queries, collection.documents
-    found = read_any_run(path, queries, documents)
+    found = ranked.read(path, queries, documents)
     assert [len(found[id]) for id in queries.ids] == [98, 100, 100, 100, 100, 100, 79, 100, 100, 100]
     assert all(id in documents.rows for hits in found.values() for id in hits)
     first = max(found["0"], key=found["0"].get)
@@ -118,7 +140,8 @@ def test_a_real_run_of_ranks(shared_data, tmp_path):
     with gzip.open(shared_data / "msmarco-ans-small" / "run.dev.small.tsv.gz", "rt") as file:
         lines = [next(file) for _ in range(5000)]
     (tmp_path / "run.tsv").write_text("".join(lines))
-    found = read_any_run(tmp_path / "run.tsv", QUERIES, DOCUMENTS)
+    asked = list(dict.fromkeys(line.split()[0] for line in lines))
+    found = ranked.read(tmp_path / "run.tsv", Texts(asked, {"text": asked}))
     assert [len(hits) for hits in found.values()] == [1000] * 5
     assert list(found["188714"].items())[:2] == [("2133570", -1.0), ("4321742", -2.0)]
     assert list(found.values())[-1][lines[-1].split()[1]] == -1000.0

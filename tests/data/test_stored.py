@@ -26,14 +26,14 @@ EMPTY = Split("empty", Texts([], {"text": []}), Qrels.of([], [], [], 0))
 WRITER = """
 import os, sys
 from pathlib import Path
-from pyserini_ance.data import stored
+from pyserini_ance.data import stored, text_files
 from pyserini_ance.data.collection import Collection, Texts
 
-def die(path, arrays):
+def die(path, hashes):
     print("writing", flush=True)
     sys.stdin.read()
 
-stored.write_rows = die
+text_files.write_rows = die
 stored.store_collection(Collection(Texts(["a"], {"text": ["b"]}), {}), Path(sys.argv[1]))
 """
 

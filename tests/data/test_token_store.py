@@ -141,8 +141,9 @@ def test_building_that_was_interrupted_leaves_nothing_to_be_taken_for_complete(t
 
     with pytest.raises(type(error)):
         store_in(tmp_path / "store", Stops(wordpiece()))
-    assert not is_complete(tmp_path / "store") and list(tmp_path.iterdir()) == []
+    assert not is_complete(tmp_path / "store") and [path.name for path in tmp_path.iterdir()] == [".store.parts"]
     assert len(store_in(tmp_path / "store", Counting(wordpiece()))) == 6
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
 def test_a_store_that_was_changed_is_refused(tmp_path):

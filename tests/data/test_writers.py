@@ -3,11 +3,11 @@
 import json
 
 import pytest
+from data import ranked
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.formats.beir import Beir
 from pyserini_ance.data.formats.tevatron import Tevatron
-from pyserini_ance.data.rankings import read_any_run
 from pyserini_ance.data.writers import write_beir, write_tevatron
 
 DOCUMENTS = Texts(["d1", "007", "é"], {"title": ["One", "", "Ünder"], "text": ['a "b"\tc\nd', "seven", "line\u2028line"]})
@@ -54,8 +54,9 @@ def test_tevatron_comes_back_with_its_negatives(collection, tmp_path):
     write_tevatron(collection, tmp_path, {"train": negatives})
     files = {name: tmp_path / f"{name}.jsonl" for name in ("train", "test")}
     assert Tevatron(corpus=tmp_path / "corpus.jsonl", splits=files).read().digest == collection.digest
-    assert read_any_run(files["train"], collection.split("train").queries, DOCUMENTS) == negatives
-    assert read_any_run(files["test"], collection.split("test").queries, DOCUMENTS) == {"q2": {}, "q3": {}}
+    assert ranked.read(files["train"], collection.split("train").queries, DOCUMENTS) == negatives
+    with pytest.raises(ValueError, match="test.jsonl ranks documents for none of the 2 training queries"):
+        ranked.read(files["test"], collection.split("test").queries, DOCUMENTS)
     first = json.loads((tmp_path / "train.jsonl").read_text().split("\n")[0])
     assert first["negative_passages"] == [{"docid": "007", "title": "", "text": "seven"}]
     assert [passage["text"] for passage in first["positive_passages"]] == ["line\u2028line", 'a "b"\tc\nd']

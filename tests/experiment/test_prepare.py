@@ -84,7 +84,7 @@ def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_reci
     recipe = small_recipe({"a": STAGE}, test={"rerank": {"test": {"file": str(run)}}})
     with pytest.raises(FileNotFoundError, match=r"test\.rerank\.test\.file"):
         read_collection(recipe)
-    wrong = {"test-0 Q0 no-such 1 1.0 t\n": "has document 'no-such', which", "dev-0 Q0 red-apple 1 1.0 t\n": "none of the 5 queries"}
+    wrong = {"test-0 Q0 no-such 1 1.0 t\n": "ranks document 'no-such' for query 'test-0', but the collection", "dev-0 Q0 red-apple 1 1.0 t\n": "none of the 5 "}
     for text, message in wrong.items():
         run.write_text(text)
         with pytest.raises(ValueError, match=message):

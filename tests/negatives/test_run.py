@@ -75,7 +75,7 @@ def test_triples_give_the_negatives_in_their_order(tmp_path, snapshot):
 
 
 def test_a_run_of_another_split_is_refused(tmp_path, snapshot):
-    with pytest.raises(ValueError, match=r"a\.trec ranks documents for none of the 3 training queries"):
+    with pytest.raises(ValueError, match=r"a\.trec ranks documents for none of the 3 queries of split 'train'"):
         Run(file=written(tmp_path, "x0 Q0 d1 1 5 t\n")).mine(snapshot, "query")
 
 

@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.format import Entry, Format
+from pyserini_ance.data.formats.format import Entry, Format, Parts
 from pyserini_ance.data.formats.lines import Line, find_file, json_answers, json_id, json_text, read_lines
 from pyserini_ance.data.formats.tables import beir_judgments, judged_only
 
@@ -20,13 +19,15 @@ class Beir(Format):
     folder: Path
     splits: dict[str, Path] = {name: Path(f"qrels/{name}.tsv") for name in ("train", "dev", "test")}
 
-    def read(self) -> Collection:
-        corpus = find_file(self.folder / "corpus.jsonl", "data.folder")
-        queries = find_file(self.folder / "queries.jsonl", "data.folder")
-        qrels = {name: find_file(self.folder / path, f"data.splits.{name}") for name, path in self.splits.items()}
+    def files(self) -> list[tuple[str, Path]]:
+        qrels = [(f"data.splits.{name}", self.folder / path) for name, path in self.splits.items()]
+        return [("data.folder", self.folder / "corpus.jsonl"), ("data.folder", self.folder / "queries.jsonl"), *qrels]
+
+    def parts(self) -> Parts:
+        corpus, queries, *qrels = (find_file(path, key) for key, path in self.files())
         entries = list(_questions(queries))
-        splits = {name: judged_only(entries, list(beir_judgments(path))) for name, path in qrels.items()}
-        return self.assemble(_documents(corpus), splits)
+        splits = {name: judged_only(entries, list(beir_judgments(path))) for name, path in zip(self.splits, qrels, strict=True)}
+        return Parts(_documents(corpus), splits, [corpus])
 
 
 def _documents(path: Path) -> Iterator[Entry]:

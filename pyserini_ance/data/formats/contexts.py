@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
-from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.format import Entry, Format, Judgment
+from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
 from pyserini_ance.data.formats.lines import Line, find_file, is_writable, shown
 from pyserini_ance.data.formats.records import read_records
 
@@ -42,11 +41,12 @@ class ListingFormat(Format):
         """Without a corpus, the documents are those of all splits."""
         return super().of_splits(names) if self.corpus else self
 
-    def read(self) -> Collection:
+    def parts(self) -> Parts:
         corpus = find_file(self.corpus, "data.corpus") if self.corpus else None
         files = {name: find_file(path, f"data.splits.{name}") for name, path in self.splits.items()}
         passages = _corpus(corpus, self.layout) if corpus else _listed(files.values(), self.layout)
-        return self.assemble(_each_once(passages), {name: judged_questions(path, self.layout) for name, path in files.items()})
+        splits = {name: judged_questions(path, self.layout) for name, path in files.items()}
+        return Parts(_each_once(passages), splits, [corpus] if corpus else list(files.values()))
 
 
 def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judgment]]:

@@ -6,8 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.format import Entry, Format, Judgment
+from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
 from pyserini_ance.data.formats.lines import Line, extension, json_answers, json_id, json_text, shown
 from pyserini_ance.data.formats.tables import judged_only
 from pyserini_ance.recipe.parts import Settings
@@ -63,7 +62,7 @@ class Datasets(Format):
     queries: Queries
     splits: dict[str, Judgments] = Field(min_length=1)
 
-    def read(self) -> Collection:
+    def parts(self) -> Parts:
         documents = _rows(self.documents, "data.documents", self.documents.id, self.documents.text, self.documents.title)
         queries = _rows(self.queries, "data.queries", self.queries.id, self.queries.text, self.queries.answers)
         entries = [_query(line, row, self.queries) for line, row in queries]
@@ -72,7 +71,7 @@ class Datasets(Format):
             table = table.model_copy(update={"split": table.split or name})
             rows = _rows(table, f"data.splits.{name}", table.query, table.document, table.grade)
             splits[name] = judged_only(entries, [_judgment(line, row, table) for line, row in rows])
-        return self.assemble((_document(line, row, self.documents) for line, row in documents), splits)
+        return Parts((_document(line, row, self.documents) for line, row in documents), splits)
 
 
 def _rows(table: Table, key: str, *columns: str | None) -> Iterator[tuple[Line, dict[str, Any]]]:

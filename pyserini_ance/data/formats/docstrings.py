@@ -7,8 +7,7 @@ from itertools import accumulate
 
 from pydantic import Field, model_validator
 
-from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.format import Entry, Format, Judgment
+from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
 from pyserini_ance.data.formats.sources import Docstring, package_docstrings
 
 
@@ -33,12 +32,12 @@ class Docstrings(Format):
             raise ValueError(f"{shares}: expected less than 1 in sum, the rest is for training")
         return self
 
-    def read(self) -> Collection:
+    def parts(self) -> Parts:
         found = _unique(docstring for package in self.packages for docstring in package_docstrings(package))
         found = self._capped(found)
         splits = {name: [d for d in found if self._split_of(d.module) == name] for name in self._split_names()}
         documents = (Entry(d.line, d.id, {"text": d.rest}) for d in found)
-        return self.assemble(documents, {name: _queries(part) for name, part in splits.items()})
+        return Parts(documents, {name: _queries(part) for name, part in splits.items()})
 
     def _split_names(self) -> list[str]:
         shares = {"train": 1, "dev": self.dev_share, "test": self.test_share}

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.collection import Collection, Texts
+from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats.contexts import Layout, judged_questions
-from pyserini_ance.data.formats.format import Entry, Format, Judgment, read_queries
+from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts, read_queries
 from pyserini_ance.data.formats.lines import Line, extension, find_file, json_answers, json_id, json_text, read_lines, shown
 from pyserini_ance.data.formats.tables import trec_judgments
 from pyserini_ance.recipe.parts import Settings
@@ -65,10 +65,10 @@ class Dpr(Format):
     passages: Path
     splits: dict[str, Questions]
 
-    def read(self) -> Collection:
+    def parts(self) -> Parts:
         passages = find_file(self.passages, "data.passages")
         splits = {name: _judged(files, f"data.splits.{name}") for name, files in self.splits.items()}
-        return self.assemble(_passages(passages), splits)
+        return Parts(_passages(passages), splits, [passages])
 
 
 def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgment] | None]:
@@ -97,10 +97,10 @@ def _questions(path: Path) -> Iterator[Entry]:
             yield _question(line, place, line.json())
         else:
             text, answers = line.quoted_cells(("question", "answers"))
-            yield Entry(line, str(place), {"text": text}, _literal_list(line, answers))
+            yield Entry(line, str(place), {"text": text}, literal_list(line, answers))
 
 
-def _literal_list(line: Line, text: str) -> list[str]:
+def literal_list(line: Line, text: str) -> list[str]:
     """A list of strings as Python writes it: read, never run.
 
     Strings with no comma between them, as NumPy prints them, are refused: Python would take them together as one answer.

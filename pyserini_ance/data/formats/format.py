@@ -1,31 +1,22 @@
-"""What every adapter shares: entries and judgments are checked here and become a Collection."""
+"""What every adapter shares: what it reads is checked here and becomes a Collection."""
 
-import json
 import logging
 from array import array
-from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Self
+from typing import Any, ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
 from pydantic import Field
 
-from pyserini_ance.data.answers import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, Line, is_writable, shown
-from pyserini_ance.recipe.parts import Part
+from pyserini_ance.data.formats.gather import Entry, InMemory, OnDisk, gather
+from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, Line, shown
+from pyserini_ance.data.formats.official import Official
+from pyserini_ance.recipe.parts import Part, Settings
 
+UNKNOWN_SHOWN = 5
 logger = logging.getLogger(__name__)
-
-
-class Entry(NamedTuple):
-    """A document or query as it was read; all entries of one kind have the same fields. `answers` are a question's."""
-
-    line: Line
-    id: str
-    fields: dict[str, str]
-    answers: list[str] | None = None
 
 
 class Judgment(NamedTuple):
@@ -37,10 +28,28 @@ class Judgment(NamedTuple):
     grade: int
 
 
-class Format(Part):
-    """Files of one layout. An adapter says how they are read; what they must satisfy is said here."""
+class Parts(NamedTuple):
+    """What an adapter reads: documents, and by split queries and judgments. All are read once, in this order.
 
+    A split whose judgments are None keeps all its queries: nobody has judged anything.
+    `files` are those that the documents come from, where they come from files.
+    """
+
+    documents: Iterable[Entry]
+    splits: Mapping[str, tuple[Iterable[Entry], Iterable[Judgment] | None]]
+    files: Sequence[Path] = ()
+
+
+class Format(Part):
+    """Files of one layout. An adapter says how they are read, by `parts`; what they must satisfy is said here.
+
+    `official` is what is published of these files; it changes nothing that is read.
+    """
+
+    official: Official = Official()
     relevance_threshold: int = Field(1, ge=1)
+    # Whether what names stand for never changes, so that what was read of them need not be read again.
+    by_name: ClassVar[bool] = False
     unknown_ids: Literal["refuse", "skip"] = "refuse"
 
     def of_splits(self, names: Iterable[str]) -> Self:
@@ -56,18 +65,24 @@ class Format(Part):
             raise ValueError(f"no split {unknown[0]!r}; splits: {', '.join(splits)}; name one of them, or add it under `data`")
         return self.model_copy(update={"splits": {name: files for name, files in splits.items() if name in wanted}})
 
-    def read(self) -> Collection:
-        raise NotImplementedError(f"{type(self).__name__}.read")
+    def parts(self) -> Parts:
+        raise NotImplementedError(f"{type(self).__name__}.parts")
 
-    def assemble(
-        self, documents: Iterable[Entry], splits: Mapping[str, tuple[Iterable[Entry], Iterable[Judgment] | None]]
-    ) -> Collection:
+    def files(self) -> list[tuple[str, Path]]:
+        """All files and folders that are read, as the recipe names them, each with its key; none for a kind that reads something
+        else, whose data may change unseen.
+        """
+        return paths_in(self, "data")
+
+    def read(self, folder: Path | None = None) -> Collection:
         """The checked collection of all documents and, by split, its queries and their judgments.
 
-        A split whose judgments are None keeps all its queries: nobody has judged anything. Raises ValueError for an id given twice, a text
-        that is empty or holds a NUL, a judgment of an unknown id, two grades for one pair, and for a split that is left without queries.
+        With `folder`, which is made, documents go there as they are read, and are mapped from there: however many they are, few of
+        them are in memory. Raises ValueError for an id given twice, a text that is empty or holds a NUL, a judgment of an unknown
+        id, two grades for one pair, and for a split that is left without queries.
         """
-        corpus = _texts(documents, "document")
+        documents, splits, files = self.parts()
+        corpus = gather(documents, "document", OnDisk(folder) if folder else InMemory(), files)
         if not len(corpus):
             raise ValueError(f"no document was read; expected at least one; see the files that `data` names: {self!r}")
         skipped: dict[str, int] = {}
@@ -89,70 +104,41 @@ class Format(Part):
         _skip(skipped, f"{name} queries without positives", len(queries) - len(kept))
         return Split(name, queries.subset(kept), qrels.subset(kept))
 
-    def _qrels(self, name: str, queries: Texts, documents: Texts, judgments, skipped: dict[str, int]) -> Qrels:
-        known: dict[tuple[int, int], Judgment] = {}
+    def _qrels(self, name: str, queries: Texts, documents: Texts, judgments: Iterable[Judgment], skipped: dict[str, int]) -> Qrels:
+        places: dict[int, int] = {}  # of each pair, as one number
+        grades, numbers = array("i"), array("q")
         unknown: list[Judgment] = []
+        unknown_count = 0
         for judgment in judgments:
-            pair = queries.rows.get(judgment.query), documents.rows.get(judgment.document)
-            if None in pair:
-                unknown.append(judgment)
-            elif known.setdefault(pair, judgment).grade != judgment.grade:
-                raise _two_grades(known[pair], judgment)
+            query, document = queries.rows.get(judgment.query), documents.rows.get(judgment.document)
+            if query is None or document is None:
+                unknown_count += 1
+                unknown += [judgment] if unknown_count <= UNKNOWN_SHOWN else []
+                continue
+            place = places.setdefault(query * len(documents) + document, len(places))
+            if place == len(grades):
+                grades.append(judgment.grade)
+                numbers.append(judgment.line.number)
+            elif grades[place] != judgment.grade:
+                raise _two_grades(judgment, grades[place], numbers[place])
         if unknown and self.unknown_ids == "refuse":
-            raise _unknown_ids(name, unknown)
-        _skip(skipped, f"{name} judgments of unknown ids", len(unknown))
-        query_rows, document_rows = np.array(list(known), np.int64).reshape(-1, 2).T
-        grades = [judgment.grade for judgment in known.values()]
-        return Qrels.of(query_rows, document_rows, grades, len(queries), self.relevance_threshold)
+            raise _unknown_ids(name, unknown_count, unknown)
+        _skip(skipped, f"{name} judgments of unknown ids", unknown_count)
+        pairs = np.fromiter(places, np.int64, len(places))
+        return Qrels.of(*np.divmod(pairs, len(documents)), np.asarray(grades), len(queries), self.relevance_threshold)
+
+
+def paths_in(settings: Any, key: str) -> list[tuple[str, Path]]:
+    """Every path that the settings under `key` hold, with its own key."""
+    if isinstance(settings, Path):
+        return [(key, settings)]
+    inner = dict(settings) if isinstance(settings, Settings | Mapping) else {}
+    return [found for name, value in inner.items() for found in paths_in(value, f"{key}.{name}")]
 
 
 def read_queries(entries: Iterable[Entry]) -> Texts:
-    """Checked, whatever is relevant to them. Raises ValueError as `Format.assemble` does."""
-    return _texts(map(_on_one_line, entries), "query")
-
-
-def _texts(entries: Iterable[Entry], noun: str) -> Texts:
-    """Checked one by one; `noun` is what an error calls an entry."""
-    ids: list[str] = []
-    columns: defaultdict[str, list[str]] = defaultdict(list)
-    paths: list[Path] = []
-    numbers = array("q")
-    answers: dict[int, str] = {}
-    for entry in entries:
-        _check(entry, noun)
-        if entry.answers is not None:
-            answers[len(ids)] = json.dumps(entry.answers)
-        ids.append(entry.id)
-        paths.append(entry.line.path)
-        numbers.append(entry.line.number)
-        for name, value in entry.fields.items():
-            columns[name].append(value)
-    if answers:
-        columns[ANSWERS] = [answers.get(row, "[]") for row in range(len(ids))]
-    texts = Texts(ids, dict(columns))
-    if len(texts.rows) < len(texts):
-        first, again = _given_twice(texts)
-        found = f"{noun} id {shown(ids[first])} was already given in {paths[first]}, line {numbers[first]}"
-        raise Line(paths[again], numbers[again], "").error(found, "each id once", "delete one of the two, or rename it")
-    return texts
-
-
-def _given_twice(texts: Texts) -> tuple[int, int]:
-    first = next(row for row, id in enumerate(texts.ids) if texts.rows[id] != row)
-    return first, texts.ids.index(texts.ids[first], first + 1)
-
-
-def _check(entry: Entry, noun: str) -> None:
-    if entry.id.split() != [entry.id]:
-        cure = "rename it in all files (columns of run files are separated by blanks)"
-        raise entry.line.error(f"{noun} id {shown(entry.id)}", "an id without blanks", cure)
-    values = entry.fields.values()
-    if all(not value or value.isspace() for value in values):
-        expected, cure = f"a text in {' or '.join(entry.fields)}", "give it one, or delete it and its judgments"
-        raise entry.line.error(f"{noun} {shown(entry.id)} is empty", expected, cure)
-    if not all(map(is_writable, (entry.id, *values, *(entry.answers or ())))):
-        found = f"{noun} {shown(entry.id)} holds a NUL character or half a surrogate pair"
-        raise entry.line.error(found, "text that can be written as UTF-8", "remove the character")
+    """Checked, whatever is relevant to them. Raises ValueError as `Format.read` does."""
+    return gather(map(_on_one_line, entries), "query", InMemory())
 
 
 def _on_one_line(entry: Entry) -> Entry:
@@ -160,16 +146,16 @@ def _on_one_line(entry: Entry) -> Entry:
     return entry._replace(fields={name: " ".join(value.split()) for name, value in entry.fields.items()})
 
 
-def _two_grades(first: Judgment, second: Judgment) -> ValueError:
-    pair = f"query {shown(second.query)} and document {shown(second.document)}"
-    found = f"grade {second.grade} for {pair}, which line {first.line.number} gave {first.grade}"
-    return second.line.error(found, "one grade for a pair", "delete one of the two lines")
+def _two_grades(again: Judgment, grade: int, number: int) -> ValueError:
+    pair = f"query {shown(again.query)} and document {shown(again.document)}"
+    found = f"grade {again.grade} for {pair}, which line {number} gave {grade}"
+    return again.line.error(found, "one grade for a pair", "delete one of the two lines")
 
 
-def _unknown_ids(name: str, unknown: list[Judgment]) -> ValueError:
-    examples = ", ".join(f"{j.line.path}:{j.line.number} {f'{j.query} {j.document}'[:SHOWN_CHARACTERS]}" for j in unknown[:5])
+def _unknown_ids(name: str, count: int, first: list[Judgment]) -> ValueError:
+    examples = ", ".join(f"{j.line.path}:{j.line.number} {f'{j.query} {j.document}'[:SHOWN_CHARACTERS]}" for j in first)
     return ValueError(
-        f"{len(unknown)} judgments of split {name!r} name a query or a document that does not exist; "
+        f"{count} judgments of split {name!r} name a query or a document that does not exist; "
         f"the first: {examples}; add what is missing, or leave such judgments out with data.unknown_ids=skip"
     )
 

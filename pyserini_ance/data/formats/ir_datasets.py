@@ -5,8 +5,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.format import Entry, Format, Judgment
+from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
 from pyserini_ance.data.formats.lines import Line
 
 PIP = "python -m pip install 'pyserini_ance[ir-datasets]'"
@@ -24,14 +23,14 @@ class IrDatasets(Format):
     documents: str
     splits: dict[str, str]
 
-    def read(self) -> Collection:
+    def parts(self) -> Parts:
         load = _package().load
         documents = _records(load, self.documents, "docs", "data.documents")
         splits = {}
         for name, dataset in self.splits.items():
             queries, qrels = (_records(load, dataset, part, f"data.splits.{name}") for part in ("queries", "qrels"))
             splits[name] = (_query(*one) for one in queries), (_judgment(*one) for one in qrels)
-        return self.assemble((_document(*one) for one in documents), splits)
+        return Parts((_document(*one) for one in documents), splits)
 
 
 def _package() -> Any:

@@ -7,6 +7,7 @@ import json
 import re
 import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,12 +19,17 @@ _WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,9}")
 
 
 class Line(NamedTuple):
-    """One line without its end, and where it stands: `number` counts from 1, and `within` says where in a long one."""
+    """One line without its end, and where it stands: `number` counts from 1, and `within` says where in a long one.
+
+    It begins at byte `start` of the text, and `read_bytes` of the file, which may be compressed, were read by then.
+    """
 
     path: Path
     number: int
     text: str
     within: str = ""
+    start: int = 0
+    read_bytes: int = 0
 
     def error(self, found: str, expected: str, cure: str) -> ValueError:
         return ValueError(f"{self.path}, line {self.number}{self.within}: {found}; expected {expected}; {cure}")
@@ -109,15 +115,16 @@ def read_lines(path: Path) -> Iterator[Line]:
 
     Raises ValueError, with the line, for bytes that are no text: another encoding, a NUL, a second byte order mark, a damaged .gz.
     """
-    number = 0
+    number = start = 0
     try:
         if path.suffix == ".gz" and not path.stat().st_size:
             raise EOFError("it is empty")  # gzip itself takes no bytes for no lines
-        with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
+        with open(path, "rb") as packed, gzip.open(packed) if path.suffix == ".gz" else nullcontext(packed) as file:
             for number, raw in enumerate(file, start=1):
                 text = _decoded(path, number, raw)
                 if text:
-                    yield Line(path, number, text)
+                    yield Line(path, number, text, "", start, packed.tell() if file is not packed else start + len(raw))
+                start += len(raw)
     except DAMAGE as error:
         raise damaged(path, number + 1, error) from error
 

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.format import Format
+from pyserini_ance.data.formats.format import Format, Parts
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.formats.tables import TrecQueries, trec_splits, tsv_entries
 
@@ -15,6 +14,6 @@ class MsmarcoPassage(Format):
     collection: Path
     splits: dict[str, TrecQueries]
 
-    def read(self) -> Collection:
+    def parts(self) -> Parts:
         collection = find_file(self.collection, "data.collection")
-        return self.assemble(tsv_entries(collection), trec_splits(self.splits))
+        return Parts(tsv_entries(collection), trec_splits(self.splits), [collection])

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.format import Entry, Format
-from pyserini_ance.data.formats.lines import extension, find_file, json_answers, json_id, json_text, read_lines
+from pyserini_ance.data.formats.format import Entry, Format, Parts
+from pyserini_ance.data.formats.lines import Line, extension, find_file, json_answers, json_id, json_text, read_lines
 from pyserini_ance.data.formats.tables import trec_judgments, tsv_entries
 from pyserini_ance.recipe.parts import Settings
 
@@ -27,14 +27,14 @@ class PyseriniJsonl(Format):
     corpus: Path
     splits: dict[str, Topics] = {}
 
-    def read(self) -> Collection:
+    def parts(self) -> Parts:
         corpus = _corpus_files(self.corpus)
         splits = {}
         for name, files in self.splits.items():
             topics = find_file(files.topics, f"data.splits.{name}.topics")
             qrels = find_file(files.qrels, f"data.splits.{name}.qrels")
-            splits[name] = _topics(topics, f"data.splits.{name}.topics"), trec_judgments(qrels)
-        return self.assemble(_documents(corpus), splits)
+            splits[name] = topic_entries(topics, f"data.splits.{name}.topics"), trec_judgments(qrels)
+        return Parts(_documents(corpus), splits, corpus)
 
 
 def _corpus_files(corpus: Path) -> list[Path]:
@@ -52,15 +52,17 @@ def _documents(files: list[Path]) -> Iterator[Entry]:
         for line in read_lines(path):
             record = line.json()
             id = json_id(line, record, "id", "_id", "docid")
-            # As in Pyserini's own reader, separate fields count before `contents`, which holds them all.
-            if "text" in record:
-                fields = {"title": json_text(line, record, "title"), "text": json_text(line, record, "text")}
-            else:
-                fields = {"title": "", "text": json_text(line, record, "contents")}
-            yield Entry(line, id, fields)
+            yield Entry(line, id, fields_of(line, record))
 
 
-def _topics(path: Path, key: str) -> Iterator[Entry]:
+def fields_of(line: Line, record: dict[str, Any]) -> dict[str, str]:
+    """As in Pyserini's own reader, separate fields count before `contents`, which holds them all."""
+    if "text" in record:
+        return {"title": json_text(line, record, "title"), "text": json_text(line, record, "text")}
+    return {"title": "", "text": json_text(line, record, "contents")}
+
+
+def topic_entries(path: Path, key: str) -> Iterator[Entry]:
     if extension(path) in (".tsv", ".txt"):
         return tsv_entries(path)
     if extension(path) == ".jsonl":

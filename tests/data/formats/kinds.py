@@ -4,6 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from data import ranked
 from data.formats import slow
 
 from pyserini_ance.data.answers import read_answers
@@ -14,7 +15,6 @@ from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.formats.msmarco_doc import MsmarcoDoc
 from pyserini_ance.data.formats.msmarco_passage import MsmarcoPassage
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
-from pyserini_ance.data.rankings import read_any_run
 from pyserini_ance.data.trec import read_qrels, read_run
 
 
@@ -136,7 +136,7 @@ def _contexts(record: dict, key: str) -> list[str]:
 
 def hard_negatives(folder: Path) -> dict:
     ids = [str(place) for place in range(1000)]  # more than any sample has
-    run = read_any_run(find_file(folder / "train.json", "questions"), Texts(ids, {"text": ids}), Texts([], {"text": []}))
+    run = ranked.read(find_file(folder / "train.json", "questions"), Texts(ids, {"text": ids}))
     return {query: list(found) for query, found in run.items() if found}
 
 

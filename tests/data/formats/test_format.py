@@ -2,10 +2,14 @@
 
 import logging
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
-from pyserini_ance.data.formats.format import Entry, Format, Judgment
+from pyserini_ance.data import lookup
+from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.formats import gather
+from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
 from pyserini_ance.data.formats.lines import Line
 
 
@@ -22,12 +26,36 @@ def judgments(*rows: tuple[str, str, int]) -> list[Judgment]:
     return [Judgment(Line(Path("qrels"), number, ""), *row) for number, row in enumerate(rows, start=1)]
 
 
+class Given(Format):
+    """Entries and judgments as they are given."""
+
+    def __init__(self, documents, queries, rows, **settings):
+        super().__init__(kind="any", **settings)
+        object.__setattr__(self, "given", Parts(documents, {"dev": (queries, judgments(*rows))}))
+
+    def parts(self) -> Parts:
+        return self.given
+
+
 DOCUMENTS = entries("corpus", ("d1", "one"), ("d2", "two"), ("007", "seven"))
 QUERIES = entries("queries", ("q1", "first"), ("q2", "second"), ("q3", "third"))
 
 
 def assembled(documents=DOCUMENTS, queries=QUERIES, rows=(("q1", "d1", 1),), **settings):
-    return Format(kind="any", **settings).assemble(documents, {"dev": (queries, judgments(*rows))})
+    """In memory; documents on disk come to the same, be it an error."""
+    data = Given(documents, queries, rows, **settings)
+    with TemporaryDirectory() as folder:
+        try:
+            stored = data.read(Path(folder, "documents"))
+        except ValueError as error:
+            with pytest.raises(ValueError) as again:
+                data.read()
+            assert str(again.value) == str(error)
+            raise
+        read = data.read()
+        assert (stored.digest, stored.skipped) == (read.digest, read.skipped)
+        assert (Texts.digest.func(stored.documents), list(stored.documents.ids)) == (read.documents.digest, read.documents.ids)
+    return read
 
 
 def test_rows_follow_the_files():
@@ -49,7 +77,9 @@ def test_of_several_splits_some_are_taken():
 
 
 def test_a_split_that_nobody_has_judged_keeps_all_its_queries():
-    split = Format(kind="any", relevance_threshold=2).assemble(DOCUMENTS, {"test": (QUERIES, None)}).split("test")
+    data = Given(DOCUMENTS, QUERIES, [], relevance_threshold=2)
+    object.__setattr__(data, "given", Parts(DOCUMENTS, {"test": (QUERIES, None)}))
+    split = data.read().split("test")
     assert split.queries.ids == ["q1", "q2", "q3"] and not split.is_judged and split.qrels.threshold == 2
     assert [split.relation("query").of(row).tolist() for row in range(3)] == [[], [], []]
 
@@ -62,6 +92,29 @@ def test_queries_without_positives_are_skipped_with_a_count(caplog):
     assert "left out: 2 dev queries without positives" in caplog.text
 
 
+def test_of_many_repeated_ids_the_first_is_named():
+    rows = [("a", "x"), ("b", "y"), ("c", "z"), ("c", "z"), ("b", "y"), ("b", "y")]
+    with pytest.raises(ValueError, match="file, line 5: document id 'b' was already given in file, line 2"):
+        assembled(documents=entries("file", *rows))
+
+
+def test_repeated_ids_are_told_from_equal_hashes(monkeypatch):
+    monkeypatch.setattr(lookup, "_hash", len)
+    assert assembled(documents=entries("file", ("d1", "x"), ("d2", "y"), ("d3", "z"))).documents.ids == ["d1", "d2", "d3"]
+    with pytest.raises(ValueError, match="file, line 4: document id 'd2' was already given in file, line 2"):
+        assembled(documents=entries("file", ("d1", "x"), ("d2", "y"), ("d3", "z"), ("d2", "y"), ("d3", "z")))
+
+
+def test_documents_of_several_blocks_are_the_same_on_disk(monkeypatch):
+    monkeypatch.setattr(gather, "STRINGS_PER_BLOCK", 2)
+    assert len(assembled(documents=entries("file", *((f"d{n}", f"text {n}") for n in range(5)))).documents) == 5
+
+
+def test_a_document_with_other_fields_is_named():
+    with pytest.raises(ValueError, match="file, line 2: document 'b' has the fields text, title; expected text, as those before it"):
+        assembled(documents=entries("file", ("a", "x"), ("b", "y", "z")))
+
+
 def test_the_threshold_leaves_judgments_that_are_not_relevant():
     split = assembled(rows=[("q1", "d1", 1), ("q1", "d2", 2)], relevance_threshold=2).split("dev")
     assert split.relation("query").of(0).tolist() == [1]
@@ -69,7 +122,7 @@ def test_the_threshold_leaves_judgments_that_are_not_relevant():
 
 
 def test_a_split_without_queries_is_refused():
-    with pytest.raises(ValueError, match="split 'dev' has no query .*3 queries and 1 judgments.*at least 2; see what .*Format\\(kind='any'"):
+    with pytest.raises(ValueError, match="split 'dev' has no query .*3 queries and 1 judgments.*at least 2; see what .*Given\\(kind='any'"):
         assembled(relevance_threshold=2)
 
 

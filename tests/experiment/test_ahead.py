@@ -1,0 +1,98 @@
+"""Preparing ahead: what was read is counted, compared with what is published, and found by training."""
+
+import os
+import time
+
+import pytest
+
+from pyserini_ance.data.formats.official import Official, found_files
+from pyserini_ance.data.stored import collection_folder
+from pyserini_ance.experiment import ahead, prepare
+from pyserini_ance.experiment.ahead import differences, prepare_ahead
+from pyserini_ance.experiment.prepare import stored_collection
+from pyserini_ance.pyserini_bridge import bm25
+from pyserini_ance.recipe.models import Bm25
+
+STAGE = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"negatives": [{"kind": "random"}]}}}
+PUBLISHED = {"documents": 30, "splits": {"train": {"queries": 15, "used": 15, "judgments": 16}, "dl20": {"used": 54}}}
+
+
+@pytest.fixture
+def recipe(small_recipe, tmp_path):
+    made = small_recipe({"a": STAGE}, cache=str(tmp_path / "cache"))
+    for path in found_files(made.data):
+        os.utime(path, (time.time() - 60,) * 2)
+    return made
+
+
+def with_official(recipe, **official):
+    return recipe.model_copy(update={"data": recipe.data.model_copy(update={"official": Official.model_validate(official)})})
+
+
+def cells(report: str, part: str) -> list[str]:
+    return [cell.strip() for line in report.splitlines() if line.startswith(f"| {part} ") for cell in line.split("|")[1:-1]]
+
+
+def test_the_table_tells_what_was_read_and_where_it_lies(recipe):
+    report = prepare_ahead(with_official(recipe, **PUBLISHED))
+    assert cells(report, "documents")[:3] == ["documents", "30", "-"] and cells(report, "documents")[-1] == "30 documents"
+    published = "15 queries, 15 queries with a relevant document, 16 judgments"
+    assert cells(report, "train") == ["train", "15", "15", "16", "165", "-", published]
+    folder = collection_folder(recipe.cache, stored_collection(recipe).digest)
+    assert cells(report, "reading and checking")[-1] == str(folder) and cells(report, "tokens")[-1] == str(recipe.cache / "tokens")
+    assert "warning" not in report
+
+
+def test_training_finds_what_was_prepared(recipe, monkeypatch):
+    prepare_ahead(recipe)
+    written = {path: path.stat().st_mtime_ns for path in recipe.cache.rglob("*") if path.is_file()}
+    monkeypatch.setattr(prepare, "read_collection", lambda *_: pytest.fail("the data was read again"))
+    prepare.tokenise(recipe, stored_collection(with_official(recipe, documents=7)))  # which is no matter of reading
+    assert {path: path.stat().st_mtime_ns for path in recipe.cache.rglob("*") if path.is_file()} == written
+
+
+def test_other_counts_than_the_published_are_told(recipe):
+    other = with_official(recipe, documents=31, splits={"train": {"queries": 14, "judgments": 16}})
+    assert list(differences(other, stored_collection(other))) == [
+        "warning: documents: 30 documents were read, 31 are published; was a download, or its unpacking, cut short?",
+        "warning: train: 15 queries were read, 14 are published; is it another edition, or are two files put together?",
+    ]
+    assert "warning: documents: 30" in prepare_ahead(other)
+
+
+def test_what_was_left_out_counts_as_read(recipe, tmp_path):
+    topics, qrels = tmp_path / "train.tsv", tmp_path / "train.qrels"
+    topics.write_text(recipe.data.splits["train"].topics.read_text() + "extra\tnobody judged\n")
+    qrels.write_text(recipe.data.splits["train"].qrels.read_text() + "train-0 0 nowhere 1\n")
+    splits = {**recipe.data.splits, "train": recipe.data.splits["train"].model_copy(update={"topics": topics, "qrels": qrels})}
+    data = recipe.data.model_copy(update={"splits": splits, "unknown_ids": "skip"})
+    report = prepare_ahead(recipe.model_copy(update={"data": data}))
+    left = "1 judgments of unknown ids, 1 queries without positives"
+    assert cells(report, "train")[:4] == ["train", "16", "15", "17"] and cells(report, "train")[5] == left
+
+
+def test_all_missing_files_are_told_at_once_with_their_places(recipe, tmp_path):
+    files = {"gone.tsv": {"what": "training queries", "at": "https://example.org/gone.tsv.gz"}}
+    splits = {**recipe.data.splits, "train": recipe.data.splits["train"].model_copy(update={"topics": tmp_path / "gone.tsv"})}
+    data = with_official(recipe, files=files).data.model_copy(update={"splits": splits, "corpus": tmp_path / "nowhere"})
+    with pytest.raises(FileNotFoundError) as error:
+        prepare_ahead(recipe.model_copy(update={"data": data}))
+    lines = str(error.value).splitlines()
+    assert lines[0].startswith("2 of 5 files that the recipe names are not there")
+    assert lines[1] == f"  data.corpus: {tmp_path}/nowhere"
+    assert lines[2:4] == [f"  data.splits.train.topics: {tmp_path}/gone.tsv", "    training queries: https://example.org/gone.tsv.gz"]
+    assert not recipe.cache.exists()
+
+
+def test_the_index_for_bm25_is_made_too(recipe, monkeypatch):
+    asked = []
+
+    def retrieve(documents, rankings, settings, folder, total):
+        folder.mkdir(parents=True)
+        (folder / "index").write_bytes(bytes(1 << 20))
+        asked.append((len(list(documents)), rankings, total))
+
+    monkeypatch.setattr(bm25, "retrieve", retrieve)
+    monkeypatch.setattr(ahead, "check_tools", lambda recipe: None)
+    report = prepare_ahead(recipe.model_copy(update={"bm25": Bm25()}))
+    assert asked == [(30, [], 30)] and cells(report, "BM25 index")[2:] == ["1", str(next((recipe.cache / "bm25").iterdir()))]

@@ -1,0 +1,63 @@
+"""A collection read from a Lucene index that Pyserini built, with topics and qrels that Pyserini knows by name."""
+
+import pytest
+
+from pyserini_ance.data.formats.lines import Line
+from pyserini_ance.data.formats.pyserini_index import PyseriniIndex, _documents
+
+# Pyserini looks for topics and qrels in the home folder before it downloads them.
+BUILD = """
+import sys
+from pyserini_ance.pyserini_bridge.jvm import import_pyserini
+indexer = import_pyserini("pyserini.index.lucene").LuceneIndexer
+for name, flags in {"raw": ["-storeRaw"], "contents": ["-storeContents"], "nothing": []}.items():
+    index = indexer(args=["-index", f"{sys.argv[1]}/{name}", *flags])
+    index.add_batch_raw(['{"id": "007", "contents": "A spy.\\\\nIn two lines \\\\ud83d\\\\ude00"}', '{"id": "7", "title": "Seven", "text": "A number", "contents": "x"}'])
+    index.close()
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(child, tmp_path_factory):
+    made = tmp_path_factory.mktemp("indexes")
+    child(BUILD, made)
+    known = made / "home" / ".cache" / "pyserini" / "topics-and-qrels"
+    known.mkdir(parents=True)
+    (known / "topics.dl19-passage.txt").write_text("19335\twhich number\n47923\twhich spy\n")
+    (known / "qrels.dl19-passage.txt").write_text("19335 Q0 7 2\n47923 Q0 007 3\n47923 Q0 7 0\n")
+    (made / "topics.tsv").write_text("01\ta spy\n")
+    (made / "qrels.txt").write_text("01 0 007 1\n")
+    return made
+
+
+def test_an_index_with_its_raw_documents_and_names(folder, monkeypatch):
+    monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Duser.home={folder / 'home'}")
+    splits = {
+        "own": {"topics": str(folder / "topics.tsv"), "qrels": str(folder / "qrels.txt")},
+        "dl19": {"topics": "dl19-passage", "qrels": "dl19-passage"},
+    }
+    data = PyseriniIndex(index=str(folder / "raw"), splits=splits)
+    collection = data.read(folder / "documents")
+    assert dict(zip(collection.documents.ids, collection.documents.take([0, 1]), strict=True)) == {
+        "007": {"title": "", "text": "A spy.\nIn two lines 😀"}, "7": {"title": "Seven", "text": "A number"},
+    }  # fmt: skip
+    dl19, own = collection.split("dl19"), collection.split("own")
+    assert sorted(dl19.queries.ids) == ["19335", "47923"] and own.queries.ids == ["01"]
+    spy = dl19.queries.rows["47923"]
+    assert dl19.queries[spy] == {"text": "which spy"} and dl19.qrels.judged(spy)[1].tolist() == [3, 0]
+    assert [key for key, _ in data.files()] == ["data.index", "data.splits.own.topics", "data.splits.own.qrels"]
+
+
+def test_an_index_with_contents_alone(folder):
+    documents = PyseriniIndex(index=str(folder / "contents")).read().documents
+    assert sorted(zip(documents.ids, documents.columns["text"], strict=True)) == [("007", "A spy.\nIn two lines 😀"), ("7", "x")]
+
+
+def test_the_last_words_of_the_worker_arrive(folder):
+    with pytest.raises(RuntimeError, match="(?s)reading by Pyserini failed .*data.index 'no-such-index' is no folder here"):
+        PyseriniIndex(index="no-such-index").read()
+
+
+def test_an_index_without_texts_is_refused_with_the_cure():
+    with pytest.raises(ValueError, match="i, line 1: document 'd' of this index has no text; expected .*--storeRaw"):
+        list(_documents(Line("i", 1, "").path, [{"id": "d", "raw": None, "contents": None}]))
