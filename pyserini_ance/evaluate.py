@@ -81,18 +81,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--run", type=Path, nargs="+", required=True, help="TREC runs, plain or .gz; of several, a row each")
     parser.add_argument("--qrels", type=Path, required=True, help="TREC qrels, plain or .gz")
     parser.add_argument("--measures", nargs="+", default=["nDCG@10", "RR@10", "R@100"], help="default: nDCG@10 RR@10 R@100")
-    parser.add_argument("--holes", type=_cutoff, nargs="+", default=[], metavar="K", help="also the share of the first K that is not judged")
+    parser.add_argument("--holes", type=cli.from_one_on, nargs="+", default=[], metavar="K", help="also the share of the first K that is not judged")
     parser.add_argument("--overlap", type=Path, metavar="RUN", help="also the share of the first 100 that this run has there too")
-    parser.add_argument("--overlap-cutoff", type=_cutoff, default=CUTOFF, metavar="K", help="of the first K (default: %(default)s)")
+    parser.add_argument("--overlap-cutoff", type=cli.from_one_on, default=CUTOFF, metavar="K", help="of the first K (default: %(default)s)")
     parser.add_argument("--per-query", action="store_true", help="show each judged query too")
     parser.add_argument("--output", type=Path, metavar="FILE.json", help="also write the figures as JSON")
     return parser
-
-
-def _cutoff(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
 
 
 if __name__ == "__main__":

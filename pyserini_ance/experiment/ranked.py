@@ -1,0 +1,74 @@
+"""Rankings by their names, and what they rank.
+
+`FOLDER` is the final ranking of a run directory, `FOLDER:ROW` that of a row of its closing table; a recipe names data, of which any
+file may be a ranking.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from pyserini_ance.data.collection import Collection, Texts
+from pyserini_ance.data.trec import Qrels, Run, read_run
+from pyserini_ance.experiment.collection import collection_of
+from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.rundir import RunDir
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A ranking, and the collection whose queries and documents it is of."""
+
+    name: str
+    file: Path
+    recipe: Recipe
+    collection: Collection
+    split: str
+
+    @property
+    def queries(self) -> Texts:
+        return self.collection.split(self.split).queries
+
+    @cached_property
+    def qrels(self) -> Qrels:
+        """Of every query of the split."""
+        judged, ids = self.collection.split(self.split).qrels, self.collection.documents.ids
+        pairs = ((query, *judged.judged(row)) for row, query in enumerate(self.queries.ids))
+        return {query: {ids[d]: int(grade) for d, grade in zip(rows, grades, strict=True)} for query, rows, grades in pairs}
+
+    @cached_property
+    def run(self) -> Run:
+        return read_run(self.file)
+
+
+def open_ranked(source: str, file: Path | None = None, split: str | None = None) -> Ranked:
+    """The ranking that `source` names, or `file`, of the queries of `split` (default: the first test split).
+
+    Raises FileNotFoundError and ValueError for what is no run directory, and for a ranking that is not there.
+    """
+    folder, row = named(source)
+    if folder.folder.is_dir():
+        collection, recipe = collection_of(folder), load(folder.recipe).recipe
+        split = split or recipe.test.split[0]
+        return Ranked(str(file or source), file or ranking_file(folder, row, split), recipe, collection, split)
+    if file is None:
+        raise FileNotFoundError(f"{source} is no run directory; name one, or a recipe and a ranking of its queries: {source} --run FILE")
+    recipe = load(source).recipe
+    return Ranked(str(file), file, recipe, recipe.data.read(), split or recipe.test.split[0])
+
+
+def named(name: str) -> tuple[RunDir, str | None]:
+    """The run directory, and the row that is meant if one is."""
+    folder, colon, row = name.rpartition(":")
+    return (RunDir(Path(folder)), row) if colon and not Path(name).is_dir() else (RunDir(Path(name)), None)
+
+
+def ranking_file(folder: RunDir, row: str | None, split: str) -> Path:
+    """Of a row, or the final one. Raises ValueError naming the rows that have one."""
+    path = folder.ranking(row, split) if row else folder.final_run(split)
+    if not path.exists():
+        rows = sorted(other.name.removesuffix(f".{split}.trec") for other in folder.run_files.glob(f"*.{split}.trec"))
+        name = f"{folder.folder}:{row}" if row else str(folder.folder)
+        raise ValueError(f"{name} has no ranking of split {split!r} ({path} is missing); rows that have one: {', '.join(rows) or 'none'}")
+    return path
