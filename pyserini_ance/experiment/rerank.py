@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from pyserini_ance.data.trec import Run, read_run, write_run
+from pyserini_ance.data.trec import read_run, write_run
 from pyserini_ance.experiment.ranked import Ranked
 from pyserini_ance.measures.evaluate import best_first, evaluate, row_of
 from pyserini_ance.measures.latency import latency

@@ -45,7 +45,7 @@ def test_each_pair_is_scored_once_and_each_depth_written(ranked, tmp_path):
     assert [len(call) for call in scorer.calls] == [1, 1, 2, 1, 0]  # the first slice of the first query warms up
     assert [[(query, document.strip()) for query, document in call] for call in scorer.calls[1:3]] == [
         [("query of red horse", "the apple is red")],
-        [("query of red horse", "the river is pink very very very very"), ("query of red horse", "the horse is red very very very very")],
+        [("query of red horse", "the river is pink very very very very very"), ("query of red horse", "the horse is red very very very very")],
     ]
     first, one, three = reranking.rows(["RR@10", "R@2"])
     assert list(read_run(tmp_path / "out" / "first-1.trec")["test-0"]) == HITS["test-0"]
