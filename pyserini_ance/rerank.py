@@ -25,13 +25,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
     ranked = open_ranked(args.source, args.run, args.split)
     reranking = Reranking(ranked, tuple(sorted(set(args.first))), args.output, args.template)
-    queries = len(reranking.queries)
+    queries = len(ranked.asked)
     model = CrossEncoder(args.model, args.device, args.batch_pairs, args.length_tokens, args.precision)
     reranking.begin(args.model, length_tokens=args.length_tokens, precision=args.precision, batch_pairs=args.batch_pairs, device=model.device)
     reranking.score(model.logits)
     rows = reranking.rows(args.measures or ranked.recipe.test.measures)
     print(table(rows, [*rows[0], *LATENCY]))
-    others = len(ranked.run.keys() - ranked.collection.split(ranked.split).queries.rows.keys())
+    others = len(ranked.run) - queries
     left_out = f"; {others} others of the ranking are not in split {ranked.split!r} and left out" if others else ""
     print(f"{queries} queries{left_out}; {ranked.name} reranked by {args.model} on {model.device}, runs in {args.output}")
 
@@ -43,7 +43,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--split", help="whose queries are ranked (default: the first test split)")
     parser.add_argument("--model", required=True, help="a cross-encoder of sentence-transformers: a hub name or a folder")
     parser.add_argument("--first", type=cli.from_one_on, nargs="+", default=[100], metavar="K", help="how many; of several, a row and a run each (100)")
-    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="for first-K.trec, measures.json and scores.jsonl")
+    parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="for first-K.trec, measures.json and queries.jsonl")
     parser.add_argument("--measures", nargs="+", help="default: those of the recipe's test")
     parser.add_argument("--template", help="what is read of a document, such as '{title} {text}' (default: all fields, joined by blanks)")
     parser.add_argument("--length-tokens", type=cli.from_one_on, metavar="N", help="cut a pair there (default: the model's limit)")

@@ -9,26 +9,43 @@ from functools import cached_property
 from pathlib import Path
 
 from pyserini_ance.data.collection import Collection, Texts
+from pyserini_ance.data.formats.dpr import read_questions
 from pyserini_ance.data.trec import Qrels, Run, read_run
 from pyserini_ance.experiment.collection import collection_of
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import sha256_file
 
 
 @dataclass(frozen=True)
 class Ranked:
-    """A ranking, and the collection whose queries and documents it is of."""
+    """A ranking, and the collection whose documents it is of; `queries` are those of a split unless a file of questions has them."""
 
     name: str
     file: Path
     recipe: Recipe
     collection: Collection
     split: str
+    queries: Texts
 
     @property
-    def queries(self) -> Texts:
-        return self.collection.split(self.split).queries
+    def asked(self) -> list[str]:
+        """The queries that the ranking has hits for. Raises ValueError when there are none."""
+        found = [query for query in self.queries.ids if self.run.get(query)]
+        if not found:
+            first, other = self.queries.ids[0], next(iter(self.run))
+            raise ValueError(
+                f"{self.file} ranks nothing for the queries of {self.split!r}: it has {other}, ..., they are {first}, ...; "
+                "name the ranking of these queries, or its split: --split NAME"
+            )
+        return found
+
+    @property
+    def about(self) -> dict[str, str]:
+        """What tells it from any other."""
+        data = {"collection": self.collection.digest, "queries": self.queries.digest}
+        return {"ranking": str(self.file.absolute()), "ranking_sha256": sha256_file(self.file), **data}
 
     @cached_property
     def qrels(self) -> Qrels:
@@ -42,20 +59,22 @@ class Ranked:
         return read_run(self.file)
 
 
-def open_ranked(source: str, file: Path | None = None, split: str | None = None) -> Ranked:
-    """The ranking that `source` names, or `file`, of the queries of `split` (default: the first test split).
+def open_ranked(source: str, file: Path | None = None, split: str | None = None, questions: Path | None = None) -> Ranked:
+    """The ranking that `source` names, or `file`, of the queries of `split` (default: the first test split) or of DPR's file `questions`.
 
     Raises FileNotFoundError and ValueError for what is no run directory, and for a ranking that is not there.
     """
     folder, row = named(source)
-    if folder.folder.is_dir():
-        collection, recipe = collection_of(folder), load(folder.recipe).recipe
-        split = split or recipe.test.split[0]
-        return Ranked(str(file or source), file or ranking_file(folder, row, split), recipe, collection, split)
-    if file is None:
+    in_run = folder.folder.is_dir()
+    if file is None and not in_run:
         raise FileNotFoundError(f"{source} is no run directory; name one, or a recipe and a ranking of its queries: {source} --run FILE")
-    recipe = load(source).recipe
-    return Ranked(str(file), file, recipe, recipe.data.read(), split or recipe.test.split[0])
+    collection = collection_of(folder) if in_run else None
+    recipe = load(folder.recipe if in_run else source).recipe
+    split = split or recipe.test.split[0]
+    found = file or ranking_file(folder, row, split)
+    collection = collection or recipe.data.read()
+    queries = read_questions(questions) if questions else collection.split(split).queries
+    return Ranked(str(file or source), found, recipe, collection, str(questions or split), queries)
 
 
 def named(name: str) -> tuple[RunDir, str | None]:

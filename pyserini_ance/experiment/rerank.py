@@ -1,7 +1,6 @@
 """Two stages: the first documents of a ranking, put into a new order by a model that reads query and document together.
 
-An output folder holds `about.json` (what was asked), `scores.jsonl` (a line a query, as soon as it is scored), and at the end
-`first-K.trec` for each depth and `measures.json`. What was interrupted goes on after the last whole line.
+An output folder is a query log, and at the end has `first-K.trec` for each depth and `measures.json`.
 """
 
 import time
@@ -14,12 +13,13 @@ import numpy as np
 from tqdm import tqdm
 
 from pyserini_ance.data.trec import read_run, write_run
+from pyserini_ance.experiment.query_log import QueryLog
 from pyserini_ance.experiment.ranked import Ranked
 from pyserini_ance.measures.evaluate import best_first, evaluate, row_of
 from pyserini_ance.measures.latency import latency
 from pyserini_ance.recipe.measure import parse
 from pyserini_ance.rerankers.cross_encoder import Pair, text_of
-from pyserini_ance.storage.files import append_json_line, read_json_lines, read_json_object, sha256_file, write_json
+from pyserini_ance.storage.files import write_json
 
 Scorer = Callable[[Sequence[Pair]], np.ndarray]  # (P,) float32
 DECIMALS = 6  # of the scores in TREC runs
@@ -40,33 +40,24 @@ class Reranking:
 
     def begin(self, model: str, **settings) -> None:
         """Say in the folder what is being done. Raises FileExistsError when it holds something else."""
-        ranking = {"ranking": str(self.ranked.file.absolute()), "ranking_sha256": sha256_file(self.ranked.file)}
-        data = {"collection": self.ranked.collection.digest, "split": self.ranked.split}
-        about = {"model": model, **settings, "template": self.template, "depths": list(self.depths), **ranking, **data}
-        known = read_json_object(self._about) if self._about.exists() else None
-        if known is None and self.folder.exists() and any(self.folder.iterdir()):
-            raise FileExistsError(f"{self.folder} holds other files; name another --output")
-        for key in about if known else ():
-            if known.get(key) != about[key]:
-                raise FileExistsError(f"{self.folder} was reranked with {key} {known.get(key)}, not {about[key]}; name another --output, or remove it")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self._about, about)
+        asked = {"model": model, **settings, "template": self.template, "depths": list(self.depths)}
+        self._log.begin(asked | self.ranked.about)
 
     def score(self, scorer: Scorer) -> None:
         """Score what is not scored yet. The first query is scored twice: a model's first batch is slow, which is nobody's latency."""
-        done = {record["query"] for record in read_json_lines(self._scores)}
-        left = [query for query in self.queries if query not in done]
+        done = self._log.records
+        left = [query for query in self.ranked.asked if query not in done]
         if left:
             scorer(self._pairs(left[0], self._top(left[0])[: self.depths[0]]))
         total = sum(len(self._top(query)) for query in left)
         with tqdm(total=total, desc="rerank", unit="pair", disable=None) as bar:
             for query in left:
-                append_json_line(self._scores, self._scored(query, scorer))
+                self._log.append(self._scored(query, scorer))
                 bar.update(len(self._top(query)))
 
     def rows(self, measures: Sequence[str]) -> list[dict]:
         """Write the runs and `measures.json`; the rows of a table, the ranking as it was first."""
-        records, wanted = read_json_lines(self._scores), parse(measures)
+        records, wanted = list(self._log.records.values()), parse(measures)
         rows = [{"ranking": FIRST_STAGE, **evaluate(self.ranked.qrels, self.ranked.run, wanted)}]
         for place, depth in enumerate(self.depths):
             path = self.folder / f"first-{depth}.trec"
@@ -75,17 +66,6 @@ class Reranking:
             rows.append({"ranking": f"first {depth}", **evaluate(self.ranked.qrels, read_run(path), wanted), **waited})
         write_json(self.folder / "measures.json", {"queries": len(records), "rows": rows})
         return rows
-
-    @property
-    def queries(self) -> list[str]:
-        """Those of the split that the ranking has hits for. Raises ValueError when there are none."""
-        found = [query for query in self.ranked.queries.ids if self.ranked.run.get(query)]
-        if not found:
-            raise ValueError(
-                f"{self.ranked.file} ranks nothing for the queries of split {self.ranked.split!r} ({self.ranked.queries.ids[0]}, ...); "
-                "name a ranking of these, or their split: --split NAME"
-            )
-        return found
 
     def _scored(self, query: str, scorer: Scorer) -> dict:
         top, scores, waited = self._top(query), [], []
@@ -108,12 +88,8 @@ class Reranking:
         write_run(path, rows, "pyserini_ance")
 
     @property
-    def _about(self) -> Path:
-        return self.folder / "about.json"
-
-    @property
-    def _scores(self) -> Path:
-        return self.folder / "scores.jsonl"
+    def _log(self) -> QueryLog:
+        return QueryLog(self.folder)
 
 
 def reordered(hits: dict[str, float], scores: Sequence[float]) -> dict[str, float]:

@@ -67,7 +67,7 @@ def test_a_killed_one_goes_on_and_ends_the_same(ranked, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         killed.score(SharedWords(fail_after=4))
     assert not list((tmp_path / "killed").glob("*.trec"))
-    with open(tmp_path / "killed" / "scores.jsonl", "a") as file:
+    with open(tmp_path / "killed" / "queries.jsonl", "a") as file:
         file.write('{"query": "test-1", "scor')  # as a crash may leave it
     again = SharedWords()
     killed.begin("m")
@@ -81,9 +81,9 @@ def test_a_killed_one_goes_on_and_ends_the_same(ranked, tmp_path):
 
 def test_another_reranking_in_the_same_folder_is_refused(ranked, tmp_path):
     Reranking(ranked, (2,), tmp_path / "out").begin("m")
-    with pytest.raises(FileExistsError, match="was reranked with model m, not n; name another --output"):
+    with pytest.raises(FileExistsError, match="was made with model m, not n; name another --output"):
         Reranking(ranked, (2,), tmp_path / "out").begin("n")
-    with pytest.raises(FileExistsError, match=r"was reranked with depths \[2\], not \[3\]"):
+    with pytest.raises(FileExistsError, match=r"was made with depths \[2\], not \[3\]"):
         Reranking(ranked, (3,), tmp_path / "out").begin("m")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("kept")
@@ -92,7 +92,7 @@ def test_another_reranking_in_the_same_folder_is_refused(ranked, tmp_path):
 
 
 def test_a_ranking_of_other_queries_is_refused(ranked, tmp_path):
-    with pytest.raises(ValueError, match=r"ranks nothing for the queries of split 'dev' \(dev-0, ...\)"):
+    with pytest.raises(ValueError, match=r"ranks nothing for the queries of 'dev': it has test-0, ..., they are dev-0, ..."):
         Reranking(open_ranked(str(ranked.file.parent), ranked.file, "dev"), (2,), tmp_path / "out").score(SharedWords())
 
 

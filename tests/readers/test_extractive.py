@@ -1,0 +1,94 @@
+"""Extractive reading with random weights against a slow reader: one window at a time, every span tried."""
+
+from functools import lru_cache
+
+import pytest
+import torch
+from small import TINY_SHAPE
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertConfig, BertForQuestionAnswering
+
+from pyserini_ance.readers.extractive import Extractive
+from pyserini_ance.readers.reader import NO_ANSWER, Passage
+
+QUESTIONS = ["which river of the title", "who and the horse of apple and stone", "?"]
+SETTINGS = {"length_tokens": 60, "overlap_tokens": 12, "question_tokens": 16, "answer_tokens": 7, "batch_windows": 3}
+
+
+@pytest.fixture(scope="module")
+def model(tiny_bert, tmp_path_factory) -> str:
+    folder, tokenizer = tmp_path_factory.mktemp("squad"), AutoTokenizer.from_pretrained(tiny_bert)
+    torch.manual_seed(2)
+    BertForQuestionAnswering(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **TINY_SHAPE)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return str(folder)
+
+
+@lru_cache
+def loaded(folder: str):
+    return AutoTokenizer.from_pretrained(folder), AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+
+
+@torch.inference_mode()
+def slowly(folder: str, question: str, text: str) -> tuple[str, float] | None:
+    """The best span of a passage."""
+    tokenizer, model = loaded(folder)
+    asked = tokenizer(question, add_special_tokens=False)["input_ids"][: SETTINGS["question_tokens"]]
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
+    room = SETTINGS["length_tokens"] - len(asked) - 3
+    best, begin = None, 0
+    while ids:
+        part = ids[begin : begin + room]
+        row = [tokenizer.cls_token_id, *asked, tokenizer.sep_token_id, *part, tokenizer.sep_token_id]
+        types = [0] * (len(asked) + 2) + [1] * (len(part) + 1)
+        found = model(torch.tensor([row]), token_type_ids=torch.tensor([types]))
+        starts, ends = (logits[0, len(asked) + 2 :].tolist() for logits in (found.start_logits, found.end_logits))
+        for i in range(len(part)):
+            for j in range(i, min(i + SETTINGS["answer_tokens"], len(part))):
+                if best is None or starts[i] + ends[j] > best[1] + 1e-5:
+                    best = text[offsets[begin + i][0] : offsets[begin + j][1]], starts[i] + ends[j]
+        if begin + room >= len(ids):
+            return best
+        begin += room - SETTINGS["overlap_tokens"]
+    return None
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_best_span_of_the_first_passages(model, passages, question):
+    each = [slowly(model, question, passage.record["text"]) for passage in passages]
+    found = Extractive(model=model, **SETTINGS).open("cpu").answers(question, passages, [1, 2, 4, 7, 100])
+    for depth, answer in zip([1, 2, 4, 7, 7], found, strict=True):
+        place = max(range(depth), key=lambda p: each[p][1])
+        assert (answer.text, answer.passage) == (each[place][0], place)
+        assert answer.score == pytest.approx(each[place][1], abs=1e-5)
+    assert len({answer.text for answer in found}) > 1
+
+
+def test_windows_cover_a_long_passage_and_never_hold_the_question(model, passages):
+    reader = Extractive(model=model, **SETTINGS).open("cpu")
+    windows = reader._windows(reader._cut(QUESTIONS[1]), [passage.record["text"] for passage in passages])
+    assert [window.passage for window in windows].count(2) > 2
+    whole = passages[2].record["text"]
+    held = [span for window in windows if window.passage == 2 for span in window.offsets[window.inside].tolist()]
+    letters = {place for begin, end in held for place in range(begin, end)}
+    assert letters == {place for place, letter in enumerate(whole) if letter != " "}
+    assert len(held) > len(set(map(tuple, held)))  # neighbours overlap
+
+
+def test_a_template_adds_the_title(model, passages):
+    reader = Extractive(model=model, template="{title} {text}", **SETTINGS).open("cpu")
+    (found,) = reader.answers("who", [Passage({"title": "river", "text": ""}, 1.0)], [1])
+    assert found.text and found.text in "river"
+
+
+def test_nothing_to_read(model):
+    reader = Extractive(model=model, **SETTINGS).open("cpu")
+    assert reader.answers("who", [], [1, 5]) == [NO_ANSWER] * 2
+    assert reader.answers("who", [Passage({"text": " "}, 1.0)], [1]) == [NO_ANSWER]
+
+
+def test_what_cannot_read_is_refused(tiny_bert):
+    with pytest.raises(ValueError, match="lacks 2 weights of .*, such as qa_outputs.bias: it was not trained to answer questions so"):
+        Extractive(model=str(tiny_bert)).open("cpu")
+    with pytest.raises(ValueError, match="length_tokens is 100, which a question of 64 tokens and an overlap of 128 fill"):
+        Extractive(model="m", length_tokens=100)
