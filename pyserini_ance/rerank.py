@@ -18,8 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.basicConfig(format="%(message)s")
     interrupt_on_termination()
     from pyserini_ance.experiment.ranked import open_ranked
-    from pyserini_ance.experiment.rerank import Reranking
-    from pyserini_ance.measures.latency import LATENCY
+    from pyserini_ance.experiment.rerank import Reranking, time_first_stage
     from pyserini_ance.measures.table import table
     from pyserini_ance.rerankers.cross_encoder import CrossEncoder
 
@@ -29,8 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     model = CrossEncoder(args.model, args.device, args.batch_pairs, args.length_tokens, args.precision)
     reranking.begin(args.model, length_tokens=args.length_tokens, precision=args.precision, batch_pairs=args.batch_pairs, device=model.device)
     reranking.score(model.logits)
-    rows = reranking.rows(args.measures or ranked.recipe.test.measures)
-    print(table(rows, [*rows[0], *LATENCY]))
+    searched = time_first_stage(args.source, ranked, args.time_first_stage) if args.time_first_stage else ()
+    rows = reranking.rows(args.measures or ranked.recipe.test.measures, searched)
+    print(table(rows, list(rows[-1])))
     others = len(ranked.run) - queries
     left_out = f"; {others} others of the ranking are not in split {ranked.split!r} and left out" if others else ""
     print(f"{queries} queries{left_out}; {ranked.name} reranked by {args.model} on {model.device}, runs in {args.output}")
@@ -49,6 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--length-tokens", type=cli.from_one_on, metavar="N", help="cut a pair there (default: the model's limit)")
     parser.add_argument("--batch-pairs", type=cli.from_one_on, default=32, metavar="N", help="default: %(default)s")
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="default: %(default)s")
+    parser.add_argument("--time-first-stage", type=cli.from_one_on, metavar="N", help="also time N of its searches, one by one, by Pyserini")
     parser.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU where there is one)")
     return parser
 

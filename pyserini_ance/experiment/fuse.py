@@ -5,14 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run, write_run
-from pyserini_ance.experiment.ranked import named, ranking_file
+from pyserini_ance.experiment.ranked import BM25, named, ranking_file
 from pyserini_ance.measures.evaluate import evaluate
 from pyserini_ance.pyserini_bridge.fusion import METHODS, fuse
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.measure import parse
 
 DECIMALS = 9  # reciprocal ranks of neighbours differ by 1e-6 at depth 1,000
-BM25 = "bm25"
 
 
 @dataclass(frozen=True)

@@ -148,7 +148,14 @@ def retrieve_bm25(recipe: Recipe, collection: Collection, outputs: list[tuple[st
     documents = collection.documents
     contents = ((documents.ids[row], "\n".join(filter(None, documents[row].values()))) for row in range(len(documents)))
     rankings = [Ranking(_id_and_text(collection.split(split).queries), hits, output) for split, output, hits in outputs]
-    retrieve(contents, rankings, recipe.bm25, recipe.cache / "bm25" / documents.digest, len(documents))
+    retrieve(contents, rankings, recipe.bm25, bm25_index(recipe, collection), len(documents))
+
+
+def bm25_index(recipe: Recipe, collection: Collection) -> Path:
+    """Where BM25's index of the documents lies: the folder that the recipe names, or where it is once it has been built."""
+    if recipe.bm25 and recipe.bm25.index != "build":
+        return Path(recipe.bm25.index)
+    return recipe.cache / "bm25" / collection.documents.digest
 
 
 def _id_and_text(queries: Texts) -> list[tuple[str, str]]:

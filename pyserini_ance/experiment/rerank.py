@@ -13,8 +13,9 @@ import numpy as np
 from tqdm import tqdm
 
 from pyserini_ance.data.trec import read_run, write_run
+from pyserini_ance.experiment.prepare import bm25_index
 from pyserini_ance.experiment.query_log import QueryLog
-from pyserini_ance.experiment.ranked import Ranked
+from pyserini_ance.experiment.ranked import BM25, Ranked, named
 from pyserini_ance.measures.evaluate import best_first, evaluate, row_of
 from pyserini_ance.measures.latency import latency
 from pyserini_ance.recipe.measure import parse
@@ -55,10 +56,11 @@ class Reranking:
                 self._log.append(self._scored(query, scorer))
                 bar.update(len(self._top(query)))
 
-    def rows(self, measures: Sequence[str]) -> list[dict]:
-        """Write the runs and `measures.json`; the rows of a table, the ranking as it was first."""
+    def rows(self, measures: Sequence[str], searched_ms: Sequence[float] = ()) -> list[dict]:
+        """Write the runs and `measures.json`; the rows of a table, the ranking as it was first, with what its searches took if that is known."""
         records, wanted = list(self._log.records.values()), parse(measures)
-        rows = [{"ranking": FIRST_STAGE, **evaluate(self.ranked.qrels, self.ranked.run, wanted)}]
+        searched = latency(searched_ms) if searched_ms else {}
+        rows = [{"ranking": FIRST_STAGE, **evaluate(self.ranked.qrels, self.ranked.run, wanted), **searched}]
         for place, depth in enumerate(self.depths):
             path = self.folder / f"first-{depth}.trec"
             self._write(path, {record["query"]: record["scores"][:depth] for record in records})
@@ -90,6 +92,23 @@ class Reranking:
     @property
     def _log(self) -> QueryLog:
         return QueryLog(self.folder)
+
+
+def time_first_stage(source: str, ranked: Ranked, queries: int) -> list[float]:
+    """Milliseconds of so many searches by the model of a run directory, or by its BM25. Raises ValueError for any other ranking."""
+    from pyserini_ance.pyserini_bridge.first_stage import time_bm25, time_dense
+
+    folder, row = named(source)
+    texts, hits = [ranked.queries[ranked.queries.rows[query]]["text"] for query in ranked.asked[:queries]], ranked.recipe.test.hits
+    bm25 = bm25_index(ranked.recipe, ranked.collection)
+    if ranked.file == folder.final_run(ranked.split) and folder.index.is_dir():
+        return time_dense(folder.model, folder.index, texts, hits)
+    if row == BM25 and ranked.recipe.bm25 and bm25.is_dir():
+        return time_bm25(bm25, ranked.recipe.bm25.k1, ranked.recipe.bm25.b, texts, hits)
+    raise ValueError(
+        f"{ranked.name} was not searched for with what lies here; only a run directory's model (with {folder.index}) and its row {BM25} "
+        f"(with {bm25}) can be timed; leave out --time-first-stage"
+    )
 
 
 def reordered(hits: dict[str, float], scores: Sequence[float]) -> dict[str, float]:

@@ -8,8 +8,10 @@ from small import make_finished_run
 
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.experiment.ranked import open_ranked
-from pyserini_ance.experiment.rerank import FIRST_STAGE, Reranking, reordered
+from pyserini_ance.experiment.rerank import FIRST_STAGE, Reranking, reordered, time_first_stage
 from pyserini_ance.measures.evaluate import best_first
+from pyserini_ance.pyserini_bridge import first_stage
+from pyserini_ance.runs.rundir import RunDir
 
 STAGE = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"negatives": [{"kind": "random"}]}}}
 QRELS = {"test": "test-0 0 red-horse 1\ntest-1 0 green-horse 1\n"}
@@ -118,3 +120,16 @@ def test_a_row_a_file_and_a_recipe(ranked, tmp_path, small_recipe):
         open_ranked(f"{folder}:bm52")
     with pytest.raises(FileNotFoundError, match="recipe.yaml is no run directory; name one, or a recipe and a ranking of its queries"):
         open_ranked(str(folder / "recipe.yaml"))
+
+
+def test_the_first_stage_is_timed_by_what_it_was_searched_with(ranked, monkeypatch):
+    folder, calls = RunDir(ranked.file.parent), []
+    monkeypatch.setattr(first_stage, "time_dense", lambda model, index, queries, hits: calls.append((model, queries, hits)) or [1.0])
+    monkeypatch.setattr(first_stage, "time_bm25", lambda index, k1, b, queries, hits: calls.append((index, k1, queries)) or [2.0])
+    with pytest.raises(ValueError, match="only a run directory's model .* and its row bm25 .* can be timed"):
+        time_first_stage(str(folder.folder), ranked, 5)  # there is no index
+    folder.index.mkdir()
+    assert time_first_stage(str(folder.folder), ranked, 5) == [1.0]
+    assert calls == [(folder.model, ["query of red horse", "query of green horse"], 20)]
+    with pytest.raises(ValueError, match="can be timed"):
+        time_first_stage(f"{folder.folder}:bm25", open_ranked(f"{folder.folder}:bm25"), 1)
