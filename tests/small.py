@@ -42,6 +42,18 @@ def make_tiny_cross_encoder(folder: Path, bert: Path, labels: int = 1) -> Path:
     return folder
 
 
+def make_tiny_reader(folder: Path, bert: Path) -> Path:
+    """A random BERT with SQuAD's head of start and end, with the vocabulary of `make_tiny_bert`."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertForQuestionAnswering
+
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    torch.manual_seed(2)
+    BertForQuestionAnswering(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **TINY_SHAPE)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
 def make_finished_run(folder: Path, recipe, qrels: dict[str, str], rankings: dict[str, str]):
     """A run directory as training leaves it, with judgments by split, and rankings by name: `run.test.trec` is the final one."""
     from pyserini_ance.experiment.prepare import read_collection

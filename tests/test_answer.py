@@ -3,9 +3,7 @@
 import json
 
 import pytest
-import torch
-from small import TINY_SHAPE, make_finished_run
-from transformers import AutoTokenizer, BertConfig, BertForQuestionAnswering
+from small import make_finished_run
 
 from pyserini_ance import answer
 from pyserini_ance.data.trec import read_run
@@ -30,15 +28,6 @@ def run(small_recipe, tmp_path):
     data = {"kind": "dpr", "passages": str(tmp_path / "psgs.tsv"), "splits": splits}
     recipe = small_recipe({"only": STAGE}, data=data, test={"split": "dev", "measures": ["Success@2"]}, cache=str(tmp_path / "cache"))
     return make_finished_run(tmp_path / "run", recipe, {"dev": ""}, {"run.dev.trec": RANKING})
-
-
-@pytest.fixture(scope="module")
-def model(tiny_bert, tmp_path_factory) -> str:
-    folder, tokenizer = tmp_path_factory.mktemp("squad"), AutoTokenizer.from_pretrained(tiny_bert)
-    torch.manual_seed(2)
-    BertForQuestionAnswering(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **TINY_SHAPE)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
 
 
 class FirstWords:
@@ -90,11 +79,11 @@ def test_a_killed_one_goes_on(run, tmp_path):
         answering.begin(experiment.make_reader("extractive", "n", []))
 
 
-def test_the_command_reads_with_a_model(run, model, tmp_path, capsys):
-    flags = ["--model", model, "--first", "2", "1", "--output", str(tmp_path / "out"), "--device", "cpu"]
+def test_the_command_reads_with_a_model(run, tiny_reader, tmp_path, capsys):
+    flags = ["--model", tiny_reader, "--first", "2", "1", "--output", str(tmp_path / "out"), "--device", "cpu"]
     answer.main([str(run.folder), *flags, *SETTINGS])
     said = capsys.readouterr().out.splitlines()
-    reader, ranked = experiment.make_reader("extractive", model, SETTINGS).open("cpu"), open_ranked(str(run.folder))
+    reader, ranked = experiment.make_reader("extractive", tiny_reader, SETTINGS).open("cpu"), open_ranked(str(run.folder))
     gold = {str(place): answers for place, (_, answers, _) in enumerate(QUESTIONS)}
     for depth, line in zip((1, 2), said[2:4], strict=True):
         found = {}

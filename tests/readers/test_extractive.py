@@ -4,23 +4,13 @@ from functools import lru_cache
 
 import pytest
 import torch
-from small import TINY_SHAPE
-from transformers import AutoModelForQuestionAnswering, AutoTokenizer, BertConfig, BertForQuestionAnswering
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
 from pyserini_ance.readers.extractive import Extractive
 from pyserini_ance.readers.reader import NO_ANSWER, Passage
 
 QUESTIONS = ["which river of the title", "who and the horse of apple and stone", "?"]
 SETTINGS = {"length_tokens": 60, "overlap_tokens": 12, "question_tokens": 16, "answer_tokens": 7, "batch_windows": 3}
-
-
-@pytest.fixture(scope="module")
-def model(tiny_bert, tmp_path_factory) -> str:
-    folder, tokenizer = tmp_path_factory.mktemp("squad"), AutoTokenizer.from_pretrained(tiny_bert)
-    torch.manual_seed(2)
-    BertForQuestionAnswering(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **TINY_SHAPE)).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return str(folder)
 
 
 @lru_cache
@@ -54,9 +44,9 @@ def slowly(folder: str, question: str, text: str) -> tuple[str, float] | None:
 
 
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_the_best_span_of_the_first_passages(model, passages, question):
-    each = [slowly(model, question, passage.record["text"]) for passage in passages]
-    found = Extractive(model=model, **SETTINGS).open("cpu").answers(question, passages, [1, 2, 4, 7, 100])
+def test_the_best_span_of_the_first_passages(tiny_reader, passages, question):
+    each = [slowly(tiny_reader, question, passage.record["text"]) for passage in passages]
+    found = Extractive(model=tiny_reader, **SETTINGS).open("cpu").answers(question, passages, [1, 2, 4, 7, 100])
     for depth, answer in zip([1, 2, 4, 7, 7], found, strict=True):
         place = max(range(depth), key=lambda p: each[p][1])
         assert (answer.text, answer.passage) == (each[place][0], place)
@@ -64,8 +54,8 @@ def test_the_best_span_of_the_first_passages(model, passages, question):
     assert len({answer.text for answer in found}) > 1
 
 
-def test_windows_cover_a_long_passage_and_never_hold_the_question(model, passages):
-    reader = Extractive(model=model, **SETTINGS).open("cpu")
+def test_windows_cover_a_long_passage_and_never_hold_the_question(tiny_reader, passages):
+    reader = Extractive(model=tiny_reader, **SETTINGS).open("cpu")
     windows = reader._windows(reader._cut(QUESTIONS[1]), [passage.record["text"] for passage in passages])
     assert [window.passage for window in windows].count(2) > 2
     whole = passages[2].record["text"]
@@ -75,14 +65,14 @@ def test_windows_cover_a_long_passage_and_never_hold_the_question(model, passage
     assert len(held) > len(set(map(tuple, held)))  # neighbours overlap
 
 
-def test_a_template_adds_the_title(model, passages):
-    reader = Extractive(model=model, template="{title} {text}", **SETTINGS).open("cpu")
+def test_a_template_adds_the_title(tiny_reader, passages):
+    reader = Extractive(model=tiny_reader, template="{title} {text}", **SETTINGS).open("cpu")
     (found,) = reader.answers("who", [Passage({"title": "river", "text": ""}, 1.0)], [1])
     assert found.text and found.text in "river"
 
 
-def test_nothing_to_read(model):
-    reader = Extractive(model=model, **SETTINGS).open("cpu")
+def test_nothing_to_read(tiny_reader):
+    reader = Extractive(model=tiny_reader, **SETTINGS).open("cpu")
     assert reader.answers("who", [], [1, 5]) == [NO_ANSWER] * 2
     assert reader.answers("who", [Passage({"text": " "}, 1.0)], [1]) == [NO_ANSWER]
 
