@@ -34,13 +34,13 @@ class Answering:
             raise ValueError(f"the questions of {self.ranked.split!r} have no answers to measure by; name questions that have a list `answers`")
         if FIELD not in documents.columns:
             raise ValueError(f"readers read the field {FIELD!r}, but documents have {', '.join(documents.columns)}")
-        self._log.begin({"reader": reader.model_dump(mode="json"), "depths": list(self.depths), **self.ranked.about})
+        self._log.begin({"reader": reader.model_dump(mode="json"), "depths": list(self.depths), **self.ranked.about}, reader.model)
 
     def read(self, reader: OpenReader) -> None:
         """Answer what is not answered yet."""
         done = self._log.records
         left = [question for question in self.ranked.asked if question not in done]
-        for question in tqdm(left, desc="read", unit="question", disable=None):
+        for question in tqdm(left, desc="read", unit="question", mininterval=1):
             self._log.append(self._answered(question, reader))
 
     def rows(self, regular_expressions: bool = False) -> list[dict]:

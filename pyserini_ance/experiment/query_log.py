@@ -7,15 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.storage.files import append_json_line, read_json_lines, read_json_object, write_json
+from pyserini_ance.storage.files import append_json_line, read_json_lines, read_json_object, sha256_file, sha256_json, write_json
 
 
 @dataclass(frozen=True)
 class QueryLog:
     folder: Path
 
-    def begin(self, about: dict[str, Any]) -> None:
-        """`about`, of JSON values, is all that decides the results. Raises FileExistsError when the folder holds something else."""
+    def begin(self, about: dict[str, Any], model: str) -> None:
+        """`about`, of JSON values, and the weights of `model` decide the results. Raises FileExistsError when the folder holds others."""
+        about = {**about, "weights": weights_digest(model)}
         path = self.folder / "about.json"
         known = read_json_object(path)
         if known is None and self.folder.exists() and any(self.folder.iterdir()):
@@ -37,3 +38,9 @@ class QueryLog:
     @property
     def _lines(self) -> Path:
         return self.folder / "queries.jsonl"
+
+
+def weights_digest(model: str) -> str | None:
+    """Of all weights in a model's folder, which may be trained on under the same name; None for a name on a hub."""
+    files = sorted(path for path in Path(model).glob("*") if path.suffix in (".safetensors", ".bin"))
+    return sha256_json({path.name: sha256_file(path) for path in files}) if files else None

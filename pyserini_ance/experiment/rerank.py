@@ -42,7 +42,7 @@ class Reranking:
     def begin(self, model: str, **settings) -> None:
         """Say in the folder what is being done. Raises FileExistsError when it holds something else."""
         asked = {"model": model, **settings, "template": self.template, "depths": list(self.depths)}
-        self._log.begin(asked | self.ranked.about)
+        self._log.begin(asked | self.ranked.about, model)
 
     def score(self, scorer: Scorer) -> None:
         """Score what is not scored yet. The first query is scored twice: a model's first batch is slow, which is nobody's latency."""
@@ -51,7 +51,7 @@ class Reranking:
         if left:
             scorer(self._pairs(left[0], self._top(left[0])[: self.depths[0]]))
         total = sum(len(self._top(query)) for query in left)
-        with tqdm(total=total, desc="rerank", unit="pair", disable=None) as bar:
+        with tqdm(total=total, desc="rerank", unit="pair", mininterval=1) as bar:
             for query in left:
                 self._log.append(self._scored(query, scorer))
                 bar.update(len(self._top(query)))

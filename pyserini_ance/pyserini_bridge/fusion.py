@@ -12,7 +12,7 @@ Fused = list[tuple[str, str, float]]  # query, document, score
 
 
 class Method(NamedTuple):
-    """`weights` are tried where one is to be chosen; none where the method has no weight."""
+    """`weights` are tried where one is to be chosen, far apart: BM25 scores some 10, a cosine 1, ANCE 700. None where there is no weight."""
 
     about: str
     weights: tuple[float, ...] = ()
@@ -23,11 +23,12 @@ METHODS = {
     "average": Method("mean of the scores; of a document that a ranking lacks, 0"),
     "normalize": Method("scores of each ranking's query brought to 0-1, summed"),
     "interpolation": Method(
-        "weight x first + (1 - weight) x second; a lacking document has 0", tuple(tenth / 10 for tenth in range(1, 10))
+        "weight x first + (1 - weight) x second; a lacking document has 0",
+        (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995),
     ),
     "hybrid": Method(
         "weight x first + second, as pyserini.search.hybrid; a lacking document has the ranking's lowest score",
-        (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.0),
+        (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
     ),
 }
 

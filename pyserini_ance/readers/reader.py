@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
+from pyserini_ance.encoders.family import quiet_transformers
 from pyserini_ance.recipe.parts import Part
 
 
@@ -47,6 +48,7 @@ def load_model(model_class: type, name: str, device: str):
     """In float32, ready to read: transformers would take the precision of the file, and give a head that it lacks random weights."""
     import torch
 
+    quiet_transformers()
     model, found = model_class.from_pretrained(name, dtype=torch.float32, output_loading_info=True)
     if missing := sorted(found["missing_keys"]):
         raise ValueError(

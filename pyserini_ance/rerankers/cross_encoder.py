@@ -6,6 +6,7 @@ from typing import Literal
 
 import numpy as np
 
+from pyserini_ance.encoders.family import quiet_transformers
 from pyserini_ance.encoders.tokenization import filled
 
 BATCH_PAIRS = 32
@@ -30,6 +31,7 @@ class CrossEncoder:
         import torch
         from sentence_transformers import CrossEncoder as Model
 
+        quiet_transformers()
         # transformers 5 would take the precision that the weights were saved in.
         weights = {"dtype": {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]}
         self.name, self.batch_pairs = model, batch_pairs

@@ -81,18 +81,6 @@ def test_a_killed_one_goes_on_and_ends_the_same(ranked, tmp_path):
         assert (tmp_path / "whole" / f"first-{depth}.trec").read_text() == (tmp_path / "killed" / f"first-{depth}.trec").read_text()
 
 
-def test_another_reranking_in_the_same_folder_is_refused(ranked, tmp_path):
-    Reranking(ranked, (2,), tmp_path / "out").begin("m")
-    with pytest.raises(FileExistsError, match="was made with model m, not n; name another --output"):
-        Reranking(ranked, (2,), tmp_path / "out").begin("n")
-    with pytest.raises(FileExistsError, match=r"was made with depths \[2\], not \[3\]"):
-        Reranking(ranked, (3,), tmp_path / "out").begin("m")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "mine.txt").write_text("kept")
-    with pytest.raises(FileExistsError, match="holds other files"):
-        Reranking(ranked, (2,), tmp_path / "other").begin("m")
-
-
 def test_a_ranking_of_other_queries_is_refused(ranked, tmp_path):
     with pytest.raises(ValueError, match=r"ranks nothing for the queries of 'dev': it has test-0, ..., they are dev-0, ..."):
         Reranking(open_ranked(str(ranked.file.parent), ranked.file, "dev"), (2,), tmp_path / "out").score(SharedWords())
@@ -108,18 +96,6 @@ def test_what_is_not_reranked_follows_in_its_order():
 def test_ties_are_those_of_trec_eval():
     hits = {"a": 3.0, "b": 2.0, "c": 2.0, "d": 1.0}  # trec_eval reads c before b
     assert list(reordered(hits, [1.0, 1.00000004])) == ["c", "a", "b", "d"]  # one score to six decimals
-
-
-def test_a_row_a_file_and_a_recipe(ranked, tmp_path, small_recipe):
-    folder = ranked.file.parent
-    assert open_ranked(f"{folder}:bm25").file == folder / "runs" / "bm25.test.trec"
-    by_recipe = open_ranked(str(folder / "recipe.yaml"), ranked.file)
-    assert by_recipe.run == ranked.run and by_recipe.qrels == ranked.qrels and by_recipe.collection.digest == ranked.collection.digest
-    assert ranked.qrels["test-0"] == {"red-horse": 1} and len(ranked.qrels) == 5
-    with pytest.raises(ValueError, match=r"run:bm52 has no ranking of split 'test' .*; rows that have one: bm25"):
-        open_ranked(f"{folder}:bm52")
-    with pytest.raises(FileNotFoundError, match="recipe.yaml is no run directory; name one, or a recipe and a ranking of its queries"):
-        open_ranked(str(folder / "recipe.yaml"))
 
 
 def test_the_first_stage_is_timed_by_what_it_was_searched_with(ranked, monkeypatch):

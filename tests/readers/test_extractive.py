@@ -1,6 +1,9 @@
 """Extractive reading with random weights against a slow reader: one window at a time, every span tried."""
 
+import gzip
+import json
 from functools import lru_cache
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -82,3 +85,38 @@ def test_what_cannot_read_is_refused(tiny_bert):
         Extractive(model=str(tiny_bert)).open("cpu")
     with pytest.raises(ValueError, match="length_tokens is 100, which a question of 64 tokens and an overlap of 128 fill"):
         Extractive(model="m", length_tokens=100)
+
+
+class Oracle(torch.nn.Module):
+    """Finds the first and the last token of given texts, wherever a window has both, and looks away from the others."""
+
+    def __init__(self, tokenizer, answer: str):
+        super().__init__()
+        self.ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
+
+    def forward(self, input_ids, **others):
+        starts = torch.zeros(input_ids.shape)
+        ends = torch.zeros(input_ids.shape)
+        for window, row in enumerate(input_ids.tolist()):
+            behind = row.index(3)  # [SEP] after the question, which may hold the answer too
+            for place in range(behind, len(row) - len(self.ids) + 1):
+                if row[place : place + len(self.ids)] == self.ids:
+                    starts[window, place] = ends[window, place + len(self.ids) - 1] = 1
+                    break
+        return SimpleNamespace(start_logits=starts, end_logits=ends)
+
+
+def test_answers_of_real_questions_are_cut_out_as_they_stand(shared_data, tiny_reader):
+    """SQuAD: of what an oracle points to, windows, offsets and spans make the gold answer again."""
+    corpus = {record["_id"]: record for record in map(json.loads, gzip.open(shared_data / "squad-beir" / "corpus.jsonl.gz", "rt"))}
+    asked = {record["_id"]: record for record in map(json.loads, gzip.open(shared_data / "squad-beir" / "queries.jsonl.gz", "rt"))}
+    pairs = [line.split()[:2] for line in open(shared_data / "squad-beir" / "qrels" / "dev.tsv") if not line.startswith("query-id")][::6]
+    reader = Extractive(model=tiny_reader, length_tokens=128, overlap_tokens=60, question_tokens=30, answer_tokens=60).open("cpu")
+    cut_out = 0
+    for query, document in pairs:
+        gold = min(asked[query]["answers"], key=len)
+        reader.model = Oracle(reader.tokenizer, gold)
+        (found,) = reader.answers(asked[query]["text"], [Passage(corpus[document], 1.0)], [1])
+        assert (found.text == gold) == (len(reader.model.ids) <= 60)  # what is longer than the overlap may stand in no window whole
+        cut_out += found.text == gold
+    assert (len(pairs), cut_out) == (50, 47)

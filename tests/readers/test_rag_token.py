@@ -1,5 +1,6 @@
 """RAG-Token with random weights against probabilities mixed by hand, token by token; its inputs against RagRetriever's own."""
 
+import json
 from functools import lru_cache
 from types import SimpleNamespace
 
@@ -24,7 +25,7 @@ QUESTION = "Which River of the title"
 
 @pytest.fixture(scope="module")
 def model(tiny_bert, tmp_path_factory) -> str:
-    """A random BART generator that reads letters and words; the question encoder is never asked."""
+    """A random BART generator that reads words, its special tokens told by the generator's configuration alone, as in facebook/rag-token-nq."""
     folder = tmp_path_factory.mktemp("rag")
     words = "<s> <pad> </s> <unk> / // the of and title text river Stone apple, tiger cloud U.S. 1984 horse which".split()
     generator = _words(words)
@@ -37,6 +38,9 @@ def model(tiny_bert, tmp_path_factory) -> str:
     config = RagConfig.from_question_encoder_generator_configs(dpr, bart, n_docs=5, max_combined_length=24, is_encoder_decoder=True, **special)
     RagTokenForGeneration(config=config).save_pretrained(folder)
     RagTokenizer(question_encoder, generator).save_pretrained(folder)
+    (folder / "generation_config.json").unlink()
+    told = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**told, **dict.fromkeys(special)}))
     return str(folder)
 
 
