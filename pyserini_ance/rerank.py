@@ -42,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--run", type=Path, metavar="FILE", help="rerank this TREC run")
     parser.add_argument("--split", help="whose queries are ranked (default: the first test split)")
     parser.add_argument("--model", required=True, help="a cross-encoder of sentence-transformers: a hub name or a folder")
-    parser.add_argument("--first", type=cli.from_one_on, nargs="+", default=[100], metavar="K", help="how many; of several, a row and a run each (100)")
+    parser.add_argument("--first", type=cli.from_one_on, nargs="+", default=[100], metavar="K", help="of several, a row and a run each (100)")
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="for first-K.trec, measures.json and queries.jsonl")
     parser.add_argument("--measures", nargs="+", help="default: those of the recipe's test")
     parser.add_argument("--template", help="what is read of a document, such as '{title} {text}' (default: all fields, joined by blanks)")

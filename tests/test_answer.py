@@ -110,8 +110,10 @@ def test_what_cannot_be_asked_is_refused(run, small_recipe, tmp_path, capsys):
     with pytest.raises(SystemExit):
         answer.main([str(run.folder), "--model", "m", "--output", str(tmp_path / "x"), "--questions", "q.csv"])
     assert "--questions goes with --run" in capsys.readouterr().err
-    with pytest.raises(ValueError, match="unknown key 'answer_token' .did you mean 'answer_tokens'"):
-        experiment.make_reader("dpr", "m", ["answer_token=3"])
+    refused = {"answer_token=3": r"reader dpr: answer_token: unknown key 'answer_token' \(did you mean 'answer_tokens'\?\)"}
+    for setting, words in {**refused, "answer_tokens=x": "reader dpr: answer_tokens: Input should be a valid integer"}.items():
+        with pytest.raises(ValueError, match=words):
+            experiment.make_reader("dpr", "m", [setting])
     with pytest.raises(ValueError, match="'length' is no setting of a reader; expected key=value"):
         experiment.make_reader("dpr", "m", ["length"])
     plain = make_finished_run(tmp_path / "plain", small_recipe({"only": STAGE}), {"test": ""}, {"run.test.trec": "test-0 Q0 red-apple 1 1 t\n"})

@@ -43,10 +43,10 @@ def test_a_run_directory_and_its_bm25(run, tmp_path, capsys):
 
 
 def test_the_weight_is_chosen_on_another_split(run, tmp_path, capsys):
-    fuse.main([str(run.folder), "--method", "hybrid", "--choose-on", "dev", "--output", str(tmp_path / "fused.trec")])
+    fuse.main([str(run.folder), "--method", "hybrid", "--choose-on", "dev", "--measures", "MRR@10", "--output", str(tmp_path / "fused.trec")])
     said = capsys.readouterr().out.splitlines()
     # w x 9 + 1.85 beats w x 8 + 2 from 0.15 on; w x 1 + 4 beats w x 9 up to 0.5: the first weight between
-    assert said[0].startswith("RR@10 on dev by weight: 0.005: 0.7500, 0.01: 0.7500, 0.02: 0.7500, 0.05: 0.7500, 0.1: 0.7500, 0.2: 1.0000, 0.5: ")
+    assert said[0].startswith("MRR@10 on dev by weight: 0.005: 0.7500, 0.01: 0.7500, 0.02: 0.7500, 0.05: 0.7500, 0.1: 0.7500, 0.2: 1.0000, 0.5: ")
     assert cells(said[-1]) == ["hybrid, weight 0.2", "1.0000"]
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from pydantic import ValidationError
 from tqdm import tqdm
 
 from pyserini_ance.data.answers import ANSWERS, FIELD, read_answers
@@ -16,6 +17,7 @@ from pyserini_ance.experiment.ranked import Ranked
 from pyserini_ance.measures.answers import measure_answers
 from pyserini_ance.measures.evaluate import best_first, row_of
 from pyserini_ance.readers.reader import OpenReader, Passage, Reader
+from pyserini_ance.recipe.parts import part_class
 from pyserini_ance.storage.files import write_json, write_whole
 
 
@@ -28,12 +30,15 @@ class Answering:
     folder: Path
 
     def begin(self, reader: Reader) -> None:
-        """Raises ValueError for questions without answers and documents without text, FileExistsError when the folder holds something else."""
+        """Raises ValueError for questions without answers, documents without text and a ranking that is not so deep, FileExistsError when
+        the folder holds something else.
+        """
         questions, documents = self.ranked.queries, self.ranked.collection.documents
         if ANSWERS not in questions.columns:
             raise ValueError(f"the questions of {self.ranked.split!r} have no answers to measure by; name questions that have a list `answers`")
         if FIELD not in documents.columns:
             raise ValueError(f"readers read the field {FIELD!r}, but documents have {', '.join(documents.columns)}")
+        self.ranked.check_depth(self.depths[-1])
         self._log.begin({"reader": reader.model_dump(mode="json"), "depths": list(self.depths), **self.ranked.about}, reader.model)
 
     def read(self, reader: OpenReader) -> None:
@@ -77,10 +82,12 @@ class Answering:
 
 
 def make_reader(kind: str, model: str, settings: Sequence[str]) -> Reader:
-    """The reader of that kind, with `key=value` settings. Raises ValueError for a kind or key that is unknown."""
-    from pyserini_ance.recipe.parts import part_class
-
+    """The reader of that kind, with `key=value` settings. Raises ValueError naming the key that is unknown or has a wrong value."""
     if wrong := [setting for setting in settings if "=" not in setting]:
         raise ValueError(f"{wrong[0]!r} is no setting of a reader; expected key=value, such as answer_tokens=10")
     given = dict(setting.split("=", 1) for setting in settings)
-    return part_class("reader", kind).model_validate({"kind": kind, "model": model, **given})
+    try:
+        return part_class("reader", kind).model_validate({"kind": kind, "model": model, **given})
+    except ValidationError as error:
+        problems = (f"{'.'.join(map(str, one['loc'])) or kind}: {one['msg'].removeprefix('Value error, ')}" for one in error.errors())
+        raise ValueError(f"reader {kind}: {'; '.join(problems)}") from None

@@ -10,6 +10,7 @@ from pyserini_ance.measures.evaluate import evaluate
 from pyserini_ance.pyserini_bridge.fusion import METHODS, fuse
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.measure import parse
+from pyserini_ance.runs.rundir import RunDir
 
 DECIMALS = 9  # reciprocal ranks of neighbours differ by 1e-6 at depth 1,000
 
@@ -58,9 +59,10 @@ class Hybrid:
     def chosen(self, split: str, measure: str) -> dict[float, float]:
         """The measure of each weight on that split, best first; the first of equal ones."""
         if files := [name for name in self.rankings if Path(name).is_file()]:
-            raise ValueError(f"{', '.join(files)} is of one split; to choose a weight on {split!r} name rankings of run directories: FOLDER or FOLDER:ROW")
+            cure = f"to choose a weight on {split!r} name rankings of run directories: FOLDER or FOLDER:ROW"
+            raise ValueError(f"{', '.join(files)} is of one split; {cure}")
         runs, qrels, wanted = self.runs(split), self.qrels(split), parse([measure])
-        found = {weight: evaluate(qrels, fuse(runs, self.method, weight), wanted)[measure] for weight in self.weights}
+        found = {weight: evaluate(qrels, fuse(runs, self.method, weight), wanted)[str(wanted[0])] for weight in self.weights}
         return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
     def rows(self, split: str, qrels: Qrels, measures: Sequence[str], output: Path, weight: float | None) -> list[dict]:
@@ -74,7 +76,7 @@ class Hybrid:
         return [*rows, {"ranking": label, **evaluate(qrels, read_run(output), wanted)}]
 
     @property
-    def _folders(self):
+    def _folders(self) -> list[RunDir]:
         """Each run directory once."""
         found = {named(name)[0].folder: named(name)[0] for name in self.rankings if not Path(name).is_file()}
         if absent := [str(folder) for folder in found if not folder.is_dir()]:

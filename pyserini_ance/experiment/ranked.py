@@ -43,6 +43,12 @@ class Ranked:
             )
         return found
 
+    def check_depth(self, depth: int) -> None:
+        """Raises ValueError when no query has so many hits, though there are so many documents: what follows would be called deeper than it is."""
+        deepest = max(len(self.run[query]) for query in self.asked)
+        if deepest < min(depth, len(self.collection.documents)):
+            raise ValueError(f"{self.file} has at most {deepest} hits a query, fewer than --first {depth}; name a deeper ranking or a smaller number")
+
     @property
     def about(self) -> dict[str, str]:
         """What tells it from any other."""

@@ -40,7 +40,8 @@ class Reranking:
     template: str | None = None
 
     def begin(self, model: str, **settings) -> None:
-        """Say in the folder what is being done. Raises FileExistsError when it holds something else."""
+        """Say in the folder what is being done. Raises FileExistsError when it holds something else, ValueError for a ranking that is not so deep."""
+        self.ranked.check_depth(self.depths[-1])
         asked = {"model": model, **settings, "template": self.template, "depths": list(self.depths)}
         self._log.begin(asked | self.ranked.about, model)
 

@@ -80,7 +80,7 @@ class DprReader:
 
         lengths = np.array([len(one.ids) for one in sequences], np.int64)
         found: dict[int, tuple[np.ndarray, np.ndarray, float]] = {}
-        for batch in length_sorted_batches(lengths, int(lengths.sum(initial=1)), self.settings.batch_passages):
+        for batch in length_sorted_batches(lengths, int(lengths.max(initial=1)) * self.settings.batch_passages, self.settings.batch_passages):
             inputs = [{"input_ids": sequences[i].ids, "attention_mask": [1] * len(sequences[i].ids)} for i in batch]
             padded = self.tokenizer.pad(inputs, padding_side="right", return_tensors="pt").to(self.device)
             with torch.inference_mode():

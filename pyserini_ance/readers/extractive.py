@@ -7,6 +7,7 @@ import numpy as np
 from pydantic import PositiveInt, model_validator
 
 from pyserini_ance.encoders.batching import length_sorted_batches
+from pyserini_ance.encoders.family import longest_input
 from pyserini_ance.encoders.tokenization import filled
 from pyserini_ance.readers.reader import Answer, Passage, Reader, best_of_first, load_model
 from pyserini_ance.readers.spans import best_span
@@ -30,12 +31,14 @@ class Extractive(Reader):
 
     @model_validator(mode="after")
     def windows_move_on(self):
-        if self.question_tokens + self.overlap_tokens + 8 > self.length_tokens:
-            raise ValueError(
-                f"length_tokens is {self.length_tokens}, which a question of {self.question_tokens} tokens and an overlap of "
-                f"{self.overlap_tokens} fill; raise it, or lower these"
-            )
+        self.check_length(self.length_tokens, "length_tokens is")
         return self
+
+    def check_length(self, length: int, it_is: str) -> None:
+        """Raises ValueError when windows of that length, special tokens included, might not move on."""
+        if self.question_tokens + self.overlap_tokens + 8 > length:
+            filled_by = f"a question of {self.question_tokens} tokens and an overlap of {self.overlap_tokens}"
+            raise ValueError(f"{it_is} {length}, which {filled_by} fill; raise it, or lower question_tokens and overlap_tokens")
 
     def open(self, device: str) -> "Spans":
         return Spans(self, device)
@@ -59,6 +62,8 @@ class Spans:
         self.model = load_model(AutoModelForQuestionAnswering, settings.model, device)
         if not self.tokenizer.is_fast:
             raise ValueError(f"the tokenizer of {settings.model} does not say where its tokens stand; name a model with a fast tokenizer")
+        self.length = min(settings.length_tokens, self.tokenizer.model_max_length, longest_input(self.model))
+        settings.check_length(self.length, f"the longest input of {settings.model} is")
 
     def answers(self, question: str, passages: Sequence[Passage], depths: Sequence[int]) -> list[Answer]:
         texts = [filled(self.settings.template, passage.record) for passage in passages[: max(depths)]]
@@ -75,8 +80,7 @@ class Spans:
         """In the order of the texts; a text without tokens has none."""
         if not texts:
             return []
-        length = min(self.settings.length_tokens, self.tokenizer.model_max_length)
-        how = {"truncation": "only_second", "max_length": length, "stride": self.settings.overlap_tokens, "return_overflowing_tokens": True}
+        how = {"truncation": "only_second", "max_length": self.length, "stride": self.settings.overlap_tokens, "return_overflowing_tokens": True}
         encoded = self.tokenizer([self._cut(question)] * len(texts), list(texts), return_offsets_mapping=True, **how)
         windows = []
         for i, passage in enumerate(encoded["overflow_to_sample_mapping"]):
@@ -97,7 +101,7 @@ class Spans:
 
         lengths = np.array([len(window.inside) for window in windows], np.int64)
         logits = {}
-        for batch in length_sorted_batches(lengths, int(lengths.sum(initial=1)), self.settings.batch_windows):
+        for batch in length_sorted_batches(lengths, int(lengths.max(initial=1)) * self.settings.batch_windows, self.settings.batch_windows):
             padded = self.tokenizer.pad([windows[i].inputs for i in batch], padding_side="right", return_tensors="pt").to(self.device)
             with torch.inference_mode():
                 found = self.model(**padded)

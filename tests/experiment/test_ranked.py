@@ -29,3 +29,9 @@ def test_a_row_a_file_and_a_recipe(ranked, tmp_path, small_recipe):
         open_ranked(f"{folder}:bm52")
     with pytest.raises(FileNotFoundError, match="recipe.yaml is no run directory; name one, or a recipe and a ranking of its queries"):
         open_ranked(str(folder / "recipe.yaml"))
+
+
+def test_a_ranking_that_is_not_so_deep_is_refused(ranked):
+    ranked.check_depth(4)
+    with pytest.raises(ValueError, match="run.test.trec has at most 4 hits a query, fewer than --first 5; name a deeper ranking"):
+        ranked.check_depth(5)

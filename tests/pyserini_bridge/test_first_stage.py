@@ -16,7 +16,8 @@ from pyserini_ance.pyserini_bridge.jvm import import_pyserini
 
 model, folder = map(Path, sys.argv[1:])
 texts = [f"text number {i}" for i in range(30)]
-write_index(load_encoder(model).encode([{"title": "", "text": text} for text in texts], "document"), [str(i) for i in range(30)], folder / "faiss", {})
+vectors = load_encoder(model).encode([{"title": "", "text": text} for text in texts], "document")
+write_index(vectors, [str(i) for i in range(30)], folder / "faiss", {})
 indexer = import_pyserini("pyserini.index.lucene").LuceneIndexer(str(folder / "lucene"))
 indexer.add_batch_raw([json.dumps({"id": str(i), "contents": text}) for i, text in enumerate(texts)])
 indexer.close()

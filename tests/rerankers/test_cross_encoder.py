@@ -29,6 +29,14 @@ def test_pairs_in_batches_score_as_one_by_one(tiny_cross_encoder):
     assert model.logits([]).shape == (0,)
 
 
+def test_weights_are_read_in_float32_unless_asked_otherwise(tiny_cross_encoder):
+    """transformers would take the precision of the file."""
+    whole, half = (CrossEncoder(str(tiny_cross_encoder), "cpu", precision=precision) for precision in ("fp32", "bf16"))
+    assert {str(weight.dtype) for weight in half.model.parameters()} == {"torch.bfloat16"}
+    np.testing.assert_allclose(half.logits(PAIRS), whole.logits(PAIRS), rtol=0, atol=0.5)
+    assert half.logits(PAIRS).dtype == np.float32 and not np.array_equal(half.logits(PAIRS), whole.logits(PAIRS))
+
+
 def test_a_classifier_scores_by_the_difference_of_its_classes(tiny_bert, tmp_path):
     folder = make_tiny_cross_encoder(tmp_path / "two", tiny_bert, labels=2)
     model, expected = CrossEncoder(str(folder), "cpu"), slowly(folder, PAIRS, 128)
