@@ -17,6 +17,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
     logging.basicConfig(format="%(message)s")
     interrupt_on_termination()
+    from pyserini_ance.data.trec import read_qrels
     from pyserini_ance.experiment.ranked import open_ranked
     from pyserini_ance.experiment.rerank import Reranking, time_first_stage
     from pyserini_ance.measures.table import table
@@ -29,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     reranking.begin(args.model, length_tokens=args.length_tokens, precision=args.precision, batch_pairs=args.batch_pairs, device=model.device)
     reranking.score(model.logits)
     searched = time_first_stage(args.source, ranked, args.time_first_stage) if args.time_first_stage else ()
-    rows = reranking.rows(args.measures or ranked.recipe.test.measures, searched)
+    rows = reranking.rows(args.measures or ranked.recipe.test.measures, searched, args.qrels and read_qrels(args.qrels))
     print(table(rows, list(rows[-1])))
     others = len(ranked.run) - queries
     left_out = f"; {others} others of the ranking are not in split {ranked.split!r} and left out" if others else ""
@@ -44,6 +45,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--model", required=True, help="a cross-encoder of sentence-transformers: a hub name or a folder")
     parser.add_argument("--first", type=cli.from_one_on, nargs="+", default=[100], metavar="K", help="of several, a row and a run each (100)")
     parser.add_argument("--output", type=Path, required=True, metavar="FOLDER", help="for first-K.trec, measures.json and queries.jsonl")
+    parser.add_argument("--qrels", type=Path, metavar="FILE", help="judgments to measure by (default: those of the recipe's data)")
     parser.add_argument("--measures", nargs="+", help="default: those of the recipe's test")
     parser.add_argument("--template", help="what is read of a document, such as '{title} {text}' (default: all fields, joined by blanks)")
     parser.add_argument("--length-tokens", type=cli.from_one_on, metavar="N", help="cut a pair there (default: the model's limit)")

@@ -9,6 +9,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from pyserini_ance import rerank
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.experiment.ranked import open_ranked
+from pyserini_ance.measures.evaluate import best_first
+from pyserini_ance.recipe.load import dump
 
 STAGE = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"negatives": [{"kind": "random"}]}}}
 COLOURS, THINGS = "red green blue gray pink".split(), "apple stone river cloud horse tiger".split()
@@ -42,3 +44,20 @@ def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encode
             ours = sorted(list(written[query])[:depth], key=lambda d: (round(written[query][d], 4), d), reverse=True)  # noqa: B023
             assert ours == slowly and list(written[query])[depth:] == found[depth:]
     assert json.loads((tmp_path / "out" / "about.json").read_text())["depths"] == [5, 20]
+
+
+def test_a_public_ranking_of_real_passages(small_recipe, shared_data, tiny_cross_encoder, tmp_path, capsys):
+    """BM25 of TREC DL 2019, its first three reordered: as published before, and no other passage among the first three after."""
+    pool = shared_data / "msmarco-passage-dl19-pool"
+    ranking, qrels = pool / "runs" / "bm25.dl19.top100.trec.gz", pool / "qrels.dl19-passage.txt"
+    files = {"queries": str(pool / "queries.dl19.tsv.gz"), "qrels": str(qrels)}
+    data = {"kind": "msmarco_passage", "collection": str(pool / "collection.tsv.gz"), "splits": {"train": files, "test": files}, "unknown_ids": "skip"}
+    (tmp_path / "dl19.yaml").write_text(dump(small_recipe({"only": STAGE}, data=data)))
+    flags = ["--model", str(tiny_cross_encoder), "--first", "3", "--length-tokens", "64", "--output", str(tmp_path / "out"), "--device", "cpu"]
+    measures = ["--qrels", str(qrels), "--measures", "RR(rel=2)@10", "nDCG@10", "P(rel=2)@3"]
+    rerank.main([str(tmp_path / "dl19.yaml"), "--run", str(ranking), *flags, *measures])
+    first, three = ([cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()[2:4])
+    assert first[1:3] == ["0.7024", "0.5058"]  # docs/evaluating.md
+    assert three[1] != first[1] and three[3] == first[3]
+    before, after = read_run(ranking), read_run(tmp_path / "out" / "first-3.trec")
+    assert len(after) == 43 and all(best_first(after[query])[3:] == best_first(before[query])[3:] for query in before)

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from pyserini_ance.data.trec import read_run, write_run
+from pyserini_ance.data.trec import Qrels, read_run, write_run
 from pyserini_ance.experiment.prepare import bm25_index
 from pyserini_ance.experiment.query_log import QueryLog
 from pyserini_ance.experiment.ranked import BM25, Ranked, named
@@ -57,16 +57,19 @@ class Reranking:
                 self._log.append(self._scored(query, scorer))
                 bar.update(len(self._top(query)))
 
-    def rows(self, measures: Sequence[str], searched_ms: Sequence[float] = ()) -> list[dict]:
-        """Write the runs and `measures.json`; the rows of a table, the ranking as it was first, with what its searches took if that is known."""
-        records, wanted = list(self._log.records.values()), parse(measures)
+    def rows(self, measures: Sequence[str], searched_ms: Sequence[float] = (), qrels: Qrels | None = None) -> list[dict]:
+        """Write the runs and `measures.json`; the rows of a table, the ranking as it was first, with what its searches took if that is known.
+
+        `qrels` instead of the collection's, which may lack judgments that training has no use for.
+        """
+        records, wanted, qrels = list(self._log.records.values()), parse(measures), qrels or self.ranked.qrels
         searched = latency(searched_ms) if searched_ms else {}
-        rows = [{"ranking": FIRST_STAGE, **evaluate(self.ranked.qrels, self.ranked.run, wanted), **searched}]
+        rows = [{"ranking": FIRST_STAGE, **evaluate(qrels, self.ranked.run, wanted), **searched}]
         for place, depth in enumerate(self.depths):
             path = self.folder / f"first-{depth}.trec"
             self._write(path, {record["query"]: record["scores"][:depth] for record in records})
             waited = latency([sum(record["ms"][: place + 1]) for record in records])
-            rows.append({"ranking": f"first {depth}", **evaluate(self.ranked.qrels, read_run(path), wanted), **waited})
+            rows.append({"ranking": f"first {depth}", **evaluate(qrels, read_run(path), wanted), **waited})
         write_json(self.folder / "measures.json", {"queries": len(records), "rows": rows})
         return rows
 
