@@ -29,7 +29,9 @@ class Dpr(Reader):
 
 
 class Reading(NamedTuple):
-    """One passage as it is read: `offset` is the place of the text's first token; `characters` (T, 2) and `words` (T,) are of the text's."""
+    """One passage as it is read: `offset` is the place of the text's first token; `characters` (T, 2) and `words` (T,) are of the whole
+    text's, so that a word which the length cuts is still known whole.
+    """
 
     ids: list[int]
     offset: int
@@ -62,9 +64,8 @@ class DprReader:
     def _reading(self, question: str, title: str, text: str) -> Reading:
         (before,) = self.tokenizer([question], [title])["input_ids"]  # of one pair, not in lists, a blank title leaves out its [SEP]
         of_text = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-        room = max(0, self.settings.length_tokens - len(before))
         ids = (before + of_text["input_ids"])[: self.settings.length_tokens]
-        return Reading(ids, len(before), of_text["offset_mapping"][:room], of_text.word_ids(0)[:room])
+        return Reading(ids, len(before), of_text["offset_mapping"], of_text.word_ids(0))
 
     def _span(self, one: Reading, text: str, starts: np.ndarray, ends: np.ndarray) -> str:
         first, last, _ = best_span(starts[one.offset :], ends[one.offset :], self.settings.answer_tokens)

@@ -116,6 +116,16 @@ def test_beams_end_with_the_score_of_their_answer(model, passages):
     assert answer.score * (len(words) - 1) == pytest.approx(probability(model, contexts_of(reader, passages[:3]), scores, known), abs=1e-3)
 
 
+def test_never_two_begin_of_text_tokens_in_a_row(model, passages):
+    reader, kept = RagToken(model=model, beams=1, answer_tokens=7).open("cpu"), []
+    reader.model.generator.final_logits_bias[0, 0] = 100
+    generate = reader.model.generate
+    reader.model.generate = lambda **how: kept.append(generate(**how)) or kept[0]
+    reader.answers(QUESTION, passages, [2])
+    said = kept[0].sequences[0].tolist()
+    assert said[1] == said[3] == said[5] == 0 and 0 not in (said[2], said[4]) and len(said) == 7
+
+
 def test_what_a_passage_becomes_is_what_rag_retriever_makes_of_it(model, passages):
     reader = RagToken(model=model).open("cpu")
     config, tokenizer = reader.model.config, reader.tokenizer
