@@ -4,7 +4,6 @@ import json
 
 import numpy as np
 import pytest
-from small import make_finished_run
 
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.experiment.ranked import open_ranked
@@ -12,19 +11,6 @@ from pyserini_ance.experiment.rerank import FIRST_STAGE, Reranking, reordered, t
 from pyserini_ance.measures.evaluate import best_first
 from pyserini_ance.pyserini_bridge import first_stage
 from pyserini_ance.runs.rundir import RunDir
-
-STAGE = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"negatives": [{"kind": "random"}]}}}
-QRELS = {"test": "test-0 0 red-horse 1\ntest-1 0 green-horse 1\n"}
-HITS = {"test-0": ["red-apple", "pink-river", "red-horse", "blue-cloud"], "test-1": ["green-apple"], "elsewhere": ["red-apple"]}
-RANKING = "".join(f"{q} Q0 {d} {rank} {9 - rank} t\n" for q, found in HITS.items() for rank, d in enumerate(found, start=1))
-
-
-@pytest.fixture
-def ranked(small_recipe, tmp_path):
-    """The collection has five test queries; two have hits."""
-    recipe = small_recipe({"only": STAGE}, cache=str(tmp_path / "cache"))
-    run = make_finished_run(tmp_path / "run", recipe, QRELS, {"run.test.trec": RANKING, "runs/bm25.test.trec": RANKING})
-    return open_ranked(str(run.folder))
 
 
 class SharedWords:
@@ -50,7 +36,7 @@ def test_each_pair_is_scored_once_and_each_depth_written(ranked, tmp_path):
         [("query of red horse", "the river is pink very very very very very"), ("query of red horse", "the horse is red very very very very")],
     ]
     first, one, three = reranking.rows(["RR@10", "R@2"])
-    assert list(read_run(tmp_path / "out" / "first-1.trec")["test-0"]) == HITS["test-0"]
+    assert list(read_run(tmp_path / "out" / "first-1.trec")["test-0"]) == ["red-apple", "pink-river", "red-horse", "blue-cloud"]
     assert list(read_run(tmp_path / "out" / "first-3.trec")["test-0"]) == ["red-horse", "red-apple", "pink-river", "blue-cloud"]
     assert set(read_run(tmp_path / "out" / "first-3.trec")) == {"test-0", "test-1"}
     # five queries are judged in the collection, two have hits: 1/3 and 1, of 5
