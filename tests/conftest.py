@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from small import TINY_SHAPE, make_small_collection, make_tiny_bert, small_settings
+from small import TINY_SHAPE, make_small_collection, make_tiny_bert, make_tiny_cross_encoder, make_tiny_reader, small_settings
 
 # One thread, here and in child processes: matrices are tiny, and on a busy machine threads that wait for one another
 # cost some 8 ms an operation.
@@ -45,6 +45,16 @@ def resident_bytes():
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory) -> Path:
     return make_tiny_bert(tmp_path_factory.mktemp("tiny_bert"))
+
+
+@pytest.fixture(scope="session")
+def tiny_cross_encoder(tiny_bert, tmp_path_factory) -> Path:
+    return make_tiny_cross_encoder(tmp_path_factory.mktemp("tiny_cross_encoder"), tiny_bert)
+
+
+@pytest.fixture(scope="session")
+def tiny_reader(tiny_bert, tmp_path_factory) -> str:
+    return str(make_tiny_reader(tmp_path_factory.mktemp("tiny_reader"), tiny_bert))
 
 
 @pytest.fixture(scope="session")

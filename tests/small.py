@@ -29,6 +29,49 @@ def make_tiny_bert(folder: Path) -> Path:
     return folder
 
 
+def make_tiny_cross_encoder(folder: Path, bert: Path, labels: int = 1) -> Path:
+    """A random BERT with a head of `labels` scores, with the vocabulary of `make_tiny_bert`."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    torch.manual_seed(1)
+    config = BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, num_labels=labels, **TINY_SHAPE)
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_tiny_reader(folder: Path, bert: Path) -> Path:
+    """A random BERT with SQuAD's head of start and end, with the vocabulary of `make_tiny_bert`."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertForQuestionAnswering
+
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    torch.manual_seed(2)
+    BertForQuestionAnswering(BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **TINY_SHAPE)).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_finished_run(folder: Path, recipe, qrels: dict[str, str], rankings: dict[str, str]):
+    """A run directory as training leaves it, with judgments by split, and rankings by name: `run.test.trec` is the final one."""
+    from pyserini_ance.experiment.prepare import read_collection
+    from pyserini_ance.recipe.load import dump
+    from pyserini_ance.runs.rundir import RunDir
+    from pyserini_ance.storage.files import write_json
+
+    run = RunDir(folder)
+    run.create(dump(recipe))
+    write_json(run.environment, {"data": {"digest": read_collection(recipe).digest}})
+    run.run_files.mkdir()
+    for split, lines in qrels.items():
+        run.qrels(split).write_text(lines)
+    for name, lines in rankings.items():
+        (folder / name).write_text(lines)
+    return run
+
+
 def make_small_collection(folder: Path, others: int = 0) -> Path:
     """30 documents of a colour and a thing each, and `others`; 15 training queries, for things 1-3 of a colour, the first with
     two positives; 5 dev and 5 test queries.

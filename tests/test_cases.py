@@ -1,12 +1,9 @@
 """The command on two run directories over the small collection, with rankings written by hand."""
 
 import pytest
+from small import make_finished_run
 
 from pyserini_ance import cases
-from pyserini_ance.experiment.prepare import read_collection
-from pyserini_ance.recipe.load import dump
-from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import write_json
 
 STAGE = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"negatives": [{"kind": "random"}]}}}
 QRELS = "test-0 0 red-horse 1\ntest-1 0 green-horse 1\n"
@@ -18,13 +15,9 @@ def make_run(small_recipe, tmp_path):
 
     def make(name: str, first: dict[str, str], qrels: str = QRELS) -> str:
         """A run with `first` at rank 1 of each test query, and a row bm25 without the right document."""
-        run = RunDir(tmp_path / name)
-        run.create(dump(recipe))
-        write_json(run.environment, {"data": {"digest": read_collection(recipe).digest}})
-        run.run_files.mkdir()
-        run.qrels("test").write_text(qrels)
-        run.final_run("test").write_text("".join(f"{query} Q0 {document} 1 1.0 t\n" for query, document in first.items()))
-        run.ranking("bm25", "test").write_text("test-0 Q0 blue-river 1 1.0 t\n")
+        final = "".join(f"{query} Q0 {document} 1 1.0 t\n" for query, document in first.items())
+        rankings = {"run.test.trec": final, "runs/bm25.test.trec": "test-0 Q0 blue-river 1 1.0 t\n"}
+        run = make_finished_run(tmp_path / name, recipe, {"test": qrels}, rankings)
         return str(run.folder)
 
     return make

@@ -12,12 +12,15 @@ import pyserini_ance
 PACKAGE = Path(pyserini_ance.__file__).parent
 # Each room may import from its own row and from those below it.
 ROWS = [
-    {"train", "prepare", "refresh", "encode", "search", "evaluate", "coverage", "cases", "compare", "convert", "doctor"},
+    {
+        "train", "prepare", "refresh", "encode", "search", "evaluate", "coverage", "cases", "rerank", "fuse", "answer", "compare", "convert",
+        "doctor",
+    },
     {"experiment", "health", "cli"},
     {"trainer", "refresher", "pyserini_bridge", "measures"},
     {"negatives", "runs"},
     {"vectors"},
-    {"encoders", "data"},
+    {"encoders", "data", "rerankers", "readers"},
     {"recipe"},
     {"distributed"},
     {"storage"},

@@ -59,7 +59,7 @@ def test_recipe_is_found_in_an_installed_wheel(wheel, tmp_path):
 def test_metadata(wheel):
     about = _metadata(wheel)
     assert (about["Version"], about["Requires-Python"], about["License-Expression"]) == (__version__, ">=3.12", "Apache-2.0")
-    assert about.get_all("Provides-Extra") == ["cpu", "gpu", "demo", "ir-datasets", "test"]
+    assert about.get_all("Provides-Extra") == ["cpu", "gpu", "demo", "rerank", "ir-datasets", "test"]
 
 
 def test_one_tested_version_for_every_range(wheel):

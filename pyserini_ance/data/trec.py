@@ -30,9 +30,9 @@ def read_qrels(path: str | Path) -> Qrels:
     return _read(Path(path), QRELS_COLUMNS, "grade", whole_number, "a whole number of at most nine digits")
 
 
-def write_run(path: str | Path, rows: Rows, tag: str) -> None:
+def write_run(path: str | Path, rows: Rows, tag: str, decimals: int = 6) -> None:
     """Write (query id, document id, score) rows, best first within a query, in Pyserini's text form, whole or not at all."""
-    _write(path, rows, lambda query, document, rank, score: f"{query} Q0 {document} {rank} {score:.6f} {tag}")
+    _write(path, rows, lambda query, document, rank, score: f"{query} Q0 {document} {rank} {score:.{decimals}f} {tag}")
 
 
 def write_ranks(path: str | Path, rows: Rows) -> None:

@@ -1,6 +1,7 @@
 """Tokenisation as a property of a checkpoint: how a record becomes one text, and a text becomes ids."""
 
 import re
+from collections.abc import Mapping
 from typing import Literal
 
 from pydantic import PositiveInt, field_validator, model_validator
@@ -74,10 +75,14 @@ class Tokenization(Settings):
         return self.model_dump(exclude={"query": {"length_tokens"}, "document": of_document})
 
     def text(self, side: Side, record: dict[str, str]) -> str:
-        """The one text of a record. A field that the record lacks is blank; blanks at the ends go."""
-        template = self.side(side).template
-        text = re.sub(r"\{(\w+)\}", lambda field: record.get(field[1], ""), template).strip()[: self.max_characters]
+        """The one text of a record."""
+        text = filled(self.side(side).template, record)[: self.max_characters]
         return text.lower() if self.lowercase else text
+
+
+def filled(template: str, record: Mapping[str, str]) -> str:
+    """A field that the record lacks is blank; blanks at the ends go."""
+    return re.sub(r"\{(\w+)\}", lambda field: record.get(field[1], ""), template).strip()
 
 
 class TextTokenizer:

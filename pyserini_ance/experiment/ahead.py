@@ -11,7 +11,7 @@ from pyserini_ance.data.stored import collection_folder
 from pyserini_ance.data.token_store import count_tokens
 from pyserini_ance.encoders.checkpoint import start_tokenizer
 from pyserini_ance.encoders.tokenization import TextTokenizer
-from pyserini_ance.experiment.prepare import bm25_folder, check_tools, data_of, retrieve_bm25, stored_collection, token_folder, tokenise
+from pyserini_ance.experiment.prepare import bm25_index, check_tools, data_of, retrieve_bm25, stored_collection, token_folder, tokenise
 from pyserini_ance.experiment.starts import describe_starts
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.models import Recipe
@@ -36,7 +36,7 @@ def prepare_ahead(recipe: Recipe) -> str:
     steps.lies_in(*folders.values())
     if recipe.bm25:
         steps.do("BM25 index", lambda: retrieve_bm25(recipe, collection, []))
-        steps.lies_in(*[bm25_folder(recipe, collection)] if recipe.bm25.index == "build" else [])
+        steps.lies_in(*[bm25_index(recipe, collection)] if recipe.bm25.index == "build" else [])
     rows = [*counted(recipe, collection, folders)]
     parts = [table(rows, COUNTED), table(steps.rows, DONE), "\n".join([*differences(recipe, collection), *describe_starts(recipe)])]
     return "\n\n".join(filter(None, parts))

@@ -232,12 +232,16 @@ def retrieve_bm25(recipe: Recipe, collection: Collection, wanted: Iterable[Wante
     records = chain.from_iterable(documents.blocks(STRINGS_PER_BLOCK))
     contents = ((id, "\n".join(filter(None, record.values()))) for id, record in zip(documents.ids, records, strict=True))
     rankings = [Ranking(_id_and_text(collection.split(one.split).queries), one.hits, one.output, one.rm3) for one in wanted]
-    retrieve(contents, rankings, recipe.bm25, bm25_folder(recipe, collection), len(documents))
+    retrieve(contents, rankings, recipe.bm25, bm25_index(recipe, collection), len(documents))
 
 
-def bm25_folder(recipe: Recipe, collection: Collection) -> Path:
-    """The index that is built of a collection, one with document vectors where RM3 needs them."""
-    return recipe.cache / "bm25" / (collection.documents.digest + ("-docvectors" if recipe.bm25.rm3 else ""))
+def bm25_index(recipe: Recipe, collection: Collection) -> Path:
+    """Where BM25's index of the documents lies: the folder that the recipe names, or where it is once it has been built, with document
+    vectors where RM3 needs them.
+    """
+    if recipe.bm25 and recipe.bm25.index != "build":
+        return Path(recipe.bm25.index)
+    return recipe.cache / "bm25" / (collection.documents.digest + ("-docvectors" if recipe.bm25 and recipe.bm25.rm3 else ""))
 
 
 def _id_and_text(queries: Texts) -> list[tuple[str, str]]:

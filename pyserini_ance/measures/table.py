@@ -7,7 +7,7 @@ from typing import Any
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
-    """Lines of `| a | b |`. Floats get 4 decimals, `... seconds` columns 1, missing values `-`; numbers align right."""
+    """Lines of `| a | b |`. Floats get 4 decimals, `... seconds` and `... ms` columns 1, missing values `-`; numbers align right."""
     cells = [[_text(row.get(column), column) for column in columns] for row in rows]
     widths = [max(map(len, texts)) for texts in zip(columns, *cells, strict=True)]
     right = [any(isinstance(row.get(column), int | float) for row in rows) for column in columns]
@@ -33,5 +33,5 @@ def _text(value: Any, column: str) -> str:
     if value is None:
         return "-"
     if isinstance(value, float):
-        return f"{value:.1f}" if column.endswith("seconds") else f"{value:.4f}"
+        return f"{value:.1f}" if column.endswith(("seconds", " ms")) else f"{value:.4f}"
     return str(value).replace("|", "\\|")

@@ -46,6 +46,7 @@ ROOMS = {
     "guards": "pyserini_ance.negatives.guards",
     "loss": "pyserini_ance.trainer.losses",
     "regularizer": "pyserini_ance.trainer.regularizers",
+    "reader": "pyserini_ance.readers",
 }
 
 

@@ -4,6 +4,12 @@ from pathlib import Path
 
 import pytest
 from experiment.servant import Servant
+from small import make_finished_run
+
+RANDOM_STAGE = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"negatives": [{"kind": "random"}]}}}
+QRELS = {"test": "test-0 0 red-horse 1\ntest-1 0 green-horse 1\n"}
+HITS = {"test-0": ["red-apple", "pink-river", "red-horse", "blue-cloud"], "test-1": ["green-apple"], "elsewhere": ["red-apple"]}
+RANKING = "".join(f"{q} Q0 {d} {rank} {9 - rank} t\n" for q, found in HITS.items() for rank, d in enumerate(found, start=1))
 
 
 @pytest.fixture(scope="session")
@@ -47,3 +53,13 @@ def undisturbed(train, tmp_path_factory) -> Path:
     done = train(folder)
     assert done["code"] == 0, done["stderr"]
     return folder
+
+
+@pytest.fixture
+def ranked(small_recipe, tmp_path):
+    """The collection has five test queries; two have hits."""
+    from pyserini_ance.experiment.ranked import open_ranked
+
+    recipe = small_recipe({"only": RANDOM_STAGE}, cache=str(tmp_path / "cache"))
+    run = make_finished_run(tmp_path / "run", recipe, QRELS, {"run.test.trec": RANKING, "runs/bm25.test.trec": RANKING})
+    return open_ranked(str(run.folder))

@@ -5,6 +5,7 @@ from negatives.guards.given import candidates_of
 from pyserini_ance.negatives.guards import cross_encoder
 from pyserini_ance.negatives.guards.cross_encoder import CrossEncoder
 from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.rerankers import cross_encoder as rerankers
 
 
 class StandIn:
@@ -13,7 +14,7 @@ class StandIn:
     def __init__(self):
         self.pairs = []
 
-    def predict(self, pairs, batch_size, show_progress_bar):
+    def scores(self, pairs):
         self.pairs += pairs
         return np.array([len(set(query.split()) & set(document.split())) for query, document in pairs], np.float32)
 
@@ -21,7 +22,7 @@ class StandIn:
 @pytest.mark.parametrize("anchor", ["query", "document"])
 def test_what_it_scores_above_the_threshold_goes(monkeypatch, anchor):
     model = StandIn()
-    monkeypatch.setattr(cross_encoder, "_load", lambda name, device: model)
+    monkeypatch.setattr(cross_encoder, "_load", lambda name, device, batch_pairs: model)
     documents, queries = ["red apple", "green apple", "green pear", "plum"], ["which red apple", "which green pear"]
     rows = {"query": [[1, 2, 3], [0, 1, PADDING]], "document": [[1, PADDING], [0, PADDING]]}[anchor]
     found = candidates_of([[0], [2]], rows, documents=documents, queries=queries, anchor=anchor)
@@ -33,15 +34,7 @@ def test_what_it_scores_above_the_threshold_goes(monkeypatch, anchor):
     }[anchor])  # fmt: skip
 
 
-def test_a_model_that_gives_no_single_score_is_refused(monkeypatch):
-    classes = StandIn()
-    classes.predict = lambda pairs, **how: np.zeros((len(pairs), 3))
-    monkeypatch.setattr(cross_encoder, "_load", lambda name, device: classes)
-    with pytest.raises(ValueError, match="some/name gives 3 scores a pair, expected one"):
-        CrossEncoder(model="some/name", above=0).mark(candidates_of([[2]], [[0, 1]]))
-
-
 def test_without_the_library_the_cure_is_named(monkeypatch):
-    monkeypatch.setattr(cross_encoder, "find_spec", lambda name: None)
-    with pytest.raises(RuntimeError, match="not installed: python -m pip install sentence-transformers"):
+    monkeypatch.setattr(rerankers, "find_spec", lambda name: None)
+    with pytest.raises(RuntimeError, match=r"not installed: python -m pip install 'pyserini_ance\[rerank\]'"):
         CrossEncoder(model="some/name", above=0).check_data(candidates_of([[2]], [[0]]).direction)

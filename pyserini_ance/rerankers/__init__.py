@@ -1,0 +1,1 @@
+"""Rerankers: models that read a query and a document together, and score the pair."""

@@ -1,0 +1,23 @@
+"""What names of rankings stand for."""
+
+import pytest
+
+from pyserini_ance.experiment.ranked import open_ranked
+
+
+def test_a_row_a_file_and_a_recipe(ranked, tmp_path, small_recipe):
+    folder = ranked.file.parent
+    assert open_ranked(f"{folder}:bm25").file == folder / "runs" / "bm25.test.trec"
+    by_recipe = open_ranked(str(folder / "recipe.yaml"), ranked.file)
+    assert by_recipe.run == ranked.run and by_recipe.qrels == ranked.qrels and by_recipe.collection.digest == ranked.collection.digest
+    assert ranked.qrels["test-0"] == {"red-horse": 1} and len(ranked.qrels) == 5
+    with pytest.raises(ValueError, match=r"run:bm52 has no ranking of split 'test' .*; rows that have one: bm25"):
+        open_ranked(f"{folder}:bm52")
+    with pytest.raises(FileNotFoundError, match="recipe.yaml is no run directory; name one, or a recipe and a ranking of its queries"):
+        open_ranked(str(folder / "recipe.yaml"))
+
+
+def test_a_ranking_that_is_not_so_deep_is_refused(ranked):
+    ranked.check_depth(4)
+    with pytest.raises(ValueError, match="run.test.trec has at most 4 hits a query, fewer than --first 5; name a deeper ranking"):
+        ranked.check_depth(5)

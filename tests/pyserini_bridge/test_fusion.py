@@ -1,0 +1,69 @@
+"""Pyserini's fusions against their formulas worked out slowly, in a process of its own."""
+
+import json
+import random
+
+import pytest
+
+from pyserini_ance.measures.evaluate import best_first
+from pyserini_ance.pyserini_bridge.fusion import METHODS
+
+CHILD = """
+import json, sys
+from pyserini_ance.pyserini_bridge.fusion import METHODS, fuse
+runs = json.loads(sys.argv[1])
+found = {method: fuse(runs[:2], method, 0.3 if METHODS[method].weights else None) for method in METHODS}
+found["rrf of three"] = fuse(runs, "rrf")
+print(json.dumps(found))
+"""
+
+
+def rankings() -> list[dict[str, dict[str, float]]]:
+    """Ids that pandas would take for numbers or for nothing; scores in quarters, so that some tie; each lacks a query."""
+    chosen, documents = random.Random(3), ["007", "7", "NA", "nan", "1e5", "é", *(f"d{i}" for i in range(20))]
+    queries = {0: ["010", "10", "NA", "only-0"], 1: ["010", "10", "NA", "only-1"], 2: ["010"]}
+    return [{query: {document: chosen.randrange(2, 60) / 4 for document in chosen.sample(documents, 12)} for query in queries[n]} for n in queries]
+
+
+def slowly(runs, score) -> dict[str, dict[str, float]]:
+    """`score(run, query, document)` of each ranking that has the query, summed; by documents that one of them has."""
+    fused = {}
+    for query in dict.fromkeys(query for run in runs for query in run):
+        documents = {document for run in runs for document in run.get(query, {})}
+        fused[query] = {document: sum(score(place, run.get(query, {}), document) for place, run in enumerate(runs)) for document in documents}
+    return fused
+
+
+def reciprocal(place, hits, document):
+    return 1 / (60 + best_first(hits).index(document) + 1) if document in hits else 0
+
+
+def normalized(place, hits, document):
+    return (hits[document] - min(hits.values())) / (max(hits.values()) - min(hits.values())) if document in hits else 0
+
+
+FORMULAS = {
+    "rrf": reciprocal,
+    "average": lambda place, hits, document: hits.get(document, 0) / 2,
+    "normalize": normalized,
+    "interpolation": lambda place, hits, document: (0.3, 0.7)[place] * hits.get(document, 0),
+    "hybrid": lambda place, hits, document: (0.3, 1)[place] * hits.get(document, min(hits.values(), default=0)),
+}
+
+
+@pytest.fixture(scope="module")
+def found(child) -> dict:
+    return json.loads(child(CHILD, json.dumps(rankings())).stdout.splitlines()[-1])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_fused_scores_are_those_of_the_formula_best_first(found, method):
+    expected = slowly(rankings()[:2], FORMULAS[method])
+    assert {query: pytest.approx(scores) for query, scores in expected.items()} == found[method]
+    for scores in found[method].values():
+        assert list(scores) == best_first(scores)
+
+
+def test_more_than_two(found):
+    expected = slowly(rankings(), reciprocal)
+    assert {query: pytest.approx(scores) for query, scores in expected.items()} == found["rrf of three"]
