@@ -157,6 +157,16 @@ def test_code_in_answers_is_refused_and_not_run(recipe, tmp_path):
     assert not mark.exists()
 
 
+@pytest.mark.parametrize("end", ["\x1d", "\x0b", "\x85", "\u2028", "\u00a0"])
+def test_only_blanks_and_tabs_may_stand_beside_a_list(recipe, tmp_path, end):
+    """U+001D is \\r with one bit changed; Pyserini, which evaluates the list as Python, stumbles over it too."""
+    (tmp_path / "test.qa.csv").write_bytes(TEST.replace("1984\"]\r\n", f"1984\"]{end}\n").encode())
+    with pytest.raises(ValueError, match=r"test\.qa\.csv, line 1: answers .*; expected a Python list of strings"):
+        Dpr(**recipe).read()
+    (tmp_path / "test.qa.csv").write_bytes(TEST.replace("1984\"]\r\n", "1984\"] \r\n").encode())
+    assert answers(Dpr(**recipe).read().split("test"))[0] == ["1984", "it's 1984"]
+
+
 def test_a_truncated_gz_file_is_named(recipe, tmp_path):
     (tmp_path / "psgs_w100.tsv").unlink()
     (tmp_path / "psgs_w100.tsv.gz").write_bytes(gzip.compress(PASSAGES.encode())[:-9])
