@@ -109,15 +109,18 @@ def read_lines(path: Path) -> Iterator[Line]:
 
     Raises ValueError, with the line, for bytes that are no text: another encoding, a NUL, a second byte order mark, a damaged .gz.
     """
+    return (line for line in read_all_lines(path) if line.text)
+
+
+def read_all_lines(path: Path) -> Iterator[Line]:
+    """As `read_lines`, the empty ones too."""
     number = 0
     try:
         if path.suffix == ".gz" and not path.stat().st_size:
             raise EOFError("it is empty")  # gzip itself takes no bytes for no lines
         with (gzip.open if path.suffix == ".gz" else open)(path, "rb") as file:
             for number, raw in enumerate(file, start=1):
-                text = _decoded(path, number, raw)
-                if text:
-                    yield Line(path, number, text)
+                yield Line(path, number, _decoded(path, number, raw))
     except DAMAGE as error:
         raise damaged(path, number + 1, error) from error
 
