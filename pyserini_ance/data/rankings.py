@@ -11,19 +11,21 @@
 Apart from TREC runs, which have scores, documents count in the order of their ranks or their lines, and score minus their place.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats import dpr, flagembedding, tevatron
-from pyserini_ance.data.formats.contexts import Layout, listed_negatives
+from pyserini_ance.data.formats.contexts import Layout, checked_id, listed_negatives
 from pyserini_ance.data.formats.lines import Line, extension, read_lines, shown
 from pyserini_ance.data.formats.records import read_records
 from pyserini_ance.data.trec import RUN_COLUMNS, Run, read_run
 
 LAYOUTS = (dpr.LAYOUT, tevatron.LAYOUT, flagembedding.LAYOUT)
 TRIPLES = "triples"
+_RANK = re.compile("0{0,8}[1-9][0-9]{0,8}")
 FORMS = (
     "6 columns separated by blanks (query, Q0, document, rank, score, tag: a TREC run), 3 (query, document, rank), "
     f"3 separated by tabs in a file with {TRIPLES!r} in its name (query, positive, negative), or 4 (query id, passage id, query, passage)"
@@ -75,10 +77,10 @@ def _ranks(path: Path) -> Run:
     taken: defaultdict[str, set[int]] = defaultdict(set)
     for line in read_lines(path):
         query, document, rank = line.columns(("query", "document", "rank"), separator=None)
-        if not (rank.isascii() and rank.isdigit() and int(rank)):
+        if not _RANK.fullmatch(rank):
             raise _no_rank(line, f"rank {shown(rank)}")
         if document in run[query] or int(rank) in taken[query]:
-            raise _no_rank(line, f"document {document!r} or rank {rank} again for query {query!r}")
+            raise _no_rank(line, f"document {shown(document)} or rank {rank} again for query {shown(query)}")
         taken[query].add(int(rank))
         run[query][document] = -float(rank)
     if not any(1 in ranks for ranks in taken.values()):
@@ -93,14 +95,14 @@ def _no_rank(line: Line, found: str) -> ValueError:
 
 def _top(path: Path) -> Iterator[tuple[str, str]]:
     for line in read_lines(path):
-        query, document, _, _ = line.cells(("query id", "passage id", "query", "passage"))
-        yield query, document
+        query, document, _, _ = line.columns(("query id", "passage id", "query", "passage"))
+        yield query, checked_id(line, document)
 
 
 def _triples(path: Path) -> Iterator[tuple[str, str]]:
     for line in read_lines(path):
         query, _, negative = line.columns(("query id", "positive id", "negative id"))
-        yield query, negative
+        yield query, checked_id(line, negative)
 
 
 def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[tuple[str, str]]:
