@@ -12,7 +12,8 @@ from pathlib import Path
 from ir_measures import Measure
 
 from pyserini_ance import cli
-from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run
+from pyserini_ance.data.rankings import read_ranked
+from pyserini_ance.data.trec import Qrels, Run, read_qrels
 from pyserini_ance.measures.evaluate import evaluate, means, per_query
 from pyserini_ance.measures.holes import holes
 from pyserini_ance.measures.overlap import CUTOFF, overlap
@@ -47,11 +48,11 @@ class Asked:
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _parser().parse_args(arguments)
     measures = parse(options.measures)
-    other = read_run(options.overlap) if options.overlap else None
+    other = read_ranked(options.overlap) if options.overlap else None
     asked = Asked(read_qrels(options.qrels), measures, options.holes, other, options.overlap_cutoff)
     rows, reports, notes = [], [], []
     for name, path in zip(_names(options.run), options.run, strict=True):
-        run = read_run(path)
+        run = read_ranked(path)
         by_query, totals = asked.per_query(run) if options.per_query else {}, asked.totals(run)
         rows += [{"run": name, "query": query} | values for query, values in [*by_query.items(), ("all", totals)]]
         reports.append({"run": str(path), "measures": totals} | ({"per_query": by_query} if options.per_query else {}))
@@ -78,7 +79,7 @@ def _coverage(qrels: Qrels, run: Run) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pyserini_ance.evaluate", description=__doc__.splitlines()[0])
-    parser.add_argument("--run", type=Path, nargs="+", required=True, help="TREC runs, plain or .gz; of several, a row each")
+    parser.add_argument("--run", type=Path, nargs="+", required=True, help="TREC runs, or MS MARCO's (query, document, rank), plain or .gz; of several, a row each")
     parser.add_argument("--qrels", type=Path, required=True, help="TREC qrels, plain or .gz")
     parser.add_argument("--measures", nargs="+", default=["nDCG@10", "RR@10", "R@100"], help="default: nDCG@10 RR@10 R@100")
     parser.add_argument("--holes", type=_cutoff, nargs="+", default=[], metavar="K", help="also the share of the first K that is not judged")

@@ -46,11 +46,15 @@ def read_any_run(path: Path, queries: Texts, documents: Texts) -> Run:
     if len(cells) == 3 and TRIPLES in path.name:
         by_id = len(words) == 3
         return _in_order(_triples(path) if by_id else _text_triples(path, queries, documents), queries)
-    if len(words) == 3:
-        return _ranks(path)
-    if len(words) in (0, len(RUN_COLUMNS)):
-        return read_run(path)
+    if len(words) in (0, 3, len(RUN_COLUMNS)):
+        return read_ranked(path)
     raise first.error(f"{len(words)} columns in {shown(first.text)}", FORMS, "name a file of one of these forms")
+
+
+def read_ranked(path: Path) -> Run:
+    """Scores by query and document, of a TREC run or of MS MARCO's `qid docid rank`, whatever the collection."""
+    first = next(read_lines(path), Line(path, 1, ""))
+    return _ranks(path) if len(first.text.split()) == 3 else read_run(path)
 
 
 def _in_order(pairs: Iterable[tuple[str, str]], queries: Texts) -> Run:
