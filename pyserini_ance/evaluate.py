@@ -79,7 +79,7 @@ def _coverage(qrels: Qrels, run: Run) -> str:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m pyserini_ance.evaluate", description=__doc__.splitlines()[0])
-    parser.add_argument("--run", type=Path, nargs="+", required=True, help="TREC runs, or MS MARCO's (query, document, rank), plain or .gz; of several, a row each")
+    parser.add_argument("--run", type=Path, nargs="+", required=True, help="TREC's or MS MARCO's, plain or .gz; of several, a row each")
     parser.add_argument("--qrels", type=Path, required=True, help="TREC qrels, plain or .gz")
     parser.add_argument("--measures", nargs="+", default=["nDCG@10", "RR@10", "R@100"], help="default: nDCG@10 RR@10 R@100")
     parser.add_argument("--holes", type=_cutoff, nargs="+", default=[], metavar="K", help="also the share of the first K that is not judged")

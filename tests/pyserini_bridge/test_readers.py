@@ -1,4 +1,4 @@
-"""Real topics, the first and those with quotes, as Pyserini's own (Java) readers have them, and RR@10 as its trec_eval counts it, in a process of its own."""
+"""Real topics, the first and those with quotes, as Pyserini's (Java) readers have them, and RR@10 as its trec_eval counts it; in a process of its own."""
 
 import ast
 import gzip

@@ -61,7 +61,8 @@ def _numbered(records: Callable[[], Iterator[Any]], where: Path) -> Iterator[tup
             yield Line(where, number, ""), record
     except (RuntimeError, UnicodeError, EOFError, zlib.error) as error:  # of its parsers, which do not say where
         found = f"ir_datasets stops here ({type(error).__name__}: {error})"
-        raise Line(where, number + 1, "").error(found, "files that it can read", "do what it says, or delete its file and let it download it again") from error
+        cure = "do what it says, or delete its file and let it download it again"
+        raise Line(where, number + 1, "").error(found, "files that it can read", cure) from error
 
 
 def _document(line: Line, record: Any) -> Entry:

@@ -55,8 +55,8 @@ def flagembedding_slowly(folder: Path) -> dict:
 
 def tables(folder: Path) -> Collection:
     """Documents as JSON lines, queries as CSV, judgments as parquet."""
-    there = {name: str(folder / name) if (folder / name).exists() else f"{folder / name}.gz" for name in ("docs.jsonl", "queries.csv", "qrels.parquet")}
-    documents, queries, qrels = ({"path": path} for path in there.values())
+    files = (folder / name for name in ("docs.jsonl", "queries.csv", "qrels.parquet"))
+    documents, queries, qrels = ({"path": str(path) if path.exists() else f"{path}.gz"} for path in files)
     return Datasets(documents=documents, queries=queries, splits={"train": qrels}).read()
 
 

@@ -51,7 +51,10 @@ TOP = "1\t9\twhich year\tin 1985\n2\t8\twho\tAaron did.\n3\t7\tother\tIt was  19
 TRIPLES = "1\t8\t9\n2\t7\t8\n1\t8\t7\n1\t7\t9\n3\t7\t1\n"
 TEXTS = "which  year\tAaron did.\tin 1985\nwho\tx\tAaron did.\nother\tx\tunknown\nwhich year\tx\tIt was 1984.\n"
 RANKS = "2\t8\t1\n1\t7\t2\n1 9 1\n3\t7\t001\n"
-KNOWN = {"queries": [("1", "which year"), ("2", "who")], "documents": [("7", "It was  1984."), ("8", "Aaron did."), ("9", "in 1985"), ("10", "in 1985")]}
+KNOWN = {
+    "queries": [("1", "which year"), ("2", "who")],
+    "documents": [("7", "It was  1984."), ("8", "Aaron did."), ("9", "in 1985"), ("10", "in 1985")],
+}
 PLACES = [("0", "which year"), ("1", "who"), ("q7", "which year"), ("8", "who")]  # questions without ids go by their place
 
 

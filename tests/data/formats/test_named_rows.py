@@ -73,7 +73,7 @@ def test_bad_input_is_named(tmp_path, text, message):
 def test_a_damaged_parquet_file_is_named(tmp_path):
     pyarrow.parquet.write_table(pyarrow.table({"id": ["1"], "text": ["a"]}), tmp_path / "t.parquet")
     (tmp_path / "t.parquet").write_bytes((tmp_path / "t.parquet").read_bytes()[:-9])
-    with pytest.raises(ValueError, match=r"t\.parquet, line 1: a row that cannot be read .*; expected a whole parquet file; copy or download it again"):
+    with pytest.raises(ValueError, match=r"t\.parquet, line 1: a row that cannot be read .*; expected a whole parquet file; copy or download"):
         read(tmp_path / "t.parquet")
 
 

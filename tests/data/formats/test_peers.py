@@ -113,7 +113,8 @@ def test_beir(shared_data, local):
 
     folder = shared_data / "squad-beir"
     ours = Beir(folder=folder, splits={name: f"qrels/{name}.tsv" for name in ("train", "dev")}).read()
-    documents = [(one.doc_id, {"title": one.title, "text": one.text}) for one in BeirDocs("x", local(folder / "corpus.jsonl"), BeirTitleDoc)._docs_iter()]
+    corpus = BeirDocs("x", local(folder / "corpus.jsonl"), BeirTitleDoc)._docs_iter()
+    documents = [(one.doc_id, {"title": one.title, "text": one.text}) for one in corpus]
     assert documents == list(zip(ours.documents.ids, ours.documents.take(range(240)), strict=True))
     texts = {one.query_id: " ".join(one.text.split()) for one in BeirQueries("x", local(folder / "queries.jsonl"), GenericQuery).queries_iter()}
     for name in ours.splits:
