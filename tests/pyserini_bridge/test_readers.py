@@ -1,4 +1,4 @@
-"""Real topics, the first and those with quotes, as Pyserini's (Java) readers have them, and RR@10 as its trec_eval counts it; in a process of its own."""
+"""Real topics and corpora as Pyserini's readers have them, and RR@10 as its trec_eval counts it; in a process of its own."""
 
 import ast
 import gzip
@@ -10,6 +10,7 @@ import pytest
 
 from pyserini_ance.data.answers import read_answers
 from pyserini_ance.data.formats.dpr import read_questions
+from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.data.formats.tables import tsv_entries
 from pyserini_ance.data.rankings import read_ranked
 from pyserini_ance.data.trec import read_qrels, write_ranks, write_run
@@ -24,6 +25,7 @@ READERS = {
     "openqa-topics/topics.dpr.trivia.test.txt": "DprNqTopicReader",
     "openqa-topics/topics.dpr.curated.test.txt": "DprJsonlTopicReader",
 }
+CORPORA = {"dpr/psgs_w100_pyserini_100.jsonl": ["text"], "squad-beir/corpus.jsonl": ["title", "text"]}
 PYSERINI = """
 import json, sys
 from pathlib import Path
@@ -33,6 +35,9 @@ search = import_pyserini("pyserini.search")
 for name, reader in files.items():
     found = search.get_topics_with_reader(f"io.anserini.search.topicreader.{reader}", str(folder / Path(name).name))
     (folder / f"{Path(name).name}.json").write_text(json.dumps(found))
+for name, fields in json.loads(sys.argv[3]).items():
+    found = import_pyserini("pyserini.encode").JsonlCollectionIterator(str(folder / name), fields).all_info
+    (folder / f"{name}.json").write_text(json.dumps(found))
 trec_eval = import_pyserini("pyserini.eval.trec_eval").trec_eval
 for run in ("run.tsv", "run.trec"):
     trec_eval(["trec_eval", "-c", "-M", "10", "-m", "recip_rank", str(folder / "qrels.dev.small.tsv"), str(folder / run)])
@@ -44,7 +49,7 @@ def theirs(child, shared_data, tmp_path_factory):
     """The folder with what Pyserini read, and the lines that trec_eval printed."""
     folder = tmp_path_factory.mktemp("pyserini")
     small = [f"msmarco-ans-small/{name}" for name in ("run.dev.small.tsv", "qrels.dev.small.tsv")]
-    for name in [*READERS, *small]:
+    for name in [*READERS, *small, *CORPORA]:
         with gzip.open(shared_data / f"{name}.gz") as file:
             lines = file.readlines()
         if name in READERS:  # each topic costs Pyserini some ten calls of Java
@@ -54,7 +59,7 @@ def theirs(child, shared_data, tmp_path_factory):
     first = [(query, document, score) for query, found in run.items() for document, score in found.items() if score >= -20]
     write_run(folder / "run.trec", first, "t")  # so few, because pandas reads it for trec_eval
     write_ranks(folder / "run.tsv", first)
-    done = child(PYSERINI, folder, json.dumps(READERS))
+    done = child(PYSERINI, folder, json.dumps(READERS), json.dumps({name.split("/")[1]: fields for name, fields in CORPORA.items()}))
     return folder, re.findall(r"recip_rank\s+all\s+(\S+)", done.stdout)
 
 
@@ -77,6 +82,16 @@ def test_questions_and_answers(theirs, name):
     for row, id in enumerate(ours.ids):
         assert ours.columns["text"][row] == " ".join(found[id]["title"].split())
         assert read_answers(ours, row) == ast.literal_eval(found[id]["answers"])
+
+
+@pytest.mark.parametrize("name", CORPORA)
+def test_a_corpus(theirs, name):
+    """As `python -m pyserini.encode` reads it, which strips texts."""
+    file = theirs[0] / name.split("/")[1]
+    documents, found = PyseriniJsonl(corpus=file).read().documents, json.loads(file.with_name(f"{file.name}.json").read_text())
+    assert list(documents.ids) == found.pop("id")
+    for field, values in found.items():
+        assert [text.strip() for text in documents.columns[field]] == [value or "" for value in values]
 
 
 def test_rr_at_10_of_a_real_run(theirs):
