@@ -67,12 +67,19 @@ def _numbered(records: Callable[[], Iterator[Any]], where: Path) -> Iterator[tup
 
 def _document(line: Line, record: Any) -> Entry:
     strings = {name: value for name, value in record._asdict().items() if isinstance(value, str) and name != "doc_id"}
-    return Entry(line, json_id(line, record._asdict(), "doc_id"), strings if "text" in strings else {"text": _text(line, record)})
+    return Entry(line, _id(line, record, "doc_id"), strings if "text" in strings else {"text": _text(line, record)})
 
 
 def _query(line: Line, record: Any) -> Entry:
     answers = getattr(record, "answers", None)
-    return Entry(line, json_id(line, record._asdict(), "query_id"), {"text": _text(line, record)}, None if answers is None else list(answers))
+    return Entry(line, _id(line, record, "query_id"), {"text": _text(line, record)}, None if answers is None else list(answers))
+
+
+def _id(line: Line, record: Any, key: str) -> str:
+    id = json_id(line, record._asdict(), key)
+    if id.startswith("\ufeff"):  # ir_datasets leaves it there, where it would make another id
+        raise line.error(f"{key} {shown(id)}", "an id without a byte order mark", "remove the mark, EF BB BF, from the start of the file")
+    return id
 
 
 def _text(line: Line, record: Any) -> str:
@@ -86,7 +93,7 @@ def _text(line: Line, record: Any) -> str:
 
 
 def _judgment(line: Line, record: Any) -> Judgment:
-    ids = (json_id(line, record._asdict(), key) for key in ("query_id", "doc_id"))
+    ids = (_id(line, record, key) for key in ("query_id", "doc_id"))
     if type(record.relevance) is not int:
         raise line.error(f"relevance {shown(record.relevance)}", "a whole number", "name a data set with judgments by whole grades")
     return Judgment(line, *ids, record.relevance)

@@ -118,6 +118,7 @@ def test_what_is_not_there_is_named(package, documents, split, message):
         ("docs", Document(None, "text", "title", {}), "few/docs, line 2: id None; expected a string under doc_id"),
         ("docs", Document("d1", "again", "title", {}), "few/docs, line 2: document id 'd1' was already given in .* line 1"),
         ("docs", Document("d2", "a\0b", "title", {}), "few/docs, line 2: document 'd2' holds a NUL character"),
+        ("docs", Document("\ufeffd2", "text", "title", {}), r"few/docs, line 2: doc_id '\\ufeffd2'; expected an id without a byte order mark"),
         ("queries", Query(None, "text"), "few/queries, line 2: id None; expected a string under query_id"),
         ("qrels", Judged("q1", "d1", None, "0"), "few/qrels, line 2: relevance None; expected a whole number"),
         ("qrels", Judged("q1", "d1", 1.5, "0"), "few/qrels, line 2: relevance 1.5; expected a whole number"),
