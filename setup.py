@@ -55,5 +55,5 @@ setup(
     # recipes/ stays at the top level of the checkout and becomes pyserini_ance/recipes in the wheel.
     packages=[*find_packages(include=["pyserini_ance", "pyserini_ance.*"]), "pyserini_ance.recipes"],
     package_dir={"pyserini_ance.recipes": "recipes"},
-    package_data={"pyserini_ance.recipes": ["**/*.yaml", "**/*.md"]},
+    package_data={"pyserini_ance.recipes": ["**/*.yaml", "**/*.md", "**/*.py"]},
 )

@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pyserini_ance import cli
-from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run
+from pyserini_ance.data.rankings import read_ranked
+from pyserini_ance.data.trec import Qrels, Run, read_qrels
 from pyserini_ance.measures.asked import Asked
 from pyserini_ance.measures.overlap import CUTOFF
 from pyserini_ance.measures.published import PublishedTable
@@ -33,11 +34,11 @@ def _print_table(options: argparse.Namespace) -> None:
 
 def _print_runs(options: argparse.Namespace) -> None:
     measures = parse(options.measures)
-    other = read_run(options.overlap) if options.overlap else None
+    other = read_ranked(options.overlap) if options.overlap else None
     asked = Asked(read_qrels(options.qrels), measures, options.holes, other, options.overlap_cutoff)
     rows, reports, notes = [], [], []
     for name, path in zip(_names(options.run), options.run, strict=True):
-        run = read_run(path)
+        run = read_ranked(path)
         by_query, totals = asked.per_query(run) if options.per_query else {}, asked.totals(run)
         rows += [{"run": name, "query": query} | values for query, values in [*by_query.items(), ("all", totals)]]
         reports.append({"run": str(path), "measures": totals} | ({"per_query": by_query} if options.per_query else {}))
@@ -65,7 +66,7 @@ def _coverage(qrels: Qrels, run: Run) -> str:
 def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m pyserini_ance.evaluate", description=__doc__.splitlines()[0])
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--run", type=Path, nargs="+", help="TREC runs, plain or .gz; of several, a row each")
+    what.add_argument("--run", type=Path, nargs="+", help="TREC's or MS MARCO's, plain or .gz; of several, a row each")
     what.add_argument("--table", metavar="SET", help="the papers' table of a set of recipes: recipes/msmarco-passage, or a folder of yours")
     parser.add_argument("--runs", type=Path, default=cli.RUNS, metavar="FOLDER", help="of --table: where run directories lie (default: %(default)s)")
     parser.add_argument("--qrels", type=Path, help="of --run: TREC qrels, plain or .gz")

@@ -25,6 +25,15 @@ def test_totals(flags, capsys):
     )
 
 
+def test_a_run_of_ranks_is_the_same(flags, capsys, tmp_path):
+    """MS MARCO's form: in any order of lines, by the rank."""
+    evaluate.main(flags)
+    expected = capsys.readouterr().out
+    (tmp_path / "run.txt").write_text("q1\td1\t2\nq9\td1\t1\nq1\td2\t1\n")
+    evaluate.main(flags)
+    assert capsys.readouterr().out == expected
+
+
 def test_each_query_and_json(flags, capsys, tmp_path):
     evaluate.main([*flags, "--per-query", "--output", str(tmp_path / "figures.json")])
     assert "| q1    | 0.5000 | 1.0000 |\n| q2    | 0.0000 | 0.0000 |\n| all   |" in capsys.readouterr().out

@@ -11,6 +11,7 @@
 Apart from TREC runs, which have scores, documents count in the order of their ranks or their lines, and score minus their place.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -21,14 +22,15 @@ import numpy as np
 from pyserini_ance.data.best import PADDING, Best, Repeated
 from pyserini_ance.data.collection import Split, Texts
 from pyserini_ance.data.formats import dpr, flagembedding, tevatron
-from pyserini_ance.data.formats.contexts import Layout, listed_negatives
+from pyserini_ance.data.formats.contexts import Layout, checked_id, listed_negatives
 from pyserini_ance.data.formats.lines import Line, extension, read_lines, shown
 from pyserini_ance.data.formats.records import read_records
-from pyserini_ance.data.trec import RUN_COLUMNS, Hit, read_hits, repeated
+from pyserini_ance.data.trec import RUN_COLUMNS, Hit, Run, read_hits, read_run, repeated
 
 LAYOUTS = (dpr.LAYOUT, tevatron.LAYOUT, flagembedding.LAYOUT)
 TRIPLES = "triples"
 RANK_COLUMNS = 3
+_RANK = re.compile("0{0,8}[1-9][0-9]{0,8}")
 FORMS = (
     "6 columns separated by blanks (query, Q0, document, rank, score, tag: a TREC run), 3 (query, document, rank), "
     f"3 separated by tabs in a file with {TRIPLES!r} in its name (query, positive, negative), or 4 (query id, passage id, query, passage)"
@@ -58,6 +60,20 @@ def read_ranking(path: Path, split: Split, documents: Texts, depth: int) -> Rank
     if (ranking.found == PADDING).all():
         raise ValueError(f"{path} ranks documents for none of the {len(split.queries)} queries of split {split.name!r}; is it a run of another split?")
     return ranking
+
+
+def read_ranked(path: Path) -> Run:
+    """Scores by query and document, of a TREC run or of MS MARCO's `qid docid rank`, whatever the collection."""
+    if not _has_ranks(path):
+        return read_run(path)
+    run: defaultdict[str, dict[str, float]] = defaultdict(dict)
+    taken: defaultdict[str, set[float]] = defaultdict(set)
+    for line, query, document, score in _ranks(path):
+        if document in run[query] or score in taken[query]:
+            raise _repeated(line, query, document, score)
+        taken[query].add(score)
+        run[query][document] = score
+    return dict(run)
 
 
 class _Known:
@@ -172,7 +188,7 @@ def _ranks(path: Path) -> Iterator[Hit]:
     first = False
     for line in read_lines(path):
         query, document, rank = line.columns(("query", "document", "rank"), separator=None)
-        if not (rank.isascii() and rank.isdigit() and int(rank)):
+        if not _RANK.fullmatch(rank):
             raise _no_rank(line, f"rank {shown(rank)}")
         first = first or int(rank) == 1
         yield line, query, document, -float(rank)
@@ -194,14 +210,14 @@ def _no_rank(line: Line, found: str) -> ValueError:
 
 def _top(path: Path) -> Iterator[tuple[str, str]]:
     for line in read_lines(path):
-        query, document, _, _ = line.cells(("query id", "passage id", "query", "passage"))
-        yield query, document
+        query, document, _, _ = line.columns(("query id", "passage id", "query", "passage"))
+        yield query, checked_id(line, document)
 
 
 def _triples(path: Path) -> Iterator[tuple[str, str]]:
     for line in read_lines(path):
         query, _, negative = line.columns(("query id", "positive id", "negative id"))
-        yield query, negative
+        yield query, checked_id(line, negative)
 
 
 def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[tuple[str, str]]:

@@ -55,7 +55,7 @@ def test_tevatron_comes_back_with_its_negatives(collection, tmp_path):
     files = {name: tmp_path / f"{name}.jsonl" for name in ("train", "test")}
     assert Tevatron(corpus=tmp_path / "corpus.jsonl", splits=files).read().digest == collection.digest
     assert ranked.read(files["train"], collection.split("train").queries, DOCUMENTS) == negatives
-    with pytest.raises(ValueError, match="test.jsonl ranks documents for none of the 2 training queries"):
+    with pytest.raises(ValueError, match="test.jsonl ranks documents for none of the 2 queries of split"):
         ranked.read(files["test"], collection.split("test").queries, DOCUMENTS)
     first = json.loads((tmp_path / "train.jsonl").read_text().split("\n")[0])
     assert first["negative_passages"] == [{"docid": "007", "title": "", "text": "seven"}]

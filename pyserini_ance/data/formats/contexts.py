@@ -64,9 +64,14 @@ def listed_negatives(path: Path, layout: Layout) -> Iterator[tuple[str, str]]:
     for place, (line, record) in enumerate(read_records(path)):
         query = layout.question(line, place, record).id
         for passage in _passages(line, record, layout, layout.negatives):
-            if passage.id.split() != [passage.id] or not is_writable(passage.id):
-                raise line.error(f"passage id {shown(passage.id)}", "an id without blanks, which can be written as UTF-8", "correct it")
-            yield query, passage.id
+            yield query, checked_id(line, passage.id)
+
+
+def checked_id(line: Line, id: str) -> str:
+    """The id of a passage that is listed. Raises ValueError for what is none."""
+    if id.split() != [id] or not is_writable(id):
+        raise line.error(f"passage id {shown(id)}", "an id without blanks, which can be written as UTF-8", "correct it")
+    return id
 
 
 def _corpus(path: Path, layout: Layout) -> Iterator[Entry]:

@@ -1,5 +1,6 @@
 """Tables that Hugging Face's package datasets loads: BEIR's layout on the hub, local files, or folders it saved."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,18 +8,20 @@ from typing import Any
 from pydantic import Field
 
 from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
-from pyserini_ance.data.formats.lines import Line, extension, json_answers, json_id, json_text, shown
+from pyserini_ance.data.formats.lines import Line, json_answers, json_id, json_text, shown, whole_number
+from pyserini_ance.data.formats.named_rows import EXTENSIONS, is_read, read_named_rows, refuse_missing
 from pyserini_ance.data.formats.tables import judged_only
 from pyserini_ance.recipe.parts import Settings
 
-FILES = {".parquet": ("parquet", {}), ".jsonl": ("json", {}), ".json": ("json", {}), ".csv": ("csv", {}), ".tsv": ("csv", {"sep": "\t"})}
+_POINT = re.compile(r"\.0*\Z")
 SAVED = ("state.json", "dataset_dict.json")  # what save_to_disk leaves in a folder
 
 
 class Table(Settings):
     """`path` is a name on the hub (with `name`, its configuration, and `revision`), a folder, or a file: parquet, JSON lines, CSV, TSV.
 
-    `split` is the table's own split; a file has but one, whatever its name.
+    `split` is the table's own split; a file has but one, whatever its name. A file is read as it stands; in CSV files of
+    a hub set or a folder, the package datasets takes columns of digits for numbers: 007 is 7 there.
     """
 
     path: str
@@ -78,30 +81,25 @@ def _rows(table: Table, key: str, *columns: str | None) -> Iterator[tuple[Line, 
     """Each row, numbered from 1. Raises ValueError, before any is read, for a table that cannot be loaded or lacks a column."""
     from datasets.exceptions import DatasetsError
 
+    path, wanted = Path(table.path).expanduser(), [column for column in columns if column is not None]
+    if path.is_file() and is_read(path):
+        return read_named_rows(path, wanted, key)
     try:
-        loaded = _load(table)
+        loaded = _load(table, path)
     except (OSError, ValueError, KeyError, DatasetsError) as error:
         raise ValueError(f"{key}: the package datasets cannot load {table!r}: {error}; correct path, name or split") from error
-    wanted = [column for column in columns if column is not None]
-    lacking = [column for column in wanted if column not in loaded.column_names]
-    if lacking:
-        found = f"{key}: {table.path} has no column {', '.join(lacking)}; columns: {', '.join(loaded.column_names)}"
-        raise ValueError(f"{found}; say under {key} which column is which")
+    refuse_missing(wanted, loaded.column_names, table.path, key)
     return _numbered(loaded.select_columns(wanted), Path(table.path, table.name or "", table.split))
 
 
-def _load(table: Table) -> Any:
+def _load(table: Table, path: Path) -> Any:
     import datasets
 
-    path = Path(table.path).expanduser()
     if any((path / name).is_file() for name in SAVED):
         saved = datasets.load_from_disk(str(path))
         return saved[table.split] if isinstance(saved, datasets.DatasetDict) else saved
     if path.is_file():
-        if extension(path) not in FILES:
-            raise ValueError(f"extension {extension(path)!r}; expected {', '.join(FILES)}, plain or .gz")
-        layout, options = FILES[extension(path)]
-        return datasets.load_dataset(layout, data_files={table.split: str(path)}, split=table.split, **options)
+        raise ValueError(f"extension {path.suffix!r}; expected {', '.join(EXTENSIONS)}, texts plain or .gz")
     return datasets.load_dataset(table.path, table.name, split=table.split, revision=table.revision)
 
 
@@ -128,10 +126,9 @@ def _grade(line: Line, row: dict[str, Any], column: str | None) -> int:
     """Some tables hold grades as strings, others as numbers with a point."""
     if column is None:
         return 1
+    value = row.get(column)
     try:
-        grade = float(row[column])
-    except (TypeError, ValueError):
-        grade = 0.5
-    if not grade.is_integer():
-        raise line.error(f"{column} {shown(row[column])}", "a whole number", "correct the row, or set `grade` to another column, or null")
-    return int(grade)
+        return whole_number(_POINT.sub("", str(value)))
+    except ValueError:
+        expected, cure = "a whole number of at most nine digits", "correct the row, or set `grade` to another column, or null"
+        raise line.error(f"{column} {shown(value)}", expected, cure) from None

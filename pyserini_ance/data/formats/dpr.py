@@ -106,9 +106,11 @@ def literal_list(line: Line, text: str) -> list[str]:
     Strings with no comma between them, as NumPy prints them, are refused: Python would take them together as one answer.
     """
     try:
-        if not _LIST.fullmatch(text.strip()):
+        # Blanks and tabs only: what else str.strip takes away (U+001D, one bit from \r) Python itself refuses beside a list.
+        stripped = text.strip(" \t")
+        if not _LIST.fullmatch(stripped):
             raise ValueError
         with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
-            return ast.literal_eval(text.strip())
+            return ast.literal_eval(stripped)
     except (SyntaxError, ValueError):
         raise line.error(f"answers {shown(text)}", "a Python list of strings such as ['1984']", "correct or delete the line") from None

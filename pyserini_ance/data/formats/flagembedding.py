@@ -9,12 +9,12 @@ from typing import Any
 
 from pyserini_ance.data.formats.contexts import Layout, ListingFormat
 from pyserini_ance.data.formats.format import Entry
-from pyserini_ance.data.formats.lines import Line, json_text
+from pyserini_ance.data.formats.lines import Line, is_writable, json_text, shown
 
 
 def text_id(text: str) -> str:
     """The first 16 hexadecimal digits of the sha256 of the text in UTF-8, blanks and all."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]  # half a pair is refused later, with its line
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def _question(line: Line, place: int, record: dict[str, Any]) -> Entry:
@@ -23,6 +23,8 @@ def _question(line: Line, place: int, record: dict[str, Any]) -> Entry:
 
 def _passage(line: Line, record: dict[str, Any]) -> Entry:
     text = json_text(line, record, "text")
+    if not is_writable(text):
+        raise line.error(f"a text that holds a NUL character or half a surrogate pair: {shown(text)}", "text for UTF-8", "remove the character")
     return Entry(line, text_id(text), {"text": text})
 
 

@@ -1,12 +1,13 @@
 """Data sets by the names that the package ir_datasets gives them; it downloads them, or says how they are to be had."""
 
 import importlib
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
-from pyserini_ance.data.formats.lines import Line
+from pyserini_ance.data.formats.lines import Line, json_id, shown
 
 PIP = "python -m pip install 'pyserini_ance[ir-datasets]'"
 
@@ -53,18 +54,31 @@ def _records(load: Callable[[str], Any], name: str, part: str, key: str) -> Iter
 
 
 def _numbered(records: Callable[[], Iterator[Any]], where: Path) -> Iterator[tuple[Line, Any]]:
-    for number, record in enumerate(records(), start=1):  # the call may download the data set
-        yield Line(where, number, ""), record
+    number = 0
+    try:
+        for number, record in enumerate(records(), start=1):  # the call may download the data set
+            yield Line(where, number, ""), record
+    except (RuntimeError, UnicodeError, EOFError, zlib.error) as error:  # of its parsers, which do not say where
+        found = f"ir_datasets stops here ({type(error).__name__}: {error})"
+        cure = "do what it says, or delete its file and let it download it again"
+        raise Line(where, number + 1, "").error(found, "files that it can read", cure) from error
 
 
 def _document(line: Line, record: Any) -> Entry:
     strings = {name: value for name, value in record._asdict().items() if isinstance(value, str) and name != "doc_id"}
-    return Entry(line, record.doc_id, strings if "text" in strings else {"text": _text(line, record)})
+    return Entry(line, _id(line, record, "doc_id"), strings if "text" in strings else {"text": _text(line, record)})
 
 
 def _query(line: Line, record: Any) -> Entry:
     answers = getattr(record, "answers", None)
-    return Entry(line, record.query_id, {"text": _text(line, record)}, None if answers is None else list(answers))
+    return Entry(line, _id(line, record, "query_id"), {"text": _text(line, record)}, None if answers is None else list(answers))
+
+
+def _id(line: Line, record: Any, key: str) -> str:
+    id = json_id(line, record._asdict(), key)
+    if id.startswith("\ufeff"):  # ir_datasets leaves it there, where it would make another id
+        raise line.error(f"{key} {shown(id)}", "an id without a byte order mark", "remove the mark, EF BB BF, from the start of the file")
+    return id
 
 
 def _text(line: Line, record: Any) -> str:
@@ -78,4 +92,7 @@ def _text(line: Line, record: Any) -> str:
 
 
 def _judgment(line: Line, record: Any) -> Judgment:
-    return Judgment(line, record.query_id, record.doc_id, record.relevance)
+    ids = (_id(line, record, key) for key in ("query_id", "doc_id"))
+    if type(record.relevance) is not int:
+        raise line.error(f"relevance {shown(record.relevance)}", "a whole number", "name a data set with judgments by whole grades")
+    return Judgment(line, *ids, record.relevance)

@@ -115,15 +115,18 @@ def read_lines(path: Path) -> Iterator[Line]:
 
     Raises ValueError, with the line, for bytes that are no text: another encoding, a NUL, a second byte order mark, a damaged .gz.
     """
+    return (line for line in read_all_lines(path) if line.text)
+
+
+def read_all_lines(path: Path) -> Iterator[Line]:
+    """As `read_lines`, the empty ones too."""
     number = start = 0
     try:
         if path.suffix == ".gz" and not path.stat().st_size:
             raise EOFError("it is empty")  # gzip itself takes no bytes for no lines
         with open(path, "rb") as packed, gzip.open(packed) if path.suffix == ".gz" else nullcontext(packed) as file:
             for number, raw in enumerate(file, start=1):
-                text = _decoded(path, number, raw)
-                if text:
-                    yield Line(path, number, text, "", start, packed.tell() if file is not packed else start + len(raw))
+                yield Line(path, number, _decoded(path, number, raw), "", start, packed.tell() if file is not packed else start + len(raw))
                 start += len(raw)
     except DAMAGE as error:
         raise damaged(path, number + 1, error) from error

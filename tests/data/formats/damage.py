@@ -60,14 +60,14 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 def copies(sample: Sample, folder: Path, name: str, seed: int, numbers: range) -> Iterator[Copy]:
     """Written into the folder one after the other, which must be empty at first."""
-    for file, raw in sample.files.items():
+    for file, raw in (sample.files | sample.kept).items():
         (folder / file).parent.mkdir(exist_ok=True)
         (folder / file).write_bytes(raw)
     whole = KINDS[sample.kind].read(folder)
     for number in numbers:
         random = Random(f"{seed} {name} {number}")
         file = random.choice(list(sample.files))
-        damages, packed, raw = damaged(random, sample.files[file])
+        damages, packed, raw = damaged(random, sample.files[file], packable=not file.endswith(".parquet"))
         path = folder / f"{file}{'.gz' * packed}"
         (folder / file).unlink()
         path.write_bytes(raw)

@@ -130,9 +130,9 @@ PACKED: dict[str, Damage] = {
 }
 
 
-def damaged(random: Random, raw: bytes) -> tuple[list[str], bool, bytes]:
+def damaged(random: Random, raw: bytes, packable: bool = True) -> tuple[list[str], bool, bytes]:
     """One to three damages, whether the file is .gz now, and its bytes."""
-    packed = random.random() < 0.25
+    packed = random.random() < 0.25 and packable
     names, of_pack = [], packed and random.random() < 0.7
     for _ in range(0 if of_pack else random.choice([1, 1, 1, 2, 3])):
         name, raw = _one(random, raw, TEXT)

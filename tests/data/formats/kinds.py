@@ -4,11 +4,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from data import ranked
-from data.formats import slow
+from data.formats import listings, negatives, slow
 
 from pyserini_ance.data.answers import read_answers
-from pyserini_ance.data.collection import Collection, Split, Texts
+from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.formats.beir import Beir
 from pyserini_ance.data.formats.dpr import Dpr
 from pyserini_ance.data.formats.lines import find_file
@@ -107,49 +106,18 @@ def dpr(folder: Path) -> dict:
 
 def dpr_slowly(folder: Path) -> dict:
     train, positives = [], []
-    for place, record in enumerate(slow.json_list(folder / "train.json")):
-        train.append(_question(place, record))
-        positives += [(str(place), id, 1) for id in _contexts(record, "positive_ctxs")]
+    for place, record in enumerate(slow.records(folder / "train.json")):
+        train.append(slow.dpr_question(place, record))
+        positives += [(str(place), id, 1) for id in slow.contexts(record, "positive_ctxs", "passage_id", "psg_id")]
     test = []
     for place, (_, line) in enumerate(slow.lines(folder / "test.qa.csv")):
         if line.startswith("{"):
-            test.append(_question(place, slow.json_object(line)))
+            test.append(slow.dpr_question(place, slow.json_object(line)))
         else:
             question, answers = slow.csv_row(line)
             test.append((str(place), question, slow.python_list(answers)))
     splits = {"train": (train, positives), "test": (test, slow.trec_qrels(folder / "qrels.txt"))}
     return slow.collection(slow.passages(folder / "psgs.tsv"), splits)
-
-
-def _question(place: int, record: dict) -> tuple[str, str, list[str]]:
-    answers = slow.answers_of(record, "answers", "answer")
-    slow.need(answers is not None)
-    return str(place), slow.text_of(record, "question"), answers
-
-
-def _contexts(record: dict, key: str) -> list[str]:
-    for context in record[key]:
-        for name in ("title", "text"):
-            slow.text_of(context, name)
-    return [slow.id_of(context, "passage_id", "psg_id") for context in record[key]]
-
-
-def hard_negatives(folder: Path) -> dict:
-    ids = [str(place) for place in range(1000)]  # more than any sample has
-    run = ranked.read(find_file(folder / "train.json", "questions"), Texts(ids, {"text": ids}))
-    return {query: list(found) for query, found in run.items() if found}
-
-
-def hard_negatives_slowly(folder: Path) -> dict:
-    found = {}
-    for place, record in enumerate(slow.json_list(folder / "train.json")):
-        slow.need(place or "positive_ctxs" in record)  # by which the file is known for one of DPR's
-        _question(place, record)
-        ids = list(dict.fromkeys(_contexts(record, "hard_negative_ctxs")))
-        slow.check([(id, ["a text"], []) for id in ids])
-        found |= {str(place): ids} if ids else {}
-    slow.need(found)
-    return found
 
 
 KINDS = {
@@ -158,7 +126,10 @@ KINDS = {
     "msmarco_passage": Kind(msmarco_passage, msmarco_passage_slowly),
     "pyserini_jsonl": Kind(pyserini_jsonl, pyserini_jsonl_slowly),
     "dpr": Kind(dpr, dpr_slowly),
-    "hard_negatives": Kind(hard_negatives, hard_negatives_slowly),
+    "tevatron": Kind(lambda folder: told(listings.tevatron(folder)), listings.tevatron_slowly),
+    "flagembedding": Kind(lambda folder: told(listings.flagembedding(folder)), listings.flagembedding_slowly),
+    "datasets": Kind(lambda folder: told(listings.tables(folder)), listings.tables_slowly),
+    "negatives": Kind(negatives.negatives, negatives.negatives_slowly),
     "run": Kind(lambda folder: read_run(find_file(folder / "run.trec", "run")), lambda folder: slow.trec_run(folder / "run.trec")),
     "qrels": Kind(
         lambda folder: read_qrels(find_file(folder / "qrels.txt", "qrels")), lambda folder: slow.by_query(slow.trec_qrels(folder / "qrels.txt"))

@@ -8,14 +8,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow.parquet
+
 from pyserini_ance.data.formats.lines import find_file
 
 LINES = 24
 
 
 class Sample(NamedTuple):
+    """`kept` are files that are never damaged."""
+
     kind: str
     files: dict[str, bytes]
+    kept: dict[str, bytes] = {}
 
 
 CORPUS = r"""{"_id": "7", "title": "Seven", "text": "A \"number\": na\u00efve \ud83d\ude81."}
@@ -34,10 +39,40 @@ TRAIN = """[{"question": "which year", "answers": ["1984"], "positive_ctxs": [{"
 {"question": "who", "answers": ["Aaron"], "positive_ctxs": [{"psg_id": 1}], "hard_negative_ctxs": [{"psg_id": "2"}, {"psg_id": "2"}]}]\n"""
 TREC_QRELS = "1 0 7 2\n1\tQ0\t421\t0\n2 0 007 3\n2 0 421 -1\n"
 RUN = "1 Q0 7 1 15.7806 bm25\n1 Q0 421 2 -1.5e-3 bm25\n2\tQ0\t007\t1\t.5\tbm25\n"
+LISTED = """{"query_id": "q7", "query": "which  year", "answers": ["1984"], "positive_passages": [{"docid": "d2", "title": "T", "text": "é"},
+ {"docid": 1, "text": "one"}], "negative_passages": [{"docid": "d3", "text": "three"}, {"docid": "d2", "title": "T", "text": "é"}]}
+{"query_id": 8, "query": "who", "positive_passages": [{"docid": "1", "title": null, "text": "one"}], "negative_passages": []}\n""".replace(",\n", ",")
+DEV = """[{"query_id": "9", "query": "where", "positive_passages": [{"docid": "d4", "title": "", "text": "four"}]}]\n"""
+FLAG = """{"query": "which\\tyear", "pos": ["It was 1984.", "1984"], "neg": ["1985", "1984"], "neg_scores": [1, 2]}
+{"query": "none", "pos": ["1985"], "neg": ["A \\"quoted\\" \\ud83d\\ude81."]}\n"""
+POOL = '{"text": "other"}\n{"text": "1985"}\n{"text": "1984"}\n{"text": "other"}\n{"text": "It was 1984."}\n'
+CSV = '_id,text,more\nq1,"which, ""number"" ?",\n007,"two\nlines",x\n7,NA,2020-01-01\n'
+TOP = "1\t9\twhich year\tin 1985\n2\t8\twho\tAaron did.\n3\t7\tother\tIt was  1984.\n1\t7\twhich year\tIt was  1984.\n"
+TRIPLES = "1\t8\t9\n2\t7\t8\n1\t8\t7\n1\t7\t9\n3\t7\t1\n"
+TEXTS = "which  year\tAaron did.\tin 1985\nwho\tx\tAaron did.\nother\tx\tunknown\nwhich year\tx\tIt was 1984.\n"
+RANKS = "2\t8\t1\n1\t7\t2\n1 9 1\n3\t7\t001\n"
+KNOWN = {
+    "queries": [("1", "which year"), ("2", "who")],
+    "documents": [("7", "It was  1984."), ("8", "Aaron did."), ("9", "in 1985"), ("10", "in 1985")],
+}
+PLACES = [("0", "which year"), ("1", "who"), ("q7", "which year"), ("8", "who")]  # questions without ids go by their place
 
 
 def _sample(kind: str, files: dict[str, str]) -> Sample:
     return Sample(kind, {name: text.encode() for name, text in files.items()})
+
+
+def _negatives(name: str, text: str, **known: list) -> Sample:
+    return Sample("negatives", {name: text.encode()}, {"known.json": json.dumps(KNOWN | known).encode()})
+
+
+def _parquet(rows: list[dict]) -> bytes:
+    table = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), table, compression="none")
+    return table.getvalue()
+
+
+GRADES = [("q1", "7", 2.0), ("007", "d2", 1.0), ("q1", "3", 0.0), ("7", "3", 1.0)]
 
 
 WRITTEN = {
@@ -55,7 +90,19 @@ WRITTEN = {
         "qrels.txt": "01 Q0 007 1\n1\t0\t7\t1\n",
     }),
     "dpr": _sample("dpr", {"psgs.tsv": PASSAGES, "train.json": TRAIN, "test.qa.csv": TEST, "qrels.txt": "1 0 1 1\n0 0 2 1\n2 0 1 1\n"}),
-    "hard_negatives": _sample("hard_negatives", {"train.json": TRAIN}),
+    "tevatron": _sample("tevatron", {"train.jsonl": LISTED, "dev.jsonl": DEV}),
+    "flagembedding": _sample("flagembedding", {"train.jsonl": FLAG, "pool.jsonl": POOL}),
+    "datasets": Sample("datasets", {
+        "docs.jsonl": CORPUS.encode(), "queries.csv": CSV.encode(),
+        "qrels.parquet": _parquet([dict(zip(("query-id", "corpus-id", "score"), row, strict=True)) for row in GRADES]),
+    }),
+    "hard_negatives": _negatives("train.json", TRAIN, queries=PLACES),
+    "negative_passages": _negatives("train.jsonl", LISTED, queries=PLACES),
+    "neg": _negatives("train.jsonl", FLAG, queries=PLACES),
+    "top1000": _negatives("top1000.dev", TOP),
+    "qidpidtriples": _negatives("qidpidtriples.train.full.2.tsv", TRIPLES),
+    "triples": _negatives("triples.train.small.tsv", TEXTS),
+    "ranks": _negatives("run.tsv", RANKS),
     "run": _sample("run", {"run.trec": RUN}),
     "qrels": _sample("qrels", {"qrels.txt": TREC_QRELS}),
 }  # fmt: skip
@@ -127,18 +174,90 @@ def _dpr(shared: Path, questions: str) -> Sample:
     return Sample("dpr", {"psgs.tsv": passages, "train.json": train, "test.qa.csv": b"".join(asked), "qrels.txt": qrels.encode()})
 
 
+def _records(path: Path, most: int, keys: tuple[str, ...]) -> list[dict]:
+    """The first records of DPR's or FlagEmbedding's file, each list under `keys` cut to three."""
+    raw = b"".join(_lines_of(path))
+    found = json.loads(raw) if raw.startswith(b"[") else [json.loads(line) for line in raw.splitlines()]
+    return [record | {key: record[key][:3] for key in keys} for record in found[:most]]
+
+
+def _as_lines(records: list[dict]) -> bytes:
+    return "".join(json.dumps(record) + "\n" for record in records).encode()
+
+
+def _tevatron(shared: Path) -> Sample:
+    """DPR's real questions, in the layout of Tevatron's sets of them."""
+    made = []
+    for place, record in enumerate(_records(shared / "dpr" / "nq-dev.sample.json", 5, ("positive_ctxs", "hard_negative_ctxs"))):
+        lists = {key: [{"docid": c["passage_id"], "title": c["title"], "text": c["text"]} for c in record[old]]
+                 for key, old in (("positive_passages", "positive_ctxs"), ("negative_passages", "hard_negative_ctxs"))}  # fmt: skip
+        made.append({"query_id": str(place), "query": record["question"], "answers": record["answers"], **lists})
+    return Sample("tevatron", {"train.jsonl": _as_lines(made[:4]), "dev.jsonl": _as_lines(made[4:])})
+
+
+def _flagembedding(shared: Path) -> Sample:
+    records = _records(shared / "dpr" / "flagembedding-nq.jsonl", 10, ("pos", "neg"))
+    pool = [{"text": text} for record in records for text in record["pos"] + record["neg"]]
+    return Sample("flagembedding", {"train.jsonl": _as_lines(records), "pool.jsonl": _as_lines(pool)})
+
+
+def _tables(shared: Path) -> Sample:
+    parts = _beir(shared / "squad-beir").files
+    queries = [json.loads(line) for line in parts["queries.jsonl"].splitlines()]
+    table = io.StringIO()
+    csv.writer(table).writerows([("_id", "text"), *((query["_id"], query["text"]) for query in queries)])
+    _, *judged = (line.split("\t") for line in parts["qrels/test.tsv"].decode().splitlines())
+    qrels = _parquet([{"query-id": query, "corpus-id": document, "score": int(grade)} for query, document, grade in judged])
+    return Sample("datasets", {"docs.jsonl": parts["corpus.jsonl"], "queries.csv": table.getvalue().encode(), "qrels.parquet": qrels})
+
+
+def _numbered(most: int) -> list[tuple[str, str]]:
+    return [(str(place), "a question") for place in range(most)]
+
+
+def _text_triples(shared: Path) -> Sample:
+    lines = _lines_of(shared / "dpr" / "nq.triples_text_head_100.tsv")[:LINES]
+    rows = [line.decode().rstrip("\n").split("\t") for line in lines]
+    asked, texts = list(dict.fromkeys(row[0] for row in rows)), dict.fromkeys(row[2] for row in rows)
+    known = {"queries": [(f"q{n}", text) for n, text in enumerate(asked[::2])], "documents": [(f"d{n}", text) for n, text in enumerate(texts)]}
+    return _negatives("triples.train.small.tsv", b"".join(lines).decode(), **known)
+
+
+def _top1000(shared: Path) -> Sample:
+    """MS MARCO's layout, of a real ranking of real passages."""
+    folder = shared / "msmarco-passage-dl19-pool"
+    texts = {_tsv_id(line): line.decode().rstrip("\n").split("\t")[1] for line in _lines_of(folder / "collection.tsv")}
+    asked = dict(line.decode().rstrip("\n").split("\t") for line in _lines_of(folder / "queries.dl19.tsv"))
+    hits = [line.decode().split()[:3] for line in _lines_of(folder / "runs" / "bm25.dl19.top100.trec")[:: 4300 // LINES]]
+    lines = [f"{query}\t{document}\t{asked[query]}\t{texts[document]}\n" for query, _, document in hits]
+    return _negatives("top1000.dev", "".join(lines), queries=list(asked.items())[::2])
+
+
+def _ranks(shared: Path) -> Sample:
+    lines = [line.decode() for line in _lines_of(shared / "msmarco-ans-small" / "run.dev.small.tsv")]
+    first = [line for line in lines if line.split()[2] in ("1", "17", "900")][:LINES]
+    return _negatives("run.tsv", "".join(first), queries=[(line.split()[0], "a query") for line in first[::6]])
+
+
+NQ = "openqa-topics/topics.dpr.nq.test.txt"
 REAL: dict[str, Callable[[Path], Sample]] = {
     "nfcorpus": lambda shared: _beir(shared / "nfcorpus"),
     "squad": lambda shared: _beir(shared / "squad-beir"),
     "msmarco-doc": lambda shared: _msmarco_doc(shared / "msmarco-doc"),
     "dl19-pool": lambda shared: _msmarco_passage(shared / "msmarco-passage-dl19-pool"),
     "psgs-jsonl": _pyserini_jsonl,
-    "nq": lambda shared: _dpr(shared, "openqa-topics/topics.dpr.nq.test.txt"),
+    "nq": lambda shared: _dpr(shared, NQ),
     "trivia": lambda shared: _dpr(shared, "openqa-topics/topics.dpr.trivia.test.txt"),
     "curated": lambda shared: _dpr(shared, "openqa-topics/topics.dpr.curated.test.txt"),
-    "nq-hard-negatives": lambda shared: Sample(
-        "hard_negatives", {"train.json": _dpr(shared, "openqa-topics/topics.dpr.nq.test.txt").files["train.json"]}
-    ),
+    "nq-tevatron": _tevatron,
+    "nq-flagembedding": _flagembedding,
+    "squad-tables": _tables,
+    "nq-hard-negatives": lambda shared: _negatives("train.json", _dpr(shared, NQ).files["train.json"].decode(), queries=_numbered(LINES)),
+    "nq-negative-passages": lambda shared: _negatives("train.jsonl", _tevatron(shared).files["train.jsonl"].decode(), queries=_numbered(LINES)),
+    "nq-neg": lambda shared: _negatives("train.jsonl", _flagembedding(shared).files["train.jsonl"].decode(), queries=_numbered(LINES)),
+    "nq-triples": _text_triples,
+    "dl19-top1000": _top1000,
+    "ans-ranks": _ranks,
     "dl19-bm25": lambda shared: Sample(
         "run", {"run.trec": b"".join(_lines_of(shared / "msmarco-passage-dl19-pool" / "runs" / "bm25.dl19.top100.trec")[:: 4300 // LINES])}
     ),

@@ -6,6 +6,7 @@ Any exception says that the files must be refused.
 
 import ast
 import gzip
+import hashlib
 import io
 import json
 import re
@@ -85,6 +86,12 @@ def json_list(path: Path) -> list[dict]:
     return records
 
 
+def records(path: Path) -> list[dict]:
+    """Of one JSON list, or one a line."""
+    text = content(path).removeprefix(BYTE_ORDER_MARK)
+    return json_list(path) if text.lstrip(b" \t\r\n").startswith(b"[") else json_objects(path)
+
+
 def id_of(record: dict, *keys: str) -> str:
     value = next(record[key] for key in keys if key in record)
     need(type(value) in (str, int))
@@ -101,6 +108,30 @@ def answers_of(record: dict, *keys: str) -> list[str] | None:
     value = next((record[key] for key in keys if record.get(key) is not None), None)
     need(value is None or isinstance(value, list) and all(isinstance(answer, str) for answer in value))
     return value
+
+
+def id_of_text(text: str) -> str:
+    need("\0" not in text)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def dpr_question(place: int, record: dict) -> tuple[str, str, list[str]]:
+    answers = answers_of(record, "answers", "answer")
+    need(answers is not None)
+    return str(place), text_of(record, "question"), answers
+
+
+def tevatron_question(record: dict) -> tuple[str, str, list[str] | None]:
+    return id_of(record, "query_id"), text_of(record, "query"), answers_of(record, "answers")
+
+
+def contexts(record: dict, key: str, *ids: str) -> list[str]:
+    """Ids of the passages that a record lists."""
+    need(isinstance(record[key], list) and all(isinstance(one, dict) for one in record[key]))
+    for one in record[key]:
+        for name in ("title", "text"):
+            text_of(one, name)
+    return [id_of(one, *ids) for one in record[key]]
 
 
 def python_list(text: str) -> list[str]:
@@ -166,6 +197,10 @@ def passages(path: Path) -> list[tuple[str, dict]]:
             need(id != "id" and (text, title) != ("text", "title"))
             found.append((id, {"title": title, "text": text}))
     return found
+
+
+def check_ids(ids: list[str]) -> None:
+    check([(id, ["a text"], []) for id in dict.fromkeys(ids)])
 
 
 def check(entries: list[tuple[str, list[str], list[str]]]) -> None:

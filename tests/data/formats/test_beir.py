@@ -110,7 +110,8 @@ def test_nfcorpus(shared_data):
     collection = Beir(folder=shared_data / "nfcorpus").read()
     assert len(collection.documents) == 3633
     assert sizes(collection) == {"train": (2590, 110575), "dev": (324, 11385), "test": (323, 12334)}
-    assert collection.documents.ids[:2] == ["MED-10", "MED-14"]
+    assert (collection.documents.ids[:2], collection.documents.ids[-1]) == (["MED-10", "MED-14"], "MED-961")
+    assert collection.documents[3632]["title"] == "Vitamin D(3) is more potent than vitamin D(2) in humans."
     assert collection.documents[0]["title"].startswith("Statin Use and Breast Cancer Survival: A Nationwide Cohort")
     assert collection.skipped == {}
 
@@ -123,11 +124,11 @@ def test_nfcorpus_with_a_higher_threshold(shared_data):
 
 def test_medquad(shared_data):
     collection = Beir(folder=shared_data / "medquad").read()
-    assert len(collection.documents) == 15809
+    assert (len(collection.documents), collection.documents.ids[0], collection.documents.ids[-1]) == (15809, "m00000", "m15808")
     assert sizes(collection) == {"train": (11525, 13069), "dev": (1417, 1683), "test": (1403, 1607)}
 
 
 def test_squad(shared_data):
     collection = Beir(folder=shared_data / "squad-beir", splits=SPLITS).read()
-    assert len(collection.documents) == 240
+    assert (len(collection.documents), collection.documents.ids[0], collection.documents.ids[-1]) == (240, "xq00-0", "xq47-4")
     assert sizes(collection) == {"train": (894, 894), "dev": (296, 296)}

@@ -3,7 +3,6 @@
 import gzip
 import re
 import time
-from itertools import count
 
 import pytest
 from data.formats import damage
@@ -26,20 +25,8 @@ def test_damaged_copies_of_real_files(shared_data, tmp_path, name):
     assert faults_of(copies(REAL[name](shared_data), tmp_path, name, 0, range(20))) == []
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Writes the files of a sample, with some changed, and returns a new folder; bytes that may be gzip's have .gz after the name."""
-    places = (tmp_path / str(number) for number in count())
-
-    def write(name: str, changed: dict[str, bytes] | None = None):
-        place = next(places)
-        for file, raw in {**WRITTEN[name].files, **(changed or {})}.items():
-            path = place / (file if raw and not raw.startswith(b"\x1f\x8b") else f"{file}.gz")
-            path.parent.mkdir(exist_ok=True, parents=True)
-            path.write_bytes(raw)
-        return place
-
-    return write
+def texts(name: str) -> dict[str, bytes]:
+    return {file: raw for file, raw in WRITTEN[name].files.items() if not file.endswith(".parquet")}
 
 
 @pytest.mark.parametrize(
@@ -57,9 +44,9 @@ def folder(tmp_path):
     ids=["windows", "windows twice", "byte order mark", "mark and windows", "no last end", "empty lines", "gzip", "gzip in two parts"],
 )
 def test_what_changes_nothing(folder, change):
-    for name, sample in WRITTEN.items():
-        changed = {file: change(raw) for file, raw in sample.files.items()}
-        assert KINDS[name].read(folder(name, changed)) == KINDS[name].read(folder(name))
+    for name in WRITTEN:
+        changed = {file: change(raw) for file, raw in texts(name).items()}
+        assert KINDS[WRITTEN[name].kind].read(folder(name, changed)) == KINDS[WRITTEN[name].kind].read(folder(name))
 
 
 @pytest.mark.parametrize(
@@ -76,10 +63,10 @@ def test_what_changes_nothing(folder, change):
     ids=["NUL", "utf-16", "two marks", "truncated gzip", "half a gzip", "more than gzip", "nothing in gzip"],
 )
 def test_bytes_that_are_no_text_are_named(folder, change, message):
-    for name, sample in WRITTEN.items():
-        for file, raw in sample.files.items():
+    for name in WRITTEN:
+        for file, raw in texts(name).items():
             with pytest.raises(ValueError, match=rf"{file}(\.gz)?, {message}"):
-                KINDS[name].read(folder(name, {file: change(raw)}))
+                KINDS[WRITTEN[name].kind].read(folder(name, {file: change(raw)}))
 
 
 LONG = b"longlong " * 560_000
@@ -102,7 +89,7 @@ def added(name: str, file: str, line: str) -> dict[str, bytes]:
 )
 def test_a_line_of_5_mb_is_read(folder, name, file, line):
     place = folder(name, added(name, file, line))
-    assert judged(name, place, KINDS[name].read(folder(name))) in [("read more", ""), ("read equal", "")]
+    assert judged(WRITTEN[name].kind, place, KINDS[WRITTEN[name].kind].read(folder(name))) in [("read more", ""), ("read equal", "")]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +105,7 @@ def test_a_line_of_5_mb_is_read(folder, name, file, line):
 def test_a_line_of_5_mb_is_refused_in_few_words(folder, name, file, line, message):
     place = folder(name, added(name, file, line))
     with pytest.raises(ValueError, match=message) as error:
-        KINDS[name].read(place)
+        KINDS[WRITTEN[name].kind].read(place)
     assert str(place / file) in str(error.value)
     assert len(str(error.value)) < 1000
 

@@ -68,7 +68,7 @@ def test_columns_may_have_other_names(recipe, tmp_path):
     [
         ("documents", {"text": "contents"}, "data.documents: .* has no column contents; columns: _id, title, text; say under data.documents"),
         ("documents", {"path": "no/such-set"}, "data.documents: the package datasets cannot load Documents.*no/such-set"),
-        ("queries", {"answers": "text"}, "queries.parquet/queries, line 1: text 'which  one'; expected a list of strings"),
+        ("queries", {"answers": "text"}, "queries.parquet, line 1: text 'which  one'; expected a list of strings"),
         ("train", {"split": "dev"}, "data.splits.train: the package datasets cannot load .*'dev'"),
         ("train", {"grade": "corpus-id"}, "qrels/train, line 1: corpus-id 'd1'; expected a whole number"),
         ("train", {"document": "query-id"}, "2 judgments of split 'train' name .* does not exist; the first: .*qrels/train:1 q1 q1"),
@@ -81,10 +81,32 @@ def test_bad_input_is_named(recipe, part, change, message):
         Datasets(**recipe).read()
 
 
+def test_ids_and_texts_of_files_stay_as_they_are_written(recipe, tmp_path):
+    """Read as pandas and Arrow do, 007 would be 7, NA no text, and 2020-01-01 a date."""
+    (tmp_path / "corpus.csv").write_text("_id,title,text\n007,NA,null\n7,,2020-01-01\n")
+    (tmp_path / "queries.jsonl").write_text(lines([{"_id": "2020-01-01", "text": "2021-01-01"}, {"_id": "1e3", "text": "1.0"}]))
+    (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n2020-01-01\t007\t1.0\n1e3\t7\t2\n")
+    tables = {name: {"path": str(tmp_path / file)} for name, file in (("documents", "corpus.csv"), ("queries", "queries.jsonl"))}
+    collection = Datasets(**tables, splits={"train": {"path": str(tmp_path / "qrels.tsv")}}).read()
+    assert collection.documents.ids == ["007", "7"]
+    assert collection.documents.take([0, 1]) == [{"title": "NA", "text": "null"}, {"title": "", "text": "2020-01-01"}]
+    train = collection.split("train")
+    assert (train.queries.ids, train.queries.columns["text"]) == (["2020-01-01", "1e3"], ["2021-01-01", "1.0"])
+    assert train.qrels.grades.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("grade", ["1.5", "yes", "", "1e0", "nan", "9999999999"])
+def test_a_grade_that_is_no_whole_number_is_refused(recipe, tmp_path, grade):
+    (tmp_path / "qrels.csv").write_text(f"query-id,corpus-id,score\nq1,d1,1\nq1,d2,{grade}\n")
+    recipe["splits"] = {"train": {"path": str(tmp_path / "qrels.csv")}}
+    with pytest.raises(ValueError, match=rf"qrels\.csv, line 3: score '{grade}'; expected a whole number of at most nine digits; correct the row"):
+        Datasets(**recipe).read()
+
+
 def test_a_file_of_another_kind_is_refused(recipe, tmp_path):
     (tmp_path / "corpus.xml").write_text("<a/>")
     recipe["documents"]["path"] = str(tmp_path / "corpus.xml")
-    with pytest.raises(ValueError, match=r"data.documents: .* extension '.xml'; expected .parquet, .jsonl"):
+    with pytest.raises(ValueError, match=r"data.documents: .* extension '.xml'; expected .parquet, .json, .jsonl"):
         Datasets(**recipe).read()
 
 

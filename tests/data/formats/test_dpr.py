@@ -159,6 +159,16 @@ def test_code_in_answers_is_refused_and_not_run(recipe, tmp_path):
     assert not mark.exists()
 
 
+@pytest.mark.parametrize("end", ["\x1d", "\x0b", "\x85", "\u2028", "\u00a0"])
+def test_only_blanks_and_tabs_may_stand_beside_a_list(recipe, tmp_path, end):
+    """U+001D is \\r with one bit changed; Pyserini, which evaluates the list as Python, stumbles over it too."""
+    (tmp_path / "test.qa.csv").write_bytes(TEST.replace("1984\"]\r\n", f"1984\"]{end}\n").encode())
+    with pytest.raises(ValueError, match=r"test\.qa\.csv, line 1: answers .*; expected a Python list of strings"):
+        Dpr(**recipe).read()
+    (tmp_path / "test.qa.csv").write_bytes(TEST.replace("1984\"]\r\n", "1984\"] \r\n").encode())
+    assert answers(Dpr(**recipe).read().split("test"))[0] == ["1984", "it's 1984"]
+
+
 def test_a_truncated_gz_file_is_named(recipe, tmp_path):
     (tmp_path / "psgs_w100.tsv").unlink()
     (tmp_path / "psgs_w100.tsv.gz").write_bytes(gzip.compress(PASSAGES.encode())[:-9])
@@ -207,8 +217,10 @@ def real(shared_data, tmp_path):
     ("name", "questions", "first", "last"),
     [
         ("dpr/nq_1000_dev_dpr.csv", 1000, "who played andy in the first child's play", ["May 1945"]),
+        ("openqa-topics/topics.dpr.nq.dev.txt", 8757, "who sings does he love me with reba", ["2010"]),
         ("openqa-topics/topics.dpr.nq.test.txt", 3610, "who got the first nobel prize in physics", ["1980s"]),
-        ("openqa-topics/topics.dpr.curated.test.txt", 694, "How tall is Mount McKinley?", None),
+        ("openqa-topics/topics.dpr.trivia.test.txt", 11313, "Who was the man behind The Chipmunks?", None),
+        ("openqa-topics/topics.dpr.curated.test.txt", 694, "How tall is Mount McKinley?", ["Kansas"]),
     ],
 )
 def test_real_questions(real, name, questions, first, last):
@@ -217,6 +229,28 @@ def test_real_questions(real, name, questions, first, last):
     assert test.queries.columns["text"][0] == first
     assert test.queries.ids[-1] == str(questions - 1)
     assert last in (None, read_answers(test.queries, questions - 1))
+
+
+def test_a_real_answer_that_is_a_picture(shared_data):
+    """U+1F681, a helicopter, is beyond 16 bits; the question is the first of TriviaQA's 8,837 dev questions."""
+    dev = read_questions(shared_data / "openqa-topics" / "topics.dpr.trivia.dev.txt.gz")
+    assert (len(dev), dev.columns["text"][0]) == (8837, "The VS-300 was a type of what?")
+    assert read_answers(dev, 0)[:3] == ["\U0001f681", "Helicopters", "Civilian helicopter"]
+
+
+def test_a_real_training_file(shared_data, tmp_path):
+    """Five questions; a passage that is listed as positive twice is relevant once, in its first place."""
+    path = shared_data / "dpr" / "nq-dev.sample.json"
+    with gzip.open(f"{path}.gz") as file:
+        records = json.load(file)
+    ids = {context["passage_id"] for record in records for context in record["positive_ctxs"]}
+    (tmp_path / "psgs.tsv").write_text("".join(f"{id}\ta text\ta title\n" for id in ids))
+    collection = Dpr(passages=tmp_path / "psgs.tsv", splits={"dev": {"questions": path}}).read()
+    dev = collection.split("dev")
+    assert (dev.queries.ids, dev.queries.columns["text"][0]) == (["0", "1", "2", "3", "4"], "who sings does he love me with reba")
+    assert (dev.queries.columns["text"][-1], answers(dev)[-1]) == ("when did wesley leave last of the summer wine", ["2002"])
+    relevant = [[collection.documents.ids[row] for row in dev.relation("query").of(query)] for query in range(5)]
+    assert (relevant[1][:3], relevant[3]) == (["151960", "152029", "151963"], ["13258931"])
 
 
 def test_real_passages(real):

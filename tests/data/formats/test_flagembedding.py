@@ -56,7 +56,7 @@ def test_a_candidate_pool_goes_before_what_is_listed(recipe, tmp_path):
         ({"pos": "text"}, "pos 'text'; expected a list of strings"),
         ({"neg": [{"text": "x"}]}, "neg .*; expected a list of strings"),
         ({"neg": [""]}, "document '.*' is empty; expected a text in text"),
-        ({"neg": ["\ud800"]}, "document '.*' holds a NUL character or half a surrogate pair"),
+        ({"neg": ["\ud800"]}, "a text that holds a NUL character or half a surrogate pair: .*; remove"),
     ],
 )
 def test_bad_input_is_named(recipe, tmp_path, change, message):

@@ -112,6 +112,40 @@ def test_what_is_not_there_is_named(package, documents, split, message):
         IrDatasets(documents=documents, splits={"train": split}).read()
 
 
+@pytest.mark.parametrize(
+    ("part", "record", "message"),
+    [
+        ("docs", Document(None, "text", "title", {}), "few/docs, line 2: id None; expected a string under doc_id"),
+        ("docs", Document("d1", "again", "title", {}), "few/docs, line 2: document id 'd1' was already given in .* line 1"),
+        ("docs", Document("d2", "a\0b", "title", {}), "few/docs, line 2: document 'd2' holds a NUL character"),
+        ("docs", Document("\ufeffd2", "text", "title", {}), r"few/docs, line 2: doc_id '\\ufeffd2'; expected an id without a byte order mark"),
+        ("queries", Query(None, "text"), "few/queries, line 2: id None; expected a string under query_id"),
+        ("qrels", Judged("q1", "d1", None, "0"), "few/qrels, line 2: relevance None; expected a whole number"),
+        ("qrels", Judged("q1", "d1", 1.5, "0"), "few/qrels, line 2: relevance 1.5; expected a whole number"),
+        ("qrels", Judged("q1", "nowhere", 1, "0"), "1 judgments of split 'train' name .*few/qrels:2 q1 nowhere"),
+        ("qrels", RuntimeError("expected 4 columns, got 3"), r"few/qrels, line 2: ir_datasets stops here \(RuntimeError: expected 4"),
+        ("docs", EOFError("Compressed file ended"), r"few/docs, line 2: ir_datasets stops here \(EOFError: .*; do what it says, or delete its file"),
+    ],
+)
+def test_a_bad_record_is_named(monkeypatch, part, record, message):
+    """An exception stands for one that ir_datasets' parser raises at its file."""
+
+    def records(good, bad):
+        yield from good
+        if isinstance(bad, Exception):
+            raise bad
+        yield bad
+
+    good = {"docs": [Document("d1", "One.", "1", {})], "queries": [Query("q1", "which")], "qrels": [Judged("q1", "d1", 1, "0")]}
+    made = dataset(**good)
+    setattr(made, f"{part}_iter", lambda: records(good[part], record))
+    module = ModuleType("ir_datasets")
+    module.load = {"few": made}.__getitem__
+    monkeypatch.setitem(sys.modules, "ir_datasets", module)
+    with pytest.raises(ValueError, match=message):
+        IrDatasets(documents="few", splits={"train": "few"}).read()
+
+
 def test_without_the_package_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ir_datasets", None)
     with pytest.raises(RuntimeError, match=r"cannot be imported .*; install it: python -m pip install 'pyserini_ance\[ir-datasets\]'"):

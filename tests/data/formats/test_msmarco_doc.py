@@ -112,6 +112,20 @@ def test_real_documents(shared_data):
     assert train.queries[0] == {"text": "esol training definition"}
 
 
+def test_real_documents_are_those_of_the_lookup_file(shared_data):
+    """msmarco-docs-lookup.tsv: each document's id, its place in the .trec file, and its place in the .tsv file, in bytes."""
+    folder = shared_data / "msmarco-doc"
+    with gzip.open(folder / "msmarco-docs-lookup.tsv.gz", "rt") as file:
+        places = {id: int(place) for id, _, place in (line.rstrip("\n").split("\t") for line in file)}
+    raw = gzip.decompress((folder / "msmarco-docs.tsv.gz").read_bytes())
+    split = {"queries": folder / "msmarco-doctrain-queries.tsv", "qrels": folder / "msmarco-doctrain-qrels.tsv"}
+    documents = MsmarcoDoc(documents=folder / "msmarco-docs.tsv", splits={"train": split}).read().documents
+    assert list(places) == list(documents.ids)
+    for row, (id, place) in enumerate(places.items()):
+        line = raw[place : raw.index(b"\n", place)].decode()
+        assert line == "\t".join([id, *documents[row].values()])
+
+
 @pytest.mark.parametrize(("threshold", "relevant"), [(1, [1, 2, 3]), (2, [2, 3])])
 def test_real_graded_judgments(shared_data, tmp_path, threshold, relevant):
     """Of the first query of TREC DL 2019, one document of each grade is there."""

@@ -77,7 +77,8 @@ def test_the_dl19_pool_lacks_documents_that_were_judged(dl19):
 def test_the_dl19_pool(dl19):
     collection = MsmarcoPassage(**dl19, unknown_ids="skip").read()
     assert len(collection.documents) == 11843
-    assert collection.documents.ids[:2] == ["421", "1722"]
+    assert (collection.documents.ids[:2], collection.documents.ids[-1]) == (["421", "1722"], "8839920")
+    assert collection.documents[11842]["text"].startswith("Weather In Ocho Rios Jamaica - Spring (March, April And May) Spring is a good")
     assert len(collection.split("test").queries) == 43
     assert len(collection.split("test").qrels.rows) == 3983
     assert collection.skipped == {"test judgments of unknown ids": 5277}

@@ -109,3 +109,12 @@ def test_real_topics_and_qrels(shared_data, tmp_path):
     recipe = {"corpus": tmp_path / "corpus.jsonl", "splits": {"test": split}}
     with pytest.raises(ValueError, match=r"11386 judgments of split 'test' .*txt\.gz:1 23849 1020327, "):
         PyseriniJsonl(**recipe).read()
+
+
+def test_real_passages(shared_data):
+    """Of Wikipedia; title and text are divided by a tab here, which stays."""
+    documents = PyseriniJsonl(corpus=shared_data / "dpr" / "psgs_w100_pyserini_100.jsonl.gz").read().documents
+    assert (len(documents), documents.ids[0], documents.ids[-1]) == (100, "15094739", "20830873")
+    assert documents[0]["title"] == ""
+    assert documents[0]["text"].startswith("John Sawbridge\tLondon in 1775 in succession to John Wilkes.")
+    assert documents[99]["text"].startswith("Alfred Kelley\tXenia to Columbus\u2014creating the first rail link")

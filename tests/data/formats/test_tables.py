@@ -1,3 +1,5 @@
+import gzip
+
 import pytest
 
 from pyserini_ance.data.formats.tables import beir_judgments, trec_judgments, tsv_entries
@@ -35,3 +37,38 @@ def test_a_bad_judgment_is_named(tmp_path, text, message):
     (tmp_path / "qrels").write_text(text)
     with pytest.raises(ValueError, match=message):
         list(trec_judgments(tmp_path / "qrels"))
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "first", "last"),
+    [
+        ("dl19-passage", 43, ("156493", "do goldfish grow"), ("146187", "difference between a mcdouble and a double cheeseburger")),
+        ("dl19-doc", 43, ("156493", "do goldfish grow"), ("146187", "difference between a mcdouble and a double cheeseburger")),
+        ("dl20", 200, ("1030303", "who is aziz hashim"), ("132622", "definition of attempted arson")),
+        ("msmarco-passage.dev-subset", 6980, ("1048585", "what is paula deen's brother"), ("1048565", "who plays sebastian michaelis")),
+        ("msmarco-doc.dev", 5193, ("174249", "does xpress bet charge to deposit money in your account"), ("195199", "glioma meaning")),
+    ],
+)
+def test_real_topics(shared_data, name, count, first, last):
+    found = [(entry.id, entry.fields["text"]) for entry in tsv_entries(shared_data / "msmarco-topics-qrels" / f"topics.{name}.txt.gz")]
+    assert (len(found), found[0], found[-1]) == (count, first, last)
+
+
+@pytest.mark.parametrize(
+    ("name", "count", "first", "last", "raw"),
+    [
+        ("dl19-passage", 9260, ("19335", "1017759", 0), ("1133167", "977421", 0), b"19335 Q0 1017759 0\n"),
+        ("dl19-doc", 16258, ("19335", "D1035833", 0), ("1133167", "D984590", 0), b"19335 Q0 D1035833 0\n"),
+        ("dl20-passage", 11386, ("23849", "1020327", 2), ("1136962", "999215", 0), b"23849 0 1020327 2\n"),
+        ("dl20-doc", 9098, ("42255", "D1006124", 0), ("1136962", "D96742", 0), b"42255 0 D1006124 0\n"),
+        ("msmarco-passage.dev-subset", 7437, ("300674", "7067032", 1), ("195199", "8009377", 1), b"300674 0 7067032 1\n"),
+        ("msmarco-doc.dev", 5193, ("2", "D1650436", 1), ("1102400", "D677570", 1), b"2\t0\tD1650436\t1\r\n"),
+    ],
+)
+def test_real_judgments_in_all_spellings(shared_data, name, count, first, last, raw):
+    """0 or Q0, at blanks or tabs, with Windows line ends: `raw` is the first line."""
+    path = shared_data / "msmarco-topics-qrels" / f"qrels.{name}.txt.gz"
+    found = [judgment[1:] for judgment in trec_judgments(path)]
+    with gzip.open(path) as file:
+        assert next(file) == raw
+    assert (len(found), found[0], found[-1]) == (count, first, last)
