@@ -5,7 +5,7 @@ from array import array
 import numpy as np
 
 PADDING = -1
-HITS_PER_BLOCK = 1 << 22
+HITS_PER_BLOCK = 1 << 20  # to merge them takes 120 MB, and where they are grouped by query, no longer than more at a time
 
 
 class Repeated(ValueError):
@@ -30,9 +30,12 @@ class Best:
 
     def add(self, query: int, document: int, score: float, number: int) -> None:
         """A hit from line `number`."""
-        for values, value in zip(self._block, (query, document, score, number), strict=True):
-            values.append(value)
-        if len(self._block[0]) == HITS_PER_BLOCK:
+        queries, documents, scores, numbers = self._block
+        queries.append(query)
+        documents.append(document)
+        scores.append(score)
+        numbers.append(number)
+        if len(queries) == HITS_PER_BLOCK:
             self.merge()
 
     def merge(self) -> None:

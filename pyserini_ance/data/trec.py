@@ -74,14 +74,15 @@ def _read[Value](
 def _rows[Value](
     path: Path, columns: tuple[str, ...], wanted: str, convert: Callable[[str], Value], expected: str
 ) -> Iterator[tuple[Line, str, str, Value]]:
-    line = None
+    line, places = None, [columns.index(name) for name in ("query", "document", wanted)]
     for line in read_lines(path):
-        fields = dict(zip(columns, line.columns(columns, separator=None), strict=True))
+        fields = line.columns(columns, separator=None)
+        query, document, text = (fields[place] for place in places)
         try:
-            value = convert(fields[wanted])
+            value = convert(text)
         except ValueError:
-            raise line.error(f"{wanted} {shown(fields[wanted])}", expected, "correct the line") from None
-        yield line, fields["query"], fields["document"], value
+            raise line.error(f"{wanted} {shown(text)}", expected, "correct the line") from None
+        yield line, query, document, value
     if line is None:
         raise ValueError(f"{path} has no lines; expected lines of {len(columns)} columns: {', '.join(columns)}")
 

@@ -1,4 +1,4 @@
-"""Measure reading and tokenising on generated passages of MS MARCO's shape: seconds, peak memory, disk.
+"""Measure reading, tokenising, and reading a ranking, on generated passages of MS MARCO's shape: seconds, peak memory, disk.
 
     python tests/data/scale.py FOLDER --passages 100000 1000000
 
@@ -21,12 +21,14 @@ import numpy as np
 WORDS, SPREAD, LEAST, MOST = 55, 25, 10, 200  # of a passage
 PASSAGES_PER_BLOCK = 20_000
 PASSAGES_PER_QUERY = 11  # MS MARCO has 808,731 training queries for 8.8 million passages; of two in three of them a passage is judged
-PARTS = ("start", "read", "tokenise")
+PARTS = ("start", "read", "tokenise", "rank")
+HITS = 200  # of each judged query, in the ranking that is read for its negatives: BM25's for the training queries
+DEPTH = 101  # `depth: 100` and a positive
 MIB = 1 << 20
 
 
 def generate(folder: Path, passages: int) -> None:
-    """collection.tsv, queries.tsv and qrels.tsv; each query is the first words of a passage, the only one that is relevant to it, if any."""
+    """collection.tsv, queries.tsv and qrels.tsv; a query is the first words of a passage, the only one that is relevant to it, if any."""
     folder.mkdir(parents=True)
     words = _words()
     chances = np.cumsum(1 / np.arange(1, len(words) + 1))
@@ -41,6 +43,13 @@ def generate(folder: Path, passages: int) -> None:
                     if id // PASSAGES_PER_QUERY % 3:
                         qrels.write(f"{id} 0 {id} 1\n")
     (folder / "collection.tmp").rename(folder / "collection.tsv")
+
+
+def generate_run(path: Path, passages: int) -> None:
+    """A ranking for each judged query."""
+    with open(path, "w") as run:
+        for id in (id for id in range(0, passages, PASSAGES_PER_QUERY) if id // PASSAGES_PER_QUERY % 3):
+            run.writelines(f"{id} Q0 {(id + rank * 499) % passages} {rank + 1} {HITS - rank} x\n" for rank in range(HITS))
 
 
 def _words() -> np.ndarray:
@@ -78,36 +87,38 @@ def recipe_of(folder: Path):
 
 def do(part: str, folder: Path) -> None:
     """In a child: one part, and what it took as a line of JSON."""
+    from pyserini_ance.data.rankings import read_ranking
     from pyserini_ance.encoders.checkpoint import start_tokenizer
     from pyserini_ance.experiment.prepare import stored_collection, tokenise
 
     recipe = recipe_of(folder)
     start_tokenizer(recipe.encoder)
-    collection = stored_collection(recipe) if part == "tokenise" else None
+    collection = stored_collection(recipe) if part in ("tokenise", "rank") else None
     begun, processor = time.perf_counter(), time.process_time()
     if part == "read":
         collection = stored_collection(recipe)
     elif part == "tokenise":
         tokenise(recipe, collection)
+    elif part == "rank":
+        read_ranking(folder / "run.trec", collection.split("train"), collection.documents, DEPTH)
     usage = resource.getrusage(resource.RUSAGE_SELF)
     seconds = {"seconds": time.perf_counter() - begun, "processor": time.process_time() - processor}
     print(json.dumps({**seconds, "peak_mib": usage.ru_maxrss / 1024}))
 
 
-def measure(folder: Path, passages: int) -> list[str]:
+def measure(folder: Path, passages: int, parts: list[str]) -> None:
     if not (folder / "collection.tsv").exists():
         rmtree(folder, ignore_errors=True)
         generate(folder, passages)
+    if "rank" in parts and not (folder / "run.trec").exists():
+        generate_run(folder / "run.trec", passages)
     rmtree(folder / "cache", ignore_errors=True)
-    rows = []
-    for part in PARTS:
+    for part in parts:
         before = _bytes(folder / "cache")
         done = subprocess.run([sys.executable, __file__, str(folder), "--part", part], stdout=subprocess.PIPE, text=True, check=True)
         took = json.loads(done.stdout.splitlines()[-1])
         disk = (_bytes(folder / "cache") - before) / MIB
-        rows.append(f"| {passages:,} | {part} | {took['seconds']:.1f} | {took['processor']:.1f} | {took['peak_mib']:.0f} | {disk:.0f} |")
-        print(rows[-1], flush=True)
-    return rows
+        print(f"| {passages:,} | {part} | {took['seconds']:.1f} | {took['processor']:.1f} | {took['peak_mib']:.0f} | {disk:.0f} |", flush=True)
 
 
 def _bytes(folder: Path) -> int:
@@ -118,13 +129,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--passages", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="in this order; tokens and rankings need what was read")
     parser.add_argument("--part", choices=PARTS, help="only this, in this process, of what lies in FOLDER")
     args = parser.parse_args()
     if args.part:
         return do(args.part, args.folder)
     print("| passages | part | seconds | processor seconds | peak MiB | disk MiB |\n| ---: | --- | ---: | ---: | ---: | ---: |")
     for passages in args.passages:
-        measure(args.folder / str(passages), passages)
+        measure(args.folder / str(passages), passages, args.parts)
 
 
 if __name__ == "__main__":

@@ -113,6 +113,18 @@ def test_everything_is_mapped_also_after_use(opened):
     assert not any(array.flags.writeable for array in arrays if array.size)
 
 
+@pytest.mark.parametrize(("size", "first"), [(1, 0), (3, 0), (3, 1), (9, 2), (2, 4)])
+def test_texts_come_in_blocks(opened, size, first):
+    blocks = list(opened.documents.blocks(size, first))
+    assert [text for block in blocks for text in block] == DOCUMENTS.take(range(first, 4)) and all(len(block) <= size for block in blocks)
+
+
+def test_documents_that_lie_on_disk_are_linked(collection, opened, tmp_path):
+    again = store_collection(opened, tmp_path / "copy")
+    ids = [next(folder.rglob("documents/ids.utf8")).stat().st_ino for folder in (again, tmp_path / "collections")]
+    assert ids[0] == ids[1]
+
+
 def test_a_collection_is_stored_once(collection, opened, tmp_path):
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
     assert store_collection(collection, tmp_path) == tmp_path / "collections" / collection.digest[:32]

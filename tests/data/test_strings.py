@@ -68,3 +68,11 @@ def test_reading_some_leaves_the_others_on_disk(tmp_path, resident_bytes):
     opened = Strings.open(tmp_path / "s")
     assert opened[39_999] == opened[3] == "x" * 1000
     assert 0 < resident_bytes(tmp_path) < 10 << 20  # of 40; a page brings up to 2 with it
+
+
+def test_what_was_read_is_given_back(tmp_path, resident_bytes):
+    write_strings(tmp_path / "s", ["x" * 1000] * 40_000)
+    opened = Strings.open(tmp_path / "s")
+    assert sum(map(len, opened)) == 40_000_000 and resident_bytes(tmp_path) > 30 << 20
+    opened.release()
+    assert resident_bytes(tmp_path) < 1 << 20 and opened[7] == "x" * 1000
