@@ -196,10 +196,13 @@ class Snapshot:
         if not isinstance(documents, ShardedVectors):
             documents = ShardedVectors.split(documents, self.world)
         with self._timed("build"):
-            own = searcher(documents.own, self.encoding.search, self.device, self.world)
+            own = self._searcher(documents.own)
         with self._timed("search"):
             search = partial(self._search_shards, own, documents)
             return search(queries, k) if passages is None else passages.search(search, queries, k)
+
+    def _searcher(self, vectors: np.ndarray | torch.Tensor) -> Searcher:
+        return searcher(vectors, self.encoding.search, self.device, self.world, self.encoding.documents_per_block)
 
     def _search_shards(self, own: Searcher, documents: ShardedVectors, queries: np.ndarray, k: int) -> Ranking:
         return search_shards(own, queries, documents, k, self.world)
@@ -216,7 +219,7 @@ class Snapshot:
     def _standing_search(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
         if index == FLAT:
             own = self.standing_vectors if self.encoding.search == "torch" else vectors.own
-            return FlatSearch(vectors, searcher(own, self.encoding.search, self.device, self.world), self.world)
+            return FlatSearch(vectors, self._searcher(own), self.world)
         name = f"{vectors_folder(self.scratch, self.document_weights, self.precision).name}-{sha256_json([index, seed])[:12]}"
         about = {"weights": self.document_weights, "texts": self.collection.digest, "precision": self.precision}
         make_index(self.scratch / name, vectors, index, seed, about, self.world)
