@@ -58,7 +58,7 @@ def recipe_of(folder: Path):
     return Recipe.model_validate({
         "name": "scale", "data": {"kind": "msmarco_passage", "collection": str(folder / "collection.tsv"), "splits": splits},
         "encoder": {"kind": "transformer", "model": str(folder / "encoder"), "pooling": "mean", "l2": True, "tokenization": tokenization},
-        "stages": {"ance": stage}, "bm25": None, "cache": str(folder / "cache"), "device": "cpu",
+        "stages": {"ance": stage}, "bm25": None, "threads": 1, "cache": str(folder / "cache"), "device": "cpu",
     })  # fmt: skip
 
 
