@@ -29,7 +29,7 @@ from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.products import Evaluate
 from pyserini_ance.storage.files import sha256_json
-from pyserini_ance.vectors.index import FLAT, new_index
+from pyserini_ance.vectors.index import FLAT, check_index
 
 log = logging.getLogger(__name__)
 
@@ -188,7 +188,7 @@ def sources(recipe: Recipe) -> list[Source]:
 def check_indexes(recipe: Recipe, dimension: int) -> None:
     """Raises ValueError when a source, or `test.indexes`, names an index that cannot be made over vectors of that dimension."""
     for index in {*recipe.test.indexes, *(source.index for source in sources(recipe) if source.live)} - {FLAT}:
-        new_index(dimension, index)
+        check_index(dimension, index)
 
 
 def tokenise(recipe: Recipe, collection: Collection) -> PreparedData:

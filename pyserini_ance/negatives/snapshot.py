@@ -22,7 +22,7 @@ from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.models import Encoding
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.encode import encode_some
-from pyserini_ance.vectors.index import FLAT, FactoryIndex, make_index
+from pyserini_ance.vectors.index import FLAT, FactoryIndex, factory_and_search, make_index
 from pyserini_ance.vectors.precision import resolve_precision
 from pyserini_ance.vectors.search import Searcher, searcher, standing
 from pyserini_ance.vectors.sharded_search import search_shards
@@ -199,17 +199,20 @@ class Snapshot:
         if not isinstance(documents, ShardedVectors):
             documents = ShardedVectors.split(documents, self.world)
         with self._timed("build"):
-            own = searcher(documents.own, self.encoding.search, self.device, self.world)
+            own = self._searcher(documents.own)
         with self._timed("search"):
             search = partial(self._search_shards, own, documents)
             return search(queries, k) if passages is None else passages.search(search, queries, k)
+
+    def _searcher(self, vectors: np.ndarray | torch.Tensor) -> Searcher:
+        return searcher(vectors, self.encoding.search, self.device, self.world, self.encoding.documents_per_block)
 
     def _search_shards(self, own: Searcher, documents: ShardedVectors, queries: np.ndarray, k: int) -> Ranking:
         return search_shards(own, queries, documents, k, self.world)
 
     def standing_search(self, index: str, seed: int) -> Searcher:
-        """Search over all documents that is made once and asked often: `flat`, or by the Faiss index that a factory describes,
-        kept in `scratch` beside the vectors that it is of. Raises as `make_index` does.
+        """Search over all documents that is made once and asked often: `flat`, or by the Faiss index that a factory string describes
+        (with its search settings), kept in `scratch` beside the vectors that it is of. Raises as `make_index` does.
         """
         vectors = self.document_vectors
         with self._timed("build"):
@@ -219,11 +222,12 @@ class Snapshot:
     def _standing_search(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
         if index == FLAT:
             own = self.standing_vectors if self.encoding.search == "torch" else vectors.own
-            return FlatSearch(vectors, searcher(own, self.encoding.search, self.device, self.world), self.world)
-        name = f"{vectors_folder(self.scratch, self.document_weights, self.precision).name}-{sha256_json([index, seed])[:12]}"
+            return FlatSearch(vectors, self._searcher(own), self.world)
+        factory, search = factory_and_search(index)
+        name = f"{vectors_folder(self.scratch, self.document_weights, self.precision).name}-{sha256_json([factory, seed])[:12]}"
         about = {"weights": self.document_weights, "texts": self.collection.digest, "precision": self.precision}
-        make_index(self.scratch / name, vectors, index, seed, about, self.world)
-        return FactoryIndex(self.scratch / name, self.world)
+        make_index(self.scratch / name, vectors, factory, seed, about, self.world)
+        return FactoryIndex(self.scratch / name, self.world, search)
 
     @cached_property
     def precision(self) -> str:

@@ -20,12 +20,17 @@ START_PREFIX = "start-"  # of rows and checkpoints of what a stage starts from, 
 
 
 class Encoding(Settings):
-    """How texts become vectors for mining and dev evaluation. `auto`: bf16 where the processor is fast at it."""
+    """How texts become vectors for mining and dev evaluation, and are searched. `auto`: bf16 where the processor is fast at it.
+
+    What is in memory at once is bounded by `tokens_per_batch` in encoding, by `training_tokens_per_batch` in a step, and in a search
+    by the vectors of `documents_per_block`; all others are mapped from disk.
+    """
 
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     tokens_per_batch: PositiveInt = 8192
     training_tokens_per_batch: PositiveInt = 8192
     search: Literal["torch", "faiss"] = "torch"
+    documents_per_block: PositiveInt = 65_536
 
 
 class RefresherProcess(Settings):

@@ -16,13 +16,23 @@ TRAINING_VECTORS = 1 << 17  # a product quantiser of 8 bits looks at half as man
 FILE = "index"
 
 
-class FactoryIndex:
-    """Searches what `make_index` has written in `folder`; processes share its pages, each searches for a part of the queries."""
+def factory_and_search(index: str) -> tuple[str, str]:
+    """`IVF64,Flat;nprobe=8` in a recipe: the factory string, and how its search is set, in the words of Faiss's ParameterSpace."""
+    factory, _, search = index.partition(";")
+    return factory, search
 
-    def __init__(self, folder: Path, world: World):
+
+class FactoryIndex:
+    """Searches what `make_index` has written in `folder`; processes share its pages, each searches for a part of the queries.
+
+    `search` says how, for example `nprobe=8` or `efSearch=64`. Raises ValueError where the index knows no such thing.
+    """
+
+    def __init__(self, folder: Path, world: World, search: str = ""):
         import faiss
 
         self.index, self.world = faiss.read_index(str(folder / FILE), faiss.IO_FLAG_MMAP), world
+        _set_search(self.index, search)
 
     def __call__(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         """What the index makes of it, best first: scores (Q, k) float32, which are its own, and rows (Q, k) int32, -1 where it
@@ -66,6 +76,23 @@ def new_index(dimension: int, factory: str):
         raise _unfit(factory, f"of {dimension} dimensions", error) from error
     index.referenced_objects = [_prepare(part) for part in _parts(index)]  # faiss's own name for what must live as long as it
     return index
+
+
+def check_index(dimension: int, index: str) -> None:
+    """Raises ValueError when a recipe's index cannot be made over vectors of that dimension, or be searched as it says."""
+    factory, search = factory_and_search(index)
+    _set_search(new_index(dimension, factory), search)
+
+
+def _set_search(index, search: str) -> None:
+    import faiss
+
+    try:
+        faiss.ParameterSpace().set_index_parameters(index, search)
+    except (RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"index search setting {search!r}: {_reason(error)}. Expected what this kind of index knows, as in IVF64,Flat;nprobe=8 or HNSW32;efSearch=64"
+        ) from error
 
 
 def _write(path: Path, vectors: ShardedVectors, factory: str, seed: int) -> None:
@@ -112,8 +139,11 @@ def _prepare(part):
 
 
 def _unfit(factory: str, vectors: str, error: RuntimeError) -> ValueError:
-    reason = str(error).strip().splitlines()[-1].rpartition("Error: ")[2]
     return ValueError(
-        f"index {factory!r} cannot be made of these vectors {vectors}: {reason}. Expected {FLAT}, or a Faiss factory string such as "
+        f"index {factory!r} cannot be made of these vectors {vectors}: {_reason(error)}. Expected {FLAT}, or a Faiss factory string such as "
         f"OPQ96,IVF1,PQ96: 96 must divide the dimension, and each code of 8 bits needs at least 256 documents"
     )
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1].rpartition("Error: ")[2]

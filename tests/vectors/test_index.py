@@ -7,7 +7,7 @@ import pytest
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.storage.files import sha256_file
-from pyserini_ance.vectors.index import FactoryIndex, make_index, new_index
+from pyserini_ance.vectors.index import FactoryIndex, check_index, factory_and_search, make_index, new_index
 from pyserini_ance.vectors.shards import ShardedVectors
 
 ABOUT = {"weights": "w" * 64}
@@ -78,3 +78,36 @@ def test_without_faiss_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(RuntimeError, match=r"index 'PQ4' needs faiss: pip install 'pyserini_ance\[cpu\]', or use index: flat"):
         new_index(8, "PQ4")
+
+
+def searched(world: World, folder, index: str, k: int) -> np.ndarray:
+    queries, documents = drawn()
+    factory, search = factory_and_search(index)
+    make_index(folder / factory, ShardedVectors.split(documents, world), factory, 3, ABOUT, world)
+    return FactoryIndex(folder / factory, world, search)(queries, k)[1]
+
+
+def exact_rows(world: World, k: int) -> np.ndarray:
+    queries, documents = drawn()
+    return np.argsort(-(queries @ documents.T), axis=1, kind="stable")[:, :k]
+
+
+def test_search_settings_reach_the_index(run_processes, tmp_path):
+    """All cells of 8 make it exact, the one of the default does not; one file serves both."""
+    (exact,) = run_processes(1, exact_rows, 10)
+    (all_cells,) = run_processes(1, searched, tmp_path, "IVF8,Flat;nprobe=8", 10)
+    (one_cell,) = run_processes(1, searched, tmp_path, "IVF8,Flat", 10)
+    np.testing.assert_array_equal(all_cells, exact)
+    assert (one_cell != exact).any() and [path.name for path in tmp_path.glob("IVF*")] == ["IVF8,Flat"]
+
+
+def refused(world: World, index: str) -> str:
+    with pytest.raises(ValueError) as caught:
+        check_index(8, index)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("index", ["Flat;nprobe=8", "IVF8,Flat;nprobes=8", "IVF8,Flat;nprobe"])
+def test_a_setting_that_the_index_does_not_know_is_refused(run_processes, index):
+    (message,) = run_processes(1, refused, index)
+    assert f"index search setting {index.partition(';')[2]!r}" in message and "IVF64,Flat;nprobe=8" in message

@@ -45,6 +45,7 @@ def reference(queries: np.ndarray, documents: np.ndarray, k: int) -> tuple[np.nd
 def small_blocks(monkeypatch):
     monkeypatch.setattr(search, "QUERIES_PER_BLOCK", 5)
     monkeypatch.setattr(search, "DOCUMENTS_PER_BLOCK", 7)
+    monkeypatch.setattr(search, "SCORES_IN_CACHE", 5 * 7)
 
 
 @pytest.mark.parametrize("case", CASES)

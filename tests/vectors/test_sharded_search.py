@@ -34,7 +34,7 @@ def found(world: World, queries, documents, cuts, k, backend="torch") -> tuple[n
 
 
 def small_blocks() -> None:
-    search.QUERIES_PER_BLOCK, search.DOCUMENTS_PER_BLOCK = 5, 7
+    search.QUERIES_PER_BLOCK, search.DOCUMENTS_PER_BLOCK, search.SCORES_IN_CACHE = 5, 7, 5 * 7
 
 
 def found_for_all(world: World, seeds: range, backend: str) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -40,14 +40,13 @@ def test_a_standing_map_is_searched_where_it_lies(tmp_path, monkeypatch):
     mapped = np.memmap(tmp_path / "documents", np.float32, "r", shape=documents.shape)
     held = standing(mapped, "cpu")
     assert held.data_ptr() == mapped.ctypes.data
-    monkeypatch.setattr(search, "DOCUMENTS_PER_BLOCK", 7)
     monkeypatch.setattr(np, "array", None)  # by which blocks of an array are copied
-    _, rows = search.searcher(held, "torch", "cpu", World())(queries, 10)
+    _, rows = search.searcher(held, "torch", "cpu", World(), documents_per_block=7)(queries, 10)
     monkeypatch.undo()
     np.testing.assert_array_equal(rows, exact_search(queries, documents, 10)[1])
 
 
 def test_few_queries_take_larger_blocks_where_all_documents_are_on_a_gpu():
     documents = torch.empty(100, 4, device="meta")
-    assert search._documents_at_once(documents, 32) == search.DOCUMENTS_PER_BLOCK * 32
-    assert search._documents_at_once(documents, 5000) == search._documents_at_once(np.empty((9, 4)), 1) == search.DOCUMENTS_PER_BLOCK
+    assert search._documents_at_once(documents, 32, 1000) == 1000 * search.QUERIES_PER_BLOCK // 32
+    assert search._documents_at_once(documents, 5000, 1000) == search._documents_at_once(np.empty((9, 4)), 1, 1000) == 1000

@@ -1,0 +1,209 @@
+"""Measure encoding, searching, mining and training on generated passages of MS MARCO's shape: seconds, peak memory, disk.
+
+    python tests/vectors/scale.py FOLDER --passages 100000 1000000
+
+Each part is a process of its own, with one thread: `prepare` reads and tokenises (tests/data/scale.py measures both by themselves); `encode`
+is of all passages, with a tiny encoder (2 layers, 96 dimensions); `search` is exact, with 5,000 queries; `index` makes OPQ96,IVF1,PQ96, and
+`index_search` asks it the same; `mine` finds the 200 nearest for each of 50,000 training queries; `train` takes 200 steps of 32 queries on
+them. What was made stays in FOLDER.
+"""
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from shutil import copy, rmtree
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from data.scale import PASSAGES_PER_BLOCK, minilm, passages_of, whole_words  # noqa: E402
+
+QUERIES = {"train": 50_000, "test": 5_000}
+HITS = 200
+WORDS_OF_QUERY = 6
+INDEX = "OPQ96,IVF1,PQ96"
+PARTS = ("prepare", "encode", "search", "index", "index_search", "mine", "train")
+MIB = 1 << 20
+Work = Callable[[], object]
+
+
+def generate(folder: Path, passages: int) -> None:
+    """collection.tsv, and of each split `queries.SPLIT.tsv` and `qrels.SPLIT.tsv`; a query is the first words of a passage, its only relevant one."""
+    folder.mkdir(parents=True)
+    words = whole_words()
+    chances = np.cumsum(1 / np.arange(1, len(words) + 1))
+    chances /= chances[-1]
+    rng = np.random.default_rng(passages)
+    asked = {name: set(rng.choice(passages, count, replace=False).tolist()) for name, count in QUERIES.items()}
+    with ExitStack() as files:
+        out = files.enter_context(open(folder / "collection.tmp", "w"))
+        queries, qrels = ({name: files.enter_context(open(folder / f"{kind}.{name}.tsv", "w")) for name in asked} for kind in ("queries", "qrels"))
+        for first in range(0, passages, PASSAGES_PER_BLOCK):
+            for id, text in enumerate(passages_of(words, chances, rng, min(PASSAGES_PER_BLOCK, passages - first)), start=first):
+                out.write(f"{id}\t{text}\n")
+                for name in (name for name in asked if id in asked[name]):
+                    queries[name].write(f"{id}\t{' '.join(text.split()[:WORDS_OF_QUERY])}\n")
+                    qrels[name].write(f"{id} 0 {id} 1\n")
+    (folder / "collection.tmp").rename(folder / "collection.tsv")
+
+
+def make_encoder(folder: Path) -> None:
+    """BERT of 2 layers, drawn at random: what is measured does not depend on what it has learnt."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    torch.manual_seed(0)
+    shape = {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 384}
+    BertModel(BertConfig(vocab_size=30_522, **shape)).save_pretrained(folder)
+    for file in ("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "vocab.txt"):
+        if (minilm() / file).exists():
+            copy(minilm() / file, folder)
+
+
+def recipe_of(folder: Path):
+    from pyserini_ance.recipe.models import Recipe
+
+    splits = {name: {"queries": str(folder / f"queries.{name}.tsv"), "qrels": str(folder / f"qrels.{name}.tsv")} for name in QUERIES}
+    terms = {"query": {"negatives": [{"kind": "ann", "depth": HITS}], "loss": {"kind": "nll"}}}
+    stage = {"steps": 200, "batch_queries": 32, "optimizer": {"learning_rate": 1e-5}, "terms": terms, "refresh": {"every_steps": 200}}
+    tokenization = {"query": {"length_tokens": 32}, "document": {"length_tokens": 128, "template": "{text}"}}
+    return Recipe.model_validate({
+        "name": "scale", "data": {"kind": "msmarco_passage", "collection": str(folder / "collection.tsv"), "splits": splits},
+        "encoder": {"kind": "transformer", "model": str(folder / "encoder"), "pooling": "mean", "l2": True, "tokenization": tokenization},
+        "stages": {"ance": stage}, "bm25": None, "threads": 1, "cache": str(folder / "cache"), "device": "cpu",
+    })  # fmt: skip
+
+
+class Bench:
+    """The parts over what lies in `folder`. Each part's method makes ready what it needs, and returns what is measured."""
+
+    def __init__(self, folder: Path):
+        from pyserini_ance.distributed.world import World
+        from pyserini_ance.encoders.checkpoint import start_tokenizer
+        from pyserini_ance.experiment.experiment import Experiment
+
+        self.recipe = recipe_of(folder)
+        self.experiment = Experiment(self.recipe, folder / "run", World())
+        self.run = self.experiment.run
+        start_tokenizer(self.recipe.encoder)
+
+    def prepare(self) -> Work:
+        return self._data
+
+    def encode(self) -> Work:
+        snapshot = self._snapshot()
+        return lambda: snapshot.document_vectors
+
+    def search(self) -> Work:
+        snapshot = self._snapshot()
+        queries, documents = self._test_queries(snapshot), snapshot.document_vectors
+        return lambda: snapshot.rank(queries, documents, HITS)
+
+    def index(self) -> Work:
+        snapshot = self._snapshot()
+        assert len(snapshot.document_vectors)  # encoded, and mapped, before the clock runs
+        return lambda: snapshot.standing_search(INDEX, 0)
+
+    def index_search(self) -> Work:
+        snapshot = self._snapshot()
+        search, queries = snapshot.standing_search(INDEX, 0), self._test_queries(snapshot)
+        return lambda: search(queries, HITS)
+
+    def mine(self) -> Work:
+        """As a refresh does: queries are encoded, searched with, and a generation is published."""
+        from pyserini_ance.refresher.refresher import Refresher
+        from pyserini_ance.runs.orders import Order
+
+        data, checkpoint = self._data(), self._checkpoint()
+        order = Order("tables", "ance", 0, checkpoint.weights, checkpoint=checkpoint.folder.name)
+        refresher = Refresher(self.recipe, data, self.run, "cpu", self.experiment.world)
+        return lambda: refresher.make(order)
+
+    def train(self) -> Work:
+        """Takes up what was mined."""
+        data, checkpoint = self._data(), self._checkpoint()
+        return lambda: self.experiment.train_stage("ance", data, checkpoint)
+
+    def _data(self):
+        from pyserini_ance.experiment.prepare import prepare
+
+        return prepare(self.recipe, self.experiment.world)
+
+    def _checkpoint(self):
+        """The encoder before training, which all parts look through."""
+        from pyserini_ance.encoders.checkpoint import start_encoder
+        from pyserini_ance.recipe.load import dump
+        from pyserini_ance.runs.checkpoint import Checkpoint
+
+        folder = self.run.checkpoint("initial", 0)
+        if not folder.exists():
+            self.run.create(dump(self.recipe), False)
+            self.experiment.publish_untrained(start_encoder(self.recipe.encoder, self.recipe.seed))
+        return Checkpoint.open(folder)
+
+    def _snapshot(self):
+        from pyserini_ance.negatives.snapshot import Snapshot
+
+        checkpoint, data = self._checkpoint(), self._data()
+        return Snapshot(checkpoint.encoder, checkpoint.weights, data, self.recipe.encoding, self.run.scratch, "cpu", self.experiment.world)
+
+    def _test_queries(self, snapshot) -> np.ndarray:
+        return snapshot.encode_queries("test", np.arange(QUERIES["test"]))
+
+
+def do(part: str, folder: Path) -> None:
+    """In a child: one part, and what it took as a line of JSON."""
+    work = getattr(Bench(folder), part)()
+    begun, processor = time.perf_counter(), time.process_time()
+    work()
+    took = {"seconds": time.perf_counter() - begun, "processor": time.process_time() - processor}
+    print(json.dumps({**took, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
+
+
+def measure(folder: Path, passages: int, parts: list[str]) -> None:
+    """A row for each part."""
+    for part in parts:
+        before = _bytes(folder)
+        done = subprocess.run([sys.executable, __file__, str(folder), "--part", part], stdout=subprocess.PIPE, text=True, check=True)
+        took = json.loads(done.stdout.splitlines()[-1])
+        cells = [f"{passages:,}", part, *(f"{took[key]:.1f}" for key in ("seconds", "processor")), f"{took['peak_mib']:.0f}"]
+        print("|", " | ".join([*cells, f"{(_bytes(folder) - before) / MIB:.0f}"]), "|", flush=True)
+
+
+def make_ready(folder: Path, passages: int) -> None:
+    """The texts and the encoder; what former measurements made of them is removed."""
+    if not (folder / "collection.tsv").exists():
+        rmtree(folder, ignore_errors=True)
+        generate(folder, passages)
+    for made in ("cache", "run", "encoder"):
+        rmtree(folder / made, ignore_errors=True)
+    make_encoder(folder / "encoder")
+
+
+def _bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--passages", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--part", choices=PARTS, help="only this, in this process, of what lies in FOLDER")
+    args = parser.parse_args()
+    if args.part:
+        return do(args.part, args.folder)
+    print("| passages | part | seconds | processor seconds | peak MiB | disk MiB |\n| ---: | --- | ---: | ---: | ---: | ---: |")
+    for passages in args.passages:
+        folder = args.folder / str(passages)
+        make_ready(folder, passages)
+        measure(folder, passages, list(PARTS))
+
+
+if __name__ == "__main__":
+    main()
