@@ -42,7 +42,8 @@ def variant(recipe: Recipe) -> str:
     """A digest of all that may change a result but the seed, its own and that of the runs it starts from: runs that share it differ by
     chance alone.
     """
-    told = recipe.model_dump(mode="json", exclude={"seed", "expect", "about", "keep", *MAY_CHANGE})
+    tells_nothing = dict.fromkeys(("seed", "expect", "about", "keep", *MAY_CHANGE), True)
+    told = recipe.model_dump(mode="json", exclude={**tells_nothing, "data": {"official"}})
     for name, stage in recipe.stages.items():
         if stage.starts_outside and (behind := recipe_behind(stage.start)) is not None:
             told["stages"][name]["start"] = {"variant": variant(behind), "stage": stage.start.stage, "changes": stage.start.changes}
