@@ -49,8 +49,8 @@ class PyseriniIndex(Format):
     def parts(self) -> Parts:
         asked = [{part: value} for split in self.splits.values() for part, value in split if not _is_file(value)]
         worker = _Worker({"index": str(Path(self.index).expanduser()) if _is_folder(self.index) else self.index, "sets": asked})
-        documents = _documents(Path(self.index), worker.records())
-        return Parts(documents, {name: (_topics(name, split.topics, worker), _qrels(name, split.qrels, worker)) for name, split in self.splits.items()})
+        splits = {name: (_topics(name, split.topics, worker), _qrels(name, split.qrels, worker)) for name, split in self.splits.items()}
+        return Parts(_documents(Path(self.index), worker.records()), splits)
 
 
 def _is_folder(index: str) -> bool:
