@@ -4,6 +4,7 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.experiment.prepare import find_collection, stored_collection
 from pyserini_ance.experiment.resume import data_digest, refuse_other_data
 from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
 
 
@@ -20,3 +21,11 @@ def collection_of(run: RunDir) -> Collection:
         found = stored_collection(recipe)
         refuse_other_data(run, found)
     return found
+
+
+def collection_with(recipe: Recipe, split: str) -> Collection:
+    """The recipe's data with the queries of `split`, whether or not the recipe tests on it; memory-mapped, read unless the cache has it.
+
+    Raises ValueError for a split that the data does not have.
+    """
+    return stored_collection(recipe.model_copy(update={"test": recipe.test.model_copy(update={"split": (split,)})}))

@@ -11,7 +11,7 @@ from pathlib import Path
 from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.formats.dpr import read_questions
 from pyserini_ance.data.trec import Qrels, Run, read_run
-from pyserini_ance.experiment.collection import collection_of
+from pyserini_ance.experiment.collection import collection_of, collection_with
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
@@ -76,11 +76,13 @@ def open_ranked(source: str, file: Path | None = None, split: str | None = None,
     in_run = folder.folder.is_dir()
     if file is None and not in_run:
         raise FileNotFoundError(f"{source} is no run directory; name one, or a recipe and a ranking of its queries: {source} --run FILE")
-    collection = collection_of(folder) if in_run else None
+    of_run = collection_of(folder) if in_run else None
     recipe = load(folder.recipe if in_run else source).recipe
     split = split or recipe.test.split[0]
     found = file or ranking_file(folder, row, split)
-    collection = collection or recipe.data.read()
+    collection = of_run if of_run and split in of_run.splits else collection_with(recipe, split)
+    if of_run and collection.documents.digest != of_run.documents.digest:
+        raise ValueError(f"the documents are not those that {folder.folder} was begun with; bring the old data back, or train again")
     queries = read_questions(questions) if questions else collection.split(split).queries
     return Ranked(str(file or source), found, recipe, collection, str(questions or split), queries)
 
