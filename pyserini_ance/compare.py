@@ -13,6 +13,7 @@ from pyserini_ance.measures.against import against, cells, column
 from pyserini_ance.measures.compare import compare, labels, read_results
 from pyserini_ance.measures.curve import Point, draw, mean_curves, race
 from pyserini_ance.measures.forgetting import forgetting
+from pyserini_ance.measures.gains import gains
 from pyserini_ance.measures.grid import runs_in
 from pyserini_ance.measures.paired import TESTS
 from pyserini_ance.measures.table import table
@@ -28,8 +29,12 @@ def main(arguments: list[str] | None = None) -> None:
     shown.add_argument("--against", metavar="ROW", help="a row of the table: test the others against it, by query")
     forgetting_help = "instead, a table of the training queries that got worse from one refresh to the next"
     shown.add_argument("--forgetting", action="store_true", help=forgetting_help)
+    gains_help = "instead, of a grid over recipes what each gains over this one, for each of the other settings and by each of test.indexes"
+    shown.add_argument("--gains", metavar="RECIPE", help=gains_help)
     parser.add_argument("--test", choices=TESTS, default="t", help="of --against: paired, p corrected for the number of rows (default: %(default)s)")
     args = parser.parse_args(arguments)
+    if args.gains and len(args.runs) > 1:
+        parser.error("--gains reads one grid: name its folder alone")
     runs = [run for given in args.runs for run in runs_in(given)]
     results = [read_results(run) for run in runs]
     print(table(*_table(args, runs, results)))
@@ -40,6 +45,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _table(args: argparse.Namespace, runs: list[Path], results: list[dict]) -> tuple[list[dict], list[str]]:
     """Rows and columns of what is asked for."""
+    if args.gains:
+        return gains(args.runs[0], args.gains)
     if args.forgetting:
         return forgetting(list(zip(labels(results), runs, strict=True)))
     if args.race is not None:

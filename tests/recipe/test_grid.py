@@ -81,10 +81,11 @@ PAPERS = {  # points, and recipes that each of them fits
 
 FAMILIES = {"family-demo", "family-medquad", "family-nfcorpus"}
 RACES = {"ltre-against-ance"}
+STUDIES = {"production-demo", "production-medquad"}
 
 
 def test_every_grid_that_ships_is_tried():
-    assert {path.stem for path in (SHIPPED / GRIDS).glob("*.yaml")} == PAPERS.keys() | FAMILIES | RACES
+    assert {path.stem for path in (SHIPPED / GRIDS).glob("*.yaml")} == PAPERS.keys() | FAMILIES | RACES | STUDIES
 
 
 @pytest.mark.parametrize("name", PAPERS)
@@ -110,8 +111,8 @@ def _alpha_beta_n(recipe) -> tuple[float, float, int]:
     return alpha, beta, number
 
 
-@pytest.mark.parametrize("name", sorted(RACES))
-def test_a_race_is_between_recipes_that_ship(name):
+@pytest.mark.parametrize("name", sorted(RACES | STUDIES))
+def test_races_and_studies_are_of_recipes_that_ship(name):
     grid = Grid.parse([name])
     assert grid.names_recipes and all(load(point["recipe"], *grid.overrides(run)) for run, point in grid.points.items())
 
