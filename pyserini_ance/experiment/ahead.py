@@ -11,7 +11,8 @@ from pyserini_ance.data.stored import collection_folder
 from pyserini_ance.data.token_store import count_tokens
 from pyserini_ance.encoders.checkpoint import start_tokenizer
 from pyserini_ance.encoders.tokenization import TextTokenizer
-from pyserini_ance.experiment.prepare import bm25_index, check_tools, data_of, retrieve_bm25, stored_collection, token_folder, tokenise
+from pyserini_ance.experiment.bm25 import for_closing, for_negatives, lies_in, rankings
+from pyserini_ance.experiment.prepare import check_tools, data_of, stored_collection, token_folder, tokenise
 from pyserini_ance.experiment.starts import describe_starts
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.models import Recipe
@@ -22,7 +23,7 @@ MIB = 1 << 20
 
 
 def prepare_ahead(recipe: Recipe) -> str:
-    """Read, tokenise, and index for BM25; what was read, beside what is published, and what it took.
+    """Read, tokenise, and rank by BM25; what was read, beside what is published, and what it took.
 
     Raises FileNotFoundError that tells all files that are missing, before anything is read.
     """
@@ -35,8 +36,8 @@ def prepare_ahead(recipe: Recipe) -> str:
     folders = token_folders(recipe, collection)
     steps.lies_in(*folders.values())
     if recipe.bm25:
-        steps.do("BM25 index", lambda: retrieve_bm25(recipe, collection, []))
-        steps.lies_in(*[bm25_index(recipe, collection)] if recipe.bm25.index == "build" else [])
+        steps.do("BM25", lambda: rankings(recipe, collection, [*filter(None, [for_negatives(recipe)]), *for_closing(recipe)]))
+        steps.lies_in(*lies_in(recipe, collection))
     rows = [*counted(recipe, collection, folders)]
     parts = [table(rows, COUNTED), table(steps.rows, DONE), "\n".join([*differences(recipe, collection), *describe_starts(recipe)])]
     return "\n\n".join(filter(None, parts))

@@ -36,7 +36,7 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
     with _folder_of_all(world) as folder:
         experiment = Experiment(shortened, folder / "run", world)
         untrained = experiment.initial(INITIAL.stage, world.once(lambda: _begin(experiment)))
-        experiment.rank_by_bm25(data, [])
+        experiment.rank_by_bm25(data, {})
         for name in recipe.stages:
             experiment.train_stage(name, data, untrained)
         seconds = {name: world.once(lambda name=name: experiment.log.stage_seconds(name)) for name in recipe.stages}

@@ -3,7 +3,7 @@
 import logging
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -14,11 +14,12 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.experiment.bm25 import Wanted, for_closing, for_negatives, write_rankings
 from pyserini_ance.experiment.child import refresh_command, refresher_beside
 from pyserini_ance.experiment.closing import Closing
 from pyserini_ance.experiment.environment import environment
 from pyserini_ance.experiment.export import export
-from pyserini_ance.experiment.prepare import Wanted, check_indexes, check_tools, prepare, retrieve_bm25, sources
+from pyserini_ance.experiment.prepare import check_indexes, check_tools, prepare
 from pyserini_ance.experiment.replay import read_replay, replay_scripts
 from pyserini_ance.experiment.results import Results, write_qrels
 from pyserini_ance.experiment.resume import refuse_other_run
@@ -156,25 +157,19 @@ class Experiment:
         """BM25's rows, and its ranking of the training queries when a source of negatives draws from it. All are made in one go, and
         the seconds of all are the first row's.
         """
-        start, test = time.perf_counter(), self.recipe.test
+        start = time.perf_counter()
         self._mark("BM25")
         names = [BM25, BM25_RM3] if self.recipe.bm25.rm3 else [BM25]
-        self.rank_by_bm25(data, [Wanted(split, self.run.ranking(row, split), test.hits, row == BM25_RM3) for row in names for split in test.split])
+        self.rank_by_bm25(data, {self.run.ranking(BM25_RM3 if one.rm3 else BM25, one.split): one for one in for_closing(self.recipe)})
         seconds = [time.perf_counter() - start, None]
         return [closing.measured(row) or closing.measure(row, of_row) for row, of_row in zip(names, seconds, strict=False)]
 
-    def rank_by_bm25(self, data: PreparedData, wanted: list[Wanted]) -> None:
+    def rank_by_bm25(self, data: PreparedData, outputs: Mapping[Path, Wanted]) -> None:
         """Write the rankings that are not there yet, and what sources need, in one go."""
-        if any(BM25 in source.needs for source in sources(self.recipe)):
-            split = self.recipe.train_split.name
-            data.run_files[BM25] = self.run.bm25_negatives(split)
-            wanted = [Wanted(split, data.run_files[BM25], self.recipe.bm25.hits), *wanted]
-
-        def rank() -> None:
-            if missing := [one for one in wanted if not one.output.exists()]:
-                retrieve_bm25(self.recipe, data.collection, missing)
-
-        self.world.once(rank)
+        if negatives := for_negatives(self.recipe):
+            data.run_files[BM25] = self.run.bm25_negatives(negatives.split)
+            outputs = {data.run_files[BM25]: negatives, **outputs}
+        self.world.once(lambda: write_rankings(self.recipe, data.collection, outputs))
 
     def publish_untrained(self, encoder: Encoder) -> tuple[str, str]:
         """On the first process: the checkpoint before all training; its towers' hashes."""

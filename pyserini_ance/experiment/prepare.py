@@ -1,11 +1,8 @@
-"""Everything that is read before training: the collection, checked; its token ids; BM25's rankings."""
+"""Everything that is read before training: the collection, checked; its token ids."""
 
 import logging
 import re
-from collections.abc import Iterable
-from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
 
 from pyserini_ance.data.collection import Collection, Side, Texts
 from pyserini_ance.data.cut import cut, fill_up
@@ -17,14 +14,12 @@ from pyserini_ance.data.passages import Passages, refuse_delimiter
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.readings import Reading
 from pyserini_ance.data.stored import open_collection, reading_room, store_collection
-from pyserini_ance.data.strings import STRINGS_PER_BLOCK
 from pyserini_ance.data.token_store import TokenStore, open_or_build
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_tokenizer
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.experiment.reranking import read_candidates
 from pyserini_ance.measures.coverage import CUTOFFS, is_of_answers, success_at
-from pyserini_ance.negatives.source import Source
 from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.products import Evaluate
@@ -181,13 +176,9 @@ def _check_chunks(recipe: Recipe, collection: Collection) -> None:
             raise ValueError(f"stages.{name}.refresh.chunks is {chunks}, but there are only {queries} training queries in {split!r}; lower it")
 
 
-def sources(recipe: Recipe) -> list[Source]:
-    return [source for stage in recipe.stages.values() for source in stage.sources]
-
-
 def check_indexes(recipe: Recipe, dimension: int) -> None:
     """Raises ValueError when a source, or `test.indexes`, names an index that cannot be made over vectors of that dimension."""
-    for index in {*recipe.test.indexes, *(source.index for source in sources(recipe) if source.live)} - {FLAT}:
+    for index in {*recipe.test.indexes, *(source.index for source in recipe.sources if source.live)} - {FLAT}:
         check_index(dimension, index)
 
 
@@ -213,39 +204,6 @@ def _check_templates(recipe: Recipe, collection: Collection) -> None:
                 f"encoder.tokenization.{side}.template is {template!r}, but a {side} of this collection has no field "
                 f"{', '.join(unknown)}; fields: {', '.join(columns)}"
             )
-
-
-class Wanted(NamedTuple):
-    """A ranking by BM25, or after it by RM3, of a split's queries."""
-
-    split: str
-    output: Path
-    hits: int
-    rm3: bool = False
-
-
-def retrieve_bm25(recipe: Recipe, collection: Collection, wanted: Iterable[Wanted]) -> None:
-    """BM25's rankings as TREC runs; the index is built once for each collection, one with document vectors where RM3 needs them."""
-    from pyserini_ance.pyserini_bridge.bm25 import Ranking, retrieve
-
-    documents = collection.documents
-    records = chain.from_iterable(documents.blocks(STRINGS_PER_BLOCK))
-    contents = ((id, "\n".join(filter(None, record.values()))) for id, record in zip(documents.ids, records, strict=True))
-    rankings = [Ranking(_id_and_text(collection.split(one.split).queries), one.hits, one.output, one.rm3) for one in wanted]
-    retrieve(contents, rankings, recipe.bm25, bm25_index(recipe, collection), len(documents))
-
-
-def bm25_index(recipe: Recipe, collection: Collection) -> Path:
-    """Where BM25's index of the documents lies: the folder that the recipe names, or where it is once it has been built, with document
-    vectors where RM3 needs them.
-    """
-    if recipe.bm25 and recipe.bm25.index != "build":
-        return Path(recipe.bm25.index)
-    return recipe.cache / "bm25" / (collection.documents.digest + ("-docvectors" if recipe.bm25 and recipe.bm25.rm3 else ""))
-
-
-def _id_and_text(queries: Texts) -> list[tuple[str, str]]:
-    return list(zip(queries.ids, queries.columns["text"], strict=True))
 
 
 def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path, label: str) -> TokenStore:

@@ -13,7 +13,7 @@ import numpy as np
 from tqdm import tqdm
 
 from pyserini_ance.data.trec import Qrels, read_run, write_run
-from pyserini_ance.experiment.prepare import bm25_index
+from pyserini_ance.experiment.bm25 import bm25_index
 from pyserini_ance.experiment.query_log import QueryLog
 from pyserini_ance.experiment.ranked import BM25, Ranked, named
 from pyserini_ance.measures.evaluate import best_first, evaluate, row_of

@@ -117,6 +117,11 @@ class Recipe(Settings):
         return path.expanduser()
 
     @property
+    def sources(self) -> list:
+        """Of negatives, of all stages."""
+        return [source for stage in self.stages.values() for source in stage.sources]
+
+    @property
     def outside_starts(self) -> dict[str, Start]:
         """What was made before the run and stages start from, by the name of its row and checkpoint: that of the first such stage."""
         first: dict[Start, str] = {}

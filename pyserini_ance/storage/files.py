@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -36,6 +37,18 @@ def write_whole(path: Path, content: str | bytes) -> None:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
+            os.replace(unfinished, path)
+        finally:
+            unfinished.unlink(missing_ok=True)
+
+
+def copy_whole(source: Path, path: Path) -> None:
+    """A file of its own with the same content, as `write_whole` leaves it, however large."""
+    unfinished = beside(path, "tmp")
+    with naming(path):
+        try:
+            shutil.copyfile(source, unfinished)
+            sync(unfinished)
             os.replace(unfinished, path)
         finally:
             unfinished.unlink(missing_ok=True)

@@ -84,15 +84,18 @@ def test_all_missing_files_are_told_at_once_with_their_places(recipe, tmp_path):
     assert not recipe.cache.exists()
 
 
-def test_the_index_for_bm25_is_made_too(recipe, monkeypatch):
+def test_bm25_ranks_too(recipe, monkeypatch):
     asked = []
 
     def retrieve(documents, rankings, settings, folder, total):
         folder.mkdir(parents=True)
         (folder / "index").write_bytes(bytes(1 << 20))
-        asked.append((len(list(documents)), rankings, total))
+        asked.append((len(list(documents)), [(len(ranking.queries), ranking.hits) for ranking in rankings], total))
+        for ranking in rankings:
+            ranking.output.parent.mkdir(exist_ok=True)
+            ranking.output.write_bytes(bytes(1 << 20))
 
     monkeypatch.setattr(bm25, "retrieve", retrieve)
     monkeypatch.setattr(ahead, "check_tools", lambda recipe: None)
     report = prepare_ahead(recipe.model_copy(update={"bm25": Bm25()}))
-    assert asked == [(30, [], 30)] and cells(report, "BM25 index")[2:] == ["1", str(next((recipe.cache / "bm25").iterdir()))]
+    assert asked == [(30, [(5, 20)], 30)] and cells(report, "BM25")[2:] == ["2", str(recipe.cache / "bm25")]

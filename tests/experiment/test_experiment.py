@@ -12,6 +12,7 @@ from pyserini_ance.experiment.closing import Closing
 from pyserini_ance.experiment.prepare import read_collection, tokenise
 from pyserini_ance.experiment.results import write_qrels
 from pyserini_ance.experiment.schedule import evaluation_steps, refresh_steps
+from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.load import dump, load
 
 OPTIMIZER = {"learning_rate": 1e-3}
@@ -74,13 +75,13 @@ def test_rm3_is_a_row_beside_bm25_and_ranks_nothing_to_train_on(small_recipe, tm
     """RM3 finds what BM25 does not. One go makes all, whose seconds are BM25's."""
     asked = []
 
-    def retrieve(recipe, collection, wanted) -> None:
-        asked.extend(wanted)
-        for one in wanted:
-            one.output.parent.mkdir(exist_ok=True)
+    def retrieve(documents, rankings, *rest) -> None:
+        asked.extend(rankings)
+        for one in rankings:
+            one.output.parent.mkdir(parents=True, exist_ok=True)
             one.output.write_text("".join(f"test-{n} Q0 {'red-horse' if one.rm3 else 'red-apple'} 1 1.0 t\n" for n in range(5)))
 
-    monkeypatch.setattr(experiment, "retrieve_bm25", retrieve)
+    monkeypatch.setattr(bm25, "retrieve", retrieve)
     stage = {"steps": 1, "batch_queries": 2, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"negatives": [{"kind": "run"}]}}}
     made = experiment.Experiment(small_recipe({"a": stage}, bm25={"rm3": {}}), tmp_path, World())
     data = tokenise(made.recipe, read_collection(made.recipe))
@@ -88,7 +89,7 @@ def test_rm3_is_a_row_beside_bm25_and_ranks_nothing_to_train_on(small_recipe, tm
     rows = made._bm25(data, Closing(made.recipe, data, made.run, "cpu", World()))
     assert [(row["row"], row["R@20"]) for row in rows] == [("bm25", 0.0), ("bm25+rm3", 0.2)]
     assert rows[0]["test seconds"] >= 0 and rows[1]["test seconds"] is None
-    assert [(one.split, one.hits, one.rm3) for one in asked] == [("train", 200, False), ("test", 20, False), ("test", 20, True)]
+    assert [(one.queries[0][0], one.hits, one.rm3) for one in asked] == [("train-0", 200, False), ("test-0", 20, False), ("test-0", 20, True)]
 
 
 def test_a_run_is_not_overwritten_by_mistake(train, undisturbed):

@@ -7,9 +7,8 @@ import torch
 from pyserini_ance.data.strings import Strings
 from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.plan import measured_plan
-from pyserini_ance.experiment.prepare import Wanted, find_collection, map_collection, read_collection, retrieve_bm25, tokenise
+from pyserini_ance.experiment.prepare import find_collection, map_collection, read_collection, tokenise
 from pyserini_ance.experiment.results import write_qrels
-from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.pyserini_bridge.export import write_index, write_topics
 from pyserini_ance.recipe.models import Bm25, Recipe
 from pyserini_ance.refresher.evaluation import as_qrels, as_run
@@ -147,15 +146,6 @@ def test_a_mapped_collection_is_tokenised_to_the_same_ids(mapped, tmp_path):
     pairs = [(data.documents, *data.queries.values()) for data in stores]
     for one, two in zip(*pairs, strict=True):
         assert np.array_equal(one.ids, two.ids) and np.array_equal(one.offsets, two.offsets) and one.specials == two.specials
-
-
-def test_a_mapped_collection_is_ranked_by_bm25_like_the_one_that_was_read(mapped, tmp_path, monkeypatch):
-    recipe, read, found = mapped
-    asked = []
-    monkeypatch.setattr(bm25, "retrieve", lambda documents, rankings, *rest: asked.append((list(documents), rankings, *rest)))
-    for collection in (read, found):
-        retrieve_bm25(recipe, collection, [Wanted("train", tmp_path / "train.trec", 5), Wanted("dev", tmp_path / "dev.trec", 5)])
-    assert asked[0] == asked[1] and len(asked[0][0]) == 30 and len(asked[0][1][0].queries) == 15
 
 
 def test_a_mapped_collection_writes_the_same_files(mapped, tmp_path):
