@@ -24,8 +24,9 @@ help:
 demo: $(INSTALLED)
 	$(RUN) -m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite
 
+# In the order of their names: by the number of tests, files of a few long ones would come last, and one process would wait for the other.
 test: $(INSTALLED)
-	$(RUN) -m pytest -n 2 --dist loadfile
+	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 # The stamp is the last line: an install that fails or is interrupted leaves none, and the next command goes on.
 $(INSTALLED): setup.py constraints.txt
