@@ -1,9 +1,12 @@
 """A collection read from a Lucene index that Pyserini built, with topics and qrels that Pyserini knows by name."""
 
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
 from pyserini_ance.data.formats.lines import Line
-from pyserini_ance.data.formats.pyserini_index import PyseriniIndex, _documents
+from pyserini_ance.data.formats.pyserini_index import PyseriniIndex, _documents, _named_topics
 
 # Pyserini looks for topics and qrels in the home folder before it downloads them.
 BUILD = """
@@ -56,6 +59,12 @@ def test_an_index_with_contents_alone(folder):
 def test_the_last_words_of_the_worker_arrive(folder):
     with pytest.raises(RuntimeError, match="(?s)reading by Pyserini failed .*data.index 'no-such-index' is no folder here"):
         PyseriniIndex(index="no-such-index").read()
+
+
+def test_topics_without_titles_are_refused_with_the_cure():
+    records = iter([{"id": "1", "query": "masks", "narrative": "which help"}])
+    with pytest.raises(ValueError, match="covid, line 1: a topic with the fields query, narrative; expected `title`; write the topics into a file"):
+        list(_named_topics(Path("covid"), SimpleNamespace(records=lambda: records)))
 
 
 def test_an_index_without_texts_is_refused_with_the_cure():
