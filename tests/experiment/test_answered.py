@@ -6,8 +6,11 @@ from small import make_finished_run
 
 from pyserini_ance import fuse
 from pyserini_ance.experiment import fuse as fusion
+from pyserini_ance.experiment.prepare import stored_collection
 from pyserini_ance.experiment.ranked import open_ranked
 from pyserini_ance.experiment.rerank import Reranking
+from pyserini_ance.recipe.measure import parse
+from pyserini_ance.storage.files import write_json
 
 STAGE = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"negatives": [{"kind": "random"}]}}}
 # "which year" is answered by p4 and p5, "which thing" by p0, p3, ..., "what" by p11, "who" by none
@@ -29,6 +32,14 @@ def test_a_reranked_one(run, tmp_path):
     assert [turned["Success@1"], turned["Success@3"]] == [1 / 4, 2 / 4]  # p4 holds 1984
     with pytest.raises(ValueError, match="no judgments: .* for Success@5, Success@20, Success@100 alone, not for RR@10; .*--qrels FILE"):
         reranking.rows(["RR@10"])
+
+
+def test_one_of_a_split_that_the_run_does_not_test(asked_recipe, tmp_path):
+    recipe = asked_recipe({"only": STAGE}, {"split": "train", "measures": ["RR@3"], "hits": 3})
+    folder = make_finished_run(tmp_path / "run", recipe, {"train": "0 0 p0 1\n"}, {"own.trec": DENSE}).folder
+    write_json(folder / "environment.json", {"data": {"digest": stored_collection(recipe).digest}})
+    ranked = open_ranked(str(folder), folder / "own.trec", "test")
+    assert ranked.measure(ranked.run, parse(["Success@3"])) == {"Success@3": 2 / 4}
 
 
 def test_a_fused_one(run, tmp_path, capsys, monkeypatch):
