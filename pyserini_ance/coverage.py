@@ -1,7 +1,8 @@
 """`python -m pyserini_ance.coverage RUN`: how often the first k passages hold an answer, of a run directory's rankings.
 
-Without --run those of its closing table, for the questions of its test splits that have a relevant passage; with --run any rankings
-over the same passages, for the questions of a split or of a file: --questions nq-test.qa.csv has all of the papers' test questions.
+Without --run those of its closing table, for the questions of its test splits (those that have a relevant passage, where any is judged);
+with --run any rankings over the same passages, for the questions of a split or of a file: --questions nq-test.qa.csv has all of the papers'
+test questions.
 """
 
 import argparse
@@ -13,7 +14,7 @@ from pyserini_ance import cli
 from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.formats.dpr import read_questions
 from pyserini_ance.data.trec import read_run
-from pyserini_ance.experiment.collection import collection_of
+from pyserini_ance.experiment.collection import collection_of, collection_with
 from pyserini_ance.measures.compare import read_results
 from pyserini_ance.measures.coverage import CUTOFFS, coverage
 from pyserini_ance.measures.table import table
@@ -53,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def _asked(args: argparse.Namespace, folder: RunDir, collection: Collection, splits: Sequence[str]) -> Iterator[tuple[Path, Texts, dict]]:
     """Rankings, the questions that they are of, and what the table calls them."""
     if args.run:
-        questions = read_questions(args.questions) if args.questions else collection.split(splits[0]).queries
+        known = collection if args.questions or splits[0] in collection.splits else collection_with(load(folder.recipe).recipe, splits[0])
+        questions = read_questions(args.questions) if args.questions else known.split(splits[0]).queries
         yield from ((ranking, questions, {"run": str(ranking)}) for ranking in args.run)
         return
     names = [row["row"] for row in read_results(folder.folder)["rows"]]

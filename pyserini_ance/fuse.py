@@ -30,8 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         found = hybrid.chosen(args.choose_on, measures[0])
         weight = next(iter(found))
         print(f"{measures[0]} on {args.choose_on} by weight: {', '.join(f'{one:g}: {value:.4f}' for one, value in sorted(found.items()))}\n")
-    qrels = read_qrels(args.qrels) if args.qrels else hybrid.qrels(split)
-    rows = hybrid.rows(split, qrels, measures, args.output, weight)
+    judge = hybrid.judge(split, measures, read_qrels(args.qrels) if args.qrels else None)
+    rows = hybrid.rows(split, judge, args.output, weight)
     print(table(rows, list(rows[0])))
 
 

@@ -14,7 +14,7 @@ from pyserini_ance.data.trec import Qrels, read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.experiment.reranking import best_of_each, read_candidates
 from pyserini_ance.measures.compare import BM25
-from pyserini_ance.measures.coverage import judge_by_answers
+from pyserini_ance.measures.coverage import measure_by_answers
 from pyserini_ance.measures.evaluate import evaluate
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
@@ -152,11 +152,10 @@ class Closing:
         """By column, those of `name`, the split's ranking or another order of it."""
         run = read_run(ranking)
         if split.is_judged:
-            judged = read_qrels(self.run.qrels(split.name))
+            values = evaluate(read_qrels(self.run.qrels(split.name)), run, measures)
         else:
-            depth = max(measure.params["cutoff"] for measure in measures)
-            judged = judge_by_answers(run, split.queries, self.data.collection.documents, depth)
-        return {self.recipe.test.column(name, measure): value for measure, value in evaluate(judged, run, measures).items()}
+            values = measure_by_answers(run, split.queries, self.data.collection.documents, measures)
+        return {self.recipe.test.column(name, measure): value for measure, value in values.items()}
 
     @property
     def _splits(self) -> list[Split]:

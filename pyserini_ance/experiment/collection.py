@@ -28,4 +28,6 @@ def collection_with(recipe: Recipe, split: str) -> Collection:
 
     Raises ValueError for a split that the data does not have.
     """
-    return stored_collection(recipe.model_copy(update={"test": recipe.test.model_copy(update={"split": (split,)})}))
+    # What the recipe measures on its own splits need not fit this one, which may have no judgments.
+    asked = recipe.test.model_copy(update={"split": (split,), "measures": {}, "query_measures": {}, "rerank": {}})
+    return stored_collection(recipe.model_copy(update={"test": asked}))

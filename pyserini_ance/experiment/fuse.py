@@ -1,17 +1,22 @@
 """Hybrids: rankings of the same queries made one, with a weight that may be chosen on another split."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ir_measures import Measure
+
 from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run, write_run
+from pyserini_ance.experiment.collection import collection_of
 from pyserini_ance.experiment.ranked import BM25, named, ranking_file
+from pyserini_ance.measures.coverage import measure_by_answers
 from pyserini_ance.measures.evaluate import evaluate
 from pyserini_ance.pyserini_bridge.fusion import METHODS, fuse
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.measure import parse
 from pyserini_ance.runs.rundir import RunDir
 
+Judge = Callable[[Run], dict[str, float]]  # its measures
 DECIMALS = 9  # reciprocal ranks of neighbours differ by 1e-6 at depth 1,000
 
 
@@ -46,14 +51,20 @@ class Hybrid:
         of_recipes = (load(folder.recipe).recipe.test.measures_of(split) for folder in self._folders)
         return [str(measure) for measure in next(of_recipes, parse(["nDCG@10", "RR@10", "R@100"]))]
 
-    def qrels(self, split: str) -> Qrels:
-        """Raises ValueError when there is no run directory, and when two judge the split differently."""
+    def judge(self, split: str, measures: Sequence[str], qrels: Qrels | None = None) -> Judge:
+        """By `qrels`, or by those of the run directories; by the answers that passages hold where nobody has judged the split.
+
+        Raises ValueError when there is neither, and when two run directories judge the split differently.
+        """
+        wanted = parse(measures)
+        if qrels is not None:
+            return lambda run: evaluate(qrels, run, wanted)
         if not self._folders:
             raise ValueError("rankings alone do not say which documents are relevant; give --qrels FILE")
-        first, *others = [read_qrels(folder.qrels(split)) for folder in self._folders]
+        first, *others = [read_qrels(path) if path.exists() else None for path in (folder.qrels(split) for folder in self._folders)]
         if any(other != first for other in others):
-            raise ValueError(f"{', '.join(self.rankings)} judge split {split!r} differently; name rankings of the same queries and data")
-        return first
+            raise self._of_others(split)
+        return self._by_answers(split, wanted) if first is None else lambda run: evaluate(first, run, wanted)
 
     def runs(self, split: str) -> list[Run]:
         return [read_run(self._file(name, split)) for name in self.rankings]
@@ -63,19 +74,30 @@ class Hybrid:
         if files := [name for name in self.rankings if Path(name).is_file()]:
             cure = f"to choose a weight on {split!r} name rankings of run directories: FOLDER or FOLDER:ROW"
             raise ValueError(f"{', '.join(files)} is of one split; {cure}")
-        runs, qrels, wanted = self.runs(split), self.qrels(split), parse([measure])
-        found = {weight: evaluate(qrels, fuse(runs, self.method, weight), wanted)[str(wanted[0])] for weight in self.weights}
+        runs, judge = self.runs(split), self.judge(split, [measure])
+        found = {weight: next(iter(judge(fuse(runs, self.method, weight)).values())) for weight in self.weights}
         return dict(sorted(found.items(), key=lambda pair: -pair[1]))
 
-    def rows(self, split: str, qrels: Qrels, measures: Sequence[str], output: Path, weight: float | None) -> list[dict]:
+    def rows(self, split: str, judge: Judge, output: Path, weight: float | None) -> list[dict]:
         """Write the fused run; a table's rows, of each ranking and of what they make together."""
-        runs, wanted = self.runs(split), parse(measures)
-        rows = [{"ranking": name, **evaluate(qrels, run, wanted)} for name, run in zip(self.rankings, runs, strict=True)]
+        runs = self.runs(split)
+        rows = [{"ranking": name, **judge(run)} for name, run in zip(self.rankings, runs, strict=True)]
         hits = fuse(runs, self.method, weight).items()
         output.parent.mkdir(parents=True, exist_ok=True)
         write_run(output, ((query, document, score) for query, found in hits for document, score in found.items()), self.method, DECIMALS)
         label = self.method if weight is None else f"{self.method}, weight {weight:g}"
-        return [*rows, {"ranking": label, **evaluate(qrels, read_run(output), wanted)}]
+        return [*rows, {"ranking": label, **judge(read_run(output))}]
+
+    def _by_answers(self, split: str, measures: Sequence[Measure]) -> Judge:
+        self.runs(split)  # of a split that is not tested there is no ranking: that is said first
+        first, *others = [collection_of(folder) for folder in self._folders]
+        questions, documents = first.split(split).queries, first.documents
+        if any((other.split(split).queries.digest, other.documents.digest) != (questions.digest, documents.digest) for other in others):
+            raise self._of_others(split)
+        return lambda run: measure_by_answers(run, questions, documents, measures)
+
+    def _of_others(self, split: str) -> ValueError:
+        return ValueError(f"{', '.join(self.rankings)} judge split {split!r} differently; name rankings of the same queries and data")
 
     @property
     def _folders(self) -> list[RunDir]:

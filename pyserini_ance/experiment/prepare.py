@@ -41,7 +41,8 @@ def check_tools(recipe: Recipe) -> None:
 
 def data_of(recipe: Recipe) -> Format:
     """The recipe's data with those splits alone that it trains, evaluates, or tests on."""
-    return recipe.data.of_splits({*recipe.train_split.splits, *recipe.test.split, *_evaluated(recipe)})
+    joint = {recipe.train_split.name} - set(recipe.train_split.splits)  # made of others
+    return recipe.data.of_splits({*recipe.train_split.splits, *recipe.test.split, *_evaluated(recipe)} - joint)
 
 
 def read_collection(recipe: Recipe, documents: Path | None = None) -> Collection:

@@ -4,14 +4,19 @@
 file may be a ranking.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.formats.dpr import read_questions
 from pyserini_ance.data.trec import Qrels, Run, read_run
 from pyserini_ance.experiment.collection import collection_of, collection_with
+from pyserini_ance.measures.coverage import measure_by_answers
+from pyserini_ance.measures.evaluate import evaluate
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
@@ -52,7 +57,7 @@ class Ranked:
     @property
     def about(self) -> dict[str, str]:
         """What tells it from any other."""
-        data = {"collection": self.collection.digest, "queries": self.queries.digest}
+        data = {"documents": self.collection.documents.digest, "queries": self.queries.digest}
         return {"ranking": str(self.file.absolute()), "ranking_sha256": sha256_file(self.file), **data}
 
     @cached_property
@@ -61,6 +66,12 @@ class Ranked:
         judged, ids = self.collection.split(self.split).qrels, self.collection.documents.ids
         pairs = ((query, *judged.judged(row)) for row, query in enumerate(self.queries.ids))
         return {query: {ids[d]: int(grade) for d, grade in zip(rows, grades, strict=True)} for query, rows, grades in pairs}
+
+    def measure(self, run: Run, measures: Sequence[Measure], qrels: Qrels | None = None) -> dict[str, float]:
+        """Of this ranking, or another of its queries: by `qrels`, else by those of the split; by answers where nobody has judged it."""
+        if qrels is None and not self.collection.split(self.split).is_judged:
+            return measure_by_answers(run, self.queries, self.collection.documents, measures)
+        return evaluate(self.qrels if qrels is None else qrels, run, measures)
 
     @cached_property
     def run(self) -> Run:

@@ -16,7 +16,7 @@ from pyserini_ance.data.trec import Qrels, read_run, write_run
 from pyserini_ance.experiment.bm25 import bm25_index
 from pyserini_ance.experiment.query_log import QueryLog
 from pyserini_ance.experiment.ranked import BM25, Ranked, named
-from pyserini_ance.measures.evaluate import best_first, evaluate, row_of
+from pyserini_ance.measures.evaluate import best_first, row_of
 from pyserini_ance.measures.latency import latency
 from pyserini_ance.recipe.measure import parse
 from pyserini_ance.rerankers.cross_encoder import Pair, text_of
@@ -62,14 +62,14 @@ class Reranking:
 
         `qrels` instead of the collection's, which may lack judgments that training has no use for.
         """
-        records, wanted, qrels = list(self._log.records.values()), parse(measures), qrels or self.ranked.qrels
+        records, wanted = list(self._log.records.values()), parse(measures)
         searched = latency(searched_ms) if searched_ms else {}
-        rows = [{"ranking": FIRST_STAGE, **evaluate(qrels, self.ranked.run, wanted), **searched}]
+        rows = [{"ranking": FIRST_STAGE, **self.ranked.measure(self.ranked.run, wanted, qrels), **searched}]
         for place, depth in enumerate(self.depths):
             path = self.folder / f"first-{depth}.trec"
             self._write(path, {record["query"]: record["scores"][:depth] for record in records})
             waited = latency([sum(record["ms"][: place + 1]) for record in records])
-            rows.append({"ranking": f"first {depth}", **evaluate(qrels, read_run(path), wanted), **waited})
+            rows.append({"ranking": f"first {depth}", **self.ranked.measure(read_run(path), wanted, qrels), **waited})
         write_json(self.folder / "measures.json", {"queries": len(records), "rows": rows})
         return rows
 

@@ -27,7 +27,8 @@ def refuse_other_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
 def is_of_recipe(run: RunDir, recipe: Recipe) -> bool:
     """Whether `run` was begun with this recipe, wherever it computed."""
     saved = load(run.recipe).recipe
-    return saved == recipe.model_copy(update={key: getattr(saved, key) for key in MAY_CHANGE})
+    published = {"data": recipe.data.model_copy(update={"official": saved.data.official})}  # changes nothing that is read
+    return saved == recipe.model_copy(update={key: getattr(saved, key) for key in MAY_CHANGE} | published)
 
 
 def refuse_other_data(run: RunDir, collection: Collection) -> None:

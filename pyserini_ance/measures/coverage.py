@@ -39,6 +39,17 @@ def is_of_answers(measure: Measure) -> bool:
     return measure.NAME == "Success" and measure.params.get("rel", 1) == 1
 
 
+def measure_by_answers(run: Run, questions: Texts, documents: Texts, measures: Sequence[Measure]) -> dict[str, float]:
+    """Measures of a ranking of questions that nobody has judged. Raises ValueError for any but Success@k, and as `judge_by_answers` does."""
+    if others := [measure for measure in measures if not is_of_answers(measure)]:
+        raise ValueError(
+            f"these questions have no judgments: passages are judged by the answers they hold, for {', '.join(map(str, success_at(CUTOFFS)))} "
+            f"alone, not for {others[0]}; ask for such measures, or give judgments: --qrels FILE"
+        )
+    depth = max(measure.params["cutoff"] for measure in measures)
+    return evaluate(judge_by_answers(run, questions, documents, depth), run, measures)
+
+
 def judge_by_answers(run: Run, questions: Texts, documents: Texts, depth: int, regular_expressions: bool = False) -> Qrels:
     """Of every question, grades of the first `depth` documents that the run has for it: 1 for one that holds an answer, else 0.
 

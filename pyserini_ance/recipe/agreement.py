@@ -67,7 +67,8 @@ def _bm25_ranks_enough(recipe: "Recipe") -> None:
 
 def _measured_splits_are_known(recipe: "Recipe") -> None:
     """Also those that are not tested: a misspelt one would be left out silently."""
-    known, test = getattr(recipe.data, "splits", None), recipe.test
+    of_data, test = getattr(recipe.data, "splits", None), recipe.test
+    known = None if of_data is None else dict.fromkeys([*of_data, recipe.train_split.name])
     for key, of_splits in {"measures": test.measures, "query_measures": test.query_measures, "rerank": test.rerank}.items():
         for split in of_splits if isinstance(of_splits, dict) and known is not None else ():
             if split not in known:

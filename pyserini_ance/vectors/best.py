@@ -69,7 +69,8 @@ def _above(scores: torch.Tensor, bar: torch.Tensor) -> tuple[torch.Tensor, torch
     documents, queries = scores.shape
     if missing := -documents % DOCUMENTS_PER_GROUP:
         scores = functional.pad(scores, (0, 0, 0, missing), value=-torch.inf)
-    groups, of = (scores.view(-1, DOCUMENTS_PER_GROUP, queries).amax(1) > bar).nonzero(as_tuple=True)
+    best_of_groups = scores.view(-1, DOCUMENTS_PER_GROUP, queries).amax(1)
+    groups, of = (~(best_of_groups <= bar)).nonzero(as_tuple=True)  # not `>`: one NaN would hide its whole group
     if len(groups) > MOST_GROUPS * documents * queries / DOCUMENTS_PER_GROUP:
         return None
     rows = groups[:, None] * DOCUMENTS_PER_GROUP + torch.arange(DOCUMENTS_PER_GROUP, device=scores.device)

@@ -4,8 +4,8 @@ from shutil import rmtree
 
 import pytest
 
-from pyserini_ance.experiment.collection import collection_of
-from pyserini_ance.experiment.prepare import read_collection
+from pyserini_ance.experiment.collection import collection_of, collection_with
+from pyserini_ance.experiment.prepare import read_collection, stored_collection
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json
@@ -29,3 +29,12 @@ def test_read_again_or_mapped_and_other_data_refused(small_recipe, tmp_path):
     run.environment.unlink()
     with pytest.raises(FileNotFoundError, match=r"is no run directory \(no environment.json\)"):
         collection_of(run)
+
+
+def test_a_split_that_the_run_has_no_use_for_is_read_when_it_is_asked_for(small_recipe, tmp_path):
+    recipe = small_recipe({"only": STAGE}, cache=str(tmp_path))
+    collection, more = stored_collection(recipe), collection_with(recipe, "dev")
+    assert set(collection.splits) == {"train", "test"} and list(more.split("dev").queries.ids) == [f"dev-{i}" for i in range(5)]
+    assert more.documents.digest == collection.documents.digest
+    with pytest.raises(ValueError, match="no split 'devv'; splits: train, dev, test"):
+        collection_with(recipe, "devv")

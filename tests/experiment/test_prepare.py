@@ -7,7 +7,7 @@ import torch
 from pyserini_ance.data.strings import Strings
 from pyserini_ance.experiment.experiment import accelerator_of
 from pyserini_ance.experiment.plan import measured_plan
-from pyserini_ance.experiment.prepare import find_collection, map_collection, read_collection, tokenise
+from pyserini_ance.experiment.prepare import find_collection, map_collection, read_collection, stored_collection, tokenise
 from pyserini_ance.experiment.results import write_qrels
 from pyserini_ance.pyserini_bridge.export import write_index, write_topics
 from pyserini_ance.recipe.models import Bm25, Recipe
@@ -64,6 +64,13 @@ def test_texts_are_tokenised_once_for_all_runs(small_recipe, tmp_path):
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == written
     assert (first.documents.ids == again.documents.ids).all() and set(again.queries) == {"train", "dev", "test"}
     assert (len(again.documents), len(again.queries["train"]), again.split.name) == (30, 15, "train")
+
+
+def test_the_joined_split_can_be_measured_too(small_recipe, tmp_path):
+    test = {"split": ["test", "train+dev"], "measures": {"test": ["RR@10"], "train+dev": ["R@20"]}, "hits": 20}
+    stage = {**STAGE, "evaluate": {"every_steps": 2, "split": "train+dev"}}
+    collection = stored_collection(small_recipe({"a": stage}, train_split={"splits": ["train", "dev"]}, test=test, cache=str(tmp_path)))
+    assert {name: len(split.queries) for name, split in collection.splits.items()} == {"train": 15, "dev": 5, "test": 5, "train+dev": 20}
 
 
 def test_files_of_splits_that_a_recipe_does_not_name_need_not_be_there(small_recipe):

@@ -9,7 +9,7 @@ def test_a_row_a_file_and_a_recipe(ranked, tmp_path, small_recipe):
     folder = ranked.file.parent
     assert open_ranked(f"{folder}:bm25").file == folder / "runs" / "bm25.test.trec"
     by_recipe = open_ranked(str(folder / "recipe.yaml"), ranked.file)
-    assert by_recipe.run == ranked.run and by_recipe.qrels == ranked.qrels and by_recipe.collection.digest == ranked.collection.digest
+    assert by_recipe.run == ranked.run and by_recipe.qrels == ranked.qrels and by_recipe.about == {**ranked.about, "ranking": str(ranked.file)}
     assert ranked.qrels["test-0"] == {"red-horse": 1} and len(ranked.qrels) == 5
     with pytest.raises(ValueError, match=r"run:bm52 has no ranking of split 'test' .*; rows that have one: bm25"):
         open_ranked(f"{folder}:bm52")

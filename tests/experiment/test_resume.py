@@ -27,6 +27,10 @@ def test_the_same_recipe_and_data_go_on_on_another_machine(run):
     refuse_other_run(run, load("demo/ance", *moved).recipe, collection("one"))
 
 
+def test_what_is_published_of_the_data_may_be_corrected(run):
+    refuse_other_run(run, load("demo/ance", "data.official.documents=7").recipe, collection("one"))
+
+
 def test_another_recipe_is_refused_with_the_command_to_type(run):
     with pytest.raises(ValueError, match=r"differs from the recipe given.* -m pyserini_ance\.train .*recipe\.yaml --output .* --resume"):
         refuse_other_run(run, load("demo/ance", "seed=7").recipe, collection("one"))

@@ -26,6 +26,41 @@ def child():
     return run
 
 
+# Sources come as JSON lines, what they print goes back; Java's own words go elsewhere.
+ONE_PROCESS = """
+import contextlib, io, json, os, sys, traceback
+answers = os.fdopen(os.dup(1), "w")
+os.dup2(2, 1)
+for line in sys.stdin:
+    source, *sys.argv[1:] = json.loads(line)
+    said, error = io.StringIO(), None
+    try:
+        with contextlib.redirect_stdout(said):
+            exec(source, {"__name__": "__main__"})
+    except Exception:
+        error = traceback.format_exc()
+    print(json.dumps([said.getvalue(), error]), file=answers, flush=True)
+"""
+
+
+@pytest.fixture(scope="session")
+def in_java():
+    """Run Python source with arguments in one process for all, which imports Pyserini once: that takes 10 seconds. Returns what it prints."""
+    process = subprocess.Popen([sys.executable, "-c", ONE_PROCESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def run(source: str, *arguments) -> str:
+        process.stdin.write(json.dumps([source, *map(str, arguments)]) + "\n")
+        process.stdin.flush()
+        said, error = json.loads(process.stdout.readline())
+        assert error is None, error
+        return said
+
+    yield run
+    process.stdin.close()
+    process.wait(CHILD_SECONDS)
+    process.stdout.close()
+
+
 @pytest.fixture(scope="session")
 def roberta(tmp_path_factory) -> Path:
     """A plain RoBERTa of 32 dimensions whose tokenizer knows bytes and two merges."""

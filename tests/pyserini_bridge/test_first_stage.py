@@ -26,8 +26,8 @@ print(json.dumps([time_dense(model, folder / "faiss", queries, 10), time_bm25(fo
 """
 
 
-def test_by_model_and_by_bm25(child, checkpoint, tmp_path):
-    dense, bm25 = json.loads(child(CHILD, checkpoint("transformer"), tmp_path).stdout.splitlines()[-1])
+def test_by_model_and_by_bm25(in_java, checkpoint, tmp_path):
+    dense, bm25 = json.loads(in_java(CHILD, checkpoint("transformer"), tmp_path).splitlines()[-1])
     assert len(dense) == len(bm25) == 3 and all(0 < milliseconds < 60_000 for milliseconds in dense + bm25)
 
 

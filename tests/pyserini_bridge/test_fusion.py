@@ -52,8 +52,8 @@ FORMULAS = {
 
 
 @pytest.fixture(scope="module")
-def found(child) -> dict:
-    return json.loads(child(CHILD, json.dumps(rankings())).stdout.splitlines()[-1])
+def found(in_java) -> dict:
+    return json.loads(in_java(CHILD, json.dumps(rankings())).splitlines()[-1])
 
 
 @pytest.mark.parametrize("method", METHODS)

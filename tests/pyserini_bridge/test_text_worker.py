@@ -1,9 +1,14 @@
 """A collection read from a Lucene index that Pyserini built, with topics and qrels that Pyserini knows by name."""
 
+import json
+from pathlib import Path
+from types import SimpleNamespace
+
 import pytest
 
+from pyserini_ance.data.formats import pyserini_index
 from pyserini_ance.data.formats.lines import Line
-from pyserini_ance.data.formats.pyserini_index import PyseriniIndex, _documents
+from pyserini_ance.data.formats.pyserini_index import PyseriniIndex, _documents, _named_topics
 
 # Pyserini looks for topics and qrels in the home folder before it downloads them.
 BUILD = """
@@ -16,11 +21,20 @@ for name, flags in {"raw": ["-storeRaw"], "contents": ["-storeContents"], "nothi
     index.close()
 """
 
+DOCUMENTS = """
+import json, sys
+from pyserini_ance.pyserini_bridge.text_worker import documents
+try:
+    print(json.dumps(list(documents(sys.argv[1]))))
+except RuntimeError as error:
+    print(error)
+"""
+
 
 @pytest.fixture(scope="module")
-def folder(child, tmp_path_factory):
+def folder(in_java, tmp_path_factory):
     made = tmp_path_factory.mktemp("indexes")
-    child(BUILD, made)
+    in_java(BUILD, made)
     known = made / "home" / ".cache" / "pyserini" / "topics-and-qrels"
     known.mkdir(parents=True)
     (known / "topics.dl19-passage.txt").write_text("19335\twhich number\n47923\twhich spy\n")
@@ -48,14 +62,25 @@ def test_an_index_with_its_raw_documents_and_names(folder, monkeypatch):
     assert [key for key, _ in data.files()] == ["data.index", "data.splits.own.topics", "data.splits.own.qrels"]
 
 
-def test_an_index_with_contents_alone(folder):
-    documents = PyseriniIndex(index=str(folder / "contents")).read().documents
-    assert sorted(zip(documents.ids, documents.columns["text"], strict=True)) == [("007", "A spy.\nIn two lines 😀"), ("7", "x")]
+def test_an_index_with_contents_alone(folder, in_java):
+    records = json.loads(in_java(DOCUMENTS, folder / "contents"))
+    assert sorted((entry.id, entry.fields["text"]) for entry in _documents(folder, records)) == [("007", "A spy.\nIn two lines 😀"), ("7", "x")]
 
 
-def test_the_last_words_of_the_worker_arrive(folder):
-    with pytest.raises(RuntimeError, match="(?s)reading by Pyserini failed .*data.index 'no-such-index' is no folder here"):
-        PyseriniIndex(index="no-such-index").read()
+def test_an_index_that_is_not_there_is_named(in_java):
+    assert "data.index 'no-such-index' is no folder here" in in_java(DOCUMENTS, "no-such-index")
+
+
+def test_the_last_words_of_the_worker_arrive(monkeypatch):
+    monkeypatch.setattr(pyserini_index, "WORKER", "pyserini_ance.no_such_worker")
+    with pytest.raises(RuntimeError, match=r"(?s)reading by Pyserini failed \(exit status 1\):.*No module named pyserini_ance.no_such_worker"):
+        PyseriniIndex(index="any").read()
+
+
+def test_topics_without_titles_are_refused_with_the_cure():
+    records = iter([{"id": "1", "query": "masks", "narrative": "which help"}])
+    with pytest.raises(ValueError, match="covid, line 1: a topic with the fields query, narrative; expected `title`; write the topics into a file"):
+        list(_named_topics(Path("covid"), SimpleNamespace(records=lambda: records)))
 
 
 def test_an_index_without_texts_is_refused_with_the_cure():

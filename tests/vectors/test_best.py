@@ -67,3 +67,11 @@ def test_many_candidates_are_sorted_at_once(monkeypatch):
     monkeypatch.setattr(Best, "_sort_in", lambda self: None)  # nothing waits
     scores = np.sort(np.random.default_rng(0).normal(size=(4, 640)).astype(np.float32), axis=1)
     np.testing.assert_array_equal(found(scores, 10, 64)[1], reference(scores, 10)[1])
+
+
+def test_one_that_is_no_number_hides_none_of_its_neighbours():
+    scores = np.random.default_rng(0).normal(size=(3, 640)).astype(np.float32)
+    scores[:, [210, 300, 401]] = 9, 8, 7
+    scores[:, [211, 301, 402]] = np.nan  # each in the group of 16 of one of the best
+    for values, rows in zip(*found(scores, 6, 160), strict=True):
+        assert rows[~np.isnan(values)].tolist()[:3] == [210, 300, 401]

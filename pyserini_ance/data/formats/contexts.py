@@ -3,13 +3,16 @@
 A file is one JSON list of records, or one record a line. Each kind says by a Layout what a record holds.
 """
 
+from array import array
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
 from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
+from pyserini_ance.data.formats.gather import Origins
 from pyserini_ance.data.formats.lines import Line, find_file, is_writable, shown
 from pyserini_ance.data.formats.records import read_records
+from pyserini_ance.data.lookup import hashes_of
 
 
 class Layout(NamedTuple):
@@ -87,14 +90,22 @@ def _listed(paths: Iterable[Path], layout: Layout) -> Iterator[Entry]:
 
 
 def _each_once(passages: Iterable[Entry]) -> Iterator[Entry]:
-    """Each id where it comes first. Raises ValueError when it comes again with another text."""
-    seen: dict[str, Entry] = {}
+    """Each id where it comes first. Raises ValueError when it comes again with another text.
+
+    Of a passage its id, a hash of its fields and where it stood are kept: a corpus need not be in memory.
+    """
+    rows: dict[str, int] = {}
+    hashes, origins = array("Q"), Origins()
     for passage in passages:
-        first = seen.setdefault(passage.id, passage)
-        if first is passage:
+        (hashed,) = hashes_of(["\0".join(passage.fields.values()).encode(errors="surrogatepass")], 1).tolist()
+        row = rows.setdefault(passage.id, len(rows))
+        if row == len(hashes):
+            hashes.append(hashed)
+            origins.add(passage.line)
             yield passage
-        elif first.fields != passage.fields:
-            found = f"passage {passage.id!r} is {shown(passage.fields)}, but {shown(first.fields)} in {first.line.path}, line {first.line.number}"
+        elif hashes[row] != hashed:
+            first = origins.line(row)
+            found = f"passage {passage.id!r} is {shown(passage.fields)}, but it has another text in {first.path}, line {first.number}"
             raise passage.line.error(found, "one text for an id", "correct one of the two, or name the passages' own file as data.corpus")
 
 

@@ -80,7 +80,7 @@ class OnDisk:
     def add(self, entry: Entry) -> None:
         if self._writer is None:
             self._writer = TextsWriter(self._folder, list(entry.fields))
-        self._block.append((entry.id, *entry.fields.values()))
+        self._block.append((entry.id, *(entry.fields[name] for name in self._writer.fields)))
         if len(self._block) == STRINGS_PER_BLOCK:
             self._write()
 

@@ -110,6 +110,9 @@ def _topics(split: str, value: str, worker: _Worker) -> Iterator[Entry]:
 def _named_topics(name: Path, worker: _Worker) -> Iterator[Entry]:
     for number, record in zip(count(1), worker.records()):
         line, answers = Line(name, number, ""), record.get("answers")
+        if "title" not in record:
+            there = ", ".join(key for key in record if key != "id")
+            raise line.error(f"a topic with the fields {there}", "`title`", "write the topics into a file, `qid TAB text`, and name that")
         yield Entry(line, record["id"], {"text": record["title"]}, None if answers is None else literal_list(line, answers))
 
 

@@ -1,11 +1,15 @@
 import gzip
 import json
+import tracemalloc
+from pathlib import Path
 
 import pytest
 
 from pyserini_ance.data.answers import Text, Tokens
-from pyserini_ance.data.formats.contexts import judged_questions, listed_negatives
+from pyserini_ance.data.formats.contexts import _each_once, judged_questions, listed_negatives
 from pyserini_ance.data.formats.dpr import LAYOUT
+from pyserini_ance.data.formats.format import Entry
+from pyserini_ance.data.formats.lines import Line
 from pyserini_ance.data.formats.records import read_list
 
 
@@ -108,3 +112,14 @@ def test_real_positives_hold_an_answer_and_hard_negatives_do_not(shared_data):
 
     assert holding("positive_ctxs") == [True] * 22
     assert (len(holding("hard_negative_ctxs")), sum(holding("hard_negative_ctxs"))) == (483, 1)
+
+
+def test_passages_are_not_kept_in_memory_to_be_told_from_one_another():
+    passages = (Entry(Line(Path("corpus"), n, ""), f"d{n % 200}", {"text": f"{n % 200:0100000d}"}) for n in range(400))
+    tracemalloc.start()
+    try:
+        ids = [passage.id for passage in _each_once(passages)]
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert ids == [f"d{n}" for n in range(200)] and peak < 2_000_000  # of 20 MB

@@ -10,6 +10,7 @@ from pyserini_ance.data import lookup
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats import gather
 from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
+from pyserini_ance.data.formats.gather import InMemory, OnDisk
 from pyserini_ance.data.formats.lines import Line
 
 
@@ -108,6 +109,13 @@ def test_repeated_ids_are_told_from_equal_hashes(monkeypatch):
 def test_documents_of_several_blocks_are_the_same_on_disk(monkeypatch):
     monkeypatch.setattr(gather, "STRINGS_PER_BLOCK", 2)
     assert len(assembled(documents=entries("file", *((f"d{n}", f"text {n}") for n in range(5)))).documents) == 5
+
+
+def test_fields_keep_their_names_in_whatever_order_they_come(tmp_path):
+    given = [Entry(Line(Path("file"), 1, ""), "d1", {"title": "a", "text": "b"}), Entry(Line(Path("file"), 2, ""), "d2", {"text": "c", "title": "d"})]
+    for store in (InMemory(), OnDisk(tmp_path / "documents")):
+        texts = gather.gather(given, "document", store)
+        assert [texts[0], texts[1]] == [{"title": "a", "text": "b"}, {"title": "d", "text": "c"}]
 
 
 def test_a_document_with_other_fields_is_named():

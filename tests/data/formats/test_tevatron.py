@@ -82,7 +82,7 @@ def test_gz_files_give_the_same_collection(recipe, tmp_path):
         ({"positive_passages": [{"text": "x"}]}, "id None; expected a string under docid"),
         ({"negative_passages": "d1"}, "negative_passages 'd1'; expected a list"),
         ({"answers": "1984"}, "answers '1984'; expected a list of strings"),
-        ({"negative_passages": [passage("d1", "other")]}, r"passage 'd1' is .*other.*, but .*text of d1.*, line 1; expected one text"),
+        ({"negative_passages": [passage("d1", "other")]}, r"passage 'd1' is .*other.*, but it has another text in .*, line 1; expected one text"),
     ],
 )
 def test_bad_input_is_named(recipe, tmp_path, change, message):

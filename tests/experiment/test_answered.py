@@ -1,0 +1,49 @@
+"""What is done with rankings of questions that nobody has judged: it is measured by the answers that passages hold."""
+
+import numpy as np
+import pytest
+from small import make_finished_run
+
+from pyserini_ance import fuse
+from pyserini_ance.experiment import fuse as fusion
+from pyserini_ance.experiment.prepare import stored_collection
+from pyserini_ance.experiment.ranked import open_ranked
+from pyserini_ance.experiment.rerank import Reranking
+from pyserini_ance.recipe.measure import parse
+from pyserini_ance.storage.files import write_json
+
+STAGE = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"negatives": [{"kind": "random"}]}}}
+# "which year" is answered by p4 and p5, "which thing" by p0, p3, ..., "what" by p11, "who" by none
+DENSE, BM25 = ("".join(f"{q} Q0 p{d} {rank} {9 - rank} t\n" for q in range(4) for rank, d in enumerate(found, 1)) for found in ((11, 1, 4), (0, 1, 2)))
+
+
+@pytest.fixture
+def run(asked_recipe, tmp_path):
+    recipe = asked_recipe({"only": STAGE}, {"measures": ["Success@1", "Success@3"], "hits": 3})
+    return make_finished_run(tmp_path / "run", recipe, {}, {"run.test.trec": DENSE, "runs/bm25.test.trec": BM25})
+
+
+def test_a_reranked_one(run, tmp_path):
+    reranking = Reranking(open_ranked(str(run.folder)), (3,), tmp_path / "out")
+    reranking.begin("m")
+    reranking.score(lambda pairs: np.arange(len(pairs), dtype=np.float32))  # from behind
+    first, turned = reranking.rows(["Success@1", "Success@3"])
+    assert [first["Success@1"], first["Success@3"]] == [1 / 4, 2 / 4]  # p11 holds 1991
+    assert [turned["Success@1"], turned["Success@3"]] == [1 / 4, 2 / 4]  # p4 holds 1984
+    with pytest.raises(ValueError, match="no judgments: .* for Success@5, Success@20, Success@100 alone, not for RR@10; .*--qrels FILE"):
+        reranking.rows(["RR@10"])
+
+
+def test_one_of_a_split_that_the_run_does_not_test(asked_recipe, tmp_path):
+    recipe = asked_recipe({"only": STAGE}, {"split": "train", "measures": ["RR@3"], "hits": 3})
+    folder = make_finished_run(tmp_path / "run", recipe, {"train": "0 0 p0 1\n"}, {"own.trec": DENSE}).folder
+    write_json(folder / "environment.json", {"data": {"digest": stored_collection(recipe).digest}})
+    ranked = open_ranked(str(folder), folder / "own.trec", "test")
+    assert ranked.measure(ranked.run, parse(["Success@3"])) == {"Success@3": 2 / 4}
+
+
+def test_a_fused_one(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(fusion, "fuse", lambda runs, method, weight=None: runs[0])  # Pyserini runs elsewhere
+    fuse.main([str(run.folder), "--output", str(tmp_path / "fused.trec")])
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    assert rows[2:] == [[f"{run.folder}:bm25", "0.2500", "0.2500"], [str(run.folder), "0.2500", "0.5000"], ["rrf", "0.2500", "0.2500"]]
