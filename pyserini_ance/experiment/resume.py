@@ -7,6 +7,7 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json
 
 MAY_CHANGE = ("cache", "device", "threads", "refresher")  # where a run computes, not what
+TOLD = ("about", "expect")  # of what it should come to
 
 
 def refuse_other_run(run: RunDir, recipe: Recipe, collection: Collection) -> None:
@@ -28,7 +29,7 @@ def is_of_recipe(run: RunDir, recipe: Recipe) -> bool:
     """Whether `run` was begun with this recipe, wherever it computed."""
     saved = load(run.recipe).recipe
     published = {"data": recipe.data.model_copy(update={"official": saved.data.official})}  # changes nothing that is read
-    return saved == recipe.model_copy(update={key: getattr(saved, key) for key in MAY_CHANGE} | published)
+    return saved == recipe.model_copy(update={key: getattr(saved, key) for key in (*MAY_CHANGE, *TOLD)} | published)
 
 
 def refuse_other_data(run: RunDir, collection: Collection) -> None:

@@ -28,7 +28,7 @@ def test_the_same_recipe_and_data_go_on_on_another_machine(run):
 
 
 def test_what_is_published_of_the_data_may_be_corrected(run):
-    refuse_other_run(run, load("demo/ance", "data.official.documents=7").recipe, collection("one"))
+    refuse_other_run(run, load("demo/ance", "data.official.documents=7", "about=better", "expect={test: {RR@10: 0.4}}").recipe, collection("one"))
 
 
 def test_another_recipe_is_refused_with_the_command_to_type(run):
