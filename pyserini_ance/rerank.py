@@ -30,7 +30,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     reranking.begin(args.model, length_tokens=args.length_tokens, precision=args.precision, batch_pairs=args.batch_pairs, device=model.device)
     reranking.score(model.logits)
     searched = time_first_stage(args.source, ranked, args.time_first_stage) if args.time_first_stage else ()
-    rows = reranking.rows(args.measures or [str(measure) for measure in ranked.recipe.test.measures_of(ranked.split)], searched, args.qrels and read_qrels(args.qrels))
+    measures = args.measures or [str(measure) for measure in ranked.recipe.test.measures_of(ranked.split)]
+    rows = reranking.rows(measures, searched, args.qrels and read_qrels(args.qrels))
     print(table(rows, list(rows[-1])))
     others = len(ranked.run) - queries
     left_out = f"; {others} others of the ranking are not in split {ranked.split!r} and left out" if others else ""

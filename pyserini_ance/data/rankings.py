@@ -58,7 +58,8 @@ def read_ranking(path: Path, split: Split, documents: Texts, depth: int) -> Rank
     hits = _hits(path)
     ranking = _in_order(_pairs(path, split.queries, documents), known, depth) if hits is None else _by_score(hits, known, depth)
     if (ranking.found == PADDING).all():
-        raise ValueError(f"{path} ranks documents for none of the {len(split.queries)} queries of split {split.name!r}; is it a run of another split?")
+        count = len(split.queries)
+        raise ValueError(f"{path} ranks documents for none of the {count} queries of split {split.name!r}; is it a run of another split?")
     return ranking
 
 

@@ -30,12 +30,14 @@ def gains(folder: Path, baseline: str) -> tuple[list[dict], list[str]]:
     runs = [run for run in grid["runs"] if run["status"] == "finished"]
     recipes = list(dict.fromkeys(run.get(label.get(RECIPE)) for run in runs))
     if baseline not in recipes:
-        known = ", ".join(filter(None, recipes)) or "none"
-        raise ValueError(f"--gains {baseline!r} is no recipe that has finished in {folder}{did_you_mean(baseline, filter(None, recipes))}; those: {known}")
+        known = [recipe for recipe in recipes if recipe]
+        near = did_you_mean(baseline, known)
+        raise ValueError(f"--gains {baseline!r} is no recipe that has finished in {folder}{near}; those: {', '.join(known) or 'none'}")
     varied = [name for key, name in label.items() if key not in (RECIPE, SEED) and len({run.get(name) for run in grid["runs"]}) > 1]
     found, measures = _found(folder, runs, label[RECIPE], varied)
     rows = [
-        {**dict(settings), "index": index, "recipe": recipe, "runs": len(values), **_cells(values, of_recipes.get(baseline), recipe != baseline, measures)}
+        {**dict(settings), "index": index, "recipe": recipe, "runs": len(values)}
+        | _cells(values, of_recipes.get(baseline) if recipe != baseline else None, measures)
         for (settings, index), of_recipes in found.items()
         for recipe, values in sorted(of_recipes.items(), key=lambda pair: recipes.index(pair[0]))
     ]
@@ -59,9 +61,9 @@ def _found(
     return found, measures
 
 
-def _cells(values: Sequence[Mapping], baseline: Sequence[Mapping] | None, gains_something: bool, measures: Sequence[str]) -> dict[str, str]:
+def _cells(values: Sequence[Mapping], baseline: Sequence[Mapping] | None, measures: Sequence[str]) -> dict[str, str]:
     cells = {measure: spread([row[measure] for row in values]) for measure in measures}
-    if baseline and gains_something:
+    if baseline:
         means = {measure: [fmean(row[measure] for row in rows) for rows in (values, baseline)] for measure in measures}
         cells |= {f"{measure} gain": f"{(value / base - 1) * 100:+.1f} %" for measure, (value, base) in means.items() if base}
     return cells

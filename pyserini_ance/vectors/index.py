@@ -90,9 +90,8 @@ def _set_search(index, search: str) -> None:
     try:
         faiss.ParameterSpace().set_index_parameters(index, search)
     except (RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"index search setting {search!r}: {_reason(error)}. Expected what this kind of index knows, as in IVF64,Flat;nprobe=8 or HNSW32;efSearch=64"
-        ) from error
+        expected = "what this kind of index knows, as in IVF64,Flat;nprobe=8 or HNSW32;efSearch=64"
+        raise ValueError(f"index search setting {search!r}: {_reason(error)}. Expected {expected}") from error
 
 
 def _write(path: Path, vectors: ShardedVectors, factory: str, seed: int) -> None:
