@@ -44,7 +44,7 @@ def make(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("target", "last"), [("test", "-m pytest -n 2 --dist loadfile"), ("demo", "-m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite")]
+    ("target", "last"), [("test", "-m pytest -n 2 --dist loadfile --no-loadscope-reorder"), ("demo", "-m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite")]
 )
 def test_installs_once_and_then_works_at_once(make, tmp_path, target, last):
     done, log = make(target)
