@@ -8,7 +8,8 @@ from ir_measures import Measure
 
 from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run, write_run
 from pyserini_ance.experiment.collection import collection_of
-from pyserini_ance.experiment.ranked import BM25, named, ranking_file
+from pyserini_ance.experiment.ranked import named, ranking_file
+from pyserini_ance.measures.compare import BM25
 from pyserini_ance.measures.coverage import measure_by_answers
 from pyserini_ance.measures.evaluate import evaluate
 from pyserini_ance.pyserini_bridge.fusion import METHODS, fuse

@@ -22,8 +22,6 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import sha256_file
 
-BM25 = "bm25"  # the row of Pyserini's BM25
-
 
 @dataclass(frozen=True)
 class Ranked:

@@ -15,7 +15,8 @@ from tqdm import tqdm
 from pyserini_ance.data.trec import Qrels, read_run, write_run
 from pyserini_ance.experiment.bm25 import bm25_index
 from pyserini_ance.experiment.query_log import QueryLog
-from pyserini_ance.experiment.ranked import BM25, Ranked, named
+from pyserini_ance.experiment.ranked import Ranked, named
+from pyserini_ance.measures.compare import BM25
 from pyserini_ance.measures.evaluate import best_first, row_of
 from pyserini_ance.measures.latency import latency
 from pyserini_ance.recipe.measure import parse

@@ -13,6 +13,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from shutil import rmtree
 
@@ -25,6 +26,7 @@ PARTS = ("start", "read", "tokenise", "rank")
 HITS = 200  # of each judged query, in the ranking that is read for its negatives: BM25's for the training queries
 DEPTH = 101  # `depth: 100` and a positive
 MIB = 1 << 20
+HEADER = "| passages | part | seconds | processor seconds | peak MiB | disk MiB |\n| ---: | --- | ---: | ---: | ---: | ---: |"
 
 
 def generate(folder: Path, passages: int) -> None:
@@ -94,16 +96,21 @@ def do(part: str, folder: Path) -> None:
     recipe = recipe_of(folder)
     start_tokenizer(recipe.encoder)
     collection = stored_collection(recipe) if part in ("tokenise", "rank") else None
+    works = {
+        "start": lambda: None,
+        "read": lambda: stored_collection(recipe),
+        "tokenise": lambda: tokenise(recipe, collection),
+        "rank": lambda: read_ranking(folder / "run.trec", collection.split("train"), collection.documents, DEPTH),
+    }
+    clock(works[part])
+
+
+def clock(work: Callable[[], object]) -> None:
+    """Do it, and print what it took as a line of JSON."""
     begun, processor = time.perf_counter(), time.process_time()
-    if part == "read":
-        collection = stored_collection(recipe)
-    elif part == "tokenise":
-        tokenise(recipe, collection)
-    elif part == "rank":
-        read_ranking(folder / "run.trec", collection.split("train"), collection.documents, DEPTH)
-    usage = resource.getrusage(resource.RUSAGE_SELF)
+    work()
     seconds = {"seconds": time.perf_counter() - begun, "processor": time.process_time() - processor}
-    print(json.dumps({**seconds, "peak_mib": usage.ru_maxrss / 1024}))
+    print(json.dumps({**seconds, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
 
 
 def measure(folder: Path, passages: int, parts: list[str]) -> None:
@@ -113,11 +120,16 @@ def measure(folder: Path, passages: int, parts: list[str]) -> None:
     if "rank" in parts and not (folder / "run.trec").exists():
         generate_run(folder / "run.trec", passages)
     rmtree(folder / "cache", ignore_errors=True)
+    measure_parts(__file__, folder, passages, parts)
+
+
+def measure_parts(script: str, folder: Path, passages: int, parts: Sequence[str]) -> None:
+    """A row for each part, which `script` does in a process of its own; disk is what `folder` has grown by."""
     for part in parts:
-        before = _bytes(folder / "cache")
-        done = subprocess.run([sys.executable, __file__, str(folder), "--part", part], stdout=subprocess.PIPE, text=True, check=True)
+        before = _bytes(folder)
+        done = subprocess.run([sys.executable, script, str(folder), "--part", part], stdout=subprocess.PIPE, text=True, check=True)
         took = json.loads(done.stdout.splitlines()[-1])
-        disk = (_bytes(folder / "cache") - before) / MIB
+        disk = (_bytes(folder) - before) / MIB
         print(f"| {passages:,} | {part} | {took['seconds']:.1f} | {took['processor']:.1f} | {took['peak_mib']:.0f} | {disk:.0f} |", flush=True)
 
 
@@ -134,7 +146,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.part:
         return do(args.part, args.folder)
-    print("| passages | part | seconds | processor seconds | peak MiB | disk MiB |\n| ---: | --- | ---: | ---: | ---: | ---: |")
+    print(HEADER)
     for passages in args.passages:
         measure(args.folder / str(passages), passages, args.parts)
 

@@ -9,11 +9,7 @@ them. What was made stays in FOLDER.
 """
 
 import argparse
-import json
-import resource
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,14 +18,13 @@ from shutil import copy, rmtree
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from data.scale import PASSAGES_PER_BLOCK, minilm, passages_of, whole_words  # noqa: E402
+from data.scale import HEADER, PASSAGES_PER_BLOCK, clock, measure_parts, minilm, passages_of, whole_words  # noqa: E402
 
 QUERIES = {"train": 50_000, "test": 5_000}
 HITS = 200
 WORDS_OF_QUERY = 6
 INDEX = "OPQ96,IVF1,PQ96"
 PARTS = ("prepare", "encode", "search", "index", "index_search", "mine", "train")
-MIB = 1 << 20
 Work = Callable[[], object]
 
 
@@ -157,25 +152,6 @@ class Bench:
         return snapshot.encode_queries("test", np.arange(QUERIES["test"]))
 
 
-def do(part: str, folder: Path) -> None:
-    """In a child: one part, and what it took as a line of JSON."""
-    work = getattr(Bench(folder), part)()
-    begun, processor = time.perf_counter(), time.process_time()
-    work()
-    took = {"seconds": time.perf_counter() - begun, "processor": time.process_time() - processor}
-    print(json.dumps({**took, "peak_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}))
-
-
-def measure(folder: Path, passages: int, parts: list[str]) -> None:
-    """A row for each part."""
-    for part in parts:
-        before = _bytes(folder)
-        done = subprocess.run([sys.executable, __file__, str(folder), "--part", part], stdout=subprocess.PIPE, text=True, check=True)
-        took = json.loads(done.stdout.splitlines()[-1])
-        cells = [f"{passages:,}", part, *(f"{took[key]:.1f}" for key in ("seconds", "processor")), f"{took['peak_mib']:.0f}"]
-        print("|", " | ".join([*cells, f"{(_bytes(folder) - before) / MIB:.0f}"]), "|", flush=True)
-
-
 def make_ready(folder: Path, passages: int) -> None:
     """The texts and the encoder; what former measurements made of them is removed."""
     if not (folder / "collection.tsv").exists():
@@ -186,10 +162,6 @@ def make_ready(folder: Path, passages: int) -> None:
     make_encoder(folder / "encoder")
 
 
-def _bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
@@ -197,12 +169,12 @@ def main() -> None:
     parser.add_argument("--part", choices=PARTS, help="only this, in this process, of what lies in FOLDER")
     args = parser.parse_args()
     if args.part:
-        return do(args.part, args.folder)
-    print("| passages | part | seconds | processor seconds | peak MiB | disk MiB |\n| ---: | --- | ---: | ---: | ---: | ---: |")
+        return clock(getattr(Bench(args.folder), args.part)())
+    print(HEADER)
     for passages in args.passages:
         folder = args.folder / str(passages)
         make_ready(folder, passages)
-        measure(folder, passages, list(PARTS))
+        measure_parts(__file__, folder, passages, PARTS)
 
 
 if __name__ == "__main__":
