@@ -1,4 +1,4 @@
-"""BM25 by Pyserini's Lucene on a collection that fits on the screen."""
+"""BM25 by Pyserini's Lucene on a collection that fits on the screen, asked in one process of Java."""
 
 from types import SimpleNamespace
 
@@ -9,6 +9,9 @@ from pyserini_ance.pyserini_bridge.bm25 import Ranking, retrieve
 from pyserini_ance.recipe.models import Rm3
 
 DOCUMENTS = [("007", "a spy likes cats"), ("7", "cats chase mice, and cats sleep"), ("é", "the the"), ("9", "dogs 😀 bark")]
+# `kitten` is only where `feline` is too, in the two that BM25 finds first; Anserini passes over words of more than a tenth of the documents.
+KITTENS = [("both-1", "a kitten is a feline"), ("both-2", "feline or kitten"), ("third", "a feline sleeps")]
+FILLING = [(f"other-{n}", f"number{n} of something") for n in range(40)]
 QUERIES = [("01", "CATS"), ("1", "the of"), ("q", ""), ("x", "😀 bark"), ("y", '"( *:* \t lone \ud800 ~')]
 BUILD = SimpleNamespace(k1=0.9, b=0.4, threads=2, index="build", rm3=None)
 EXPANDED = SimpleNamespace(**{**vars(BUILD), "rm3": Rm3(fb_terms=5, fb_docs=2)})
@@ -18,7 +21,9 @@ EXPANDED = SimpleNamespace(**{**vars(BUILD), "rm3": Rm3(fb_terms=5, fb_docs=2)})
 def found(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bm25")
     rankings = [Ranking(QUERIES, 10, folder / "out/run.trec"), Ranking(QUERIES[:1], 1, folder / "out/short.trec")]
-    retrieve(iter(DOCUMENTS), rankings, BUILD, folder / "cache/index")
+    expanded = [("q", "kitten"), ("none", "absent")]
+    rankings += [Ranking(expanded, 10, folder / "out" / name, rm3) for name, rm3 in (("before", False), ("expanded", True), ("after", False))]
+    retrieve(iter(DOCUMENTS + FILLING + KITTENS), rankings, EXPANDED, folder / "cache/index")
     return folder
 
 
@@ -30,7 +35,7 @@ def test_ids_stay_and_the_better_hit_is_first(found):
 
 def test_nothing_else_is_left(found):
     assert [path.name for path in (found / "cache").iterdir()] == ["index"]
-    assert sorted(path.name for path in (found / "out").iterdir()) == ["run.trec", "short.trec"]
+    assert sorted(path.name for path in (found / "out").iterdir()) == ["after", "before", "expanded", "run.trec", "short.trec"]
     assert (found / "out/short.trec").read_text().split()[:4] == ["01", "Q0", "7", "1"]
 
 
@@ -69,14 +74,8 @@ def test_the_last_words_of_the_worker_arrive(tmp_path, monkeypatch):
         retrieve(None, [Ranking(QUERIES, 1, tmp_path / "run")], settings, None)
 
 
-def test_rm3_finds_by_the_words_of_the_first_documents_and_bm25_stays_as_it_is(tmp_path):
-    """`kitten` is only where `feline` is too, in the two documents that BM25 finds first; Anserini passes over words of more than a tenth."""
-    documents = [(f"other-{n}", f"number{n} of something") for n in range(40)]
-    documents += [("both-1", "a kitten is a feline"), ("both-2", "feline or kitten"), ("third", "a feline sleeps")]
-    queries = [("q", "kitten"), ("none", "absent")]
-    rankings = [Ranking(queries, 10, tmp_path / name, rm3) for name, rm3 in (("before", False), ("expanded", True), ("after", False))]
-    retrieve(iter(documents), rankings, EXPANDED, tmp_path / "index")
-    before, expanded, after = ([line.split() for line in ranking.output.read_text().splitlines()] for ranking in rankings)
+def test_rm3_finds_by_the_words_of_the_first_documents_and_bm25_stays_as_it_is(found):
+    before, expanded, after = ([line.split() for line in (found / "out" / name).read_text().splitlines()] for name in ("before", "expanded", "after"))
     assert [line[2] for line in before] == ["both-1", "both-2"] and before == after and before[0][5] == "bm25"
     assert [line[:4] for line in expanded] == [["q", "Q0", id, str(rank)] for rank, id in enumerate(["both-1", "both-2", "third"], start=1)]
     assert expanded[0][5] == "bm25+rm3"

@@ -45,7 +45,7 @@ for run in ("run.tsv", "run.trec"):
 
 
 @pytest.fixture(scope="module")
-def theirs(child, shared_data, tmp_path_factory):
+def theirs(in_java, shared_data, tmp_path_factory):
     """The folder with what Pyserini read, and the lines that trec_eval printed."""
     folder = tmp_path_factory.mktemp("pyserini")
     small = [f"msmarco-ans-small/{name}" for name in ("run.dev.small.tsv", "qrels.dev.small.tsv")]
@@ -59,8 +59,8 @@ def theirs(child, shared_data, tmp_path_factory):
     first = [(query, document, score) for query, found in run.items() for document, score in found.items() if score >= -20]
     write_run(folder / "run.trec", first, "t")  # so few, because pandas reads it for trec_eval
     write_ranks(folder / "run.tsv", first)
-    done = child(PYSERINI, folder, json.dumps(READERS), json.dumps({name.split("/")[1]: fields for name, fields in CORPORA.items()}))
-    return folder, re.findall(r"recip_rank\s+all\s+(\S+)", done.stdout)
+    printed = in_java(PYSERINI, folder, json.dumps(READERS), json.dumps({name.split("/")[1]: fields for name, fields in CORPORA.items()}))
+    return folder, re.findall(r"recip_rank\s+all\s+(\S+)", printed)
 
 
 def read_by_pyserini(theirs, name: str) -> dict[str, dict]:

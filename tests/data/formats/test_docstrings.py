@@ -1,5 +1,5 @@
+import importlib.util
 import os
-import re
 import subprocess
 import sys
 
@@ -99,11 +99,15 @@ def test_every_process_reads_the_same():
     assert len(printed) == 1
 
 
-def test_the_installed_packages_make_a_collection():
-    collection = Docstrings().read()
-    assert 5000 <= len(collection.documents) <= 9000
+def test_installed_packages_make_a_collection():
+    """Two of the five that the demo reads; all of them take a quarter of a minute."""
+    collection = Docstrings(packages=("numpy", "sklearn")).read()
+    assert 2000 <= len(collection.documents) <= 4000
     assert list(collection.splits) == ["train", "dev", "test"]
-    assert all(len(split.queries) > 400 for split in collection.splits.values())
-    assert {re.split("[.:]", id)[0] for id in collection.documents.ids} == set(Docstrings().packages)
+    assert all(len(split.queries) > 100 for split in collection.splits.values())
     lstsq = collection.documents[collection.documents.rows["numpy.linalg._linalg:lstsq"]]["text"]
     assert lstsq.startswith("Computes the vector `x` that approximately solves the equation")
+
+
+def test_the_packages_of_the_demo_are_installed():
+    assert [name for name in Docstrings().packages if importlib.util.find_spec(name) is None] == []
