@@ -5,6 +5,7 @@ format reads them, or memory-mapped from the cache (`stored.py`).
 """
 
 import hashlib
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +15,8 @@ from typing import Literal
 import numpy as np
 
 from pyserini_ance.data.strings import Strings
+
+logger = logging.getLogger(__name__)
 
 Side = Literal["query", "document"]
 SIDES: tuple[Side, Side] = ("query", "document")
@@ -181,6 +184,11 @@ class Collection:
     documents: Texts
     splits: dict[str, Split]
     skipped: dict[str, int] = field(default_factory=dict)
+
+    def log_skipped(self) -> None:
+        """A warning for each thing that was left out."""
+        for what, count in self.skipped.items():
+            logger.warning("left out: %d %s", count, what)
 
     def split(self, name: str) -> Split:
         """Raises ValueError for a split that is not there."""

@@ -9,7 +9,7 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.stored import open_collection
 from pyserini_ance.storage.files import read_json_object, sha256_json, write_json
 
-READERS = 1  # to be raised when readers make something else of the same files
+READERS = 2  # to be raised when readers make something else of the same files
 SETTLED_SECONDS = 2  # a younger file may be written again within the tick of its time
 
 

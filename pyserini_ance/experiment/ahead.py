@@ -80,8 +80,9 @@ class Counts:
     @classmethod
     def of(cls, collection: Collection, name: str) -> "Counts":
         split, skipped = collection.split(name), collection.skipped
-        used, known = len(split.queries), len(split.qrels.rows)
-        return cls(used + skipped.get(f"{name} queries without positives", 0), used, known + skipped.get(f"{name} judgments of unknown ids", 0))
+        used, judgments = len(split.queries), len(split.qrels.rows)
+        left = sum(count for what, count in skipped.items() if what.startswith(f"{name} judgments of "))
+        return cls(used + skipped.get(f"{name} queries without positives", 0), used, judgments + left)
 
     def compared(self, published: SplitCounts) -> Iterator[tuple[str, int, int]]:
         """What was counted, here and by its publisher, where that is known."""

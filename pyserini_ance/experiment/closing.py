@@ -12,7 +12,7 @@ from pyserini_ance.data.collection import Split
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.trec import Qrels, read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World
-from pyserini_ance.experiment.reranking import best_of_each, read_candidates
+from pyserini_ance.experiment.candidates import best_of_each, read_candidates
 from pyserini_ance.measures.compare import BM25
 from pyserini_ance.measures.coverage import measure_by_answers
 from pyserini_ance.measures.evaluate import evaluate

@@ -18,7 +18,7 @@ from pyserini_ance.data.token_store import TokenStore, open_or_build
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_tokenizer
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
-from pyserini_ance.experiment.reranking import read_candidates
+from pyserini_ance.experiment.candidates import read_candidates
 from pyserini_ance.measures.coverage import CUTOFFS, is_of_answers, success_at
 from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.models import Recipe
@@ -68,6 +68,7 @@ def stored_collection(recipe: Recipe) -> Collection:
             collection = map_collection(recipe, read_collection(recipe, documents))
         reading.remember(collection)
     else:
+        collection.log_skipped()
         check_collection(recipe, collection)
     return collection
 

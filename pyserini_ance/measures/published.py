@@ -69,8 +69,13 @@ class PublishedTable:
         if not expects:
             raise ValueError(f"{folder} has no recipes (files *.yaml whose names do not begin with _); name a folder that has")
         finished, others = find_runs(runs, lambda recipe: recipe in expects or recipe.rpartition("/")[0] == folder.resolve().name)
-        measured = [one for run in finished for one in read_measured(run, str(run.relative_to(runs)))]
-        return cls(published, expects, measured, [f"left out: {run} holds {RunDir(run).describe()}" for run in others])
+        measured, left_out = [], [f"left out: {run} holds {RunDir(run).describe()}" for run in others]
+        for run in finished:
+            try:
+                measured += read_measured(run, str(run.relative_to(runs)))
+            except ValueError as error:  # of another version, perhaps
+                left_out.append(f"left out: {run} cannot be read: {error}")
+        return cls(published, expects, measured, left_out)
 
     def rows(self) -> list[Row]:
         """By method, those of the published rows first: what is expected, what is measured, what each source says."""

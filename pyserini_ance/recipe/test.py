@@ -60,6 +60,13 @@ class Test(Settings):
             raise ValueError(f"measures: split {without[0]!r} is tested, but has no measures; splits here: {known}; list some for it")
         return self
 
+    @model_validator(mode="after")
+    def no_split_is_called_as_another_reranked(self):
+        if taken := [split for split in self.reranked if f"{split}{RERANKED}" in self.split]:
+            name = f"{taken[0]}{RERANKED}"
+            raise ValueError(f"split: {name!r} is also what tables call the reranked {taken[0]!r}; name the split otherwise, or leave rerank.{taken[0]} out")
+        return self
+
     def measures_of(self, split: str) -> list[Measure]:
         return parse(_of_split(self.measures, split))
 

@@ -60,15 +60,22 @@ def test_other_counts_than_the_published_are_told(recipe):
     assert "warning: documents: 30" in prepare_ahead(other)
 
 
-def test_what_was_left_out_counts_as_read(recipe, tmp_path):
+def test_what_was_left_out_counts_as_read_and_is_told_again(recipe, tmp_path, caplog, monkeypatch):
     topics, qrels = tmp_path / "train.tsv", tmp_path / "train.qrels"
-    topics.write_text(recipe.data.splits["train"].topics.read_text() + "extra\tnobody judged\n")
-    qrels.write_text(recipe.data.splits["train"].qrels.read_text() + "train-0 0 nowhere 1\n")
+    topics.write_text(recipe.data.splits["train"].topics.read_text() + "extra\tnothing is relevant to it\n")
+    qrels.write_text(recipe.data.splits["train"].qrels.read_text() + "train-0 0 nowhere 1\nextra 0 red-apple 0\n")
     splits = {**recipe.data.splits, "train": recipe.data.splits["train"].model_copy(update={"topics": topics, "qrels": qrels})}
     data = recipe.data.model_copy(update={"splits": splits, "unknown_ids": "skip"})
-    report = prepare_ahead(recipe.model_copy(update={"data": data}))
-    left = "1 judgments of unknown ids, 1 queries without positives"
-    assert cells(report, "train")[:4] == ["train", "16", "15", "17"] and cells(report, "train")[5] == left
+    for path in (topics, qrels):
+        os.utime(path, (time.time() - 60,) * 2)
+    changed = recipe.model_copy(update={"data": data})
+    report = prepare_ahead(changed)
+    left = "1 judgments of unknown ids, 1 queries without positives, 1 judgments of queries without positives"
+    assert cells(report, "train")[:4] == ["train", "16", "15", "18"] and cells(report, "train")[5] == left
+    caplog.clear()
+    monkeypatch.setattr(prepare, "read_collection", lambda *_: pytest.fail("the data was read again"))
+    stored_collection(changed)
+    assert [record.message for record in caplog.records] == [f"left out: 1 train {what.removeprefix('1 ')}" for what in left.split(", ")]
 
 
 def test_all_missing_files_are_told_at_once_with_their_places(recipe, tmp_path):

@@ -93,6 +93,16 @@ def test_runs_that_have_not_finished_are_named(folder, tmp_path):
     assert PublishedTable.of(str(folder), tmp_path / "runs").as_markdown().endswith(f"\nleft out: {run} holds a run that finished at the end")
 
 
+def test_a_run_of_another_version_is_named_and_the_others_stay(folder, tmp_path):
+    runs = [finished(tmp_path / "runs" / name, folder / "ance.yaml", {"only": 0.3201}, ["test.split=dev"]) for name in ("new", "old")]
+    recipe = runs[1] / "recipe.yaml"
+    recipe.write_text(recipe.read_text() + "former_key: 1\n")
+    found = PublishedTable.of(str(folder), tmp_path / "runs")
+    assert [one.run for one in found.measured if one.variant] == ["new"]
+    [told] = found.left_out
+    assert told.startswith(f"left out: {runs[1]} cannot be read: recipe {recipe}") and "unknown key 'former_key'" in told
+
+
 def test_it_is_written_in_the_form_of_the_files_ending(folder, tmp_path):
     finished(tmp_path / "runs" / "ance", folder / "ance.yaml", {"only": 0.3201}, ["test.split=dev"])
     table = PublishedTable.of(str(folder), tmp_path / "runs")

@@ -46,6 +46,7 @@ def test_a_ranking_in_another_order_is_a_split_of_its_own_in_tables(base):
         (["test.query_measures={dv: [RR@10]}"], "test.query_measures names split 'dv' (did you mean 'dev'?)"),
         (["test.rerank={tests: {}}"], "test.rerank names split 'tests' (did you mean 'test'?)"),
         (["test.rerank={test: {}}", "bm25=null", "stages.only.terms.query.negatives=[{kind: random}]"], "is of BM25's ranking, but `bm25: null`"),
+        (["test.split=[test,test-rerank]", "test.rerank={test: {}}"], "'test-rerank' is also what tables call the reranked 'test'; name the split"),
         (["test.rerank={test: {hits: 200}}"], "test.rerank.test.hits is 200, but BM25 ranks 100 documents (test.hits); set test.hits=200"),
         (["test.rerank={test: {depth: 200}}"], "test.rerank.test.depth: unknown key 'depth'; keys here: file, hits, measures"),
     ],

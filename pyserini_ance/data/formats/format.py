@@ -1,6 +1,5 @@
 """What every adapter shares: what it reads is checked here and becomes a Collection."""
 
-import logging
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,7 +15,6 @@ from pyserini_ance.data.formats.official import Official
 from pyserini_ance.recipe.parts import Part, Settings
 
 UNKNOWN_SHOWN = 5
-logger = logging.getLogger(__name__)
 
 
 class Judgment(NamedTuple):
@@ -87,7 +85,9 @@ class Format(Part):
             raise ValueError(f"no document was read; expected at least one; see the files that `data` names: {self!r}")
         skipped: dict[str, int] = {}
         made = {name: self._split(name, corpus, *parts, skipped) for name, parts in splits.items()}
-        return Collection(corpus, made, skipped)
+        collection = Collection(corpus, made, skipped)
+        collection.log_skipped()
+        return collection
 
     def _split(self, name: str, documents: Texts, entries, judgments, skipped: dict[str, int]) -> Split:
         queries = read_queries(entries)
@@ -101,8 +101,10 @@ class Format(Part):
                 f"judgments were read, and relevant is a grade of at least {self.relevance_threshold}; "
                 f"see what `data` says of this split, and `data.relevance_threshold`: {self!r}"
             )
+        used = qrels.subset(kept)
         _skip(skipped, f"{name} queries without positives", len(queries) - len(kept))
-        return Split(name, queries.subset(kept), qrels.subset(kept))
+        _skip(skipped, f"{name} judgments of queries without positives", len(qrels.rows) - len(used.rows))
+        return Split(name, queries.subset(kept), used)
 
     def _qrels(self, name: str, queries: Texts, documents: Texts, judgments: Iterable[Judgment], skipped: dict[str, int]) -> Qrels:
         places: dict[int, int] = {}  # of each pair, as one number
@@ -163,4 +165,3 @@ def _unknown_ids(name: str, count: int, first: list[Judgment]) -> ValueError:
 def _skip(skipped: dict[str, int], what: str, count: int) -> None:
     if count:
         skipped[what] = count
-        logger.warning("left out: %d %s", count, what)

@@ -232,5 +232,6 @@ def collection(documents, splits, unknown_ids: str = "refuse", relevance_thresho
         need(kept)
         made[name] = kept
         skipped[f"{name} queries without positives"] = len(queries) - len(kept)
+        skipped[f"{name} judgments of queries without positives"] = sum(len(grades) for grades in judged.values()) - sum(len(one[-1]) for one in kept)
         skipped[f"{name} judgments of unknown ids"] = len(unknown)
     return {"documents": documents, "splits": made, "skipped": {what: count for what, count in skipped.items() if count}}

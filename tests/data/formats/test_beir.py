@@ -45,7 +45,7 @@ def test_the_layout_is_read(folder):
     assert [read_answers(train.queries, row) for row in range(2)] == [["7", "seven  é"], []]
     assert list(dev.queries.columns) == ["text"]
     assert [train.relation("query").of(row).tolist() for row in range(2)] == [[1, 2], [0]]
-    assert collection.skipped == {"train queries without positives": 1}
+    assert collection.skipped == {"train queries without positives": 1, "train judgments of queries without positives": 1}
 
 
 def test_answers_that_are_no_list_of_strings_are_refused(folder):

@@ -88,9 +88,10 @@ def test_a_split_that_nobody_has_judged_keeps_all_its_queries():
 def test_queries_without_positives_are_skipped_with_a_count(caplog):
     with caplog.at_level(logging.WARNING):
         collection = assembled(rows=[("q1", "d1", 1), ("q2", "d1", 0)])
-    assert collection.skipped == {"dev queries without positives": 2}
+    assert collection.skipped == {"dev queries without positives": 2, "dev judgments of queries without positives": 1}
     assert collection.split("dev").queries.ids == ["q1"]
     assert "left out: 2 dev queries without positives" in caplog.text
+    assert "left out: 1 dev judgments of queries without positives" in caplog.text
 
 
 def test_of_many_repeated_ids_the_first_is_named():

@@ -1,4 +1,4 @@
-"""Reranking: which documents of a ranking a model puts in another order, and the order that scores give them."""
+"""Candidates: which documents of a ranking the closing table has a model put in another order, and the order that scores give them."""
 
 from pathlib import Path
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.collection import Qrels, Split, Texts
-from pyserini_ance.experiment.reranking import best_of_each, read_candidates
+from pyserini_ance.experiment.candidates import best_of_each, read_candidates
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.test import Rerank
 
