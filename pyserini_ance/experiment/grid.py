@@ -1,4 +1,4 @@
-"""A grid of runs: one after the other, each in a folder and a process of its own, and one table of all."""
+"""A grid of runs, each in a folder and a process of its own, and one table of all. Several processes may share the runs of one grid."""
 
 import json
 import logging
@@ -17,8 +17,13 @@ from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.start import Start
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.election import Held
 from pyserini_ance.storage.files import write_json, write_whole
+from pyserini_ance.storage.owner import lives
+from pyserini_ance.storage.post import Post
 
+POSTS = ".posts"  # in a grid's folder: who is at work on which of its runs
+POLL_SECONDS = 2
 log = logging.getLogger(__name__)
 
 
@@ -47,12 +52,20 @@ class GridRuns:
         return recipes
 
     def conduct(self, recipes: Mapping[str, Recipe], overwrite: bool = False) -> bool:
-        """Run what has not finished, and write the tables anew after each. Whether all have finished now."""
-        rows = {name: GridRow(self.folder / name, self._settings(name), "waiting") for name in recipes}
+        """Run what has not finished, and write the tables anew after each. Whether all have finished now.
+
+        What another process is at work on is left to it, and waited for at the end; of one that dies or is stopped it is taken over.
+        """
+        rows: dict[str, GridRow] = {}
         progress = Progress(len(recipes))
-        for name, recipe in recipes.items():
-            rows[name] = self._row(name, recipe, overwrite, progress)
-            self._write(list(rows.values()))
+        while waiting := [name for name in recipes if name not in rows]:
+            settled = len(rows)
+            for name in waiting:
+                if self._starts_from(recipes[name]).isdisjoint(recipes.keys() - rows.keys()):
+                    rows |= self._row(name, recipes[name], overwrite, progress)
+                    self._write([rows.get(other) or self._seen(other, recipes[other], overwrite) for other in recipes])
+            if len(rows) == settled:
+                time.sleep(POLL_SECONDS)
         return all(row.status == "finished" for row in rows.values())
 
     def describe(self) -> str:
@@ -81,19 +94,58 @@ class GridRuns:
     def _settings(self, name: str) -> dict[str, str]:
         return {self.grid.labels[key]: value_text(value) for key, value in self.grid.points[name].items()}
 
-    def _row(self, name: str, recipe: Recipe, overwrite: bool, progress: "Progress") -> GridRow:
-        run = RunDir(self.folder / name)
+    def _starts_from(self, recipe: Recipe) -> set[str]:
+        """Runs of the folder that stages of the recipe start from."""
+        starts = (settings.start for settings in recipe.stages.values())
+        runs = (Path(start.run) for start in starts if isinstance(start, Start) and start.run)
+        return {run.name for run in runs if run.parent == self.folder}
+
+    def _row(self, name: str, recipe: Recipe, overwrite: bool, progress: "Progress") -> dict[str, GridRow]:
+        """What came of it; nothing where another process is at work on it."""
+        run, post = RunDir(self.folder / name), self._post(name)
         try:
-            if not overwrite and _has_finished(run, recipe):
-                progress.kept(name)
-            else:
-                progress.begins(name)
-                train_apart(recipe, run, overwrite)
-                progress.has_trained(name)
-            return read_row(run.folder, self._settings(name))
+            before = post.read()
+            run.trainer.vacant()  # a killed grid's run takes a while to notice
+            with post.hold(name):
+                self._do(run, recipe, overwrite, progress, before)
+            return {name: read_row(run.folder, self._settings(name))}
+        except Held as held:
+            progress.left(name, held)
+            return {}
         except (ValueError, OSError, RuntimeError) as error:
             progress.failed(name, error)
-            return GridRow(run.folder, self._settings(name), "failed", reason=str(error))
+            return {name: GridRow(run.folder, self._settings(name), "failed", reason=str(error))}
+
+    def _do(self, run: RunDir, recipe: Recipe, overwrite: bool, progress: "Progress", before: dict | None) -> None:
+        """Under the run's post; `before` is what its last holder has left. Raises RuntimeError when the run fails, or has failed elsewhere
+        since this process came by.
+        """
+        name = run.folder.name
+        if _has_finished(run, recipe, progress.was_left(name) or not overwrite):
+            progress.kept(name)
+        elif progress.was_left(name) and before and before["status"] == "failed":
+            progress.number += 1
+            raise RuntimeError(before["reason"])
+        else:
+            progress.begins(name)
+            train_apart(recipe, run, overwrite)
+            progress.has_trained(name)
+
+    def _post(self, name: str) -> Post:
+        (self.folder / POSTS).mkdir(parents=True, exist_ok=True)
+        return Post(self.folder / POSTS / f"{name}.json")
+
+    def _seen(self, name: str, recipe: Recipe, overwrite: bool) -> GridRow:
+        """Of a run whose turn has not come: another process may have finished it, or be at work on it."""
+        run = RunDir(self.folder / name)
+        try:
+            if _has_finished(run, recipe, not overwrite):
+                return read_row(run.folder, self._settings(name))
+            holder = self._post(name).read()
+        except (ValueError, OSError, RuntimeError):  # to be told in its turn
+            holder = None
+        is_held = holder and holder["status"] == "running" and lives(holder) is not False
+        return GridRow(run.folder, self._settings(name), "running" if is_held else "waiting")
 
     def _write(self, rows: Sequence[GridRow]) -> None:
         """`grid.md`, `grid.csv` and `grid.json`; over seeds, where they are a key, a table more and `seeds.csv`."""
@@ -115,6 +167,16 @@ class Progress:
     def __init__(self, runs: int):
         self.runs, self.number = runs, 0
         self.seconds: list[float] = []
+        self._left: set[str] = set()
+
+    def left(self, name: str, held: Held) -> None:
+        """To the process that has it in hand."""
+        if name not in self._left:
+            log.info("grid: %s is left to another process: %s", name, held)
+        self._left.add(name)
+
+    def was_left(self, name: str) -> bool:
+        return name in self._left
 
     def kept(self, name: str) -> None:
         self.number += 1
@@ -135,9 +197,9 @@ class Progress:
         log.error("grid, %d of %d: %s has failed: %s", self.number, self.runs, name, error)
 
 
-def _has_finished(run: RunDir, recipe: Recipe) -> bool:
+def _has_finished(run: RunDir, recipe: Recipe, counts: bool = True) -> bool:
     """Raises ValueError when the run that lies there is of another recipe."""
-    if not (run.state.exists() and run.read_state()["status"] == "finished" and run.measures.exists()):
+    if not (counts and run.state.exists() and run.read_state()["status"] == "finished" and run.measures.exists()):
         return False
     if not is_of_recipe(run, recipe):
         raise ValueError(f"{run.folder} holds a run of other settings; use --overwrite to replace the runs there, or another --output")

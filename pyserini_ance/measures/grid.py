@@ -21,11 +21,13 @@ RECORD = "grid.json"  # in a grid's folder
 
 @dataclass(frozen=True)
 class GridRow:
-    """One run: its folder, the setting of each key as text, whether it is `waiting`, has `finished` or `failed` and why, and its figures."""
+    """One run: its folder, the setting of each key as text, whether it is `waiting`, `running` in another process, has
+    `finished` or `failed` and why, and its figures.
+    """
 
     run: Path
     settings: dict[str, str]
-    status: Literal["waiting", "finished", "failed"]
+    status: Literal["waiting", "running", "finished", "failed"]
     measures: dict[str, float] = field(default_factory=dict)
     dev: float | None = None
     seconds: float | None = None

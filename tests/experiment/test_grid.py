@@ -2,12 +2,16 @@
 
 import csv
 import json
+import subprocess
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from pyserini_ance import train
+from pyserini_ance.experiment import grid
 from pyserini_ance.experiment.grid import GridRuns, Progress
 from pyserini_ance.recipe.grid import Grid
 from pyserini_ance.recipe.load import dump
@@ -95,6 +99,75 @@ def test_a_grid_of_recipes_starts_them_from_runs_of_its_own(servant, small_recip
     weights = [weights_of(runs[seed, str(warm)] / "model") for seed in "12"]
     assert weights == [weights_of(runs[seed, str(cold)] / "checkpoints" / "start-b-00000000" / "encoder") for seed in "12"]
     assert weights[0] != weights[1]
+
+
+def times_trained(ended: dict, folder: Path) -> dict[str, int]:
+    return {run.name: ended["stderr"].count(f": {run.name} has finished, ") for run in folder.iterdir() if (run / "recipe.yaml").exists()}
+
+
+def test_processes_share_a_grid_and_each_run_is_trained_once(servant, small_recipe, tmp_path):
+    """What starts from a run waits for whoever has it in hand."""
+    warm, cold = tmp_path / "warm.yaml", tmp_path / "cold.yaml"
+    warm.write_text(dump(small_recipe({"a": {**STAGE, "steps": 6}})))
+    cold.write_text(dump(small_recipe({"b": {**STAGE, "start": {"recipe": str(warm)}, "evaluate": None}})))
+    given = ["threads=1", "--output", str(tmp_path / "runs"), "--grid", "seed=1,2", f"recipe={warm},{cold}"]
+    both = [servant.wait(pid) for pid in [servant.start("train", given) for _ in range(2)]]
+    assert [ended["code"] for ended in both] == [0, 0], both[0]["stderr"] + both[1]["stderr"]
+    first, second = (times_trained(ended, tmp_path / "runs") for ended in both)
+    assert len(first) == 4 and all(first[run] + second[run] == 1 for run in first)
+    assert sum(first.values()) and sum(second.values()) and " is left to another process: " in both[0]["stderr"] + both[1]["stderr"]
+    assert both[0]["stdout"] == both[1]["stdout"] == (tmp_path / "runs" / "grid.md").read_text() + "\n"
+
+
+def test_what_a_killed_process_was_at_work_on_is_taken_over(servant, small_recipe, tmp_path):
+    recipe, folder = tmp_path / "small.yaml", tmp_path / "runs"
+    recipe.write_text(dump(small_recipe({"a": {**STAGE, "evaluate": None}})))
+    given = [str(recipe), "threads=1", "--output", str(folder), "--grid", "stages.a.steps=300,3"]
+    killed = servant.start("train", given)
+    wait_for((folder / "steps=300" / "state.json").exists)
+    other = servant.start("train", given)
+    wait_for(lambda: (folder / "grid.json").exists() and status(folder) == {"steps=300": "running", "steps=3": "finished"})
+    servant.kill(killed)
+    other = servant.wait(other)
+    assert other["code"] == 0 and times_trained(other, folder) == {"steps=3": 1, "steps=300": 1}, other["stderr"]
+    assert "grid: steps=300 is left to another process" in other["stderr"] and status(folder) == {"steps=300": "finished", "steps=3": "finished"}
+    assert '"event": "resume"' in (folder / "steps=300" / "decisions.jsonl").read_text()
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+FAILS_WHEN_TOLD = """
+import sys
+from pathlib import Path
+from pyserini_ance.storage.post import Post
+with Post(Path(sys.argv[1])).hold("here"):
+    sys.stdin.read()
+    raise RuntimeError("the disk is full")
+"""
+
+
+def test_what_has_failed_elsewhere_is_not_tried_again(recipe, tmp_path, monkeypatch):
+    post, tried = tmp_path / "runs" / ".posts" / "steps=2.json", []
+    post.parent.mkdir(parents=True)
+    other = subprocess.Popen([sys.executable, "-c", FAILS_WHEN_TOLD, str(post)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    wait_for(post.exists)
+
+    def train_apart(recipe, run, overwrite):
+        tried.append(run.folder.name)
+        other.communicate()
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(grid, "train_apart", train_apart)
+    monkeypatch.setattr(grid, "POLL_SECONDS", 0.02)
+    runs = runs_of(recipe, "stages.a.steps=2,3")
+    assert not runs.conduct(runs.check())
+    assert tried == ["steps=3"]
+    assert [run["reason"] for run in json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]] == ["the disk is full", "no luck"]
 
 
 def test_a_grid_that_names_no_recipe_needs_one(tmp_path, monkeypatch, capsys):

@@ -4,8 +4,8 @@
 
 Each part is a process of its own, with one thread: `prepare` reads and tokenises (tests/data/scale.py measures both by themselves); `encode`
 is of all passages, with a tiny encoder (2 layers, 96 dimensions); `search` is exact, with 5,000 queries; `index` makes OPQ96,IVF1,PQ96, and
-`index_search` asks it the same; `mine` finds the 200 nearest for each of 50,000 training queries; `train` takes 200 steps of 32 queries on
-them. What was made stays in FOLDER.
+`index_search` asks it the same; `ivf` and `ivf_search`, the same of IVF1024,PQ32 with 16 of its 1,024 lists; `mine` finds the 200 nearest for each
+of 50,000 training queries; `train` takes 200 steps of 32 queries on them. What was made stays in FOLDER.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from data.scale import HEADER, PASSAGES_PER_BLOCK, clock, measure_parts, minilm,
 QUERIES = {"train": 50_000, "test": 5_000}
 HITS = 200
 WORDS_OF_QUERY = 6
-INDEX = "OPQ96,IVF1,PQ96"
-PARTS = ("prepare", "encode", "search", "index", "index_search", "mine", "train")
+INDEX, IVF = "OPQ96,IVF1,PQ96", "IVF1024,PQ32;nprobe=16"
+PARTS = ("prepare", "encode", "search", "index", "index_search", "ivf", "ivf_search", "mine", "train")
 Work = Callable[[], object]
 
 
@@ -101,14 +101,16 @@ class Bench:
         return lambda: snapshot.rank(queries, documents, HITS)
 
     def index(self) -> Work:
-        snapshot = self._snapshot()
-        assert len(snapshot.document_vectors)  # encoded, and mapped, before the clock runs
-        return lambda: snapshot.standing_search(INDEX, 0)
+        return self._making(INDEX)
 
     def index_search(self) -> Work:
-        snapshot = self._snapshot()
-        search, queries = snapshot.standing_search(INDEX, 0), self._test_queries(snapshot)
-        return lambda: search(queries, HITS)
+        return self._asking(INDEX)
+
+    def ivf(self) -> Work:
+        return self._making(IVF)
+
+    def ivf_search(self) -> Work:
+        return self._asking(IVF)
 
     def mine(self) -> Work:
         """As a refresh does: queries are encoded, searched with, and a generation is published."""
@@ -124,6 +126,16 @@ class Bench:
         """Takes up what was mined."""
         data, checkpoint = self._data(), self._checkpoint()
         return lambda: self.experiment.train_stage("ance", data, checkpoint)
+
+    def _making(self, index: str) -> Work:
+        snapshot = self._snapshot()
+        assert len(snapshot.document_vectors)  # encoded, and mapped, before the clock runs
+        return lambda: snapshot.standing_search(index, 0)
+
+    def _asking(self, index: str) -> Work:
+        snapshot = self._snapshot()
+        search, queries = snapshot.standing_search(index, 0), self._test_queries(snapshot)
+        return lambda: search(queries, HITS)
 
     def _data(self):
         from pyserini_ance.experiment.prepare import prepare
@@ -166,6 +178,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--passages", type=int, nargs="+", default=[100_000, 1_000_000])
+    parser.add_argument("--parts", nargs="+", choices=PARTS, help="only these, of what former measurements have left in FOLDER")
     parser.add_argument("--part", choices=PARTS, help="only this, in this process, of what lies in FOLDER")
     args = parser.parse_args()
     if args.part:
@@ -173,8 +186,9 @@ def main() -> None:
     print(HEADER)
     for passages in args.passages:
         folder = args.folder / str(passages)
-        make_ready(folder, passages)
-        measure_parts(__file__, folder, passages, PARTS)
+        if not args.parts:
+            make_ready(folder, passages)
+        measure_parts(__file__, folder, passages, args.parts or PARTS)
 
 
 if __name__ == "__main__":
