@@ -21,7 +21,8 @@ def main(arguments: list[str] | None = None) -> int | None:
     parser.add_argument("--replay", type=Path, metavar="DECISIONS", help="repeat the adoptions of a run: its decisions.jsonl")
     parser.add_argument("--print", action="store_true", dest="show", help="show the resolved recipe, where each value came from, and the plan")
     parser.add_argument("--dry-steps", type=int, metavar="N", help="run N steps of each stage and say speed, memory and time to come")
-    parser.add_argument("--grid", nargs="+", metavar="key=a,b", help="run all combinations, or those of a grid file; a table of all. Started several times, on one GPU each, processes share the runs")
+    combinations = "run all combinations, or those of a grid file; a table of all. Started several times, processes share the runs"
+    parser.add_argument("--grid", nargs="+", metavar="key=a,b", help=combinations)
     args = parser.parse_intermixed_args(arguments)
     if args.recipe and "=" in args.recipe:
         args.recipe, args.overrides = None, [args.recipe, *args.overrides]
