@@ -8,11 +8,13 @@ import torch
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.storage.publish import publish_once, read_manifest
+from pyserini_ance.vectors.faiss_library import import_faiss
 from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK
 from pyserini_ance.vectors.shards import ShardedVectors
 
 FLAT = "flat"  # no index of this kind: exact search in the vectors themselves
 TRAINING_VECTORS = 1 << 17  # a product quantiser of 8 bits looks at half as many
+PRODUCTS_FROM_DIMENSIONS = 16  # of a code's part of the vector: with fewer, Faiss itself makes none
 FILE = "index"
 
 
@@ -29,7 +31,7 @@ class FactoryIndex:
     """
 
     def __init__(self, folder: Path, world: World, search: str = ""):
-        import faiss
+        faiss = import_faiss()
 
         self.index, self.world = faiss.read_index(str(folder / FILE), faiss.IO_FLAG_MMAP), world
         _set_search(self.index, search)
@@ -67,7 +69,7 @@ def make_index(folder: Path, vectors: ShardedVectors, factory: str, seed: int, a
 def new_index(dimension: int, factory: str):
     """The empty index, trained on nothing yet. Raises as `make_index` does."""
     try:
-        import faiss
+        faiss = import_faiss()
     except ImportError as error:
         raise RuntimeError(f"index {factory!r} needs faiss: pip install 'pyserini_ance[cpu]', or use index: {FLAT}") from error
     try:
@@ -85,7 +87,7 @@ def check_index(dimension: int, index: str) -> None:
 
 
 def _set_search(index, search: str) -> None:
-    import faiss
+    faiss = import_faiss()
 
     try:
         faiss.ParameterSpace().set_index_parameters(index, search)
@@ -95,7 +97,7 @@ def _set_search(index, search: str) -> None:
 
 
 def _write(path: Path, vectors: ShardedVectors, factory: str, seed: int) -> None:
-    import faiss
+    faiss = import_faiss()
 
     index = new_index(vectors.shape[1], factory)
     # The order is where the seed comes in: faiss's own generators start from constants.
@@ -111,7 +113,7 @@ def _write(path: Path, vectors: ShardedVectors, factory: str, seed: int) -> None
 
 def _parts(index) -> Iterator:
     """The transforms before an index, and the index itself, as what they are."""
-    import faiss
+    faiss = import_faiss()
 
     index = faiss.downcast_index(index)
     while hasattr(index, "chain"):
@@ -121,10 +123,11 @@ def _parts(index) -> Iterator:
 
 
 def _prepare(part):
-    """Spare what serves nobody: warnings of few vectors a centroid, 20,000 lines for OPQ96 over 5,000 documents, and the
-    numbering of codes for a filter that is off, which takes seconds a code. Rankings stay the same.
+    """Spare what serves nobody: warnings of few vectors a centroid, 20,000 lines for OPQ96 over 5,000 documents; the numbering of codes
+    for a filter that is off, which takes seconds a code; and the search for codes of few dimensions vector by vector, which takes 20 times
+    as long as matrix products. Rankings are Faiss's own but for rounding. Returns what must live as long as `part`.
     """
-    import faiss
+    faiss = import_faiss()
 
     quantizer = getattr(part, "pq", None)
     if isinstance(part, faiss.OPQMatrix):
@@ -134,6 +137,9 @@ def _prepare(part):
             clustering.min_points_per_centroid = 1
     if hasattr(part, "do_polysemous_training"):
         part.do_polysemous_training = False
+    if quantizer is not None and quantizer.dsub < PRODUCTS_FROM_DIMENSIONS:
+        quantizer.assign_index = faiss.IndexFlatL2(quantizer.dsub)
+        return quantizer, quantizer.assign_index
     return quantizer
 
 

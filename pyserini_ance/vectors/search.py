@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors.best import Best
+from pyserini_ance.vectors.faiss_library import import_faiss
 
 QUERIES_PER_BLOCK = 512
 DOCUMENTS_PER_BLOCK = 65_536  # unless a recipe says otherwise
@@ -100,7 +101,7 @@ def _together(best: list[Best], k: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _build_index(documents: np.ndarray):
-    import faiss
+    faiss = import_faiss()
 
     index = faiss.IndexFlatIP(documents.shape[1])
     for first in range(0, len(documents), DOCUMENTS_PER_BLOCK):

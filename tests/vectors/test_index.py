@@ -49,6 +49,24 @@ def test_processes_find_together_what_faiss_finds(run_processes, tmp_path, k):
             np.testing.assert_allclose(scores, expected_scores, rtol=1e-5, atol=1e-5)
 
 
+def set_for_products(world: World) -> tuple[int, int, list[int]]:
+    index = new_index(8, "OPQ4,IVF1,PQ4")
+    import faiss
+
+    rotation, codes = faiss.downcast_VectorTransform(index.chain.at(0)), faiss.downcast_index(index.index)
+    sizes = [faiss.downcast_index(quantizer.assign_index).d for quantizer in (rotation.pq, codes.pq)]
+    return faiss.cvar.distance_compute_blas_threshold, faiss.omp_get_max_threads(), sizes
+
+
+def test_codes_of_8_bits_are_found_by_matrix_products_and_rank_as_faiss_alone_does(run_processes, tmp_path):
+    """But for rounding, which training grows."""
+    ((threshold, threads, sizes),) = run_processes(1, set_for_products)
+    assert threshold == 800 * threads and sizes == [2, 2]
+    factory = ["OPQ4,IVF1,PQ4"]
+    ((_, expected),), ((_, rows),) = run_processes(1, faiss_alone, factory, 20)[0], run_processes(1, found, tmp_path, factory, 20)[0]
+    assert np.mean([len({*mine} & {*theirs}) / 20 for mine, theirs in zip(rows.tolist(), expected.tolist(), strict=True)]) > 0.9
+
+
 def made_again(world: World, folder) -> dict:
     vectors, seen = ShardedVectors.split(drawn()[1], world), {}
     for name, seed in {"one": 1, "same": 1, "other": 2}.items():
