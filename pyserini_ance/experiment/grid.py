@@ -61,8 +61,9 @@ class GridRuns:
         while waiting := [name for name in recipes if name not in rows]:
             settled = len(rows)
             for name in waiting:
-                if self._starts_from(recipes[name]).isdisjoint(recipes.keys() - rows.keys()):
-                    rows |= self._row(name, recipes[name], overwrite, progress)
+                ready = self._starts_from(recipes[name]).isdisjoint(recipes.keys() - rows.keys())
+                if ready and (row := self._row(name, recipes[name], overwrite, progress)):
+                    rows[name] = row
                     self._write([rows.get(other) or self._seen(other, recipes[other], overwrite) for other in recipes])
             if len(rows) == settled:
                 time.sleep(POLL_SECONDS)
@@ -100,28 +101,28 @@ class GridRuns:
         runs = (Path(start.run) for start in starts if isinstance(start, Start) and start.run)
         return {run.name for run in runs if run.parent == self.folder}
 
-    def _row(self, name: str, recipe: Recipe, overwrite: bool, progress: "Progress") -> dict[str, GridRow]:
-        """What came of it; nothing where another process is at work on it."""
+    def _row(self, name: str, recipe: Recipe, overwrite: bool, progress: "Progress") -> GridRow | None:
+        """What came of it; None where another process is at work on it."""
         run, post = RunDir(self.folder / name), self._post(name)
         try:
             before = post.read()
             run.trainer.vacant()  # a killed grid's run takes a while to notice
             with post.hold(name):
                 self._do(run, recipe, overwrite, progress, before)
-            return {name: read_row(run.folder, self._settings(name))}
+            return read_row(run.folder, self._settings(name))
         except Held as held:
             progress.left(name, held)
-            return {}
+            return None
         except (ValueError, OSError, RuntimeError) as error:
             progress.failed(name, error)
-            return {name: GridRow(run.folder, self._settings(name), "failed", reason=str(error))}
+            return GridRow(run.folder, self._settings(name), "failed", reason=str(error))
 
     def _do(self, run: RunDir, recipe: Recipe, overwrite: bool, progress: "Progress", before: dict | None) -> None:
         """Under the run's post; `before` is what its last holder has left. Raises RuntimeError when the run fails, or has failed elsewhere
         since this process came by.
         """
         name = run.folder.name
-        if _has_finished(run, recipe, progress.was_left(name) or not overwrite):
+        if (progress.was_left(name) or not overwrite) and _has_finished(run, recipe):
             progress.kept(name)
         elif progress.was_left(name) and before and before["status"] == "failed":
             progress.number += 1
@@ -139,7 +140,7 @@ class GridRuns:
         """Of a run whose turn has not come: another process may have finished it, or be at work on it."""
         run = RunDir(self.folder / name)
         try:
-            if _has_finished(run, recipe, not overwrite):
+            if not overwrite and _has_finished(run, recipe):
                 return read_row(run.folder, self._settings(name))
             holder = self._post(name).read()
         except (ValueError, OSError, RuntimeError):  # to be told in its turn
@@ -197,9 +198,9 @@ class Progress:
         log.error("grid, %d of %d: %s has failed: %s", self.number, self.runs, name, error)
 
 
-def _has_finished(run: RunDir, recipe: Recipe, counts: bool = True) -> bool:
+def _has_finished(run: RunDir, recipe: Recipe) -> bool:
     """Raises ValueError when the run that lies there is of another recipe."""
-    if not (counts and run.state.exists() and run.read_state()["status"] == "finished" and run.measures.exists()):
+    if not (run.state.exists() and run.read_state()["status"] == "finished" and run.measures.exists()):
         return False
     if not is_of_recipe(run, recipe):
         raise ValueError(f"{run.folder} holds a run of other settings; use --overwrite to replace the runs there, or another --output")

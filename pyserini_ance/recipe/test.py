@@ -64,7 +64,8 @@ class Test(Settings):
     def no_split_is_called_as_another_reranked(self):
         if taken := [split for split in self.reranked if f"{split}{RERANKED}" in self.split]:
             name = f"{taken[0]}{RERANKED}"
-            raise ValueError(f"split: {name!r} is also what tables call the reranked {taken[0]!r}; name the split otherwise, or leave rerank.{taken[0]} out")
+            cure = f"name the split otherwise, or leave rerank.{taken[0]} out"
+            raise ValueError(f"split: {name!r} is also what tables call the reranked {taken[0]!r}; {cure}")
         return self
 
     def measures_of(self, split: str) -> list[Measure]:

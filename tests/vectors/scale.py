@@ -178,7 +178,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--passages", type=int, nargs="+", default=[100_000, 1_000_000])
-    parser.add_argument("--parts", nargs="+", choices=PARTS, help="only these, of what former measurements have left in FOLDER")
     parser.add_argument("--part", choices=PARTS, help="only this, in this process, of what lies in FOLDER")
     args = parser.parse_args()
     if args.part:
@@ -186,9 +185,8 @@ def main() -> None:
     print(HEADER)
     for passages in args.passages:
         folder = args.folder / str(passages)
-        if not args.parts:
-            make_ready(folder, passages)
-        measure_parts(__file__, folder, passages, args.parts or PARTS)
+        make_ready(folder, passages)
+        measure_parts(__file__, folder, passages, PARTS)
 
 
 if __name__ == "__main__":
