@@ -60,7 +60,7 @@ class Passages:
         return np.repeat(self.offsets[documents] - among.offsets[:-1], counts) + np.arange(among.offsets[-1]), among
 
     def documents(self, rows: np.ndarray) -> np.ndarray:
-        """The document, int32, of each passage."""
+        """The document, int32, of each passage; -1 for -1, which is none."""
         return (np.searchsorted(self.offsets, rows, side="right") - 1).astype(np.int32)
 
     def search(self, search: Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]], queries: np.ndarray, k: int):
@@ -72,14 +72,16 @@ class Passages:
         """The k documents of the best passages: a ranking (Q, n) of passages, best first, as one of documents (Q, k).
 
         With n = k * most it is exact: among so many passages there are k documents, and a document stands where its best
-        passage does. Raises ValueError when a ranking holds fewer than k documents.
+        passage does. A ranking that ends early (-1, of an index that looks at a part only) is one of fewer documents, -1 after
+        them. Raises ValueError when a whole one holds fewer than k.
         """
         documents = self.documents(rows)
-        repeated = repeats(documents)
-        if (short := (~repeated).sum(1) < k).any():
+        found = ~repeats(documents) & (documents >= 0)
+        if (short := (found.sum(1) < k) & (documents >= 0).all(1)).any():
             raise ValueError(f"{int(short.sum())} rankings of {rows.shape[1]} passages hold fewer than {k} documents; search deeper")
-        kept = np.argsort(repeated, axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(scores, kept, 1), np.take_along_axis(documents, kept, 1)
+        kept = np.argsort(~found, axis=1, kind="stable")[:, :k]
+        there = np.take_along_axis(found, kept, 1)
+        return np.where(there, np.take_along_axis(scores, kept, 1), -np.inf), np.where(there, np.take_along_axis(documents, kept, 1), -1)
 
     def merge(self, scores: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """What each document finds: from the rankings of all its passages (P, k), best first, one (N, k), where a row that

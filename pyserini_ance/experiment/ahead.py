@@ -11,7 +11,7 @@ from pyserini_ance.data.stored import collection_folder
 from pyserini_ance.data.token_store import count_tokens
 from pyserini_ance.encoders.checkpoint import start_tokenizer
 from pyserini_ance.encoders.tokenization import TextTokenizer
-from pyserini_ance.experiment.bm25 import for_closing, for_negatives, lies_in, rankings
+from pyserini_ance.experiment.bm25 import for_closing, for_training, lies_in, rankings
 from pyserini_ance.experiment.prepare import check_tools, data_of, stored_collection, token_folder, tokenise
 from pyserini_ance.experiment.starts import describe_starts
 from pyserini_ance.measures.table import table
@@ -36,7 +36,7 @@ def prepare_ahead(recipe: Recipe) -> str:
     folders = token_folders(recipe, collection)
     steps.lies_in(*folders.values())
     if recipe.bm25:
-        steps.do("BM25", lambda: rankings(recipe, collection, [*filter(None, [for_negatives(recipe)]), *for_closing(recipe)]))
+        steps.do("BM25", lambda: rankings(recipe, collection, [*filter(None, [for_training(recipe)]), *for_closing(recipe)]))
         steps.lies_in(*lies_in(recipe, collection))
     rows = [*counted(recipe, collection, folders)]
     parts = [table(rows, COUNTED), table(steps.rows, DONE), "\n".join([*differences(recipe, collection), *describe_starts(recipe)])]

@@ -25,9 +25,9 @@ class Wanted(NamedTuple):
     rm3: bool = False
 
 
-def for_negatives(recipe: Recipe) -> Wanted | None:
-    """What sources draw from, where one does."""
-    needed = recipe.bm25 and any(BM25 in source.needs for source in recipe.sources)
+def for_training(recipe: Recipe) -> Wanted | None:
+    """What sources draw from, or what is found live is compared with, where one does."""
+    needed = recipe.bm25 and any(BM25 in source.needs or source.live for source in recipe.sources)
     return Wanted(recipe.train_split.name, recipe.bm25.hits) if needed else None
 
 

@@ -14,7 +14,7 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_encoder
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.experiment.bm25 import Wanted, for_closing, for_negatives, write_rankings
+from pyserini_ance.experiment.bm25 import Wanted, for_closing, for_training, write_rankings
 from pyserini_ance.experiment.child import refresh_command, refresher_beside
 from pyserini_ance.experiment.closing import Closing
 from pyserini_ance.experiment.environment import environment
@@ -154,8 +154,8 @@ class Experiment:
             self.run.mark("running", where)
 
     def _bm25(self, data: PreparedData, closing: Closing) -> list[dict]:
-        """BM25's rows, and its ranking of the training queries when a source of negatives draws from it. All are made in one go, and
-        the seconds of all are the first row's.
+        """BM25's rows, and its ranking of the training queries when a source needs it. All are made in one go, and the seconds of all
+        are the first row's.
         """
         start = time.perf_counter()
         self._mark("BM25")
@@ -166,9 +166,9 @@ class Experiment:
 
     def rank_by_bm25(self, data: PreparedData, outputs: Mapping[Path, Wanted]) -> None:
         """Write the rankings that are not there yet, and what sources need, in one go."""
-        if negatives := for_negatives(self.recipe):
-            data.run_files[BM25] = self.run.bm25_negatives(negatives.split)
-            outputs = {data.run_files[BM25]: negatives, **outputs}
+        if wanted := for_training(self.recipe):
+            data.run_files[BM25] = self.run.bm25_negatives(wanted.split)
+            outputs = {data.run_files[BM25]: wanted, **outputs}
         self.world.once(lambda: write_rankings(self.recipe, data.collection, outputs))
 
     def publish_untrained(self, encoder: Encoder) -> tuple[str, str]:

@@ -61,5 +61,13 @@ def test_too_shallow_a_ranking_is_refused():
         passages.best(np.zeros((2, 3)), np.array([[0, 1, 2], [0, 1, 3]]), 2)
 
 
+def test_a_ranking_that_ends_early_is_one_of_fewer_documents():
+    passages = Passages(np.array([0, 3, 4, 6]))
+    scores = np.array([[9, 8, 7, -99], [9, 6, -99, -99]], np.float32)
+    found, documents = passages.best(scores, np.array([[4, 5, 1, -1], [0, 3, -1, -1]]), 3)
+    assert documents.tolist() == [[2, 0, -1], [0, 1, -1]] and documents.dtype == np.int32
+    assert found.tolist() == [[9, 7, -np.inf], [9, 6, -np.inf]] and found.dtype == np.float32
+
+
 def test_repeats_marks_all_but_the_first():
     assert repeats(np.array([[3, 1, 3, 3], [5, 5, 0, 1]])).tolist() == [[False, False, True, True], [False, True, False, False]]

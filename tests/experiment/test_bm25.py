@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pyserini_ance.experiment.bm25 import Wanted, for_closing, for_negatives, lies_in, rankings, write_rankings
+from pyserini_ance.experiment.bm25 import Wanted, for_closing, for_training, lies_in, rankings, write_rankings
 from pyserini_ance.experiment.prepare import map_collection, read_collection
 from pyserini_ance.pyserini_bridge import bm25
 
@@ -36,10 +36,13 @@ def recipe(small_recipe, tmp_path):
 def test_what_a_recipe_wants(small_recipe):
     settings = {"bm25": {"hits": 107, "rm3": {}}, "test": {"split": ["test", "dev"], "hits": 20}}
     recipe = small_recipe(RUN, **settings)
-    assert for_negatives(recipe) == Wanted("train", 107)
+    assert for_training(recipe) == Wanted("train", 107)
     assert for_closing(recipe) == [Wanted("test", 20), Wanted("dev", 20), Wanted("test", 20, True), Wanted("dev", 20, True)]
+    live = {"a": {**STAGE, "train": "queries", "terms": {"query": {"negatives": [{"kind": "live"}], "loss": {"kind": "ranknet"}}}}}
+    assert for_training(small_recipe(live, **settings)) == Wanted("train", 107)  # what is found is compared with it
+    assert for_training(small_recipe(live, bm25=None)) is None
     alone = small_recipe({"a": {**STAGE, "terms": {"query": {"negatives": [{"kind": "random"}]}}}}, bm25=None)
-    assert (for_negatives(alone), for_closing(alone)) == (None, [])
+    assert (for_training(alone), for_closing(alone)) == (None, [])
 
 
 def test_another_run_finds_them_and_has_files_of_its_own(recipe, asked, tmp_path):
