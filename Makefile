@@ -13,11 +13,12 @@ those_that = $(foreach name,$(CANDIDATES),$(if $(shell $(name) -c '$(1)' 2>/dev/
 FOUND = $(firstword $(call those_that,$(HAS_PIP); $(NEW_ENOUGH)) $(call those_that,$(NEW_ENOUGH)))
 PYTHON ?= $(eval PYTHON := $(FOUND))$(PYTHON)
 
-.PHONY: help demo test clean
+.PHONY: help demo test test-whole clean
 
 help:
 	@echo "make demo   install everything, train the demo recipe, leave its run in runs/demo-ance"
-	@echo "make test   install everything, run the tests"
+	@echo "make test   install everything, run the tests but those of whole runs: minutes"
+	@echo "make test-whole  the others: runs from end to end, killed and taken up again, and Pyserini's Java"
 	@echo "make clean  remove .venv and what builds and tests leave; runs/ stays"
 	@echo "Another interpreter: make demo PYTHON=/path/to/python3.12"
 
@@ -25,8 +26,14 @@ demo: $(INSTALLED)
 	$(RUN) -m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite
 
 # In the order of their names: by the number of tests, files of a few long ones would come last, and one process would wait for the other.
+# With bytecode, whatever the user's setting is: the processes that tests start would compile the package again and again.
+PYTEST := PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+
 test: $(INSTALLED)
-	$(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST) -m 'not whole'
+
+test-whole: $(INSTALLED)
+	$(PYTEST) -m whole
 
 # The stamp is the last line: an install that fails or is interrupted leaves none, and the next command goes on.
 $(INSTALLED): setup.py constraints.txt

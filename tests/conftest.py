@@ -16,6 +16,15 @@ from small import TINY_SHAPE, make_small_collection, make_tiny_bert, make_tiny_c
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+WHOLE = {"servant", "in_java", "child"}  # fixtures that run our commands, or Pyserini, from end to end
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if not WHOLE.isdisjoint(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.whole)
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real collections that are kept beside the repository, not in it."""

@@ -10,6 +10,8 @@ MAKE = shutil.which("make")
 
 pytestmark = pytest.mark.skipif(MAKE is None, reason="GNU make is not installed")
 
+PYTEST = "-m pytest -n 2 --dist loadfile --no-loadscope-reorder"
+
 # A stand-in for Python: answers the Makefile's questions and makes a .venv whose Python is the stand-in again.
 STAND_IN = """#!/bin/sh
 echo "$@" >> {log}
@@ -44,7 +46,8 @@ def make(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("target", "last"), [("test", "-m pytest -n 2 --dist loadfile --no-loadscope-reorder"), ("demo", "-m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite")]
+    ("target", "last"),
+    [("test", f"{PYTEST} -m not whole"), ("test-whole", f"{PYTEST} -m whole"), ("demo", "-m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite")],
 )
 def test_installs_once_and_then_works_at_once(make, tmp_path, target, last):
     done, log = make(target)

@@ -14,6 +14,7 @@ from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json_lines
 
+pytestmark = pytest.mark.whole
 TRAIN, BOTH, WRITTEN = (f"experiment/processes.py:{name}" for name in ("train_together", "train_and_refresh", "written_by_others"))
 SOON = 20  # seconds in which a process must have heard of another's end, on a machine of any load; a quiet one needs one
 # A large eps: where the true gradient is 0 (the bias of attention's keys), Adam would make steps of what rounding leaves.
