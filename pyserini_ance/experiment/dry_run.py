@@ -39,7 +39,7 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
         experiment.rank_by_bm25(data, {})
         for name in recipe.stages:
             experiment.train_stage(name, data, untrained)
-        seconds = {name: world.once(lambda name=name: experiment.log.stage_seconds(name)) for name in recipe.stages}
+        seconds = {name: world.once(lambda name=name: experiment.log.seconds_spent(name)) for name in recipe.stages}
         encoder = load_encoder(untrained.encoder, world.device)
     mining, closing = (_seconds_to_encode(encoder, recipe, data, p, world) for p in (recipe.encoding.precision, recipe.test.precision))
     rows = [_row(name, stage, seconds[name], steps, mining, len(data.documents)) for name, stage in recipe.stages.items()]
@@ -78,12 +78,12 @@ def _shortened(stage: Stage, steps: int) -> Stage:
 
 
 def _row(name: str, stage: Stage, measured: dict[str, float], steps: int, mining: float, documents: int) -> dict:
-    """A refresh takes what the first mining took; a dev measure between refreshes, its share of encoding all documents, and
-    so does what is encoded before the first step of a stage that trains the query tower alone.
+    """A refresh takes what the first mining took; a dev measure between refreshes, its share of encoding all documents, unless these stay
+    as they were encoded before the first step.
     """
-    a_step, refreshes = measured["train seconds"] / steps, refresh_steps(stage)
-    between = documents_encoded(stage, documents) / documents - len(refreshes) * (stage.train == "both")
-    visits = measured["refresh seconds"] * max(1, len(refreshes)) + between * mining
+    a_step, refreshes = measured["step"] / steps, refresh_steps(stage)
+    between = documents_encoded(stage, documents) / documents - len(refreshes) if stage.train == "both" else 0
+    visits = measured["documents"] + measured["refresh"] * max(1, len(refreshes)) + between * mining
     return dict(zip(COLUMNS, (name, f"{a_step:.3f}", round(a_step * stage.steps, 1), round(visits, 1)), strict=True))
 
 

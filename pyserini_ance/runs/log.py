@@ -30,10 +30,15 @@ class RunLog:
         return [record for record in read_json_lines(self.run.decisions) if record["event"] == event]
 
     def stage_seconds(self, stage: str) -> dict[str, float]:
-        """Seconds of a stage in steps and in refreshes (dev measures included), each step counted once however often resumed."""
+        """Seconds of a stage in steps, and in refreshes: dev measures, and encoding and indexing documents that stay, included."""
+        spent = self.seconds_spent(stage)
+        return {"train seconds": round(spent["step"], 1), "refresh seconds": round(spent["refresh"] + spent["documents"], 1)}
+
+    def seconds_spent(self, stage: str) -> dict[str, float]:
+        """Those of a stage by event, each step counted once however often resumed."""
         records = [r for r in read_json_lines(self.run.metrics) if r.get("stage") == stage]
-        columns = {"train seconds": "step", "refresh seconds": "refresh"}
-        return {name: round(sum(r["seconds"] for r in records if r["event"] == event), 1) for name, event in columns.items()}
+        spent = {event: sum(r["seconds"] for r in records if r["event"] == event) for event in ("step", "refresh")}
+        return {**spent, "documents": sum(sum(r["parts"].values()) for r in records if r["event"] == "documents")}
 
     def forget_after(self, stage: str, step: int, keep: Collection[str] = ()) -> None:
         """Drop what a resumed run will do again: records of `stage` from `step` on, but for decisions of the events in `keep`."""

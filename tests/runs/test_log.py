@@ -58,3 +58,10 @@ def test_seconds_of_a_stage_count_each_step_once(log):
     log.forget_after("ance", 3)
     log.metric("step", stage="ance", step=3, seconds=2.0)
     assert log.stage_seconds("ance") == {"train seconds": 3.5, "refresh seconds": 20.0}
+
+
+def test_documents_that_stay_are_encoded_and_indexed_in_the_refresh_seconds(log):
+    log.metric("documents", stage="ance", step=0, parts={"load": 0.25, "encode_documents": 30.0, "build": 4.5})
+    assert log.stage_seconds("ance") == {"train seconds": 2.0, "refresh seconds": 54.8}
+    assert log.seconds_spent("ance") == {"step": 2.0, "refresh": 20.0, "documents": 34.75}
+    assert log.stage_seconds("warm") == {"train seconds": 2.0, "refresh seconds": 20.0}
