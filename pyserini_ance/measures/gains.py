@@ -15,7 +15,7 @@ from pyserini_ance.recipe.parts import did_you_mean
 from pyserini_ance.storage.files import read_json
 
 EXACT = "exact"
-Place = tuple[tuple[tuple[str, str], ...], str]  # settings and index
+Place = tuple[tuple[tuple[str, str | None], ...], str]  # settings, None where it is as the recipe has it, and index
 
 
 def gains(folder: Path, baseline: str) -> tuple[list[dict], list[str]]:
@@ -26,15 +26,14 @@ def gains(folder: Path, baseline: str) -> tuple[list[dict], list[str]]:
     if not (folder / RECORD).exists():
         raise ValueError(f"{folder} is no grid's folder (it has no {RECORD}); name that of a grid over recipes, for example runs/production-demo")
     grid = read_json(folder / RECORD)
-    label = {key: label for label, key in grid["keys"].items()}
-    runs = [run for run in grid["runs"] if run["status"] == "finished"]
-    recipes = list(dict.fromkeys(run.get(label.get(RECIPE)) for run in runs))
+    told = [{RECIPE: grid["recipe"], **run} for run in grid["runs"]]
+    runs = [run for run in told if run["status"] == "finished"]
+    recipes = list(dict.fromkeys(run[RECIPE] for run in runs))
     if baseline not in recipes:
-        known = [recipe for recipe in recipes if recipe]
-        near = did_you_mean(baseline, known)
-        raise ValueError(f"--gains {baseline!r} is no recipe that has finished in {folder}{near}; those: {', '.join(known) or 'none'}")
-    varied = [name for key, name in label.items() if key not in (RECIPE, SEED) and len({run.get(name) for run in grid["runs"]}) > 1]
-    found, measures = _found(folder, runs, label[RECIPE], varied)
+        near = did_you_mean(baseline, recipes)
+        raise ValueError(f"--gains {baseline!r} is no recipe that has finished in {folder}{near}; those: {', '.join(recipes) or 'none'}")
+    varied = [name for name, key in grid["keys"].items() if key not in (RECIPE, SEED) and _varies(name, told)]
+    found, measures = _found(folder, runs, varied)
     rows = [
         {**dict(settings), "index": index, "recipe": recipe, "runs": len(values)}
         | _cells(values, of_recipes.get(baseline) if recipe != baseline else None, measures)
@@ -44,9 +43,16 @@ def gains(folder: Path, baseline: str) -> tuple[list[dict], list[str]]:
     return rows, [*varied, "index", "recipe", "runs", *measures, *(f"{measure} gain" for measure in measures)]
 
 
-def _found(
-    folder: Path, runs: Sequence[Mapping], recipe: str, varied: Sequence[str]
-) -> tuple[dict[Place, dict[str, list[Mapping]]], list[str]]:
+def _varies(setting: str, runs: Sequence[Mapping]) -> bool:
+    """One that some recipes alone have, with a single value, such as those of their own stages, is part of them."""
+    of_recipes: dict[str, set[str | None]] = defaultdict(set)
+    for run in runs:
+        of_recipes[run[RECIPE]].add(run.get(setting))
+    given = set().union(*of_recipes.values()) - {None}
+    return len(given) > 1 or any(len(values) > 1 for values in of_recipes.values())
+
+
+def _found(folder: Path, runs: Sequence[Mapping], varied: Sequence[str]) -> tuple[dict[Place, dict[str, list[Mapping]]], list[str]]:
     """By setting and index, and by recipe, a row of measures for each seed; and what the measures are called."""
     found: dict[Place, dict[str, list[Mapping]]] = defaultdict(lambda: defaultdict(list))
     measures: list[str] = []
@@ -57,7 +63,7 @@ def _found(
         for row in results["rows"]:
             name, _, index = row["row"].partition("+")
             if name == last:
-                found[tuple((key, run[key]) for key in varied), index or EXACT][run[recipe]].append(row)
+                found[tuple((key, run.get(key)) for key in varied), index or EXACT][run[RECIPE]].append(row)
     return found, measures
 
 

@@ -20,7 +20,7 @@ def make_grid(folder, runs: dict[tuple[str, str, str], dict[str, float]]) -> Non
         (folder / str(number) / "measures.json").write_text(json.dumps(results))
         settings = {"recipe": recipe, "projection": projection, "indexes": "[HNSW8]", "seed": seed}
         told.append({"run": str(number), **settings, "status": "finished"})
-    (folder / "grid.json").write_text(json.dumps({"keys": KEYS, "runs": [*told, {**told[0], "run": "later", "status": "waiting"}]}))
+    (folder / "grid.json").write_text(json.dumps({"recipe": None, "keys": KEYS, "runs": [*told, {**told[0], "run": "later", "status": "waiting"}]}))
 
 
 @pytest.fixture
@@ -48,6 +48,53 @@ def test_by_setting_and_index_with_means_over_seeds(grid):
         ("64", "HNSW8", "s/bm25", 1, "0.100", None),
         ("64", "HNSW8", "s/ance", 1, "0.200", "+100.0 %"),
     ]
+
+
+@pytest.fixture
+def change(grid):
+    """Rewrite the record of each run of the grid by `of`, and say which recipe the grid is of."""
+
+    def change(of, recipe=None):
+        record = json.loads((grid / "grid.json").read_text())
+        for run in record["runs"]:
+            of(run)
+        (grid / "grid.json").write_text(json.dumps({**record, "recipe": recipe}))
+        return grid
+
+    return change
+
+
+def test_a_setting_that_one_recipe_alone_has_is_part_of_it(change):
+    """As in the grid ltre-against-ance, whose recipes have stages of their own."""
+
+    def of(run):
+        del run["projection"]
+        if run["recipe"] == "s/ance":
+            run["projection"] = "64"
+
+    rows, columns = gains(change(of), "s/bm25")
+    assert columns[:3] == ["index", "recipe", "runs"] and [(row["recipe"], row["runs"]) for row in rows[:2]] == [("s/bm25", 3), ("s/ance", 2)]
+    assert rows[1]["RR@10 gain"] == f"{((0.63 + 0.15) / 2 / ((0.40 + 0.44 + 0.20) / 3) - 1) * 100:+.1f} %"
+
+
+def test_runs_of_a_recipe_that_lack_a_setting_stand_apart(change):
+    def of(run):
+        if run["projection"] == "null":
+            del run["projection"]
+
+    rows, columns = gains(change(of), "s/bm25")
+    assert columns[0] == "projection"
+    assert [(row["projection"], row["recipe"], row.get("RR@10 gain")) for row in rows if row["index"] == "exact"] == [
+        (None, "s/bm25", None), (None, "s/ance", "+50.0 %"), ("64", "s/bm25", None), ("64", "s/ance", "-25.0 %"),
+    ]  # fmt: skip
+
+
+def test_a_combination_that_names_no_recipe_is_of_the_grids(change):
+    def of(run):
+        if run["recipe"] == "s/bm25":
+            del run["recipe"]
+
+    assert gains(change(of, "s/bm25"), "s/bm25")[0][1]["RR@10 gain"] == "+50.0 %"
 
 
 def test_the_command(grid, capsys):
