@@ -1,5 +1,6 @@
 """The dev measure over the time that training took: what refreshing earns, and what standing still for it costs."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from statistics import fmean
 
 from pyserini_ance.storage.files import read_json_lines
 
+log = logging.getLogger(__name__)
 SPENT = ("step", "refresh")  # steps, and standing still for checkpoints, for what is made of them inline, and for waiting
 
 
@@ -41,11 +43,14 @@ def dev_curve(metrics: Path) -> list[Point]:
 
 
 def mean_curves(runs: Sequence[tuple[str, Path]]) -> dict[str, list[Point]]:
-    """For each label the curve of its runs' means; all runs of a label have the same steps. `runs`: (label, metrics.jsonl)."""
+    """For each label the curve of its runs' means, over the steps at which all were measured: with `patience` one ends before another.
+
+    `runs`: (label, metrics.jsonl). Raises ValueError where a label has no such step.
+    """
     together: Mapping[str, list[list[Point]]] = defaultdict(list)
     for label, metrics in runs:
         together[label].append(dev_curve(metrics))
-    return {label: [_mean(points) for points in zip(*curves, strict=True)] for label, curves in together.items()}
+    return {label: _mean_curve(label, curves) for label, curves in together.items()}
 
 
 def race(curves: Mapping[str, Sequence[Point]], target: float | None = None) -> tuple[list[dict], list[str]]:
@@ -69,10 +74,22 @@ def race(curves: Mapping[str, Sequence[Point]], target: float | None = None) -> 
     return rows, ["recipe", f"best dev {measure}", "its seconds", column, "after"]
 
 
+def _mean_curve(label: str, curves: Sequence[Sequence[Point]]) -> list[Point]:
+    found = [{(point.stage, point.step, point.measure): point for point in points} for points in curves]
+    shared = [place for place in found[0] if all(place in of_run for of_run in found)]
+    if len(shared) < max(map(len, found)):
+        counts = ", ".join(str(len(of_run)) for of_run in found)
+        if not shared:
+            raise ValueError(
+                f"{label}: its {len(found)} runs were measured at different steps, or by different measures "
+                f"({counts} dev measures, none of which all have); compare like with like"
+            )
+        log.warning("%s: its runs have %s dev measures; the mean is over the %d that all have", label, counts, len(shared))
+    return [_mean([of_run[place] for of_run in found]) for place in shared]
+
+
 def _mean(points: Sequence[Point]) -> Point:
     first = points[0]
-    if len({(p.stage, p.step, p.measure) for p in points}) > 1:
-        raise ValueError(f"runs of one recipe were measured at different steps, or by different measures: {points}; compare like with like")
     return Point(first.stage, first.step, first.measure, fmean(p.seconds for p in points), fmean(p.value for p in points))
 
 

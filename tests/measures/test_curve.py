@@ -39,8 +39,17 @@ def test_runs_of_one_label_are_averaged_and_drawn(tmp_path):
 
 def test_runs_measured_at_other_steps_are_not_averaged(tmp_path):
     other = [{**record, "step": record["step"] + 1, "of": record.get("of", 0) + 1} for record in RECORDS]
-    with pytest.raises(ValueError, match="measured at different steps"):
+    with pytest.raises(ValueError, match=r"one: its 2 runs were measured at different steps, .* \(2, 2 dev measures, none of which all have\)"):
         mean_curves([("one", write(tmp_path / "1", RECORDS)), ("one", write(tmp_path / "2", other))])
+
+
+def test_of_runs_that_end_apart_the_mean_is_over_the_steps_that_all_have(tmp_path, caplog):
+    """The first stage of one run ends before its second measure, by `patience`; both have the stage after it."""
+    after = [{"event": "step", "stage": "b", "step": 0, "seconds": 2.0}]
+    after += [{"event": "dev", "stage": "b", "step": 1, "of": 1, "measure": "RR@10", "value": 0.6}]
+    runs = [("one", write(tmp_path / name, [*RECORDS[:last], *after])) for name, last in (("1", 6), ("2", 9))]
+    assert mean_curves(runs) == {"one": [Point("a", 2, "RR@10", 7.5, 0.4), Point("b", 1, "RR@10", (10.75 + 14.75) / 2, 0.6)]}
+    assert caplog.messages == ["one: its runs have 2, 3 dev measures; the mean is over the 2 that all have"]
 
 
 def test_documents_that_are_encoded_once_count_too(tmp_path):
