@@ -138,13 +138,14 @@ def check_measures(recipe: Recipe) -> None:
     """A measure that looks deeper than the ranking, or counts other grades than training does, would be a wrong number."""
     test = recipe.test
     asked = [("test.hits", test.hits, measure) for split in test.split for measure in test.measures_of(split) + test.query_measures_of(split)]
-    asked += [("test.hits", test.hits, measure) for measure in parse(evaluation.measure for evaluation in _evaluations(recipe))]
     asked += [(f"test.rerank.{split}.hits", rerank.hits, measure) for split, rerank in test.reranked.items() for measure in parse(rerank.measures)]
-    threshold = recipe.data.relevance_threshold
     for key, hits, measure in asked:
         cutoff = measure.params.get("cutoff") or 0
         if cutoff > hits:
             raise ValueError(f"measure {measure} looks at {cutoff} documents, but {key} is {hits}; set {key}={cutoff}")
+    on_dev = parse(evaluation.measure for evaluation in _evaluations(recipe))  # ranked as deep as the measure looks
+    threshold = recipe.data.relevance_threshold
+    for measure in [*(measure for _, _, measure in asked), *on_dev]:
         if threshold > 1 and "rel" in measure.SUPPORTED_PARAMS and measure.params.get("rel", 1) != threshold:
             name, _, at = str(measure).partition("@")
             cure = f"{name}(rel={threshold}){'@' + at if at else ''}"

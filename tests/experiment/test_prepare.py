@@ -213,6 +213,16 @@ def test_what_would_give_a_wrong_number_is_refused(small_recipe, more, message):
         tokenise(changed, read_collection(changed))
 
 
+def test_a_dev_measure_may_look_deeper_than_the_rankings_of_the_test(small_recipe):
+    """Dev is ranked for itself, as deep as its measure looks; which grades count is asked of it too."""
+    recipe = small_recipe({"a": {**STAGE, "evaluate": {"every_steps": 2, "measure": "R@200"}}}, test={"hits": 20, "measures": ["RR@10"]})
+    assert len(read_collection(recipe).documents) == 30
+    grades = {"data": {"relevance_threshold": 2}, "test": {"measures": ["RR(rel=2)@10"]}}
+    graded = Recipe.model_validate(merged(recipe.model_dump(mode="json"), grades))
+    with pytest.raises(ValueError, match=r"but measure R@200 counts grade 1 as relevant; write R\(rel=2\)@200"):
+        read_collection(graded)
+
+
 def merged(old, new: dict) -> dict:
     old = old if isinstance(old, dict) else {}
     return {**old, **{key: merged(old.get(key), value) if isinstance(value, dict) else value for key, value in new.items()}}
