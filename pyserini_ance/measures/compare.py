@@ -20,7 +20,7 @@ def read_results(run: Path) -> dict:
 
 
 def compare(results: Sequence[Mapping]) -> tuple[list[dict], list[str]]:
-    """Rows and columns of a table: BM25 and each untrained encoder once, then the last stage of each recipe.
+    """Rows and columns of a table: BM25, each untrained encoder and each BM25+RM3 once, then the last stage of each recipe.
 
     Runs of one recipe that differ by more than the seed stand apart. A measure reads `mean (lowest-highest)`; `seconds`
     is the mean of all stages' training, mining and evaluation. Raises ValueError when measures or data differ.
@@ -43,8 +43,11 @@ def group_by_recipe(results: Sequence[Mapping]) -> Groups:
                 groups[next(alike, (row["row"], f"{result['recipe']} [{result['variant'][:6]}]"))].append((place, row))
         last = {**last_stage(result["rows"]), "seconds": seconds_of(result["rows"])}
         groups[result["recipe"], result["variant"]].append((place, last))
-    if len(differing := [group[0][1] for (name, _), group in groups.items() if name == BM25]) > 1:
-        raise ValueError(f"BM25 measures {differing[0]} in one run and {differing[1]} in another: compare runs on the same data and test split")
+    if len(differing := [group[0] for (name, _), group in groups.items() if name == BM25]) > 1:
+        found = (f"{', '.join(f'{measure} {row[measure]:.4f}' for measure in measures)} in {results[place]['recipe']}" for place, row in differing[:2])
+        raise ValueError(
+            f"BM25 measures {' and '.join(found)}: compare runs on the same data and test split, with the same bm25.k1, bm25.b and bm25.index"
+        )
     names = sorted(groups, key=lambda key: (key[0] not in UNTRAINED_ROWS, key))
     return {_label(key, names): groups[key] for key in names}
 

@@ -29,8 +29,17 @@ def test_the_row_of_a_run_is_that_of_its_last_stage_and_not_by_another_index():
 
 
 def test_runs_on_other_data_are_not_compared():
-    with pytest.raises(ValueError, match="same data"):
+    told = r"BM25 measures RR@10 0.4000 in a and RR@10 0.3000 in b: compare runs on the same data and test split, with the same bm25.k1, bm25.b and "
+    with pytest.raises(ValueError, match=told):
         compare([result("a", 0.5), result("b", 0.5, bm25=0.3)])
+
+
+def test_each_setting_of_rm3_has_a_row_that_names_its_recipe():
+    """Where BM25 measures the same the data does not differ, so that RM3's settings do."""
+    results = [result("a", 0.5), result("b", 0.5)]
+    for found, value in zip(results, (0.41, 0.42), strict=True):
+        found["rows"].insert(1, {"row": "bm25+rm3", "RR@10": value})
+    assert [row["recipe"] for row in compare(results)[0]] == ["bm25", "bm25+rm3 of a [a1b2c3]", "bm25+rm3 of b [a1b2c3]", "a", "b"]
 
 
 def test_each_untrained_encoder_has_a_row():
