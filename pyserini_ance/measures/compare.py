@@ -44,10 +44,9 @@ def group_by_recipe(results: Sequence[Mapping]) -> Groups:
         last = {**last_stage(result["rows"]), "seconds": seconds_of(result["rows"])}
         groups[result["recipe"], result["variant"]].append((place, last))
     if len(differing := [group[0] for (name, _), group in groups.items() if name == BM25]) > 1:
-        found = (f"{', '.join(f'{measure} {row[measure]:.4f}' for measure in measures)} in {results[place]['recipe']}" for place, row in differing[:2])
-        raise ValueError(
-            f"BM25 measures {' and '.join(found)}: compare runs on the same data and test split, with the same bm25.k1, bm25.b and bm25.index"
-        )
+        one, other = ({name: row[name] for name in measures} | {"recipe": results[place]["recipe"]} for place, row in differing[:2])
+        cure = "compare runs on the same data and test split, with the same bm25.k1, bm25.b and bm25.index"
+        raise ValueError(f"BM25 measures {one} in one run and {other} in another: {cure}")
     names = sorted(groups, key=lambda key: (key[0] not in UNTRAINED_ROWS, key))
     return {_label(key, names): groups[key] for key in names}
 
