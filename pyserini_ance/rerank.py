@@ -19,19 +19,21 @@ def main(arguments: Sequence[str] | None = None) -> None:
     interrupt_on_termination()
     from pyserini_ance.data.trec import read_qrels
     from pyserini_ance.experiment.ranked import open_ranked
-    from pyserini_ance.experiment.rerank import Reranking, time_first_stage
+    from pyserini_ance.experiment.rerank import Reranking, timing_of
     from pyserini_ance.measures.table import table
+    from pyserini_ance.recipe.measure import parse
     from pyserini_ance.rerankers.cross_encoder import CrossEncoder
 
     ranked = open_ranked(args.source, args.run, args.split)
-    reranking = Reranking(ranked, tuple(sorted(set(args.first))), args.output, args.template)
+    measures = parse(args.measures) if args.measures else ranked.recipe.test.measures_of(ranked.split)
+    judged_by = read_qrels(args.qrels) if args.qrels else None
+    reranking = Reranking(ranked, tuple(sorted(set(args.first))), args.output, measures, judged_by, args.template)
+    time_first_stage = timing_of(args.source, ranked, args.time_first_stage) if args.time_first_stage else tuple
     queries = len(ranked.asked)
     model = CrossEncoder(args.model, args.device, args.batch_pairs, args.length_tokens, args.precision)
     reranking.begin(args.model, length_tokens=args.length_tokens, precision=args.precision, batch_pairs=args.batch_pairs, device=model.device)
     reranking.score(model.logits)
-    searched = time_first_stage(args.source, ranked, args.time_first_stage) if args.time_first_stage else ()
-    measures = args.measures or [str(measure) for measure in ranked.recipe.test.measures_of(ranked.split)]
-    rows = reranking.rows(measures, searched, args.qrels and read_qrels(args.qrels))
+    rows = reranking.rows(time_first_stage())
     print(table(rows, list(rows[-1])))
     others = len(ranked.run) - queries
     left_out = f"; {others} others of the ranking are not in split {ranked.split!r} and left out" if others else ""

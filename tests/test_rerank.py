@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 import torch
 from small import make_finished_run
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -44,6 +45,22 @@ def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encode
             ours = sorted(list(written[query])[:depth], key=lambda d: (round(written[query][d], 4), d), reverse=True)  # noqa: B023
             assert ours == slowly and list(written[query])[depth:] == found[depth:]
     assert json.loads((tmp_path / "out" / "about.json").read_text())["depths"] == [5, 20]
+
+
+@pytest.mark.parametrize(
+    ("flags", "error", "message"),
+    [
+        (["--measures", "nDGC@10"], ValueError, "unknown measure 'nDGC@10'"),
+        (["--qrels", "absent.qrels"], FileNotFoundError, r"absent\.qrels"),
+        (["--time-first-stage", "2"], ValueError, "can be timed; leave out --time-first-stage"),
+    ],
+)
+def test_what_it_is_asked_to_tell_is_checked_before_a_model_is_loaded(small_recipe, tmp_path, flags, error, message):
+    recipe = small_recipe({"only": STAGE}, cache=str(tmp_path / "cache"))
+    run = make_finished_run(tmp_path / "run", recipe, {"test": ""}, {"run.test.trec": "test-0 Q0 red-apple 1 1 t\n"})
+    with pytest.raises(error, match=message):
+        rerank.main([str(run.folder), "--model", "none/such", "--first", "1", "--output", str(tmp_path / "out"), *flags])
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_public_ranking_of_real_passages(small_recipe, shared_data, tiny_cross_encoder, tmp_path, capsys):

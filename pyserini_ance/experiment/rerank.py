@@ -6,20 +6,21 @@ An output folder is a query log, and at the end has `first-K.trec` for each dept
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from ir_measures import Measure
 from tqdm import tqdm
 
-from pyserini_ance.data.trec import Qrels, read_run, write_run
+from pyserini_ance.data.trec import Qrels, Run, read_run, write_run
 from pyserini_ance.experiment.bm25 import bm25_index
 from pyserini_ance.experiment.query_log import QueryLog
 from pyserini_ance.experiment.ranked import Ranked, named
 from pyserini_ance.measures.compare import BM25
 from pyserini_ance.measures.evaluate import best_first, row_of
 from pyserini_ance.measures.latency import latency
-from pyserini_ance.recipe.measure import parse
 from pyserini_ance.rerankers.cross_encoder import Pair, text_of
 from pyserini_ance.storage.files import write_json
 
@@ -32,17 +33,23 @@ FIRST_STAGE = "first stage"
 class Reranking:
     """The first `depths[-1]` documents of `ranked` are scored, once, in slices that end at each of the rising `depths`.
 
-    So the latency of a depth is that of its slices: what this many documents took, batches that end there included.
+    So the latency of a depth is that of its slices: what this many documents took, batches that end there included. It is measured by
+    `qrels` instead of the collection's, which may lack judgments that training has no use for.
     """
 
     ranked: Ranked
     depths: tuple[int, ...]
     folder: Path
+    measures: Sequence[Measure]
+    qrels: Qrels | None = None
     template: str | None = None
 
     def begin(self, model: str, **settings) -> None:
-        """Say in the folder what is being done. Raises FileExistsError when it holds something else, ValueError for a ranking that is not so deep."""
+        """Say in the folder what is being done. Raises FileExistsError when it holds something else, ValueError for a ranking that is not so
+        deep, or that cannot be measured as asked: scoring takes long, and that is not to be learnt after it.
+        """
         self.ranked.check_depth(self.depths[-1])
+        _ = self.before
         asked = {"model": model, **settings, "template": self.template, "depths": list(self.depths)}
         self._log.begin(asked | self.ranked.about, model)
 
@@ -58,21 +65,26 @@ class Reranking:
                 self._log.append(self._scored(query, scorer))
                 bar.update(len(self._top(query)))
 
-    def rows(self, measures: Sequence[str], searched_ms: Sequence[float] = (), qrels: Qrels | None = None) -> list[dict]:
-        """Write the runs and `measures.json`; the rows of a table, the ranking as it was first, with what its searches took if that is known.
+    @cached_property
+    def before(self) -> dict[str, float]:
+        """The measures of the ranking as it was."""
+        return self._measured(self.ranked.run)
 
-        `qrels` instead of the collection's, which may lack judgments that training has no use for.
-        """
-        records, wanted = list(self._log.records.values()), parse(measures)
+    def rows(self, searched_ms: Sequence[float] = ()) -> list[dict]:
+        """Write the runs and `measures.json`; the rows of a table, the ranking as it was first, with what its searches took if that is known."""
+        records = list(self._log.records.values())
         searched = latency(searched_ms) if searched_ms else {}
-        rows = [{"ranking": FIRST_STAGE, **self.ranked.measure(self.ranked.run, wanted, qrels), **searched}]
+        rows = [{"ranking": FIRST_STAGE, **self.before, **searched}]
         for place, depth in enumerate(self.depths):
             path = self.folder / f"first-{depth}.trec"
             self._write(path, {record["query"]: record["scores"][:depth] for record in records})
             waited = latency([sum(record["ms"][: place + 1]) for record in records])
-            rows.append({"ranking": f"first {depth}", **self.ranked.measure(read_run(path), wanted, qrels), **waited})
+            rows.append({"ranking": f"first {depth}", **self._measured(read_run(path)), **waited})
         write_json(self.folder / "measures.json", {"queries": len(records), "rows": rows})
         return rows
+
+    def _measured(self, run: Run) -> dict[str, float]:
+        return self.ranked.measure(run, self.measures, self.qrels)
 
     def _scored(self, query: str, scorer: Scorer) -> dict:
         top, scores, waited = self._top(query), [], []
@@ -99,17 +111,20 @@ class Reranking:
         return QueryLog(self.folder)
 
 
-def time_first_stage(source: str, ranked: Ranked, queries: int) -> list[float]:
-    """Milliseconds of so many searches by the model of a run directory, or by its BM25. Raises ValueError for any other ranking."""
+def timing_of(source: str, ranked: Ranked, queries: int) -> Callable[[], list[float]]:
+    """What searches so many queries by the model of a run directory, or by its BM25, and returns the milliseconds of each.
+
+    Raises ValueError for any other ranking.
+    """
     from pyserini_ance.pyserini_bridge.first_stage import time_bm25, time_dense
 
     folder, row = named(source)
     texts, hits = [ranked.queries[ranked.queries.rows[query]]["text"] for query in ranked.asked[:queries]], ranked.recipe.test.hits
     bm25 = bm25_index(ranked.recipe, ranked.collection)
     if ranked.file == folder.final_run(ranked.split) and folder.index.is_dir():
-        return time_dense(folder.model, folder.index, texts, hits)
+        return lambda: time_dense(folder.model, folder.index, texts, hits)
     if row == BM25 and ranked.recipe.bm25 and bm25.is_dir():
-        return time_bm25(bm25, ranked.recipe.bm25.k1, ranked.recipe.bm25.b, texts, hits)
+        return lambda: time_bm25(bm25, ranked.recipe.bm25.k1, ranked.recipe.bm25.b, texts, hits)
     raise ValueError(
         f"{ranked.name} was not searched for with what lies here; only a run directory's model (with {folder.index}) and its row {BM25} "
         f"(with {bm25}) can be timed; leave out --time-first-stage"

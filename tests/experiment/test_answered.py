@@ -24,14 +24,16 @@ def run(asked_recipe, tmp_path):
 
 
 def test_a_reranked_one(run, tmp_path):
-    reranking = Reranking(open_ranked(str(run.folder)), (3,), tmp_path / "out")
+    ranked = open_ranked(str(run.folder))
+    reranking = Reranking(ranked, (3,), tmp_path / "out", parse(["Success@1", "Success@3"]))
     reranking.begin("m")
     reranking.score(lambda pairs: np.arange(len(pairs), dtype=np.float32))  # from behind
-    first, turned = reranking.rows(["Success@1", "Success@3"])
+    first, turned = reranking.rows()
     assert [first["Success@1"], first["Success@3"]] == [1 / 4, 2 / 4]  # p11 holds 1991
     assert [turned["Success@1"], turned["Success@3"]] == [1 / 4, 2 / 4]  # p4 holds 1984
     with pytest.raises(ValueError, match="no judgments: .* for Success@5, Success@20, Success@100 alone, not for RR@10; .*--qrels FILE"):
-        reranking.rows(["RR@10"])
+        Reranking(ranked, (3,), tmp_path / "other", parse(["RR@10"])).begin("m")
+    assert not (tmp_path / "other").exists()
 
 
 def test_one_of_a_split_that_the_run_does_not_test(asked_recipe, tmp_path):

@@ -7,10 +7,13 @@ import pytest
 
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.experiment.ranked import open_ranked
-from pyserini_ance.experiment.rerank import FIRST_STAGE, Reranking, reordered, time_first_stage
+from pyserini_ance.experiment.rerank import FIRST_STAGE, Reranking, reordered, timing_of
 from pyserini_ance.measures.evaluate import best_first
 from pyserini_ance.pyserini_bridge import first_stage
+from pyserini_ance.recipe.measure import parse
 from pyserini_ance.runs.rundir import RunDir
+
+MEASURES = parse(["RR@10", "R@2"])
 
 
 class SharedWords:
@@ -27,7 +30,7 @@ class SharedWords:
 
 
 def test_each_pair_is_scored_once_and_each_depth_written(ranked, tmp_path):
-    scorer, reranking = SharedWords(), Reranking(ranked, (1, 3), tmp_path / "out")
+    scorer, reranking = SharedWords(), Reranking(ranked, (1, 3), tmp_path / "out", MEASURES)
     reranking.begin("m", batch_pairs=2)
     reranking.score(scorer)
     assert [len(call) for call in scorer.calls] == [1, 1, 2, 1, 0]  # the first slice of the first query warms up
@@ -35,7 +38,7 @@ def test_each_pair_is_scored_once_and_each_depth_written(ranked, tmp_path):
         [("query of red horse", "the apple is red")],
         [("query of red horse", "the river is pink very very very very very"), ("query of red horse", "the horse is red very very very very")],
     ]
-    first, one, three = reranking.rows(["RR@10", "R@2"])
+    first, one, three = reranking.rows()
     assert list(read_run(tmp_path / "out" / "first-1.trec")["test-0"]) == ["red-apple", "pink-river", "red-horse", "blue-cloud"]
     assert list(read_run(tmp_path / "out" / "first-3.trec")["test-0"]) == ["red-horse", "red-apple", "pink-river", "blue-cloud"]
     assert set(read_run(tmp_path / "out" / "first-3.trec")) == {"test-0", "test-1"}
@@ -48,7 +51,7 @@ def test_each_pair_is_scored_once_and_each_depth_written(ranked, tmp_path):
 
 
 def test_a_killed_one_goes_on_and_ends_the_same(ranked, tmp_path):
-    whole, killed = Reranking(ranked, (2, 4), tmp_path / "whole"), Reranking(ranked, (2, 4), tmp_path / "killed")
+    whole, killed = (Reranking(ranked, (2, 4), tmp_path / name, MEASURES) for name in ("whole", "killed"))
     for reranking in (whole, killed):
         reranking.begin("m")
     whole.score(SharedWords())
@@ -62,14 +65,20 @@ def test_a_killed_one_goes_on_and_ends_the_same(ranked, tmp_path):
     killed.score(again)
     assert {query for call in again.calls for query, _ in call} == {"query of green horse"}
     for reranking in (whole, killed):
-        reranking.rows(["RR@10"])
+        reranking.rows()
     for depth in (2, 4):
         assert (tmp_path / "whole" / f"first-{depth}.trec").read_text() == (tmp_path / "killed" / f"first-{depth}.trec").read_text()
 
 
 def test_a_ranking_of_other_queries_is_refused(ranked, tmp_path):
     with pytest.raises(ValueError, match=r"ranks nothing for the queries of 'dev': it has test-0, ..., they are dev-0, ..."):
-        Reranking(open_ranked(str(ranked.file.parent), ranked.file, "dev"), (2,), tmp_path / "out").score(SharedWords())
+        Reranking(open_ranked(str(ranked.file.parent), ranked.file, "dev"), (2,), tmp_path / "out", MEASURES).score(SharedWords())
+
+
+def test_judgments_of_other_queries_are_refused_before_anything_is_scored(ranked, tmp_path):
+    with pytest.raises(ValueError, match="no query of the run is judged: the run has 'test-0', .*, the qrels have 'other'"):
+        Reranking(ranked, (2,), tmp_path / "out", MEASURES, {"other": {"red-horse": 1}}).begin("m")
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_is_not_reranked_follows_in_its_order():
@@ -89,9 +98,10 @@ def test_the_first_stage_is_timed_by_what_it_was_searched_with(ranked, monkeypat
     monkeypatch.setattr(first_stage, "time_dense", lambda model, index, queries, hits: calls.append((model, queries, hits)) or [1.0])
     monkeypatch.setattr(first_stage, "time_bm25", lambda index, k1, b, queries, hits: calls.append((index, k1, queries)) or [2.0])
     with pytest.raises(ValueError, match="only a run directory's model .* and its row bm25 .* can be timed"):
-        time_first_stage(str(folder.folder), ranked, 5)  # there is no index
+        timing_of(str(folder.folder), ranked, 5)  # there is no index
     folder.index.mkdir()
-    assert time_first_stage(str(folder.folder), ranked, 5) == [1.0]
+    time = timing_of(str(folder.folder), ranked, 5)
+    assert calls == [] and time() == [1.0]
     assert calls == [(folder.model, ["query of red horse", "query of green horse"], 20)]
     with pytest.raises(ValueError, match="can be timed"):
-        time_first_stage(f"{folder.folder}:bm25", open_ranked(f"{folder.folder}:bm25"), 1)
+        timing_of(f"{folder.folder}:bm25", open_ranked(f"{folder.folder}:bm25"), 1)
