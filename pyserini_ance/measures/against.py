@@ -1,5 +1,6 @@
 """A table's rows against one of them: the mean difference over the queries, and whether it is more than chance."""
 
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.parts import did_you_mean
 from pyserini_ance.runs.rundir import RunDir
 
+log = logging.getLogger(__name__)
 PerQuery = dict[str, np.ndarray]  # by column, (Q,) of the judged queries in the order of the qrels
 
 
@@ -20,7 +22,7 @@ def against(runs: Sequence[Path], results: Sequence[Mapping], baseline: str, tes
     """By row of `compare`'s table, then by measure: its queries, each the mean over the row's runs, against those of row `baseline`.
 
     `results` are those of `runs`; p values are corrected for the number of rows (Holm). Raises ValueError for a baseline that is no row,
-    and for runs with other test queries or judgments.
+    for runs with other test queries or judgments, and where there are none.
     """
     groups, judged = group_by_recipe(results), _judgments([RunDir(run) for run in runs])
     if baseline not in groups:
@@ -44,13 +46,18 @@ def column(measure: str, baseline: str) -> str:
 
 
 def _judgments(runs: Sequence[RunDir]) -> dict[str, Qrels]:
-    """By test split, those of all the runs. A split that is judged by the answers that passages hold has none."""
+    """By test split, those of all the runs. A split that is judged by the answers that passages hold has none, which is said."""
     of_runs = ({s: read_qrels(run.qrels(s)) for s in load(run.recipe).recipe.test.split if run.qrels(s).exists()} for run in runs)
-    first, *others = zip(runs, of_runs, strict=True)
-    for run, judged in others:
-        if judged != first[1]:
-            raise ValueError(f"{run.folder} was tested on other queries or judgments than {first[0].folder}: compare runs on the same data and split")
-    return first[1]
+    (run, judged), *others = zip(runs, of_runs, strict=True)
+    for other, theirs in others:
+        if theirs != judged:
+            raise ValueError(f"{other.folder} was tested on other queries or judgments than {run.folder}: compare runs on the same data and split")
+    if unjudged := [split for split in load(run.recipe).recipe.test.split if split not in judged]:
+        told = f"{run.folder} has no judgments of {', '.join(unjudged)}, whose passages are judged by the answers they hold"
+        if not judged:
+            raise ValueError(f"{told}: --against tests by judged queries; leave it out, and look at them by python -m pyserini_ance.coverage")
+        log.warning("%s: --against leaves them out", told)
+    return judged
 
 
 def _mean_per_query(rankings: Sequence[tuple[RunDir, str]], judged: Mapping[str, Qrels]) -> PerQuery:

@@ -52,7 +52,7 @@ def test_seeds_are_one_system_and_queries_are_pairs(make_run):
     assert differ_from(runs, "bm25", "permutation")["bad"]["RR@10"].p == pytest.approx(2 * 2 / 16)  # of two signs each, and two tests
 
 
-def test_a_split_that_is_judged_by_answers_is_left_out(make_run, capsys):
+def test_a_split_that_is_judged_by_answers_is_left_out(make_run, capsys, caplog):
     folder = make_run("1", "good", [1, 1, 1, 2])
     run, results = RunDir(folder), read_results(folder)
     run.recipe.write_text(run.recipe.read_text().replace("  split: test\n", "  split: [test, asked]\n"))
@@ -61,6 +61,15 @@ def test_a_split_that_is_judged_by_answers_is_left_out(make_run, capsys):
     assert {name: list(found) for name, found in differ_from([folder], "bm25").items()} == {"good": ["test RR@10"]}
     compare.main([str(folder), "--against", "bm25"])
     assert [cell.strip() for cell in capsys.readouterr().out.splitlines()[-1].split("|")][-3:-1] == ["+0.375, p 0.058 (3/1/0)", "-"]
+    told = f"{folder} has no judgments of asked, whose passages are judged by the answers they hold: --against leaves them out"
+    assert set(caplog.messages) == {told}
+
+
+def test_runs_whose_splits_are_all_judged_by_answers_are_refused(make_run):
+    folder = make_run("1", "good", [1, 1, 1, 2])
+    RunDir(folder).qrels("test").unlink()
+    with pytest.raises(ValueError, match=f"{folder} has no judgments of test, .*: --against tests by judged queries; leave it out"):
+        differ_from([folder], "bm25")
 
 
 def test_the_table_has_a_column_more_for_each_measure(make_run, capsys):
