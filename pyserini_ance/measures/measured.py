@@ -26,10 +26,16 @@ class Measured:
 
 
 def read_measured(run: Path, name: str) -> list[Measured]:
-    """Of a finished run, called `name`: the rows that need no training, and that of the last stage."""
+    """Of a finished run, called `name`: the rows that need no training, and that of the last stage.
+
+    Raises ValueError when its recipe or `measures.json` is not as this version writes them.
+    """
     results, test = read_results(run), load(RunDir(run).recipe).recipe.test
-    rows = [(row["row"], "", row) for row in results["rows"] if row["row"] in UNTRAINED_ROWS]
-    rows.append((results["recipe"], results["variant"], last_stage(results["rows"])))
+    try:
+        rows = [(row["row"], "", row) for row in results["rows"] if row["row"] in UNTRAINED_ROWS]
+        rows.append((results["recipe"], results["variant"], last_stage(results["rows"])))
+    except KeyError as error:
+        raise ValueError(f"{RunDir(run).measures} has no {error}, which this version writes; measure again, or leave the run out") from None
     columns = test.columns.items()
     return [Measured(recipe, variant, name, {place: row[column] for place, column in columns if column in row}) for recipe, variant, row in rows]
 

@@ -103,6 +103,17 @@ def test_a_run_of_another_version_is_named_and_the_others_stay(folder, tmp_path)
     assert told.startswith(f"left out: {runs[1]} cannot be read: recipe {recipe}") and "unknown key 'former_key'" in told
 
 
+def test_a_run_whose_measures_lack_something_is_named_and_the_others_stay(folder, tmp_path):
+    runs = [finished(tmp_path / "runs" / name, folder / "ance.yaml", {"only": 0.3201}, ["test.split=dev"]) for name in ("new", "old")]
+    path = runs[1] / "measures.json"
+    path.write_text(json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "variant"}))
+    found = PublishedTable.of(str(folder), tmp_path / "runs")
+    assert [one.run for one in found.measured if one.variant] == ["new"]
+    assert found.left_out == [
+        f"left out: {runs[1]} cannot be read: {path} has no 'variant', which this version writes; measure again, or leave the run out"
+    ]
+
+
 def test_it_is_written_in_the_form_of_the_files_ending(folder, tmp_path):
     finished(tmp_path / "runs" / "ance", folder / "ance.yaml", {"only": 0.3201}, ["test.split=dev"])
     table = PublishedTable.of(str(folder), tmp_path / "runs")
