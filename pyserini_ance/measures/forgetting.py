@@ -12,6 +12,7 @@ from statistics import fmean
 
 import numpy as np
 
+from pyserini_ance.negatives.source import MinedSource, Source
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.rundir import RunDir
@@ -37,14 +38,15 @@ class Episode:
 def episodes(run: Path) -> list[Episode]:
     """Those of a run, from the ranks of the positives that `metrics.jsonl` has of each generation.
 
-    Ranks are those in the ranking that was mined, so RR@100 asks for a mining depth of 100. Raises ValueError for a run that mines for
-    other training queries each time (`refresh.chunks`).
+    Raises ValueError for a run that mines for other training queries each time (`refresh.chunks`), and for one whose rankings are too short
+    for RR@100: where a positive is in none, nobody knows whether it is beyond rank 100.
     """
     stages = load(RunDir(run).recipe).recipe.stages
     if chunked := [name for name, stage in stages.items() if stage.refresh and stage.refresh.chunks > 1]:
         raise ValueError(f"{run}: stage {chunked[0]} has refresh.chunks, which mine for other training queries each time; forgetting needs the same")
     records = [record for record in read_json_lines(RunDir(run).metrics) if record["event"] == "generation"]
-    found = {f"{r['stage']}-{r['of']}": values for r in records if (values := _reciprocal_ranks(stages[r["stage"]], r["tables"])) is not None}
+    ranks = {(r["stage"], r["of"]): found for r in records if (found := _ranks(run, r["stage"], stages[r["stage"]], r["tables"])) is not None}
+    found = {f"{stage}-{of}": _reciprocal(of_queries) for (stage, of), of_queries in ranks.items()}
     return [_episode(*before, *after) for before, after in pairwise(found.items())]
 
 
@@ -71,8 +73,30 @@ def _episode(since: str, old: np.ndarray, until: str, new: np.ndarray) -> Episod
     return Episode(since, until, float((new < old).mean()), float((new > old).mean()), float(new.mean()))
 
 
-def _reciprocal_ranks(stage: Stage, tables: Mapping[str, Mapping]) -> np.ndarray | None:
-    """(Q,) the training queries' RR@100 in a generation; None when it was not mined with them."""
-    of_queries = [report for name, report in tables.items() if stage.terms[name.rpartition(".")[0]].anchor == "query"]
-    ranks = next((report["positive_ranks"] for report in of_queries if "positive_ranks" in report), None)
-    return None if ranks is None else np.array([1 / rank if rank and rank <= CUTOFF else 0.0 for rank in ranks])
+def _ranks(run: Path, name: str, stage: Stage, tables: Mapping[str, Mapping]) -> Sequence[int | None] | None:
+    """(Q,) of the training queries' positives in a generation, None beyond the ranking; None when it was not mined with the queries."""
+    for place, report in tables.items():
+        term, _, position = place.rpartition(".")
+        if "positive_ranks" not in report or stage.terms[term].anchor != "query":
+            continue
+        ranks, source = report["positive_ranks"], stage.terms[term].negatives[int(position)]
+        depth = _depth(source)
+        if depth < CUTOFF and (beyond := sum(rank is None for rank in ranks)):
+            key = f"stages.{name}.terms.{term}.negatives.{position}"
+            raise ValueError(
+                f"{run}: forgetting is of RR@{CUTOFF}, but {key} ({source.kind}) of its recipe has depth {depth}, where {beyond} of {len(ranks)} "
+                f"queries have no positive; train with a depth of {CUTOFF} or more there"
+            )
+        return ranks
+    return None
+
+
+def _depth(source: Source) -> int:
+    """How many documents the ranking of the queries has, at the least."""
+    ranked = (leaf for leaf in source.leaves if leaf.ranked)
+    return max(leaf.most_candidates(0) + (leaf.guarded_depth if isinstance(leaf, MinedSource) else 0) for leaf in ranked)
+
+
+def _reciprocal(ranks: Sequence[int | None]) -> np.ndarray:
+    """(Q,) RR@100."""
+    return np.array([1 / rank if rank and rank <= CUTOFF else 0.0 for rank in ranks])

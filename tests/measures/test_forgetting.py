@@ -49,3 +49,26 @@ def test_runs_without_two_generations_have_no_row_and_of_other_queries_are_refus
         forgetting([("once", once)])
     with pytest.raises(ValueError, match="stage ance has refresh.chunks, which mine for other training queries each time"):
         episodes(make_run("3", ("ance", 0, [1]), overrides=("stages.ance.refresh.chunks=2",)))
+
+
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        ("{kind: ann, depth: 50}", r"terms\.query\.negatives\.0 \(ann\) of its recipe has depth 50, where 1 of 2 queries have no positive"),
+        ("{kind: mix, weights: [1], depth: 150, sources: [{kind: ann, depth: 60}]}", r"negatives\.0 \(mix\) of its recipe has depth 60"),
+    ],
+)
+def test_rankings_that_are_too_short_for_the_measure_are_refused(make_run, source, told):
+    """Unless they have all positives: then nothing is beyond them."""
+    overrides = (f"stages.ance.terms.query.negatives=[{source}]",)
+    with pytest.raises(ValueError, match=told):
+        episodes(make_run("short", ("ance", 0, [1, 50]), ("ance", 40, [1, None]), overrides=overrides))
+    (episode,) = episodes(make_run("whole", ("ance", 0, [1, 50]), ("ance", 40, [1, 2]), overrides=overrides))
+    assert (episode.forgotten, episode.learnt) == (0, 0.5)
+
+
+def test_what_guards_have_looked_at_beside_is_ranked_too(make_run):
+    """50 and the 100 spare ones."""
+    overrides = ("stages.ance.terms.query.negatives=[{kind: ann, depth: 50, guards: [duplicates]}]",)
+    (episode,) = episodes(make_run("1", ("ance", 0, [1, 120]), ("ance", 40, [1, None]), overrides=overrides))
+    assert (episode.forgotten, episode.learnt) == (0, 0)
