@@ -1,9 +1,12 @@
 """Runs side by side: mean and range over seeds, for each recipe and for the rows that need no training."""
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from pyserini_ance.runs.log import RunLog
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import read_json
 
 Groups = dict[str, list[tuple[int, Mapping]]]  # by what the table calls them: (place of the run, its row)
 
@@ -12,22 +15,31 @@ SECONDS = ("train seconds", "refresh seconds", "test seconds")
 
 
 def read_results(run: Path) -> dict:
-    """A run's `measures.json`. Raises FileNotFoundError when the run has not finished."""
-    path = run / "measures.json"
+    """A run's `measures.json`, and the `commits` that made it. Raises FileNotFoundError when the run has not finished."""
+    path = RunDir(run).measures
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing: {run} is no finished run. Go on with it by --resume, or leave it out.")
-    return json.loads(path.read_text(encoding="utf-8"))
+    return {**read_json(path), "commits": _commits(RunDir(run))}
+
+
+def _commits(run: RunDir) -> list[str]:
+    """Those known of its beginning and of each time it was resumed: `a1b2c3d`, or `a1b2c3d+` where the package's files had changed."""
+    environments = [read_json(run.environment)] if run.environment.exists() else []
+    environments += [record["environment"] for record in RunLog(run, writes=False).decisions("resume")]
+    known = (made.get("commit") for made in environments)
+    return list(dict.fromkeys(f"{commit['hash'][:7]}{'+' * commit['changed']}" for commit in known if commit))
 
 
 def compare(results: Sequence[Mapping]) -> tuple[list[dict], list[str]]:
     """Rows and columns of a table: BM25, each untrained encoder and each BM25+RM3 once, then the last stage of each recipe.
 
     Runs of one recipe that differ by more than the seed stand apart. A measure reads `mean (lowest-highest)`; `seconds`
-    is the mean of all stages' training, mining and evaluation. Raises ValueError when measures or data differ.
+    is the mean of all stages' training, mining and evaluation; `commit` stands there where one is known. Raises ValueError when measures or
+    data differ.
     """
     measures = results[0]["measures"]
     rows = [_row(name, [row for _, row in group], measures) for name, group in group_by_recipe(results).items()]
-    return rows, ["recipe", "runs", *measures, "seconds"]
+    return rows, ["recipe", "runs", *measures, "seconds", *["commit"] * any(row["commit"] for row in rows)]
 
 
 def group_by_recipe(results: Sequence[Mapping]) -> Groups:
@@ -41,7 +53,7 @@ def group_by_recipe(results: Sequence[Mapping]) -> Groups:
             if row["row"] in UNTRAINED_ROWS:
                 alike = (key for key, group in groups.items() if key[0] == row["row"] and _are_alike(group[0][1], row, measures))
                 groups[next(alike, (row["row"], f"{result['recipe']} [{result['variant'][:6]}]"))].append((place, row))
-        last = {**last_stage(result["rows"]), "seconds": seconds_of(result["rows"])}
+        last = {**last_stage(result["rows"]), "seconds": seconds_of(result["rows"]), "commits": result["commits"]}
         groups[result["recipe"], result["variant"]].append((place, last))
     if len(differing := [group[0] for (name, _), group in groups.items() if name == BM25]) > 1:
         one, other = ({name: row[name] for name in measures} | {"recipe": results[place]["recipe"]} for place, row in differing[:2])
@@ -68,7 +80,8 @@ def _row(name: str, group: Sequence[Mapping], measures: Sequence[str]) -> dict:
     trained = "seconds" in group[0]
     values = {measure: spread([row[measure] for row in group]) for measure in measures}
     seconds = round(sum(row["seconds"] for row in group) / len(group)) if trained else None
-    return {"recipe": name, "runs": len(group) if trained else None, **values, "seconds": seconds}
+    commits = dict.fromkeys(commit for row in group for commit in row.get("commits", ()))
+    return {"recipe": name, "runs": len(group) if trained else None, **values, "seconds": seconds, "commit": ", ".join(commits) or None}
 
 
 def spread(values: Sequence[float]) -> str:

@@ -1,31 +1,33 @@
+import json
+
 import pytest
 
 from pyserini_ance.measures.compare import compare, read_results
 
 
-def result(recipe: str, value: float, bm25: float = 0.4, variant: str = "a1b2c3d4") -> dict:
+def result(recipe: str, value: float, bm25: float = 0.4, variant: str = "a1b2c3d4", commits: tuple[str, ...] = ()) -> dict:
     rows = [
         {"row": "bm25", "RR@10": bm25, "test seconds": 2.0},
         {"row": "warm-up", "RR@10": 0.1, "train seconds": 5.0, "refresh seconds": 1.0, "test seconds": 1.0},
         {"row": "last", "RR@10": value, "train seconds": 10.0, "refresh seconds": 3.0, "test seconds": 1.0},
     ]
-    return {"recipe": recipe, "variant": variant, "measures": ["RR@10"], "rows": rows}
+    return {"recipe": recipe, "variant": variant, "measures": ["RR@10"], "rows": rows, "commits": commits}
 
 
 def test_seeds_of_a_recipe_share_a_row():
     rows, columns = compare([result("demo/ance", 0.5), result("demo/rand", 0.45), result("demo/ance", 0.6)])
     assert columns == ["recipe", "runs", "RR@10", "seconds"]
     assert rows == [
-        {"recipe": "bm25", "runs": None, "RR@10": "0.400", "seconds": None},
-        {"recipe": "demo/ance", "runs": 2, "RR@10": "0.550 (0.500-0.600)", "seconds": 21},
-        {"recipe": "demo/rand", "runs": 1, "RR@10": "0.450", "seconds": 21},
+        {"recipe": "bm25", "runs": None, "RR@10": "0.400", "seconds": None, "commit": None},
+        {"recipe": "demo/ance", "runs": 2, "RR@10": "0.550 (0.500-0.600)", "seconds": 21, "commit": None},
+        {"recipe": "demo/rand", "runs": 1, "RR@10": "0.450", "seconds": 21, "commit": None},
     ]
 
 
 def test_the_row_of_a_run_is_that_of_its_last_stage_and_not_by_another_index():
     compressed = result("a", 0.5)
     compressed["rows"].append({"row": "last+OPQ6,IVF1,PQ6", "RR@10": 0.2, "test seconds": 1.0})
-    assert compare([compressed])[0][1] == {"recipe": "a", "runs": 1, "RR@10": "0.500", "seconds": 21}
+    assert compare([compressed])[0][1] == {"recipe": "a", "runs": 1, "RR@10": "0.500", "seconds": 21, "commit": None}
 
 
 def test_runs_on_other_data_are_not_compared():
@@ -66,3 +68,20 @@ def test_a_recipe_with_other_settings_is_no_seed_of_it():
 def test_other_measures_are_not_compared():
     with pytest.raises(ValueError, match="like with like"):
         compare([result("a", 0.5), {**result("b", 0.5), "measures": ["AP"]}])
+
+
+def test_the_commits_of_a_row_stand_there_where_one_is_known():
+    results = [result("a", 0.5, commits=("1111111",)), result("a", 0.6, commits=("1111111", "2222222+")), result("b", 0.5)]
+    rows, columns = compare(results)
+    assert columns[-1] == "commit"
+    assert [(row["recipe"], row["commit"]) for row in rows] == [("bm25", None), ("a", "1111111, 2222222+"), ("b", None)]
+
+
+def test_commits_are_those_of_the_beginning_and_of_each_time_a_run_was_resumed(tmp_path):
+    (tmp_path / "measures.json").write_text(json.dumps({"rows": []}))
+    assert read_results(tmp_path) == {"rows": [], "commits": []}
+    first, second = ({"commit": {"hash": digit * 40, "changed": changed}} for digit, changed in (("1", False), ("2", True)))
+    (tmp_path / "environment.json").write_text(json.dumps(first))
+    resumed = [{"event": "resume", "environment": made} for made in (first, second, {"commit": None}, {})]  # the last of an older version
+    (tmp_path / "decisions.jsonl").write_text("".join(json.dumps(record) + "\n" for record in resumed))
+    assert read_results(tmp_path)["commits"] == ["1111111", "2222222+"]
