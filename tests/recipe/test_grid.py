@@ -1,6 +1,6 @@
 import pytest
 
-from pyserini_ance.recipe.find import GRIDS, SHIPPED
+from pyserini_ance.recipe.find import GRIDS, SHIPPED, shipped
 from pyserini_ance.recipe.grid import Grid, labels_of
 from pyserini_ance.recipe.load import dump, load
 
@@ -130,3 +130,9 @@ def test_a_family_is_recipes_of_one_set_with_three_seeds_and_one_budget(family):
     assert {point["seed"] for point in grid.points.values()} == {42, 43, 44} and len(grid.points) == 3 * len(budgets)
     warmup = budgets.pop(f"{family.removeprefix('family-')}/warmup", 0)
     assert len(set(budgets.values())) == 1 and warmup < next(iter(budgets.values()))
+
+
+def test_nfcorpus_has_every_method_of_the_demo_set_and_its_family_is_all_of_them():
+    of_demo, of_nfcorpus = ({name for name in shipped() if name.startswith(of)} for of in ("demo/", "nfcorpus/"))
+    assert {name.replace("demo/", "nfcorpus/") for name in of_demo - {"demo/ance-background"}} == of_nfcorpus
+    assert {point["recipe"] for point in Grid.parse(["family-nfcorpus"]).points.values()} == of_nfcorpus
