@@ -119,6 +119,21 @@ def test_several_positives_are_averaged_and_do_not_compete():
     assert found == pytest.approx((of_first + of_second) / 2)
 
 
+def test_triples_of_one_query_are_ranknet_over_its_negatives():
+    """microsoft/ANCE's batch, 20 triples in a row of a query and its positive, as docs/negatives.md has it: same loss, same gradient."""
+    queries, positives, negatives = [3, 1], [[0], [1]], np.random.default_rng(0).integers(2, 50, (2, 20))
+    grouped = batch_of(queries, positives, negatives)
+    triples = batch_of(np.repeat(queries, 20), np.repeat(positives, 20, axis=0), negatives.reshape(40, 1))
+    of_each = [(grouped, {"negatives": [{**RANDOM, "per_query": 20}], "loss": "ranknet"}), (triples, {"negatives": [RANDOM]})]
+    directions = {"query": Direction(Split("train", None, qrels_of([], [1], [], [0])), "query", 100)}
+    generator = torch.Generator().manual_seed(0)
+    sides = {side: torch.randn(len(grouped.unique(side)), 4, generator=generator).double().requires_grad_() for side in ("query", "document")}
+    losses = [term_losses({"query": Term.model_validate(term)}, batch, directions, sides)["query"] for batch, term in of_each]
+    torch.testing.assert_close(*losses)
+    for gradients in zip(*(torch.autograd.grad(loss, list(sides.values())) for loss in losses), strict=True):
+        torch.testing.assert_close(*gradients)
+
+
 def test_weights_multiply_terms():
     terms = {"a": Term(pool="step", weight=1.0), "b": Term(pool="step", weight=0.1)}
     assert weighted_sum(terms, {"a": torch.tensor(2.0), "b": torch.tensor(30.0)}).item() == pytest.approx(5.0)
