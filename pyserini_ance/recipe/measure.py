@@ -19,7 +19,8 @@ def parse(names: Iterable[str]) -> list[Measure]:
     return [_parse(name.strip()) for name in names]
 
 
-def _as_in_tables(name: str) -> str:
+def as_in_tables(name: str) -> str:
+    """The name itself. Raises ValueError for one that is unknown, or that tables call otherwise."""
     (measure,) = parse([name])
     if str(measure) != name:
         raise ValueError(f"tables call {name} {measure}; write {measure}")
@@ -27,7 +28,7 @@ def _as_in_tables(name: str) -> str:
 
 
 # A measure by the one name that tables have for it, so that figures of several places meet.
-MeasureName = Annotated[str, AfterValidator(_as_in_tables)]
+MeasureName = Annotated[str, AfterValidator(as_in_tables)]
 
 
 def _parse(text: str) -> Measure:

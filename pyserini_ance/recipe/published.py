@@ -1,24 +1,43 @@
 """Published: the figures that papers and others give of the methods of a set, as its `_published.yaml` lists them."""
 
+import re
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PositiveInt, ValidationError, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from pyserini_ance.recipe.expect import Figures
+from pyserini_ance.recipe.expect import Value
 from pyserini_ance.recipe.load import explain, read_yaml
+from pyserini_ance.recipe.measure import as_in_tables
 from pyserini_ance.recipe.parts import Settings, did_you_mean
 
 FILE = "_published.yaml"
+# What papers measure and closing tables have not, by the names that these commands have for it.
+COMMANDS = {r"(Hole|Overlap)@[1-9]\d*": "evaluate --holes --overlap", "EM": "answer", "forgotten": "compare --forgetting"}
+
+
+def command_of(measure: str) -> str | None:
+    """The command that measures it; None for what closing tables have."""
+    return next((command for names, command in COMMANDS.items() if re.fullmatch(names, measure)), None)
+
+
+def _measure(name: str) -> str:
+    return name if command_of(name) else as_in_tables(name)
+
+
+Figures = dict[Annotated[str, AfterValidator(_measure)], Value]  # by measure, of a split
 
 
 class PublishedRow(BaseModel):
-    """What one source says of one model: `model` is the name that it gives, `method` that of recipes here. All other keys are splits."""
+    """What one source says of one model: `model` is the name that it gives, `method` that of recipes here, None for a system that has none.
+    All other keys are splits.
+    """
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
     __pydantic_extra__: dict[str, Figures]
 
-    method: str = Field(min_length=1)
+    method: str | None = Field(None, min_length=1)
     model: str = Field(alias="as", min_length=1)
     source: str
     table: PositiveInt | None = None

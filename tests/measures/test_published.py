@@ -14,9 +14,11 @@ sources: {one: First paper, two: Second paper}
 rows:
 - {method: bm25-search, as: BM25, source: one, table: 1, dev: {RR@10: 0.24}}
 - {method: bm25-search, as: BM25, source: two, dev: {RR@10: 0.187}}
-- {method: splade, as: SPLADE, source: two, dev: {RR@10: 0.3401}, dl19: {nDCG@10: 0.684}}
+- {as: SPLADE, source: two, dev: {RR@10: 0.3401}, dl19: {nDCG@10: 0.684}}
+- {as: Reader, source: two, test: {EM: 0.41}}
 - {method: ance, as: ANCE, source: one, table: 1, dev: {RR@10: 0.33}, dl19-rerank: {nDCG@10: 0.677}}
 - {method: ance, as: ANCE (Ours), source: two, dev: {RR@10: 0.338}}
+- {method: ance, as: ANCE (Ours), source: two, table: 2, dev: {Hole@10: 0.148}}
 """
 
 
@@ -33,7 +35,8 @@ def folder(base, tmp_path) -> Path:
 
 
 def cells(table: PublishedTable) -> list[list[str]]:
-    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.as_markdown().splitlines() if line.startswith("|")]
+    """Of the first table, that of the recipes."""
+    return [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.as_markdown().split("\n\n")[0].splitlines()]
 
 
 def test_without_runs_it_is_what_is_published(folder, tmp_path):
@@ -44,12 +47,29 @@ def test_without_runs_it_is_what_is_published(folder, tmp_path):
         "| bm25-search | measured    | -            | -    | -         | -            | -                   |\n"
         "| bm25-search | BM25        | one, table 1 | -    | 0.240     | -            | -                   |\n"
         "| bm25-search | BM25        | two          | -    | 0.187     | -            | -                   |\n"
-        "| splade      | SPLADE      | two          | -    | 0.3401    | 0.684        | -                   |\n"
         "| ance        | expected    | recipe       | -    | 0.330     | 0.648        | -                   |\n"
         "| ance        | measured    | -            | -    | -         | -            | -                   |\n"
         "| ance        | ANCE        | one, table 1 | -    | 0.330     | -            | 0.677               |\n"
         "| ance        | ANCE (Ours) | two          | -    | 0.338     | -            | -                   |\n"
         "| nce         | measured    | -            | -    | -         | -            | -                   |\n"
+        "\n"
+        "Systems without a recipe here:\n"
+        "\n"
+        "| system | source | dev RR@10 | dl19 nDCG@10 |\n"
+        "| ------ | ------ | --------- | ------------ |\n"
+        "| SPLADE | two    | 0.3401    | 0.684        |\n"
+        "\n"
+        "Measured by `evaluate --holes --overlap`:\n"
+        "\n"
+        "| recipe | figures     | source       | dev Hole@10 |\n"
+        "| ------ | ----------- | ------------ | ----------- |\n"
+        "| ance   | ANCE (Ours) | two, table 2 | 0.148       |\n"
+        "\n"
+        "Measured by `answer`:\n"
+        "\n"
+        "| recipe | figures | source | test EM |\n"
+        "| ------ | ------- | ------ | ------- |\n"
+        "| -      | Reader  | two    | 0.410   |\n"
         "\n"
         "- one: First paper\n"
         "- two: Second paper"
@@ -71,6 +91,22 @@ def test_seeds_are_one_row_with_the_difference_to_what_is_expected(folder, tmp_p
         ["ance", "measured [fedcba]", "again", "1", "0.500, +0.170", "-", "-"],
         ["ance", "measured [abc]", "ance-0 and 1 more", "2", "0.320 (0.300-0.340), -0.010", "-", "-"],
     ]
+
+
+def test_a_method_that_is_no_recipe_is_refused(folder, tmp_path):
+    (folder / "_published.yaml").write_text(PUBLISHED.replace("method: ance, as: ANCE,", "method: anec, as: ANCE,"))
+    message = r"_published\.yaml is not valid:\n  rows\.4\.method: no recipe of that name \(did you mean 'ance'\?\); leave `method` out .*got 'anec'"
+    with pytest.raises(ValueError, match=message):
+        PublishedTable.of(str(folder), tmp_path)
+
+
+def test_what_runs_measure_is_shown_where_only_other_systems_are_published(folder, tmp_path):
+    (folder / "_published.yaml").write_text("sources: {one: First paper}\nrows:\n- {as: SPLADE, source: one, dev: {nDCG@10: 0.4}}\n")
+    (folder / "ance.yaml").write_text("extends: _base\n")
+    finished(tmp_path / "runs" / "ance", folder / "ance.yaml", {"only": 0.3}, ["test.split=dev"])
+    table = PublishedTable.of(str(folder), tmp_path / "runs")
+    assert cells(table)[0][4:] == ["dev RR@10"] and ["ance", "measured", "ance", "1", "0.300"] in cells(table)
+    assert [(one["recipe"], one["figures"], one["value"]) for one in table.records()] == [("ance", "measured", 0.3), (None, "SPLADE", 0.4)]
 
 
 def test_a_set_of_which_nothing_is_published_has_what_its_runs_measure(base, tmp_path):
@@ -121,7 +157,7 @@ def test_it_is_written_in_the_form_of_the_files_ending(folder, tmp_path):
         table.write(tmp_path / f"table.{ending}")
     assert (tmp_path / "table.md").read_text() == table.as_markdown() + "\n"
     written = json.loads((tmp_path / "table.json").read_text())
-    assert written["sources"]["one"] == "First paper" and len(written["figures"]) == 10
+    assert written["sources"]["one"] == "First paper" and len(written["figures"]) == 12
     (measured,) = [figure for figure in written["figures"] if figure["figures"] == "measured"]
     assert measured == {
         "recipe": "ance", "figures": "measured", "source": "ance", "runs": 1, "split": "dev", "measure": "RR@10",
