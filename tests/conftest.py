@@ -35,6 +35,15 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope="session")
+def shared_papers() -> Path:
+    """The papers' texts, kept there too."""
+    folder = Path(__file__).parents[2] / "shared" / "papers"
+    if not folder.is_dir():
+        pytest.skip(f"no papers' texts in {folder}")
+    return folder
+
+
+@pytest.fixture(scope="session")
 def resident_bytes():
     """How much of the files in a folder this process has in memory through maps of them, pages that it shares included."""
 
