@@ -66,10 +66,11 @@ class Texts:
 
 @dataclass(frozen=True, eq=False)
 class Relation:
-    """What is relevant to each row of one side: offsets (rows + 1,) int64 into int32 rows of the other side."""
+    """What is relevant to each row of one side: offsets (rows + 1,) int64 into int32 rows of the other side and their int32 grades."""
 
     offsets: np.ndarray
     rows: np.ndarray
+    grades: np.ndarray
 
     def of(self, row: int) -> np.ndarray:
         return self.rows[self.offsets[row] : self.offsets[row + 1]]
@@ -88,12 +89,13 @@ class Relation:
         counts = self.counts[rows]
         offsets = _offsets(counts)
         places = np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])
-        return Relation(offsets, self.rows[places])
+        return Relation(offsets, self.rows[places], self.grades[places])
 
     def inverse(self) -> "Relation":
         """The other side, up to its last row that is relevant to something."""
         anchors = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), self.counts)
-        return Relation(_offsets(np.bincount(self.rows)), anchors[np.argsort(self.rows, kind="stable")])
+        order = np.argsort(self.rows, kind="stable")
+        return Relation(_offsets(np.bincount(self.rows)), anchors[order], self.grades[order])
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,6 +141,11 @@ class Qrels:
     def relevant_rows(self) -> np.ndarray:
         return self.rows[self.grades >= self.threshold]
 
+    @cached_property
+    def relevant_grades(self) -> np.ndarray:
+        """Those of `relevant_rows`."""
+        return self.grades[self.grades >= self.threshold]
+
     def subset(self, query_rows: np.ndarray) -> "Qrels":
         """Only these queries, renumbered in the order given."""
         counts = np.diff(self.offsets)[query_rows]
@@ -170,7 +177,7 @@ class Split:
 
     @cached_property
     def _of_queries(self) -> Relation:
-        return Relation(self.qrels.relevant_offsets, self.qrels.relevant_rows)
+        return Relation(self.qrels.relevant_offsets, self.qrels.relevant_rows, self.qrels.relevant_grades)
 
     @cached_property
     def _of_documents(self) -> Relation:

@@ -8,7 +8,7 @@ import torch
 from pyserini_ance.data.collection import Relation, Side
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.passages import Passages
-from pyserini_ance.negatives.guards import known_positive
+from pyserini_ance.negatives.guards import grades_of, known_positive
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.stage import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
@@ -44,6 +44,8 @@ def _term_loss(
         texts, pairs = _pairs(rows)
         return term.regularizer(*(of(side, one) for side, one in texts.items()), _like(pairs, vectors[rows.anchor]))
     columns, labels, mask = _step_pool(rows, relation) if term.pool == "step" else _own_pool(rows, relation)
+    if term.loss.graded:
+        labels = labels * grades_of(relation, rows.anchors, np.broadcast_to(columns, labels.shape))
     anchors, columns = batch.positions(rows.anchor, rows.anchors), batch.positions(rows.candidate, columns)
     if passages is None:
         scores = _scores(vectors[rows.anchor], vectors[rows.candidate], anchors, columns)

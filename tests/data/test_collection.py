@@ -87,9 +87,17 @@ def test_a_subset_of_qrels_renumbers_the_queries():
 
 
 def test_a_subset_of_a_relation_renumbers_its_rows():
-    relation = Relation(np.array([0, 2, 2, 3, 6]), np.array([7, 4, 5, 1, 2, 3], np.int32))
+    relation = Relation(np.array([0, 2, 2, 3, 6]), np.array([7, 4, 5, 1, 2, 3], np.int32), np.array([1, 2, 1, 3, 1, 2], np.int32))
     subset = relation.subset(np.array([3, 0, 1]))
     assert [subset.of(row).tolist() for row in range(3)] == [[1, 2, 3], [7, 4], []] and subset.offsets.tolist() == [0, 3, 5, 5]
+    assert subset.grades.tolist() == [3, 1, 2, 1, 2]
+
+
+def test_grades_stand_beside_what_is_relevant_from_both_sides():
+    split = Split("train", None, Qrels.of([0, 0, 0, 1, 1], [5, 2, 4, 2, 3], [3, 2, 1, 4, 2], 2, threshold=2))
+    queries, documents = split.relation("query"), split.relation("document")
+    assert (queries.rows.tolist(), queries.grades.tolist()) == ([5, 2, 2, 3], [3, 2, 4, 2])
+    assert (documents.of(2).tolist(), documents.rows.tolist(), documents.grades.tolist()) == ([0, 1], [0, 1, 1, 0], [2, 4, 2, 3])
 
 
 def test_qrels_digest_tells_grades_and_threshold():

@@ -75,6 +75,34 @@ def test_pools_agree_with_a_slow_loop(pool, hardest, seed):
     assert loss_of(term, *case) == pytest.approx(slow_loss(term, *case), rel=1e-5)
 
 
+LAMBDA_SUM = {"kind": "lambdarank", "measure": "sum_RR"}
+GRADED = Qrels.of([0, 0, 1], [0, 1, 3], [2, 1, 1], 2)
+
+
+def test_ndcg_has_the_grades_of_the_judgments_as_gains():
+    """Scores are equal, so that the less relevant ranks higher: the negatives, then document 1 (grade 1), then 0 (grade 2)."""
+    loss, third = {"kind": "lambdarank", "measure": "nDCG"}, 1 / math.log2(3)
+    own = [1 * abs(third - 1 / 2), 2 * (1 - 1 / 2), 1 * (1 - third)]  # of pairs (0, 1), (0, 2) and (1, 2): gains and discounts swapped
+    one = batch_of([0], [[0, 1]], [[2]])
+    assert loss_of({"negatives": [RANDOM], "loss": loss}, one, GRADED) == pytest.approx(sum(own) / 3 * math.log(2) / (2 + third))
+    step = batch_of([0, 1], [[0, 1], [3, NONE]], [[2], [4]])
+    places = {row: 1 / math.log2(1 + rank) for rank, row in enumerate((2, 3, 4, 1, 0), start=1)}
+    gains = {0: 2, 1: 1, 2: 0, 3: 0, 4: 0}
+    pairs = [(gains[s] - gains[t]) * abs(places[s] - places[t]) for s in (0, 1) for t in gains if gains[s] > gains[t]]
+    second = [1 - 1 / math.log2(1 + 5), third - 1 / math.log2(1 + 5), 1 / 2 - 1 / math.log2(1 + 5), 1 / math.log2(5) - 1 / math.log2(1 + 5)]
+    expected = (sum(pairs) / len(pairs) / (2 + third) + sum(second) / 4) / 2 * math.log(2)
+    assert loss_of({"pool": "step", "negatives": [RANDOM], "loss": loss}, step, GRADED) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("pool", ["own", "step"])
+@pytest.mark.parametrize("loss", [*({"kind": kind} for kind in ("nll", "bce", "hinge", "ranknet", "lambdarank")), LAMBDA_SUM])
+def test_other_losses_do_not_see_grades(loss, pool):
+    batch, qrels, *vectors = random_case(3)
+    graded = Qrels(qrels.offsets, qrels.rows, np.arange(len(qrels.rows), dtype=np.int32) % 3 + 1)
+    term = {"negatives": [RANDOM], "pool": pool, "loss": loss}
+    assert loss_of(term, batch, graded, *vectors) == loss_of(term, batch, qrels, *vectors)
+
+
 def test_own_pool_counts_the_querys_own_negatives():
     batch = batch_of([0, 1], [[0], [1]], [[2, 3, 4], [5, 6, NONE]])
     assert loss_of({"negatives": [RANDOM]}, batch, qrels_of([0], [1])) == pytest.approx((math.log(4) + math.log(3)) / 2)

@@ -16,14 +16,29 @@ KNOWN_POSITIVES = "known positives"
 
 def known_positive(relation: Relation, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     """(B, n) bool: is candidates[i, j] a known positive of anchors[i]? candidates (B, n) rows, PADDING is none."""
+    _, positives, asked = _pairs(relation, anchors, candidates)
+    return np.isin(asked, positives) & (candidates != PADDING)
+
+
+def grades_of(relation: Relation, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    """(B, n) int32: the grade of candidates[i, j] for anchors[i], 0 where it is no known positive. Each anchor has some."""
+    places, positives, asked = _pairs(relation, anchors, candidates)
+    order = np.argsort(positives)
+    nearest = order[np.searchsorted(positives, asked, sorter=order).clip(max=len(order) - 1)]
+    return np.where((positives[nearest] == asked) & (candidates != PADDING), relation.grades[places[nearest]], 0)
+
+
+def _pairs(relation: Relation, anchors: np.ndarray, candidates: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(P,) places of the known positives of `anchors` in `relation.rows`; a number for each pair of an anchor and a row, (P,) of these and
+    (B, n) of the candidates.
+    """
     starts, stops = relation.offsets[anchors], relation.offsets[anchors + 1]
     width = int((stops - starts).max(initial=0))
     columns = starts[:, None] + np.arange(width)
-    inside = columns < stops[:, None]
+    places = columns[columns < stops[:, None]]
     base = int(max(candidates.max(initial=0), relation.rows.max(initial=0))) + 1
-    place = np.arange(len(anchors))[:, None]
-    positives = (place * base + relation.rows[np.where(inside, columns, 0)])[inside]
-    return np.isin(place * base + candidates, positives) & (candidates != PADDING)
+    anchor = np.arange(len(anchors))
+    return places, np.repeat(anchor, stops - starts) * base + relation.rows[places], anchor[:, None] * base + candidates
 
 
 def take_out(

@@ -1,11 +1,12 @@
 """Leave out what reads like a known positive: the same text under another id is no negative."""
 
 import hashlib
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from pyserini_ance.data.collection import Relation, Side, Texts
+from pyserini_ance.data.collection import Side, Texts
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.negatives.guards import known_positive
 from pyserini_ance.negatives.guards.candidates import Candidates
@@ -27,7 +28,7 @@ class Duplicates(Guard):
         wanted = np.unique(np.concatenate([candidates.rows[there], relation.rows]))
         numbers = _numbers(texts, wanted, snapshot.tokenization, side)
         # What has the text of a known positive is a known positive, once rows are those of distinct texts.
-        distinct = Relation(relation.offsets, numbers[np.searchsorted(wanted, relation.rows)])
+        distinct = replace(relation, rows=numbers[np.searchsorted(wanted, relation.rows)])
         rows = np.full(candidates.rows.shape, PADDING)
         rows[there] = numbers[np.searchsorted(wanted, candidates.rows[there])]
         return known_positive(distinct, direction.anchors, rows)

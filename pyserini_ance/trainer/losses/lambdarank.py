@@ -16,14 +16,19 @@ from pyserini_ance.trainer.losses.scaled import Scaled
 class LambdaRank(Scaled):
     """Mean over the pairs, those that change nothing among them. `cutoff`: what ranks below it counts nothing in the measure.
 
-    `measure: RR` is 1 / rank of the first relevant document, `nDCG` has labels as gains. `sum_RR` adds 1 / rank of all relevant
-    documents, so that a pair weighs |1/i - 1/j| whatever else is relevant: the code of LTRe's successor ADORE
+    `measure: RR` is 1 / rank of the first relevant document. `nDCG` has grades as gains, as trec_eval and ir-measures have by default
+    (Jarvelin and Kekalainen 2002); what is below `data.relevance_threshold` gains nothing, as everywhere in training. `sum_RR` adds
+    1 / rank of all relevant documents, so that a pair weighs |1/i - 1/j| whatever else is relevant: the code of LTRe's successor ADORE
     (jingtaozhan/DRhard, with cutoff 200). With one relevant document RR and sum_RR are the same.
     """
 
     kind: Literal["lambdarank"] = "lambdarank"
     measure: Literal["RR", "nDCG", "sum_RR"] = "RR"
     cutoff: PositiveInt | None = None
+
+    @property
+    def graded(self) -> bool:
+        return self.measure == "nDCG"
 
     def __call__(self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         pairs = Pairs.of(labels, mask)

@@ -1,6 +1,7 @@
 """Loss: what a recipe names under `loss:`."""
 
 from abc import abstractmethod
+from typing import ClassVar
 
 import torch
 
@@ -8,6 +9,10 @@ from pyserini_ance.recipe.parts import Part
 
 
 class Loss(Part):
+    """`graded`: it tells positives by their grades; for others all are 1."""
+
+    graded: ClassVar[bool] = False
+
     @abstractmethod
     def __call__(self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """scores (B, n) float32, labels (B, n) float32 (> 0: positive; greater: more relevant), mask (B, n) bool (False: ignored) -> (B,).

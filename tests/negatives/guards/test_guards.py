@@ -1,6 +1,7 @@
 import numpy as np
 
-from pyserini_ance.negatives.guards import keep, known_positive, take_out
+from pyserini_ance.data.collection import Qrels, Split
+from pyserini_ance.negatives.guards import grades_of, keep, known_positive, take_out
 from pyserini_ance.negatives.table import PADDING
 
 
@@ -23,6 +24,18 @@ def test_known_positive_agrees_with_a_slow_loop(split_of):
 def test_known_positives_of_documents_are_their_queries(split_of):
     relation = split_of([2], [0, 3], [2]).relation("document")
     assert known_positive(relation, np.array([2, 3]), np.array([[0, 1, 2], [0, 1, 2]])).tolist() == [[True, False, True], [False, True, False]]
+
+
+def test_grades_agree_with_a_slow_loop():
+    rng = np.random.default_rng(0)
+    judged = {(query, int(d)): int(rng.integers(0, 4)) for query in range(20) for d in rng.choice(40, rng.integers(1, 30), replace=False)}
+    judged |= {(query, 0): 3 for query in range(20)}  # each has a positive
+    relation = Split("train", None, Qrels.of(*zip(*judged, strict=True), list(judged.values()), 20, threshold=2)).relation("query")
+    rows, documents = rng.integers(0, 20, 50), rng.integers(-1, 40, (50, 12))  # -1 is padding
+    relevant = {pair: grade for pair, grade in judged.items() if grade > 1}
+    expected = [[relevant.get((row, d), 0) for d in line] for row, line in zip(rows.tolist(), documents.tolist(), strict=True)]
+    assert grades_of(relation, rows, documents).tolist() == expected
+    assert grades_of(relation, rows.astype(np.int32), documents.astype(np.int32)).tolist() == expected
 
 
 def test_rows_near_the_end_of_int32_are_told_apart(split_of):
