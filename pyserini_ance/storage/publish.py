@@ -1,19 +1,20 @@
 """Publishing a folder: claimed by a rename, committed by its manifest, verified when read."""
 
 import errno
+import fcntl
 import logging
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
 
 from pyserini_ance import __version__
-from pyserini_ance.storage.beside import beside
+from pyserini_ance.storage.beside import beside, remove, sweep
 from pyserini_ance.storage.files import read_json, read_json_object, sha256_file, sync, write_json
 from pyserini_ance.storage.owner import lives, process_of, this_process
 
@@ -45,8 +46,9 @@ def publishing(folder: Path, about: dict[str, Any]) -> Iterator[Path]:
         yield folder
         _commit(folder, about, claim)
     except BaseException as error:
-        if not is_complete(folder) and _owner(folder) == claim:
-            shutil.rmtree(folder, ignore_errors=True)
+        if not is_complete(folder):
+            with suppress(OSError):  # `error` says more
+                _remove(folder, claim)
         if isinstance(error, SafetensorError):  # a full disk, as safetensors reports it
             raise OSError(f"{folder} could not be written: {error}") from error
         raise
@@ -55,6 +57,8 @@ def publishing(folder: Path, about: dict[str, Any]) -> Iterator[Path]:
 def publish_once(folder: Path, about: dict[str, Any], fill: Callable[[Path], None]) -> None:
     """Return when `folder` is complete: made by `fill(folder)`, or by another process, which is waited for."""
     waiting = False
+    if not is_complete(folder):
+        sweep(folder.parent)  # unlike a run directory, a cache is swept by nobody else
     while not is_complete(folder):
         try:
             with publishing(folder, about):
@@ -98,7 +102,7 @@ def clear_abandoned(room: Path, former: dict[str, Any]) -> None:
         owner = _owner(folder)
         if owner is not None and process_of(owner) == process_of(former) and not is_complete(folder):
             log.info("removing %s, left unfinished by process %s on host %s, which is gone", folder, former["pid"], former["host"])
-            shutil.rmtree(folder)
+            _remove(folder, owner)
 
 
 def _claim(folder: Path) -> dict[str, Any]:
@@ -110,9 +114,8 @@ def _claim(folder: Path) -> dict[str, Any]:
     ours.mkdir()
     try:
         write_json(ours / CLAIM, claim)
-        if not _renamed(ours, folder):
+        while not _renamed(ours, folder):
             _clear_dead(folder)
-            os.rename(ours, folder)
     finally:
         shutil.rmtree(ours, ignore_errors=True)
     return claim
@@ -129,17 +132,47 @@ def _renamed(ours: Path, folder: Path) -> bool:
 
 
 def _clear_dead(folder: Path) -> None:
-    if is_complete(folder):
-        raise FileExistsError(f"{folder} is complete already; remove it to make it again")
+    """Return when the folder may be free. The claim is read first and the names are listed after it: who commits, or is removed, meanwhile
+    has then left its manifest, or nothing. Listing also makes an NFS client forget that there was no manifest.
+    """
     owner = _owner(folder)
+    names = set(_names(folder))
+    if MANIFEST in names:
+        raise FileExistsError(f"{folder} is complete already; remove it to make it again")
     if owner is None:
-        raise RuntimeError(f"{folder} holds files of unknown origin (no {CLAIM}); remove the folder")
-    if owner["pid"] != os.getpid() and lives(owner) is not False:
+        if names and CLAIM not in names:
+            raise RuntimeError(f"{folder} holds files of unknown origin (no {CLAIM}); remove the folder")
+        return
+    if process_of(owner) != this_process() and lives(owner) is not False:
         raise BeingWritten(
             f"{folder} is being written by process {owner['pid']} on {owner['host']}. "
             f"Wait for it, or, if that process is gone, remove the folder."
         )
-    shutil.rmtree(folder)
+    _remove(folder, owner)
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except FileNotFoundError:
+        return []
+
+
+def _remove(folder: Path, owner: dict[str, Any]) -> None:
+    """Remove what `owner` has claimed and will not complete, unless another process was quicker, whose new folder may lie there by now.
+
+    It is renamed first, since without its claim it would be taken for files of unknown origin. The lock is that of one claim: whoever gets
+    it next finds that claim gone. Processes of another host do not come here (they cannot know that `owner` is dead), so it may be a lock
+    that they do not see; a file system that has none leaves a window of microseconds.
+    """
+    gone = beside(folder, "gone")
+    remove(gone)  # of a dead process that had our number
+    with suppress(FileNotFoundError), open(folder / CLAIM, "r+b") as claim:
+        with suppress(OSError):
+            fcntl.flock(claim, fcntl.LOCK_EX)
+        if _owner(folder) == owner:
+            os.rename(folder, gone)
+    remove(gone)
 
 
 def _owner(folder: Path) -> dict[str, Any] | None:

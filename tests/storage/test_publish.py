@@ -1,5 +1,7 @@
 import json
 import os
+import shutil
+import socket
 import subprocess
 import sys
 import time
@@ -117,11 +119,94 @@ def test_what_a_dead_owner_left_is_cleared_and_claimed_again(folder, owner):
     assert list(read_manifest(folder)["parts"]) == ["part"]
 
 
-def test_an_owner_on_another_machine_is_taken_for_living(folder):
-    folder.mkdir(parents=True)
-    (folder / CLAIM).write_text(json.dumps({"pid": 1, "host": "elsewhere", "time": 0}))
-    with pytest.raises(RuntimeError, match="process 1 on elsewhere"):
+@pytest.mark.parametrize("pid", [1, os.getpid()])
+def test_an_owner_on_another_machine_is_taken_for_living(folder, pid):
+    """Containers that share a folder give their few processes the same small numbers."""
+    _claim_as(folder, pid=pid)
+    with pytest.raises(RuntimeError, match=f"process {pid} on elsewhere"):
         _publish(folder)
+    assert os.listdir(folder) == [CLAIM]
+
+
+def _claim_as(folder, **owner):
+    folder.mkdir(parents=True)
+    (folder / CLAIM).write_text(json.dumps({"host": "elsewhere", "started": 5, "time": 0, **owner}))
+
+
+def _at_first(monkeypatch, name, act, answer):
+    """The first call of a function that `publish` uses: do what another process does at this very moment, then answer."""
+    usual = getattr(publish, name)
+
+    def at_first(*given):
+        monkeypatch.setattr(publish, name, usual)
+        act()
+        return answer(usual, *given)
+
+    monkeypatch.setattr(publish, name, at_first)
+
+
+def test_an_owner_that_commits_while_its_claim_is_read_is_no_stranger(folder, monkeypatch):
+    def commit():
+        (folder / MANIFEST).write_text('{"format": 1, "parts": {}}')
+        (folder / CLAIM).unlink()
+
+    _claim_as(folder, pid=1)
+    _at_first(monkeypatch, "_owner", commit, lambda usual, *given: usual(*given))
+    publish.publish_once(folder, {}, lambda claimed: pytest.fail("made twice"))
+    assert is_complete(folder)
+
+
+def test_a_folder_that_goes_while_its_claim_is_read_is_claimed(folder, monkeypatch):
+    _claim_as(folder, pid=1)
+    _at_first(monkeypatch, "_owner", lambda: shutil.rmtree(folder), lambda usual, *given: usual(*given))
+    _publish(folder)
+    assert is_complete(folder)
+
+
+def test_a_claim_that_comes_while_a_dead_one_is_looked_at_stays(folder, owner, monkeypatch):
+    """Two processes find the same dead claim; the other is quicker, and lives."""
+    theirs = folder.rename(folder.with_name("theirs"))
+
+    def be_quicker():
+        shutil.rmtree(folder)
+        theirs.rename(folder)
+
+    _claim_as(folder, pid=1)
+    _at_first(monkeypatch, "lives", be_quicker, lambda usual, *given: False)
+    with pytest.raises(publish.BeingWritten, match=f"process {owner.pid}"):
+        _publish(folder)
+    assert sorted(os.listdir(folder)) == [CLAIM, "half"] and os.listdir(folder.parent) == ["published"]
+
+
+def _publish_nothing(folder):
+    with pytest.raises(ValueError), publishing(folder, {}):
+        raise ValueError
+
+
+def _clear_as_abandoned(folder):
+    publish.clear_abandoned(folder.parent, json.loads((folder / CLAIM).read_text()))
+
+
+@pytest.mark.parametrize(("dead", "remove"), [(True, _publish), (True, _clear_as_abandoned), (False, _publish_nothing)])
+def test_what_is_removed_is_never_seen_in_part(folder, owner, monkeypatch, dead, remove):
+    """Its claim may be the first to go: others would take what is left for files of unknown origin."""
+    owner.kill(), owner.wait()
+    if not dead:
+        shutil.rmtree(folder)
+    removed, usual = [], shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", lambda path, *given, **how: removed.append(path) or usual(path, *given, **how))
+    remove(folder)
+    assert folder not in removed and any(".gone" in path.name for path in removed)
+
+
+def test_publish_once_removes_what_a_process_left_that_died_while_it_removed(folder, owner):
+    folder.rename(left := folder.with_name(f".{folder.name}.{owner.pid}@{socket.gethostname()}.gone"))
+    publish.publish_once(folder, {}, lambda claimed: None)
+    assert left.exists()
+    shutil.rmtree(folder)
+    owner.kill(), owner.wait()
+    publish.publish_once(folder, {}, lambda claimed: None)
+    assert os.listdir(folder.parent) == ["published"]
 
 
 def test_what_a_process_that_is_known_to_be_gone_left_unfinished_is_cleared(tmp_path, published):
