@@ -28,7 +28,7 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     unfinished.mkdir()
     try:
         yield unfinished
-        for path in unfinished.rglob("*"):
+        for path in [*unfinished.rglob("*"), unfinished]:
             sync(path)
         _move(unfinished, folder)
     finally:
