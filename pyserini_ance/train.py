@@ -16,7 +16,7 @@ def main(arguments: list[str] | None = None) -> int | None:
     parser.add_argument("overrides", nargs="*", metavar="dotted.key=value", help="for example stages.ance.steps=500 seed=7")
     places = "the run directory (default: runs/<recipe name>; of a grid runs/<recipe name>-grid, or runs/<grid file>)"
     parser.add_argument("--output", type=Path, help=places)
-    parser.add_argument("--overwrite", action="store_true", help="replace the run that lies there")
+    parser.add_argument("--overwrite", action="store_true", help="replace the run that lies there; of a grid those that had finished by now")
     parser.add_argument("--resume", action="store_true", help="go on with the run that lies there")
     parser.add_argument("--replay", type=Path, metavar="DECISIONS", help="repeat the adoptions of a run: its decisions.jsonl")
     parser.add_argument("--print", action="store_true", dest="show", help="show the resolved recipe, where each value came from, and the plan")

@@ -17,7 +17,7 @@ from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.start import Start
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.election import Held
+from pyserini_ance.storage.election import Held, term_of
 from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.owner import lives
 from pyserini_ance.storage.post import Post
@@ -55,16 +55,17 @@ class GridRuns:
         """Run what has not finished, and write the tables anew after each. Whether all have finished now.
 
         What another process is at work on is left to it, and waited for at the end; of one that dies or is stopped it is taken over.
+        `overwrite` replaces what has finished before, not what others that share the grid finish from now on.
         """
         rows: dict[str, GridRow] = {}
-        progress = Progress(len(recipes))
+        progress = Progress({name: self._over(name) for name in recipes})
         while waiting := [name for name in recipes if name not in rows]:
             settled = len(rows)
             for name in waiting:
                 ready = self._starts_from(recipes[name]).isdisjoint(recipes.keys() - rows.keys())
                 if ready and (row := self._row(name, recipes[name], overwrite, progress)):
                     rows[name] = row
-                    self._write([rows.get(other) or self._seen(other, recipes[other], overwrite) for other in recipes])
+                    self._write([rows.get(other) or self._seen(other, recipes[other], overwrite, progress) for other in recipes])
             if len(rows) == settled:
                 time.sleep(POLL_SECONDS)
         return all(row.status == "finished" for row in rows.values())
@@ -105,8 +106,8 @@ class GridRuns:
         """What came of it; None where another process is at work on it."""
         run, post = RunDir(self.folder / name), self._post(name)
         try:
-            before = post.read()
             run.trainer.vacant()  # a killed grid's run takes a while to notice
+            before = post.take(name)
             with post.hold(name):
                 self._do(run, recipe, overwrite, progress, before)
             return read_row(run.folder, self._settings(name))
@@ -119,12 +120,13 @@ class GridRuns:
 
     def _do(self, run: RunDir, recipe: Recipe, overwrite: bool, progress: "Progress", before: dict | None) -> None:
         """Under the run's post; `before` is what its last holder has left. Raises RuntimeError when the run fails, or has failed elsewhere
-        since this process came by.
+        since this process began.
         """
         name = run.folder.name
-        if (progress.was_left(name) or not overwrite) and _has_finished(run, recipe):
+        elsewhere = progress.was_held_since(name, before)
+        if (elsewhere or not overwrite) and _has_finished(run, recipe):
             progress.kept(name)
-        elif progress.was_left(name) and before and before["status"] == "failed":
+        elif elsewhere and before["status"] == "failed":
             progress.number += 1
             raise RuntimeError(before["reason"])
         else:
@@ -136,17 +138,27 @@ class GridRuns:
         (self.folder / POSTS).mkdir(parents=True, exist_ok=True)
         return Post(self.folder / POSTS / f"{name}.json")
 
-    def _seen(self, name: str, recipe: Recipe, overwrite: bool) -> GridRow:
-        """Of a run whose turn has not come: another process may have finished it, or be at work on it."""
-        run = RunDir(self.folder / name)
+    def _over(self, name: str) -> int:
+        """The last term of the run's post that is over."""
+        holder = self._holder(name)
+        return term_of(holder) - 1 if _holds(holder) else term_of(holder)
+
+    def _holder(self, name: str) -> dict | None:
         try:
-            if not overwrite and _has_finished(run, recipe):
+            return self._post(name).read()
+        except (OSError, RuntimeError):  # to be told in its turn
+            return None
+
+    def _seen(self, name: str, recipe: Recipe, overwrite: bool, progress: "Progress") -> GridRow:
+        """Of a run whose turn has not come: another process may have finished it, or be at work on it."""
+        run, holder = RunDir(self.folder / name), self._holder(name)
+        try:
+            kept = not overwrite or (progress.was_held_since(name, holder) and not _holds(holder))
+            if kept and _has_finished(run, recipe):
                 return read_row(run.folder, self._settings(name))
-            holder = self._post(name).read()
         except (ValueError, OSError, RuntimeError):  # to be told in its turn
             holder = None
-        is_held = holder and holder["status"] == "running" and lives(holder) is not False
-        return GridRow(run.folder, self._settings(name), "running" if is_held else "waiting")
+        return GridRow(run.folder, self._settings(name), "running" if _holds(holder) else "waiting")
 
     def _write(self, rows: Sequence[GridRow]) -> None:
         """`grid.md`, `grid.csv` and `grid.json`; over seeds, where they are a key, a table more and `seeds.csv`."""
@@ -163,10 +175,13 @@ class GridRuns:
 
 
 class Progress:
-    """Says where a grid stands, and, from the runs that were trained by now, how long the others will take."""
+    """Says where a grid stands, and, from the runs that were trained by now, how long the others will take.
 
-    def __init__(self, runs: int):
-        self.runs, self.number = runs, 0
+    `over`: of each run's post the last term that was over when this process began.
+    """
+
+    def __init__(self, over: Mapping[str, int]):
+        self.runs, self.number, self.over = len(over), 0, over
         self.seconds: list[float] = []
         self._left: set[str] = set()
 
@@ -176,8 +191,9 @@ class Progress:
             log.info("grid: %s is left to another process: %s", name, held)
         self._left.add(name)
 
-    def was_left(self, name: str) -> bool:
-        return name in self._left
+    def was_held_since(self, name: str, last: dict | None) -> bool:
+        """By another process, whether this one has seen it or not; `last` is the last holder of the run's post before this one."""
+        return term_of(last) > self.over[name]
 
     def kept(self, name: str) -> None:
         self.number += 1
@@ -196,6 +212,10 @@ class Progress:
 
     def failed(self, name: str, error: Exception) -> None:
         log.error("grid, %d of %d: %s has failed: %s", self.number, self.runs, name, error)
+
+
+def _holds(holder: dict | None) -> bool:
+    return holder is not None and holder["status"] == "running" and lives(holder) is not False
 
 
 def _has_finished(run: RunDir, recipe: Recipe) -> bool:

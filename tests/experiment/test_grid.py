@@ -15,8 +15,10 @@ from pyserini_ance.experiment import grid
 from pyserini_ance.experiment.grid import GridRuns, Progress
 from pyserini_ance.recipe.grid import Grid
 from pyserini_ance.recipe.load import dump
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import weights_of
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.post import Post
 
 TERMS = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
 STAGE = {"steps": 2, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "terms": TERMS, "evaluate": {"every_steps": 2}}
@@ -170,6 +172,57 @@ def test_what_has_failed_elsewhere_is_not_tried_again(recipe, tmp_path, monkeypa
     assert [run["reason"] for run in json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]] == ["the disk is full", "no luck"]
 
 
+def make_run(run: RunDir, recipe: Recipe, status: str = "finished") -> None:
+    run.create(dump(recipe), overwrite=True)
+    row = {"row": "a", "RR@10": 0.5, "train seconds": 1.0}
+    run.measures.write_text(json.dumps({"recipe": "small", "variant": "v", "measures": ["RR@10"], "rows": [row]}))
+    run.mark(status, "the end")
+
+
+def make_run_elsewhere(run: RunDir, *made) -> None:
+    """As another process of the grid does."""
+    posts = run.folder.parent / ".posts"
+    posts.mkdir(parents=True, exist_ok=True)
+    with Post(posts / f"{run.folder.name}.json").hold("here"):
+        make_run(run, *made)
+
+
+def test_what_others_have_finished_since_the_grid_began_is_not_overwritten(recipe, tmp_path, monkeypatch):
+    """Whether this process saw it being held or not; what lay there before is."""
+    runs, trained = runs_of(recipe, "stages.a.steps=2,3,4"), []
+    recipes, places = runs.check(), {name: RunDir(tmp_path / "runs" / name) for name in ("steps=2", "steps=3", "steps=4")}
+    for name, run in places.items():
+        make_run_elsewhere(run, recipes[name])
+
+    def train_apart(recipe, run, overwrite):
+        trained.append(run.folder.name)
+        make_run(run, recipe)
+        if len(trained) == 1:  # the other goes on with the next two meanwhile
+            make_run_elsewhere(places["steps=3"], recipes["steps=3"])
+            make_run_elsewhere(places["steps=4"], recipes["steps=4"], "stopped")
+
+    monkeypatch.setattr(grid, "train_apart", train_apart)
+    assert runs.conduct(recipes, overwrite=True)
+    assert trained == ["steps=2", "steps=4"]
+
+
+def test_a_run_that_is_held_when_the_grid_begins_is_not_overwritten(recipe, tmp_path, monkeypatch):
+    post, trained = tmp_path / "runs" / ".posts" / "steps=3.json", []
+    post.parent.mkdir(parents=True)
+    other = subprocess.Popen([sys.executable, "-c", FAILS_WHEN_TOLD, str(post)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    wait_for(post.exists)
+
+    def train_apart(recipe, run, overwrite):
+        trained.append(run.folder.name)
+        other.communicate()
+        make_run(run, recipe)
+
+    monkeypatch.setattr(grid, "train_apart", train_apart)
+    runs = runs_of(recipe, "stages.a.steps=2,3")
+    assert not runs.conduct(runs.check(), overwrite=True)
+    assert trained == ["steps=2"] and status(tmp_path / "runs") == {"steps=2": "finished", "steps=3": "failed"}
+
+
 def test_a_grid_that_names_no_recipe_needs_one(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ValueError, match="--grid: name the recipe, as in `train demo/ance --grid ...`, or recipes in the grid"):
@@ -204,7 +257,7 @@ def test_a_run_directory_is_no_folder_of_a_grid_and_torchrun_none_of_its_starter
 
 
 def test_the_time_to_come_is_told_from_the_runs_that_were_trained(caplog):
-    progress = Progress(4)
+    progress = Progress(dict.fromkeys("abcd", 0))
     with caplog.at_level("INFO"):
         progress.kept("a")
         progress.begins("b")
