@@ -1,6 +1,5 @@
 """A collection's vectors in shards: consecutive rows a process, written by it alone, read by all."""
 
-import shutil
 from collections.abc import Sequence
 from contextlib import closing
 from itertools import pairwise
@@ -77,15 +76,14 @@ def encode_shards(
 ) -> ShardedVectors:
     """The vectors of every text of `tokens`, kept under `folder`; what an interrupted encoding wrote is kept.
 
-    Called by all processes. `key` says what the vectors are of, as for a VectorStore.
+    Called by all processes. `key` says what the vectors are of, as for a VectorStore. Shards of another number of processes stay: a
+    trainer and a refresher may share the folder.
     """
     # A store each: two hosts that write into one file over NFS overwrite each other's bytes, whole pages at a time.
-    names = _names(world)
-    world.once(lambda: _make_room(folder, names))
     bounds = shard_bounds(tokens.lengths(encoder.length_tokens(side)), world.size).tolist()
     stores = [
         (folder / name, stop - first, encoder.dimension, {**key, "first": first})
-        for name, (first, stop) in zip(names, pairwise(bounds), strict=True)
+        for name, (first, stop) in zip(_names(world), pairwise(bounds), strict=True)
     ]
     with closing(VectorStore(*stores[world.rank])) as store:
         encode_into(store, encoder, tokens, side, precision, tokens_per_batch, label, bounds[world.rank], world)
@@ -109,11 +107,3 @@ def shard_bounds(lengths: np.ndarray, shards: int) -> np.ndarray:
 
 def _names(world: World) -> list[str]:
     return [f"{rank}-of-{world.size}" for rank in range(world.size)]
-
-
-def _make_room(folder: Path, names: list[str]) -> None:
-    """Shards that another number of processes left would never be read again."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for shard in folder.iterdir():
-        if shard.name not in names:
-            shutil.rmtree(shard, ignore_errors=True)

@@ -143,7 +143,9 @@ def test_an_interrupted_shard_goes_on_where_it_was(run_processes, tiny_bert, tmp
     np.testing.assert_allclose(vectors, encoded(World(), tmp_path / "alone", tiny_bert)["vectors"], atol=1e-5)
 
 
-def test_shards_of_another_number_of_processes_are_removed(run_processes, tiny_bert, tmp_path):
+def test_shards_of_another_number_of_processes_stay(run_processes, tiny_bert, tmp_path):
+    """A refresher of one process looks at the documents of a trainer of two, whose tower is frozen: it reads them in every step."""
     run_processes(2, encoded, tmp_path / "vectors", tiny_bert)
     assert len(encoded(World(), tmp_path / "vectors", tiny_bert)["rows"]) == 12
-    assert [path.name for path in (tmp_path / "vectors").iterdir()] == ["0-of-1"]
+    assert sorted(path.name for path in (tmp_path / "vectors").iterdir()) == ["0-of-1", "0-of-2", "1-of-2"]
+    assert [end["rows"] for end in run_processes(2, encoded, tmp_path / "vectors", tiny_bert)] == [[], []]
