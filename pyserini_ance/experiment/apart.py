@@ -4,7 +4,9 @@ import multiprocessing
 import os
 import signal
 import threading
-from multiprocessing.connection import Connection
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -27,7 +29,9 @@ def train_apart(recipe: Recipe, run: RunDir, overwrite: bool) -> None:
     ours, theirs = fork.Pipe(duplex=False)
     child = fork.Process(target=_train, args=(recipe, run.folder, overwrite or begun, resume, theirs))
     child.start()
+    theirs.close()  # so that the end of a child that dies while it tells is seen
     try:
+        reason = _hear(ours, child)
         child.join()
     except BaseException:
         child.terminate()
@@ -35,7 +39,14 @@ def train_apart(recipe: Recipe, run: RunDir, overwrite: bool) -> None:
         raise
     if child.exitcode:
         ended = f"killed by signal {-child.exitcode}" if child.exitcode < 0 else f"exit code {child.exitcode}"
-        raise RuntimeError(ours.recv() if ours.poll() else ended)
+        raise RuntimeError(reason or ended)
+
+
+def _hear(ours: Connection, child: ForkProcess) -> str | None:
+    """What the child says at its end, before it is joined: it waits until a text longer than the pipe holds is read."""
+    wait([ours, child.sentinel])
+    with suppress(EOFError):
+        return ours.recv() if ours.poll() else None
 
 
 def _train(recipe: Recipe, folder: Path, overwrite: bool, resume: bool, reason: Connection) -> None:
