@@ -204,7 +204,7 @@ class Experiment:
             with self.world.saying_why():
                 yield
         except BaseException as error:
-            where = self.run.read_state()["where"]
+            where = self.run.trainer.where
             status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             try:
                 self.run.mark(status, where, reason=str(error) or type(error).__name__)

@@ -104,6 +104,11 @@ class Post:
             self._write({"status": status, "where": where, **more})
 
     @property
+    def where(self) -> str:
+        """What this process, which took the post, was last said to be at work on, whatever has become of the file."""
+        return self._doing["where"]
+
+    @property
     def lost(self) -> bool:
         """Whether another process has been seen to have taken the post from us."""
         return self._lost is not None

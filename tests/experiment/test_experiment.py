@@ -161,3 +161,16 @@ def test_a_folder_that_becomes_read_only_is_an_error_and_the_state_before_it_sta
     done = train(folder, "--resume")
     assert done["code"] == 0, done["stderr"]
     assert outcome(folder) == outcome(undisturbed)
+
+
+@pytest.mark.parametrize("spoil", [lambda path: path.write_text("{"), lambda path: path.unlink() or path.mkdir()], ids=["damaged", "unreadable"])
+def test_a_state_that_cannot_be_read_hides_no_cause(small_recipe, tmp_path, caplog, spoil):
+    conducted = experiment.Experiment(small_recipe(STAGES), tmp_path / "run", World())
+    conducted.run.create("")
+    conducted.run.mark("running", "stage warm, step 3")
+    with pytest.raises(KeyboardInterrupt), conducted._recording_the_end():
+        spoil(conducted.run.state)
+        raise KeyboardInterrupt
+    assert "stopped at stage warm, step 3; go on with: --output" in caplog.text
+    if conducted.run.state.is_file():
+        assert (state(conducted.run.folder)["status"], state(conducted.run.folder)["where"]) == ("stopped", "stage warm, step 3")
