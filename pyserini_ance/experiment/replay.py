@@ -3,10 +3,10 @@
 from math import inf
 from pathlib import Path
 
-from pyserini_ance.experiment.resume import MAY_CHANGE
-from pyserini_ance.recipe.load import load
+from pyserini_ance.experiment.resume import is_of_recipe
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.orders import ProductKind
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.handover import Script
 from pyserini_ance.trainer.resume import EVENTS, script_of
@@ -19,11 +19,9 @@ def read_replay(decisions: Path, recipe: Recipe) -> str:
     ended = {record["stage"] for record in read_json_lines(decisions) if record["event"] == "stage_end"}
     if missing := recipe.stages.keys() - ended:
         raise ValueError(f"--replay {decisions}: stage {', '.join(sorted(missing))} has no end there; replay a run of this recipe that finished")
-    beside = decisions.with_name("recipe.yaml")
-    if beside.exists():
-        recorded = load(beside).recipe
-        if recorded != recipe.model_copy(update={key: getattr(recorded, key) for key in (*MAY_CHANGE, "name", "about", "keep", "expect")}):
-            raise ValueError(f"--replay {decisions}: that run was of another recipe; replay it with: python -m pyserini_ance.train {beside}")
+    run = RunDir(decisions.parent)
+    if run.recipe.exists() and not is_of_recipe(run, recipe, "name", "keep"):
+        raise ValueError(f"--replay {decisions}: that run was of another recipe; replay it with: python -m pyserini_ance.train {run.recipe}")
     return decisions.read_text(encoding="utf-8")
 
 

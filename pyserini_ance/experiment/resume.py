@@ -25,11 +25,11 @@ def refuse_other_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
         raise ValueError(f"{run.recipe} differs from the recipe given; go on with the same one: {command}")
 
 
-def is_of_recipe(run: RunDir, recipe: Recipe) -> bool:
-    """Whether `run` was begun with this recipe, wherever it computed."""
+def is_of_recipe(run: RunDir, recipe: Recipe, *but: str) -> bool:
+    """Whether `run` was begun with this recipe, wherever it computed, and whatever is said under the keys in `but`."""
     saved = load(run.recipe).recipe
     published = {"data": recipe.data.model_copy(update={"official": saved.data.official})}  # changes nothing that is read
-    return saved == recipe.model_copy(update={key: getattr(saved, key) for key in (*MAY_CHANGE, *TOLD)} | published)
+    return saved == recipe.model_copy(update={key: getattr(saved, key) for key in (*MAY_CHANGE, *TOLD, *but)} | published)
 
 
 def refuse_other_data(run: RunDir, collection: Collection) -> None:

@@ -41,7 +41,10 @@ def test_the_text_is_that_of_the_file(decisions):
     assert read_replay(decisions(), recipe()) == decisions().read_text()
 
 
-@pytest.mark.parametrize("override", ["name=other", "about=again", "keep.tables=1", "threads=2", "refresher.start=elsewhere", "cache=/elsewhere"])
+@pytest.mark.parametrize(
+    "override",
+    ["name=other", "about=again", "keep.tables=1", "threads=2", "refresher.start=elsewhere", "cache=/elsewhere", "data.official.documents=7"],
+)
 def test_a_replay_may_lie_and_compute_elsewhere(decisions, override):
     path = decisions(recorded=recipe(override))
     assert read_replay(path, recipe()) == path.read_text()
