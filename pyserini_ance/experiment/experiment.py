@@ -78,7 +78,8 @@ class Experiment:
             hashes = self.world.once(lambda: self._begin(data, held, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start
             rows, exported = self._rows(data, {name: self.initial(name, of_name) for name, of_name in hashes.items()}, resume)
-            seconds = {"data and tokens": round(prepare_seconds, 1), "everything": round(time.perf_counter() - start, 1)}
+            everything = "everything since --resume" if resume else "everything"  # what was killed before has left no seconds of its end
+            seconds = {"data and tokens": round(prepare_seconds, 1), everything: round(time.perf_counter() - start, 1)}
             results = Results(self.recipe, rows, seconds, exported)
             self.world.once(lambda: write_json(self.run.measures, results.as_json()))
         return results if self.world.is_main else None

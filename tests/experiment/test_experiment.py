@@ -42,6 +42,10 @@ def state(folder: Path) -> dict:
     return json.loads((folder / "state.json").read_text())
 
 
+def seconds(folder: Path) -> dict:
+    return json.loads((folder / "measures.json").read_text())["seconds"]
+
+
 def test_a_run_leaves_what_it_promises(undisturbed):
     found = outcome(undisturbed)
     promised = {"recipe.yaml", "model", "index", "run.test.trec", "topics.test.tsv", "qrels.test.txt", "measures.json", "metrics.jsonl"}
@@ -122,11 +126,12 @@ def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
         ("running", "stage ance, step 6"),
         ("running", "the closing evaluation of stage ance"),
     ]
+    assert list(seconds(undisturbed)) == ["data and tokens", "everything"]
     refused = train(folder)
     assert refused["code"] == 2 and "holds a run that died at the closing evaluation of stage ance. Use --resume" in refused["stderr"]
     done = train(folder, "--resume")
     assert done["code"] == 0, done["stderr"]
-    assert outcome(folder) == outcome(undisturbed)
+    assert outcome(folder) == outcome(undisturbed) and list(seconds(folder)) == ["data and tokens", "everything since --resume"]
 
 
 def test_an_interrupted_run_says_where_it_stopped_and_resumes(train, undisturbed, tmp_path):
