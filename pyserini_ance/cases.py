@@ -21,12 +21,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("run", metavar="RUN", help="FOLDER of a run, or FOLDER:ROW for a row of its closing table")
     parser.add_argument("other", metavar="OTHER", help="the same; of the first run too")
     parser.add_argument("--measure", default="RR@10", help="default: %(default)s")
-    parser.add_argument("--most", type=int, default=10, help="of the queries won, and of those lost (default: %(default)s)")
+    parser.add_argument("--most", type=cli.from_one_on, default=10, help="of the queries won, and of those lost (default: %(default)s)")
     parser.add_argument("--split", help="default: the first test split")
-    parser.add_argument("--characters", type=int, default=300, help="of each text (default: %(default)s)")
+    parser.add_argument("--characters", type=cli.from_one_on, default=300, help="of each text (default: %(default)s)")
     args = parser.parse_args(arguments)
-    if args.run == args.other or min(args.most, args.characters) < 1:
-        parser.error("give two different rankings, and --most and --characters from 1 on")
+    if args.run == args.other:
+        parser.error("give two different rankings")
     (measure,) = parse([args.measure])
     folder, _ = named(args.run)
     collection = collection_of(folder)

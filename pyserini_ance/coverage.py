@@ -28,11 +28,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--run", type=Path, nargs="+", metavar="FILE", help="TREC runs, instead of the rankings of its closing table")
     parser.add_argument("--questions", type=Path, metavar="FILE", help="DPR's questions with answers (.csv, .txt, .json), instead of a split's")
     parser.add_argument("--split", help="this split's questions (default: each test split's)")
-    parser.add_argument("--cutoffs", type=int, nargs="+", default=CUTOFFS, metavar="K", help="default: 5 20 100")
+    parser.add_argument("--cutoffs", type=cli.from_one_on, nargs="+", default=CUTOFFS, metavar="K", help="default: 5 20 100")
     parser.add_argument("--regular-expressions", action="store_true", help="answers are regular expressions (CuratedTREC)")
     args = parser.parse_args(arguments)
-    if min(args.cutoffs) < 1:
-        parser.error(f"--cutoffs: {min(args.cutoffs)} is not a whole number from 1 on")
     if args.questions and (args.split or not args.run):
         parser.error("--questions goes with --run, whose rankings are of these questions, and without --split")
     logging.basicConfig(format="%(message)s")

@@ -47,3 +47,6 @@ def test_what_cannot_be_compared_is_refused(make_run, capsys):
     with pytest.raises(SystemExit):
         cases.main([run, run])
     assert "two different rankings" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        cases.main([run, other, "--most", "0"])
+    assert "argument --most: '0' is not a whole number from 1 on" in capsys.readouterr().err

@@ -53,7 +53,8 @@ def test_any_ranking_of_questions_that_nobody_has_judged(run, tmp_path, capsys):
 
 
 def test_flags_that_do_not_go_together(run, capsys, tmp_path):
-    for flags, words in {("--questions", "q.csv"): "goes with --run", ("--split", "train"): "ranks dev only", ("--cutoffs", "0"): "0 is not"}.items():
+    refused = {("--questions", "q.csv"): "goes with --run", ("--split", "train"): "ranks dev only", ("--cutoffs", "0"): "'0' is not a whole number"}
+    for flags, words in refused.items():
         with pytest.raises(SystemExit):
             coverage.main([str(run.folder), *flags])
         assert words in capsys.readouterr().err

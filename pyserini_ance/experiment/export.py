@@ -8,7 +8,7 @@ from pyserini_ance.data.passages import passage_ids
 from pyserini_ance.encoders.checkpoint import read_side_file
 from pyserini_ance.experiment.closing import Closing
 from pyserini_ance.runs.checkpoint import Checkpoint
-from pyserini_ance.storage.files import write_whole
+from pyserini_ance.storage.files import copy_whole
 from pyserini_ance.storage.folders import whole_folder
 from pyserini_ance.vectors.shards import ShardedVectors
 
@@ -38,7 +38,7 @@ def _write(row: str, checkpoint: Checkpoint, closing: Closing, vectors: ShardedV
     write_index(vectors, passage_ids(ids, passages), run.index, {"encoder": "../model", **about})
     splits, hits, most, commands = closing.recipe.test.split, closing.recipe.test.hits, passages.most if passages else 1, []
     for split in splits:
-        write_whole(run.final_run(split), run.ranking(row, split).read_bytes())
+        copy_whole(run.ranking(row, split), run.final_run(split))
         queries = closing.data.collection.split(split).queries
         topics = write_topics(list(zip(queries.ids, queries.columns["text"], strict=True)), run.folder, split)
         output = run.folder / ("run.pyserini.txt" if len(splits) == 1 else f"run.pyserini.{split}.txt")

@@ -79,12 +79,14 @@ class Ranked:
 def open_ranked(source: str, file: Path | None = None, split: str | None = None, questions: Path | None = None) -> Ranked:
     """The ranking that `source` names, or `file`, of the queries of `split` (default: the first test split) or of DPR's file `questions`.
 
-    Raises FileNotFoundError and ValueError for what is no run directory, and for a ranking that is not there.
+    Raises FileNotFoundError and ValueError for what is no run directory, for a ranking that is not there, and for a row beside a file.
     """
     folder, row = named(source)
     in_run = folder.folder.is_dir()
     if file is None and not in_run:
         raise FileNotFoundError(f"{source} is no run directory; name one, or a recipe and a ranking of its queries: {source} --run FILE")
+    if file is not None and in_run and row:
+        raise ValueError(f"{source} is one ranking and --run {file} another; leave one of them out: {folder.folder} --run {file}, or {source}")
     of_run = collection_of(folder) if in_run else None
     recipe = load(folder.recipe if in_run else source).recipe
     split = split or recipe.test.split[0]

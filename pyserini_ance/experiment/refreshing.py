@@ -11,6 +11,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.experiment.child import refresh_command
 from pyserini_ance.experiment.prepare import prepare
 from pyserini_ance.experiment.resume import data_digest, refuse_other_data, refuse_other_recipe
+from pyserini_ance.measures.compare import BM25
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.refresher.watching import Watching
@@ -33,7 +34,7 @@ def refresh(recipe: Recipe, folder: Path) -> str:
         digest = world.once(lambda: _begin(run, recipe, world, held))
         data = prepare(recipe, world, digest)
         refuse_other_data(run, data.collection)
-        data.run_files["bm25"] = run.bm25_negatives(recipe.train_split.name)
+        data.run_files[BM25] = run.bm25_negatives(recipe.train_split.name)
         refresher = Refresher(recipe, data, run, world.device, world, _say(run, world))
         return Watching(run, refresher, recipe.refresher, world).work()
 

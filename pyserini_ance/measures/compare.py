@@ -15,7 +15,9 @@ SECONDS = ("train seconds", "refresh seconds", "test seconds")
 
 
 def read_results(run: Path) -> dict:
-    """A run's `measures.json`, and the `commits` that made it. Raises FileNotFoundError when the run has not finished."""
+    """A run's `measures.json`, and the `commits` that made it. Raises FileNotFoundError when the run has not finished, RuntimeError when
+    the file is damaged.
+    """
     path = RunDir(run).measures
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing: {run} is no finished run. Go on with it by --resume, or leave it out.")

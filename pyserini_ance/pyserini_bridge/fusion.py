@@ -45,7 +45,7 @@ def fuse(runs: Sequence[Run], method: str, weight: float | None = None) -> Run:
 
 
 def _fusion(method: str) -> Callable[[Sequence[Run], float | None], Fused]:
-    """Queries go by number: pandas would be right with any string, but a missing value is one too."""
+    """One of Pyserini's functions over its own table of a ranking, in which queries and documents are strings."""
     from pyserini import fusion
     from pyserini.trectools import TrecRun
 

@@ -13,6 +13,8 @@ def test_a_row_a_file_and_a_recipe(ranked, tmp_path, small_recipe):
     assert ranked.qrels["test-0"] == {"red-horse": 1} and len(ranked.qrels) == 5
     with pytest.raises(ValueError, match=r"run:bm52 has no ranking of split 'test' .*; rows that have one: bm25"):
         open_ranked(f"{folder}:bm52")
+    with pytest.raises(ValueError, match=r"run:bm25 is one ranking and --run .*run.test.trec another; leave one of them out"):
+        open_ranked(f"{folder}:bm25", ranked.file)
     with pytest.raises(FileNotFoundError, match="recipe.yaml is no run directory; name one, or a recipe and a ranking of its queries"):
         open_ranked(str(folder / "recipe.yaml"))
 

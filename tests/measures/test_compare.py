@@ -58,6 +58,9 @@ def test_each_untrained_encoder_has_a_row():
 def test_an_unfinished_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match="no finished run"):
         read_results(tmp_path)
+    (tmp_path / "measures.json").write_text('{"recipe": "a", ')
+    with pytest.raises(RuntimeError, match=f"{tmp_path}/measures.json was damaged"):
+        read_results(tmp_path)
 
 
 def test_a_recipe_with_other_settings_is_no_seed_of_it():
