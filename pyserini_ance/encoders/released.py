@@ -64,8 +64,9 @@ STAR = Form(
     reads=_reads(64, 512, lowercase=True, prefix_space=True),
 )
 SEED = Form(
-    "ANCE on SEED-Encoder (microsoft/ANCE, seeddot_nll): fairseq's names for a RoBERTa without token types, WordPiece with capitals",
+    "SEED-Encoder, pretrained or as ANCE (microsoft/ANCE, seeddot_nll): fairseq's names for a RoBERTa without token types, WordPiece with capitals",
     "roberta_ance",
+    architectures=("SEEDEncoderForMaskedLM", "SEEDEncoderDot_NLL_LN"),
     model_types=("seed_encoder",),
     names=SEED_NAMES,
     unused=r"^decoder\.|\.version$",

@@ -35,7 +35,7 @@ class RobertaAnceTower(Tower):
 
 
 class RobertaAnce(Family):
-    """`head: load` demands the head in the starting weights, `head: new` draws one (to start from plain RoBERTa).
+    """`head: load` demands the head in the starting weights, `head: new` draws one (to start from plain RoBERTa or SEED-Encoder).
 
     `layer_norm: {query: true, document: false}` with `l2: true` is what DANCE's released code computes (thunlp/DANCE,
     model/models.py): its `query_emb` normalises after the LayerNorm, its `body_emb` leaves the LayerNorm out.
@@ -53,9 +53,11 @@ class RobertaAnce(Family):
 
         written = PreTrainedConfig.get_config_dict(source)[0]
         form = None
-        if self.head == "load" and "head_dimension" not in written:  # not saved by us
-            form = form_of(self.kind, source, written) or ANCE
-            tell_reading(form, source, self.tokenization)
+        if "head_dimension" not in written:  # not saved by us
+            form = form_of(self.kind, source, written)
+            if self.head == "load":
+                form = form or ANCE
+                tell_reading(form, source, self.tokenization)
         tower = self._read(source, form, head_required=self.head == "load")
         if self.head == "new":
             _draw_head(tower.model, generator)
@@ -84,7 +86,7 @@ class RobertaAnce(Family):
         if lost:
             raise RuntimeError(
                 f"{source} is not a complete ANCE checkpoint: no {', '.join(sorted(lost)[:4])} of the expected shape. "
-                f"To start from a plain RoBERTa, set encoder.head=new; otherwise fetch the checkpoint again."
+                f"To start from a plain RoBERTa or SEED-Encoder, set encoder.head=new; otherwise fetch the checkpoint again."
             )
         refuse_unexpected(source, report["unexpected_keys"], form)
         return RobertaAnceTower(model, self.layer_norm, self.l2)
@@ -99,8 +101,11 @@ class RobertaAnce(Family):
         elif "roberta" in model_type:
             config = RobertaConfig.from_pretrained(source)
         else:
-            raise ValueError(f"{source} is a {model_type} model; encoder.kind roberta_ance needs a RoBERTa, kind transformer takes any")
-        if form is STAR and (size := written.get("output_embedding_size", config.hidden_size)) != self.dimension:
+            raise ValueError(
+                f"{source} is a {model_type} model; encoder.kind roberta_ance needs a RoBERTa or SEED-Encoder; for any other that Hugging Face's "
+                f"AutoModel knows, set encoder.kind=transformer"
+            )
+        if form is STAR and self.head == "load" and (size := written.get("output_embedding_size", config.hidden_size)) != self.dimension:
             raise ValueError(f"{source} gives vectors of {size} numbers, but encoder.dimension is {self.dimension}; set it to {size}")
         config.head_dimension = self.dimension
         return config

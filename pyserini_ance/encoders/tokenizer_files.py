@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pyserini_ance.encoders.family import Family, resolve_model
 from pyserini_ance.encoders.foreign import TEVATRON_FOLDER
-from pyserini_ance.encoders.released import SEED
+from pyserini_ance.encoders.released import SEED, form_of
 from pyserini_ance.storage.files import read_json
 
 TOKENIZER_FILES = ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model", "spm.model", "sentencepiece.bpe.model")
@@ -46,7 +46,7 @@ def read_alike(*tokenizers) -> bool:
 
 def _seed_tokenizer(source: str):
     """SEED-Encoder's WordPiece as a Hugging Face tokenizer; None when `source` is not one of its folders."""
-    if not (config := Path(source) / "config.json").exists() or read_json(config).get("model_type") not in SEED.model_types:
+    if not (config := Path(source) / "config.json").exists() or form_of(SEED.kind, source, read_json(config)) is not SEED:
         return None
     from transformers import BertTokenizer
 

@@ -12,7 +12,7 @@ from torch.nn import functional
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.family import Family, Switch, Tower, at, longest_input, pool, quiet_transformers, resolve_model
 from pyserini_ance.encoders.foreign import read_dpr_file, read_pooler, refuse_modules
-from pyserini_ance.encoders.released import DPR, DPR_FOLDER, Form, form_of, refuse_unexpected, tell_reading
+from pyserini_ance.encoders.released import DPR, DPR_FOLDER, SEED, Form, form_of, refuse_unexpected, tell_reading
 
 PROJECTION = "projection.safetensors"
 
@@ -81,6 +81,9 @@ class Transformer(Family):
             return self._backbone(source, DPR, config=config, state_dict=read_dpr_file(Path(source), side))
         refuse_modules(source)
         written = PreTrainedConfig.get_config_dict(source)[0]
+        if form_of(SEED.kind, source, written) is SEED:
+            cure = "set encoder.kind=roberta_ance, for one that was only pretrained with encoder.head=new"
+            raise ValueError(f"{source} is a SEED-Encoder, which Hugging Face does not know; {cure}")
         form = form_of("transformer", source, written)
         if form is not None:
             tell_reading(form, source, self.tokenization)

@@ -109,7 +109,7 @@ def test_a_head_of_another_size_is_refused(encoder, saved, family):
 
 
 def test_a_plain_roberta_wants_a_new_head(family, tiny_roberta):
-    with pytest.raises(RuntimeError, match="To start from a plain RoBERTa, set encoder.head=new"):
+    with pytest.raises(RuntimeError, match="To start from a plain RoBERTa or SEED-Encoder, set encoder.head=new"):
         start_encoder(family("roberta_ance", tiny_roberta), seed=1)
 
 
@@ -122,7 +122,7 @@ def test_a_body_that_lost_a_weight_is_refused_even_with_a_new_head(family, tiny_
 
 
 def test_another_model_is_refused(family, tiny_bert):
-    with pytest.raises(ValueError, match="is a bert model; encoder.kind roberta_ance needs a RoBERTa"):
+    with pytest.raises(ValueError, match="bert model; .* needs a RoBERTa or SEED-Encoder; for any other .* set encoder.kind=transformer"):
         start_encoder(family("roberta_ance", tiny_bert, head="new"), seed=1)
 
 
