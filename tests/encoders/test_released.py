@@ -171,7 +171,7 @@ def test_a_pretrained_seed_encoder_gets_a_new_head(ance, seed_release, family, s
     assert_same_vectors(load_encoder(saved(started)), started, records)
     with pytest.raises(RuntimeError, match="no embeddingHead.bias, .* To start from a plain RoBERTa or SEED-Encoder, set encoder.head=new"):
         start_encoder(family("roberta_ance", folder, dimension=16), SEED)
-    with pytest.raises(ValueError, match="release is a SEED-Encoder, which Hugging Face does not know; set encoder.kind=roberta_ance, .*encoder.head=new"):
+    with pytest.raises(ValueError, match="is a SEED-Encoder, which Hugging Face does not know; set encoder.kind=roberta_ance, .*encoder.head=new"):
         start_encoder(family("transformer", folder), SEED)
 
 

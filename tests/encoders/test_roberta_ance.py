@@ -47,6 +47,7 @@ DANCE = {"l2": True, "layer_norm": {"query": True, "document": False}}
 )
 def test_vectors_against_a_written_out_reference(family, tiny_roberta, records, settings, side, layer_norm, l2):
     encoder = start_encoder(family("roberta_ance", tiny_roberta, head="new", dimension=16, **settings), seed=3)
+    torch.manual_seed(0)  # not what the tests before have left, by which rounding stays within the bound or does not
     with torch.no_grad():  # a head that is not the identity anywhere
         for parameter in (encoder.towers.queries.model.embeddingHead, encoder.towers.queries.model.norm):
             parameter.weight.normal_(), parameter.bias.normal_()
