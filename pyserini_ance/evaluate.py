@@ -19,6 +19,8 @@ from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.measure import parse
 from pyserini_ance.storage.files import write_json
 
+MEASURES = ("nDCG@10", "RR@10", "R@100")
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = _read(arguments)
@@ -33,9 +35,9 @@ def _print_table(options: argparse.Namespace) -> None:
 
 
 def _print_runs(options: argparse.Namespace) -> None:
-    measures = parse(options.measures)
+    measures = parse(options.measures or MEASURES)
     other = read_ranked(options.overlap) if options.overlap else None
-    asked = Asked(read_qrels(options.qrels), measures, options.holes, other, options.overlap_cutoff)
+    asked = Asked(read_qrels(options.qrels), measures, options.holes, other, options.overlap_cutoff or CUTOFF)
     rows, reports, notes = [], [], []
     for name, path in zip(_names(options.run), options.run, strict=True):
         run = read_ranked(path)
@@ -70,17 +72,18 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     what.add_argument("--table", metavar="SET", help="the papers' table of a set of recipes: recipes/msmarco-passage, or a folder of yours")
     parser.add_argument("--runs", type=Path, default=cli.RUNS, metavar="FOLDER", help="of --table: where run directories lie (default: %(default)s)")
     parser.add_argument("--qrels", type=Path, help="of --run: TREC qrels, plain or .gz")
-    parser.add_argument("--measures", nargs="+", default=["nDCG@10", "RR@10", "R@100"], help="default: nDCG@10 RR@10 R@100")
+    parser.add_argument("--measures", nargs="+", help=f"default: {' '.join(MEASURES)}")
     parser.add_argument("--holes", type=cli.from_one_on, nargs="+", default=[], metavar="K", help="also the share of the first K that is not judged")
     parser.add_argument("--overlap", type=Path, metavar="RUN", help="also the share of the first 100 that this run has there too")
-    parser.add_argument("--overlap-cutoff", type=cli.from_one_on, default=CUTOFF, metavar="K", help="of the first K (default: %(default)s)")
+    parser.add_argument("--overlap-cutoff", type=cli.from_one_on, metavar="K", help=f"of the first K (default: {CUTOFF})")
     parser.add_argument("--per-query", action="store_true", help="show each judged query too")
     parser.add_argument("--output", type=Path, metavar="FILE.json", help="also write the figures as JSON; a table as .md, .json or .csv")
     options = parser.parse_args(arguments)
     if options.run and not options.qrels:
         parser.error("--run needs --qrels: the judgments of its queries")
-    if options.table and (options.qrels or options.holes or options.overlap or options.per_query):
-        parser.error("--table has what runs have measured themselves; leave out --qrels, --holes, --overlap and --per-query")
+    of_runs = ("qrels", "measures", "holes", "overlap", "overlap_cutoff", "per_query")
+    if options.table and (given := [f"--{name.replace('_', '-')}" for name in of_runs if getattr(options, name)]):
+        parser.error(f"--table has what runs have measured themselves; leave out {', '.join(given)}")
     if options.table and options.runs != cli.RUNS and not options.runs.is_dir():
         parser.error(f"--runs {options.runs}: there is no such folder")
     return options

@@ -88,11 +88,13 @@ def test_the_papers_table_of_a_set(capsys, tmp_path):
 
 
 def test_a_table_and_a_run_exclude_each_other(flags, capsys, tmp_path):
+    beside = ["--measures", "nDCG@10", "--holes", "1", "--overlap", "b", "--overlap-cutoff", "3", "--per-query"]
     refused = {
         "not allowed with argument": ["--table", "nq", "--run", "a"],
         "one of the arguments --run --table is required": ["--qrels", "q"],
         "--run needs --qrels": flags[:2],
-        "leave out --qrels": ["--table", "nq", *flags[2:4]],
+        "leave out --qrels\n": ["--table", "nq", *flags[2:4]],
+        "leave out --measures, --holes, --overlap, --overlap-cutoff, --per-query": ["--table", "nq", *beside],
         "there is no such folder": ["--table", "nq", "--runs", str(tmp_path / "absent")],
     }
     for message, arguments in refused.items():
