@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from pyserini_ance.recipe.parts import did_you_mean
 from pyserini_ance.recipe.stage import Stage, Term
+from pyserini_ance.recipe.test import OF_SPLITS
 
 if TYPE_CHECKING:
     from pyserini_ance.recipe.models import Recipe
@@ -69,10 +70,13 @@ def _measured_splits_are_known(recipe: "Recipe") -> None:
     """Also those that are not tested: a misspelt one would be left out silently."""
     of_data, test = getattr(recipe.data, "splits", None), recipe.test
     known = None if of_data is None else dict.fromkeys([*of_data, recipe.train_split.name])
-    for key, of_splits in {"measures": test.measures, "query_measures": test.query_measures, "rerank": test.rerank}.items():
+    for key in OF_SPLITS:
+        of_splits = getattr(test, key)
         for split in of_splits if isinstance(of_splits, dict) and known is not None else ():
             if split not in known:
-                raise ValueError(f"test.{key} names split {split!r}{did_you_mean(split, known)}; splits of `data`: {', '.join(known)}")
+                others = ", ".join(name for name in test.split if name in known)
+                cure = f"; add it there, or test on others: test.split=[{others}]" if split in test.split else ""
+                raise ValueError(f"test.{key} names split {split!r}{did_you_mean(split, known)}; splits of `data`: {', '.join(known)}{cure}")
 
 
 def _reranked_documents_are_ranked(recipe: "Recipe") -> None:

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from pyserini_ance.recipe.find import find_recipe
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.parts import did_you_mean
+from pyserini_ance.recipe.test import OF_SPLITS
 
 COMMAND_LINE = "command line"
 WHOLE = {"start"}  # keys whose mappings never merge: half of one place and half of another is no place
@@ -28,15 +29,18 @@ def load(name: str | Path, *overrides: str) -> LoadedRecipe:
     """Load a recipe by name or path and apply `dotted.key=value` overrides.
 
     `extends:` names files in the same folder (or any recipe); mappings merge, anything else replaces.
-    `every_stage:` gives defaults to each stage. Raises ValueError naming file or override, key and value.
+    `every_stage:` gives defaults to each stage. What is said under `test` of splits that data had which other data has replaced
+    is left out, unless they are tested. Raises ValueError naming file or override, key and value.
     """
     path = find_recipe(str(name))
     origins: dict[str, str] = {}
-    raw = _read_chain(path, origins, ())
+    splits: set[str] = set()
+    raw = _read_chain(path, origins, splits, ())
     for override in overrides:
         _apply(raw, override, origins)
     raw.setdefault("name", f"{path.resolve().parent.name}/{path.stem}")
     _spread_every_stage(raw, origins)
+    _leave_out_replaced_splits(raw, splits)
     return LoadedRecipe(_check(raw, path, origins), origins)
 
 
@@ -78,7 +82,8 @@ def _copy(value: Any) -> Any:
     return [_copy(inner) for inner in value] if isinstance(value, list) else value
 
 
-def _read_chain(path: Path, origins: dict[str, str], seen: tuple[Path, ...]) -> dict:
+def _read_chain(path: Path, origins: dict[str, str], splits: set[str], seen: tuple[Path, ...]) -> dict:
+    """The file merged into those that it extends; `splits` gets the names of all that any of them gives its data."""
     if path.resolve() in seen:
         raise ValueError(f"recipes extend one another in a circle: {' -> '.join(map(str, (*seen, path.resolve())))}")
     own = read_yaml(path.read_bytes(), str(path))
@@ -86,7 +91,8 @@ def _read_chain(path: Path, origins: dict[str, str], seen: tuple[Path, ...]) -> 
         raise ValueError(f"{path}: expected a mapping of recipe keys, got {type(own).__name__}")
     merged: dict = {}
     for base in _bases(own, path):
-        _merge(merged, _read_chain(base, origins, (*seen, path.resolve())), {}, "")
+        _merge(merged, _read_chain(base, origins, splits, (*seen, path.resolve())), {}, "")
+    splits.update(_mapping(_mapping(own, "data"), "splits"))
     return _merge(merged, own, origins, "", str(path))
 
 
@@ -200,6 +206,21 @@ def _spread_every_stage(raw: dict, origins: dict[str, str]) -> None:
             stages[name] = _merge(filled, stage, {}, "")
             for key in [k for k in origins if k.startswith("every_stage.")]:
                 origins.setdefault(f"stages.{name}.{key.removeprefix('every_stage.')}", origins[key])
+
+
+def _leave_out_replaced_splits(raw: dict, splits: set[str]) -> None:
+    """Takes out of `test` what is said of those `splits` that neither the data has nor the test names: a base said it of its own data."""
+    test = _mapping(raw, "test")
+    tested = test.get("split")
+    kept = [*_mapping(_mapping(raw, "data"), "splits"), *(tested if isinstance(tested, list) else [tested])]
+    for key in OF_SPLITS:
+        if isinstance(test.get(key), dict):
+            test[key] = {split: value for split, value in test[key].items() if split in kept or split not in splits}
+
+
+def _mapping(raw: dict, key: str) -> dict:
+    """What stands there, if it is a mapping; else an empty one: what is wrong with it is said when it is checked."""
+    return raw[key] if isinstance(raw.get(key), dict) else {}
 
 
 def _check(raw: dict, path: Path, origins: dict[str, str]) -> Recipe:

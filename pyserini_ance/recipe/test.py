@@ -11,6 +11,7 @@ from pyserini_ance.recipe.parts import Settings
 from pyserini_ance.recipe.splits import Splits
 
 RERANKED = "-rerank"  # after the name of a split: its ranking in another order
+OF_SPLITS = ("measures", "query_measures", "rerank")  # the keys that may say something of each split
 
 
 def _read_measures(value: Any) -> Any:
@@ -41,8 +42,8 @@ class Test(Settings):
 
     `measures` are those of all splits, or a list for each: TREC's judgments are graded, others are not. `query_measures` are of query
     retrieval: each relevant document of the split ranks the split's queries (Li et al. 2021, DANCE). What measures and `rerank` say of
-    splits that are not tested counts for nothing. A model's row comes once more for each of `indexes`, Faiss factory strings: the
-    ranking as that index makes it.
+    splits that are not tested counts for nothing; `data` must have them, unless a base says it of data that other data replaces. A
+    model's row comes once more for each of `indexes`, Faiss factory strings: the ranking as that index makes it.
     """
 
     split: Splits = ("test",)
