@@ -9,15 +9,16 @@ from typing import Any
 from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
 from pyserini_ance.data.formats.lines import Line, json_id, shown
 
+MSMARCO = {"url", "title", "body"}  # of its documents, and with `headings` of their second edition; a newspaper's have others beside these
 PIP = "python -m pip install 'pyserini_ance[ir-datasets]'"
 
 
 class IrDatasets(Format):
     """`documents` names a data set (beir/nfcorpus), and `splits` those with the queries and judgments (beir/nfcorpus/train).
 
-    A document has those of its fields that are strings, as ir_datasets names them; where none is called `text`, it has
-    `text` alone, what ir_datasets takes as its default text. Queries have `text` by the same rule. MacAvaney et al. 2021,
-    arXiv:2103.02280.
+    A document has those of its fields that are strings, as ir_datasets names them, but for the `body` of MS MARCO's documents
+    (of both editions), which is `text`, as in kind `msmarco_doc`. Where none is called `text`, it has `text` alone, what
+    ir_datasets takes as its default text. Queries have `text` by the same rule. MacAvaney et al. 2021, arXiv:2103.02280.
     """
 
     kind: str = "ir_datasets"
@@ -66,6 +67,8 @@ def _numbered(records: Callable[[], Iterator[Any]], where: Path) -> Iterator[tup
 
 def _document(line: Line, record: Any) -> Entry:
     strings = {name: value for name, value in record._asdict().items() if isinstance(value, str) and name != "doc_id"}
+    if MSMARCO <= strings.keys() <= MSMARCO | {"headings"}:
+        strings = {"text" if name == "body" else name: value for name, value in strings.items()}
     return Entry(line, _id(line, record, "doc_id"), strings if "text" in strings else {"text": _text(line, record)})
 
 

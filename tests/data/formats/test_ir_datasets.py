@@ -9,6 +9,7 @@ import pytest
 
 from pyserini_ance.data.answers import read_answers
 from pyserini_ance.data.formats.ir_datasets import IrDatasets
+from pyserini_ance.data.formats.msmarco_doc import MsmarcoDoc
 from pyserini_ance.recipe.parts import part_class
 
 
@@ -26,6 +27,13 @@ class MarkedUp(NamedTuple):
 
     def default_text(self) -> str:
         return f"{self.headline} {self.body}"
+
+
+class Page(NamedTuple):
+    doc_id: str
+    url: str
+    title: str
+    body: str
 
 
 class Old(NamedTuple):
@@ -97,6 +105,18 @@ def test_without_a_field_called_text_the_default_text_is_taken(package):
     assert collection.split("test").queries.columns == {"text": ["a topic"]}
 
 
+def test_documents_of_ms_marco_are_those_of_its_files(package, tmp_path, monkeypatch):
+    rows = [("d1", "http://a.org/", "A title", "Body of A"), ("d2", "http://b.org/", "", "Of B.")]
+    monkeypatch.setitem(DATASETS, "msmarco/few", dataset(docs=[Page(*row) for row in rows]))
+    (tmp_path / "docs.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
+    (tmp_path / "queries.tsv").write_text("q1\twhich one\n")
+    (tmp_path / "qrels.tsv").write_text("q1 0 d2 2\nq1 0 d1 0\n")
+    files = {"queries": tmp_path / "queries.tsv", "qrels": tmp_path / "qrels.tsv"}
+    theirs = IrDatasets(documents="msmarco/few", splits={"train": "beir/few/train"}).read()
+    assert theirs.documents[0] == {"url": "http://a.org/", "title": "A title", "text": "Body of A"}
+    assert theirs.digest == MsmarcoDoc(documents=tmp_path / "docs.tsv", splits={"train": files}).read().digest
+
+
 @pytest.mark.parametrize(
     ("documents", "split", "message"),
     [
@@ -166,5 +186,6 @@ def test_the_real_package_has_this_interface():
     assert {"doc_id", "text", "title"} <= set(train.docs_cls()._fields)
     assert {"query_id", "text"} <= set(train.queries_cls()._fields)
     assert {"query_id", "doc_id", "relevance"} <= set(train.qrels_cls()._fields)
+    assert ir_datasets.load("msmarco-document/train").docs_cls()._fields == Page._fields
     with pytest.raises(KeyError):
         ir_datasets.load("beir/no-such-set")
