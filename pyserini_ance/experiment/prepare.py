@@ -2,6 +2,7 @@
 
 import logging
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 from pyserini_ance.data.collection import Collection, Side, Texts
@@ -52,7 +53,8 @@ def read_collection(recipe: Recipe, documents: Path | None = None) -> Collection
     """
     check_measures(recipe)
     training = recipe.train_split
-    collection = with_joint(data_of(recipe).read(documents), training.name, training.splits)
+    data = data_of(recipe).read(documents, lambda fields: _check_template(recipe, "document", fields))
+    collection = with_joint(data, training.name, training.splits)
     check_collection(recipe, collection)
     return collection
 
@@ -188,7 +190,8 @@ def check_indexes(recipe: Recipe, dimension: int) -> None:
 def tokenise(recipe: Recipe, collection: Collection) -> PreparedData:
     """Token stores of the documents and of each split's queries, from the cache where they are known."""
     tokenizer = start_tokenizer(recipe.encoder)
-    _check_templates(recipe, collection)
+    _check_template(recipe, "document", collection.documents.columns)
+    _check_template(recipe, "query", collection.split(recipe.train_split.name).queries.columns)
     documents = _cached(recipe.cache, tokenizer, "document", collection.documents, "documents")
     queries = {name: _cached(recipe.cache, tokenizer, "query", split.queries, f"{name} queries") for name, split in collection.splits.items()}
     tokenization = [tokenizer.key("query"), tokenizer.key("document"), recipe.encoder.tokenization.model_dump(mode="json")]
@@ -197,16 +200,15 @@ def tokenise(recipe: Recipe, collection: Collection) -> PreparedData:
     return PreparedData(collection, documents, queries, training.name, sha256_json(tokenization), passages=passages, parts=training.splits)
 
 
-def _check_templates(recipe: Recipe, collection: Collection) -> None:
+def _check_template(recipe: Recipe, side: Side, fields: Iterable[str]) -> None:
     """A template that names a field which no record has would train on blank texts; titles alone may be missing."""
-    for side, columns in (("document", collection.documents.columns), ("query", collection.split(recipe.train_split.name).queries.columns)):
-        template = recipe.encoder.tokenization.side(side).template
-        unknown = [field for field in re.findall(r"\{(\w+)\}", template) if field not in columns and field != "title"]
-        if unknown:
-            raise ValueError(
-                f"encoder.tokenization.{side}.template is {template!r}, but a {side} of this collection has no field "
-                f"{', '.join(unknown)}; fields: {', '.join(columns)}"
-            )
+    template = recipe.encoder.tokenization.side(side).template
+    unknown = [field for field in re.findall(r"\{(\w+)\}", template) if field not in fields and field != "title"]
+    if unknown:
+        raise ValueError(
+            f"encoder.tokenization.{side}.template is {template!r}, but a {side} of this collection has no field "
+            f"{', '.join(unknown)}; fields: {', '.join(fields)}"
+        )
 
 
 def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path, label: str) -> TokenStore:

@@ -85,6 +85,17 @@ def test_files_of_splits_that_a_recipe_does_not_name_need_not_be_there(small_rec
         read_collection(recipe(test={"split": ["test", "dl20"]}))
 
 
+def test_the_documents_template_is_checked_when_the_first_is_read(small_recipe, monkeypatch, tmp_path):
+    recipe = small_recipe({"a": STAGE}, cache=str(tmp_path / "cache"))
+    raw = recipe.model_dump(mode="json")
+    (tmp_path / "corpus.jsonl").write_text(recipe.data.corpus.read_text(encoding="utf-8") + "no JSON, which is never come to\n", encoding="utf-8")
+    changes = {"data": {"corpus": str(tmp_path / "corpus.jsonl")}, "encoder": {"tokenization": {"document": {"template": "{url} {text}"}}}}
+    wrong = Recipe.model_validate({**raw, **{key: merged(raw[key], change) for key, change in changes.items()}})
+    with pytest.raises(ValueError, match="template is '{url} {text}', but a document of this collection has no field url; fields: title, text"):
+        stored_collection(wrong)
+    assert list((tmp_path / "cache").rglob("*.*")) == []
+
+
 def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_recipe, tmp_path):
     run = tmp_path / "run.trec"
     recipe = small_recipe({"a": STAGE}, test={"rerank": {"test": {"file": str(run)}}})

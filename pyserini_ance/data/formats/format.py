@@ -1,7 +1,7 @@
 """What every adapter shares: what it reads is checked here and becomes a Collection."""
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, Self
 
@@ -72,14 +72,16 @@ class Format(Part):
         """
         return paths_in(self, "data")
 
-    def read(self, folder: Path | None = None) -> Collection:
+    def read(self, folder: Path | None = None, check: Callable[[Iterable[str]], None] | None = None) -> Collection:
         """The checked collection of all documents and, by split, its queries and their judgments.
 
         With `folder`, which is made, documents go there as they are read, and are mapped from there: however many they are, few of
-        them are in memory. Raises ValueError for an id given twice, a text that is empty or holds a NUL, a judgment of an unknown
-        id, two grades for one pair, and for a split that is left without queries.
+        them are in memory. `check` is called with the names of the documents' fields as soon as the first is read. Raises ValueError
+        for an id given twice, a text that is empty or holds a NUL, a judgment of an unknown id, two grades for one pair, and for a
+        split that is left without queries.
         """
         documents, splits, files = self.parts()
+        documents = _first_checked(documents, check) if check else documents
         corpus = gather(documents, "document", OnDisk(folder) if folder else InMemory(), files)
         if not len(corpus):
             raise ValueError(f"no document was read; expected at least one; see the files that `data` names: {self!r}")
@@ -128,6 +130,13 @@ class Format(Part):
         _skip(skipped, f"{name} judgments of unknown ids", unknown_count)
         pairs = np.fromiter(places, np.int64, len(places))
         return Qrels.of(*np.divmod(pairs, len(documents)), np.asarray(grades), len(queries), self.relevance_threshold)
+
+
+def _first_checked(entries: Iterable[Entry], check: Callable[[Iterable[str]], None]) -> Iterator[Entry]:
+    for place, entry in enumerate(entries):
+        if place == 0:
+            check(entry.fields)
+        yield entry
 
 
 def paths_in(settings: Any, key: str) -> list[tuple[str, Path]]:
