@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from pyserini_ance.data.answers import read_answers
 from pyserini_ance.data.formats import pyserini_index
 from pyserini_ance.data.formats.lines import Line
 from pyserini_ance.data.formats.pyserini_index import PyseriniIndex, _documents, _named_topics
@@ -39,6 +40,7 @@ def folder(in_java, tmp_path_factory):
     known.mkdir(parents=True)
     (known / "topics.dl19-passage.txt").write_text("19335\twhich number\n47923\twhich spy\n")
     (known / "qrels.dl19-passage.txt").write_text("19335 Q0 7 2\n47923 Q0 007 3\n47923 Q0 7 0\n")
+    (known / "topics.dpr.curated.test.txt").write_text('{"question": "who spies", "answer": ["James Bond", "007"]}\n')
     (made / "topics.tsv").write_text("01\ta spy\n")
     (made / "qrels.txt").write_text("01 0 007 1\n")
     return made
@@ -48,6 +50,7 @@ def test_an_index_with_its_raw_documents_and_names(folder, monkeypatch):
     monkeypatch.setenv("JAVA_TOOL_OPTIONS", f"-Duser.home={folder / 'home'}")
     splits = {
         "own": {"topics": str(folder / "topics.tsv"), "qrels": str(folder / "qrels.txt")},
+        "asked": {"topics": "dpr-curated-test"},
         "dl19": {"topics": "dl19-passage", "qrels": "dl19-passage"},
     }
     data = PyseriniIndex(index=str(folder / "raw"), splits=splits)
@@ -55,7 +58,8 @@ def test_an_index_with_its_raw_documents_and_names(folder, monkeypatch):
     assert dict(zip(collection.documents.ids, collection.documents.take([0, 1]), strict=True)) == {
         "007": {"title": "", "text": "A spy.\nIn two lines 😀"}, "7": {"title": "Seven", "text": "A number"},
     }  # fmt: skip
-    dl19, own = collection.split("dl19"), collection.split("own")
+    dl19, own, asked = (collection.split(name) for name in ("dl19", "own", "asked"))
+    assert (asked.queries[0]["text"], read_answers(asked.queries, 0), asked.is_judged) == ("who spies", ["James Bond", "007"], False)
     assert sorted(dl19.queries.ids) == ["19335", "47923"] and own.queries.ids == ["01"]
     spy = dl19.queries.rows["47923"]
     assert dl19.queries[spy] == {"text": "which spy"} and dl19.qrels.judged(spy)[1].tolist() == [3, 0]
@@ -65,6 +69,14 @@ def test_an_index_with_its_raw_documents_and_names(folder, monkeypatch):
 def test_an_index_with_contents_alone(folder, in_java):
     records = json.loads(in_java(DOCUMENTS, folder / "contents"))
     assert sorted((entry.id, entry.fields["text"]) for entry in _documents(folder, records)) == [("007", "A spy.\nIn two lines 😀"), ("7", "x")]
+
+
+@pytest.mark.parametrize("key", ["raw", "contents"])
+def test_documents_of_several_fields(key):
+    contents = "http://a.org/\nA title\nBody of A"
+    stored = {"raw": json.dumps({"id": "D1", "contents": contents})} if key == "raw" else {"raw": None, "contents": contents}
+    (entry,) = _documents(Path("msmarco-v1-doc"), [{"id": "D1", **stored}], ("url", "title", "text"))
+    assert entry.fields == {"url": "http://a.org/", "title": "A title", "text": "Body of A"}
 
 
 def test_an_index_that_is_not_there_is_named(in_java):

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal, NamedTuple, Self
 import numpy as np
 from pydantic import Field
 
+from pyserini_ance.data.answers import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.formats.gather import Entry, InMemory, OnDisk, gather
 from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, Line, shown
@@ -29,7 +30,7 @@ class Judgment(NamedTuple):
 class Parts(NamedTuple):
     """What an adapter reads: documents, and by split queries and judgments. All are read once, in this order.
 
-    A split whose judgments are None keeps all its queries: nobody has judged anything.
+    A split whose judgments are None keeps all its queries, which have answers: nobody has judged anything.
     `files` are those that the documents come from, where they come from files.
     """
 
@@ -78,7 +79,7 @@ class Format(Part):
         With `folder`, which is made, documents go there as they are read, and are mapped from there: however many they are, few of
         them are in memory. `check` is called with the names of the documents' fields as soon as the first is read. Raises ValueError
         for an id given twice, a text that is empty or holds a NUL, a judgment of an unknown id, two grades for one pair, and for a
-        split that is left without queries.
+        split that is left without queries, or has neither judgments nor answers.
         """
         documents, splits, files = self.parts()
         documents = _first_checked(documents, check) if check else documents
@@ -94,6 +95,8 @@ class Format(Part):
     def _split(self, name: str, documents: Texts, entries, judgments, skipped: dict[str, int]) -> Split:
         queries = read_queries(entries)
         if judgments is None:  # of questions, whose passages are judged by the answers they hold
+            if ANSWERS not in queries.columns:
+                raise ValueError(f"split {name!r} has neither `qrels` nor questions with answers; give it one of the two: {self!r}")
             return Split(name, queries, Qrels.of([], [], [], len(queries), self.relevance_threshold))
         qrels = self._qrels(name, queries, documents, judgments, skipped)
         kept = np.flatnonzero(np.diff(qrels.relevant_offsets))

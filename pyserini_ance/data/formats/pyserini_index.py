@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,35 +22,43 @@ FILES = (".tsv", ".txt", ".jsonl", ".json", ".tsv.gz", ".txt.gz", ".jsonl.gz")
 
 
 class NamedTopics(Settings):
-    """A split: each a name that Pyserini knows (msmarco-passage-dev-subset, dl19-passage), or a file as of kind `pyserini_jsonl`."""
+    """A split: each a name that Pyserini knows (msmarco-passage-dev-subset, dl19-passage), or a file as of kind `pyserini_jsonl`.
+
+    Questions with answers (dpr-nq-test) need no qrels, as there.
+    """
 
     topics: str
-    qrels: str
+    qrels: str | None = None
 
 
 class PyseriniIndex(Format):
     """`index` is the folder of a Lucene index that stores its documents (built with --storeRaw or --storeContents), or the name of a
     prebuilt one (msmarco-v1-passage), which Pyserini downloads, once.
 
-    A document is what was indexed: JSON as in `pyserini_jsonl`, or else plain text. Blank ones are in no index.
+    A document is what was indexed: JSON as in `pyserini_jsonl`, or else plain text, with its `fields`: msmarco-v1-doc has [url, title,
+    text], each on a line of its own. Blank ones are in no index.
     """
 
     kind: str = "pyserini_index"
     index: str
+    fields: tuple[str, ...] = ()
     splits: dict[str, NamedTopics] = {}
     by_name: ClassVar[bool] = True
 
     def files(self) -> list[tuple[str, Path]]:
         named = [("data.index", self.index)] if _is_folder(self.index) else []
         for name, split in self.splits.items():
-            named += [(f"data.splits.{name}.{part}", value) for part, value in split if _is_file(value)]
+            named += [(f"data.splits.{name}.{part}", value) for part, value in split if value and _is_file(value)]
         return [(key, Path(value)) for key, value in named]
 
     def parts(self) -> Parts:
-        asked = [{part: value} for split in self.splits.values() for part, value in split if not _is_file(value)]
+        asked = [{part: value} for split in self.splits.values() for part, value in split if value and not _is_file(value)]
         worker = _Worker({"index": str(Path(self.index).expanduser()) if _is_folder(self.index) else self.index, "sets": asked})
-        splits = {name: (_topics(name, split.topics, worker), _qrels(name, split.qrels, worker)) for name, split in self.splits.items()}
-        return Parts(_documents(Path(self.index), worker.records()), splits)
+        splits = {
+            name: (_topics(name, split.topics, worker), _qrels(name, split.qrels, worker) if split.qrels else None)
+            for name, split in self.splits.items()
+        }
+        return Parts(_documents(Path(self.index), worker.records(), self.fields), splits)
 
 
 def _is_folder(index: str) -> bool:
@@ -92,14 +100,14 @@ class _Worker:
         return RuntimeError(f"reading by Pyserini failed (exit status {status}):\n{words}")
 
 
-def _documents(index: Path, records: Iterable[dict[str, Any]]) -> Iterator[Entry]:
+def _documents(index: Path, records: Iterable[dict[str, Any]], fields: Sequence[str] = ()) -> Iterator[Entry]:
     for number, record in zip(count(1), records):
         line, stored = Line(index, number, ""), record["raw"] or record["contents"]
         if stored is None:
             found = f"document {record['id']!r} of this index has no text"
             raise line.error(found, "an index that stores its documents", "build it with --storeRaw, or name the collection's own files")
-        fields = fields_of(line, line._replace(text=stored).json()) if stored.startswith("{") else {"title": "", "text": stored}
-        yield Entry(line, record["id"], fields)
+        indexed = line._replace(text=stored).json() if stored.startswith("{") else {"contents": stored}
+        yield Entry(line, record["id"], fields_of(line, indexed, fields))
 
 
 def _topics(split: str, value: str, worker: _Worker) -> Iterator[Entry]:

@@ -1,30 +1,35 @@
 """What Pyserini encodes and searches: a JSONL corpus, topics, and TREC qrels."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.formats.format import Entry, Format, Parts
-from pyserini_ance.data.formats.lines import Line, extension, find_file, json_answers, json_id, json_text, read_lines
+from pyserini_ance.data.formats.lines import Line, extension, find_file, json_answers, json_id, json_text, read_lines, shown
 from pyserini_ance.data.formats.tables import trec_judgments, tsv_entries
 from pyserini_ance.recipe.parts import Settings
 
 
 class Topics(Settings):
-    """A split: topics as `qid TAB text` (.tsv, .txt) or {"id", "title"} (.jsonl, questions with "answers"), and TREC qrels."""
+    """A split: topics as `qid TAB text` (.tsv, .txt) or {"id", "title"} (.jsonl, questions with "answers"), and TREC qrels, which
+    questions with answers need not have: then it can be tested on by the answers that passages hold (Success@k).
+    """
 
     topics: Path
-    qrels: Path
+    qrels: Path | None = None
 
 
 class PyseriniJsonl(Format):
     """`corpus` is one file, or a folder whose .jsonl and .json files are read in the order of their names.
 
-    A record has its id under `id`, `_id` or `docid`, and `text` with or without `title`, or `contents`.
+    A record has its id under `id`, `_id` or `docid`, and `text` with or without `title`, or `contents`. Of other records say the
+    `fields`, as `--fields` does for `pyserini.encode`: keys of the record, or the lines of its `contents`, of which the last field has
+    all that are left. For MS MARCO's documents these are [url, title, text].
     """
 
     kind: str = "pyserini_jsonl"
     corpus: Path
+    fields: tuple[str, ...] = ()
     splits: dict[str, Topics] = {}
 
     def parts(self) -> Parts:
@@ -32,9 +37,9 @@ class PyseriniJsonl(Format):
         splits = {}
         for name, files in self.splits.items():
             topics = find_file(files.topics, f"data.splits.{name}.topics")
-            qrels = find_file(files.qrels, f"data.splits.{name}.qrels")
-            splits[name] = topic_entries(topics, f"data.splits.{name}.topics"), trec_judgments(qrels)
-        return Parts(_documents(corpus), splits, corpus)
+            qrels = find_file(files.qrels, f"data.splits.{name}.qrels") if files.qrels else None
+            splits[name] = topic_entries(topics, f"data.splits.{name}.topics"), trec_judgments(qrels) if qrels else None
+        return Parts(_documents(corpus, self.fields), splits, corpus)
 
 
 def _corpus_files(corpus: Path) -> list[Path]:
@@ -47,19 +52,32 @@ def _corpus_files(corpus: Path) -> list[Path]:
     return files
 
 
-def _documents(files: list[Path]) -> Iterator[Entry]:
+def _documents(files: list[Path], fields: Sequence[str]) -> Iterator[Entry]:
     for path in files:
         for line in read_lines(path):
             record = line.json()
             id = json_id(line, record, "id", "_id", "docid")
-            yield Entry(line, id, fields_of(line, record))
+            yield Entry(line, id, fields_of(line, record, fields))
 
 
-def fields_of(line: Line, record: dict[str, Any]) -> dict[str, str]:
+def fields_of(line: Line, record: dict[str, Any], fields: Sequence[str]) -> dict[str, str]:
     """As in Pyserini's own reader, separate fields count before `contents`, which holds them all."""
+    if fields and any(name not in record for name in fields):
+        return lines_of(line, json_text(line, record, "contents"), fields)
+    if fields:
+        return {name: json_text(line, record, name) for name in fields}
     if "text" in record:
         return {"title": json_text(line, record, "title"), "text": json_text(line, record, "text")}
     return {"title": "", "text": json_text(line, record, "contents")}
+
+
+def lines_of(line: Line, contents: str, fields: Sequence[str]) -> dict[str, str]:
+    """A line each, the last field all that are left. Raises ValueError for too few."""
+    values = contents.split("\n", len(fields) - 1)
+    if len(values) < len(fields):
+        cure = "correct `data.fields`, or leave it out"
+        raise line.error(f"contents of {len(values)} lines: {shown(contents)}", f"a line each for {', '.join(fields)}", cure)
+    return dict(zip(fields, values, strict=True))
 
 
 def topic_entries(path: Path, key: str) -> Iterator[Entry]:

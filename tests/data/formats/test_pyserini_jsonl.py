@@ -35,6 +35,27 @@ def test_separate_fields_count_before_contents(recipe, tmp_path):
     assert PyseriniJsonl(corpus=tmp_path / "corpus.jsonl").read().documents[0] == {"title": "T", "text": "B"}
 
 
+PAGES = '{"id": "D1", "contents": "http://a.org/\\nA title\\nBody\\nof A"}\n{"id": "D2", "contents": "http://b.org/\\n\\n"}\n'
+
+
+@pytest.mark.parametrize("last", ["", '{"id": "D3", "url": "u", "title": null, "text": "Of C", "contents": "u\\n\\nOf C"}\n'])
+def test_fields_are_lines_of_contents_or_keys(tmp_path, last):
+    """As `pyserini.encode --fields` has them; here the last has all that are left."""
+    (tmp_path / "corpus.jsonl").write_text(PAGES + last)
+    documents = PyseriniJsonl(corpus=tmp_path / "corpus.jsonl", fields=["url", "title", "text"]).read().documents
+    assert documents.take(range(len(documents)))[:2] == [
+        {"url": "http://a.org/", "title": "A title", "text": "Body\nof A"},
+        {"url": "http://b.org/", "title": "", "text": ""},
+    ]
+    assert not last or documents[2] == {"url": "u", "title": "", "text": "Of C"}
+
+
+def test_fields_that_are_not_there_are_refused(tmp_path):
+    (tmp_path / "corpus.jsonl").write_text('{"id": "1", "contents": "One line."}\n')
+    with pytest.raises(ValueError, match="line 1: contents of 1 lines: 'One line.'; expected a line each for url, title, text; correct `data.fields`"):
+        PyseriniJsonl(corpus=tmp_path / "corpus.jsonl", fields=["url", "title", "text"]).read()
+
+
 def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"id": "2", "contents": "b"}\n')
     (tmp_path / "c.json").write_text('{"id": "3", "contents": "c"}\n')
@@ -69,6 +90,14 @@ def test_topics_may_have_answers(recipe, tmp_path, key):
     split = {"topics": tmp_path / "topics.jsonl", "qrels": tmp_path / "qrels.txt"}
     queries = PyseriniJsonl(corpus=recipe["corpus"], splits={"test": split}).read().split("test").queries
     assert read_answers(queries, 0) == ["Bond", "James É"]
+
+
+def test_questions_with_answers_need_no_qrels(recipe, tmp_path):
+    (tmp_path / "topics.jsonl").write_text('{"id": "0", "title": "which spy", "answers": ["Bond"]}\n{"id": "1", "title": "which number", "answers": []}\n')
+    test = PyseriniJsonl(corpus=recipe["corpus"], splits={"test": {"topics": tmp_path / "topics.jsonl"}}).read().split("test")
+    assert (test.queries.ids, test.is_judged, read_answers(test.queries, 0)) == (["0", "1"], False, ["Bond"])
+    with pytest.raises(ValueError, match="split 'test' has neither `qrels` nor questions with answers; give it one of the two"):
+        PyseriniJsonl(corpus=recipe["corpus"], splits={"test": {"topics": tmp_path / "topics.tsv"}}).read()
 
 
 def test_topics_of_another_extension_are_refused(recipe, tmp_path):
