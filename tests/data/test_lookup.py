@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data import lookup
-from pyserini_ance.data.lookup import RowsOfIds, hashes_of, write_rows
+from pyserini_ance.data.lookup import RowsOfHashes, RowsOfIds, hashes_of, write_rows
 from pyserini_ance.data.strings import Strings, write_strings
 
 IDS = ["007", "7", "07", "é", "e\u0301", "D-1", "d-1", "日本"]
@@ -35,7 +35,7 @@ def test_ids_are_found_and_others_are_not(rows_of):
 
 @pytest.mark.parametrize("hashed", [lambda encoded: 0, lambda encoded: len(encoded), lambda encoded: (1 << 64) - 1 - len(encoded) % 2])
 def test_ids_of_one_hash_are_told_apart(rows_of, monkeypatch, hashed):
-    monkeypatch.setattr(lookup, "_hash", hashed)
+    monkeypatch.setattr(lookup, "hash_of", hashed)
     rows = rows_of(IDS)
     assert [rows[id] for id in IDS] == list(range(8))
     assert [missing for missing in ("0007", "x", "yy", "zzz", "") if missing in rows] == []
@@ -61,6 +61,16 @@ def test_the_list_is_mapped_and_sorted(rows_of):
 
 
 def test_hashes_are_those_of_every_process():
-    program = "from pyserini_ance.data.lookup import _hash; print(_hash('é'.encode()))"
+    program = "from pyserini_ance.data.lookup import hash_of; print(hash_of('é'.encode()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert int(done.stdout) == lookup._hash("é".encode())
+    assert int(done.stdout) == lookup.hash_of("é".encode())
+
+
+@pytest.mark.parametrize("most", [1 << 64, 1 << 11, 1 << 2])
+def test_rows_of_hashes_are_those_of_a_dictionary(most):
+    """Also where many fall on one slot, and beyond several sizes of the table."""
+    drawn, known, rows = random.Random(most), {}, RowsOfHashes(slots=4)
+    for _ in range(5000):
+        hashed = drawn.randrange(most) if drawn.random() < 0.7 else drawn.randrange(most) & ~0xFFF
+        assert rows.row_of(hashed) == known.setdefault(hashed, len(known))
+    assert len(rows) == len(known)

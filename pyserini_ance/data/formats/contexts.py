@@ -12,7 +12,7 @@ from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
 from pyserini_ance.data.formats.gather import Origins
 from pyserini_ance.data.formats.lines import Line, find_file, is_writable, shown
 from pyserini_ance.data.formats.records import read_records
-from pyserini_ance.data.lookup import hashes_of
+from pyserini_ance.data.lookup import RowsOfHashes, hash_of
 
 
 class Layout(NamedTuple):
@@ -48,8 +48,9 @@ class ListingFormat(Format):
         corpus = find_file(self.corpus, "data.corpus") if self.corpus else None
         files = {name: find_file(path, f"data.splits.{name}") for name, path in self.splits.items()}
         passages = _corpus(corpus, self.layout) if corpus else _listed(files.values(), self.layout)
+        may_repeat = not corpus or self.layout.bare  # what a corpus has ids of, it has once
         splits = {name: judged_questions(path, self.layout) for name, path in files.items()}
-        return Parts(_each_once(passages), splits, [corpus] if corpus else list(files.values()))
+        return Parts(_each_once(passages) if may_repeat else passages, splits, [corpus] if corpus else list(files.values()))
 
 
 def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judgment]]:
@@ -92,13 +93,12 @@ def _listed(paths: Iterable[Path], layout: Layout) -> Iterator[Entry]:
 def _each_once(passages: Iterable[Entry]) -> Iterator[Entry]:
     """Each id where it comes first. Raises ValueError when it comes again with another text.
 
-    Of a passage its id, a hash of its fields and where it stood are kept: a corpus need not be in memory.
+    Of a passage a hash of its id, one of its fields and where it stood are kept: passages need not be in memory.
     """
-    rows: dict[str, int] = {}
-    hashes, origins = array("Q"), Origins()
+    rows, hashes, origins = RowsOfHashes(), array("Q"), Origins()
     for passage in passages:
-        (hashed,) = hashes_of(["\0".join(passage.fields.values()).encode(errors="surrogatepass")], 1).tolist()
-        row = rows.setdefault(passage.id, len(rows))
+        hashed = hash_of("\0".join(passage.fields.values()).encode(errors="surrogatepass"))
+        row = rows.row_of(hash_of(passage.id.encode(errors="surrogatepass")))
         if row == len(hashes):
             hashes.append(hashed)
             origins.add(passage.line)

@@ -9,7 +9,7 @@ import numpy as np
 from pyserini_ance.data.formats.format import Entry, Format, Parts
 from pyserini_ance.data.formats.lines import find_file, read_lines, shown
 from pyserini_ance.data.formats.tables import TrecQueries, trec_splits
-from pyserini_ance.data.lookup import hashes_of
+from pyserini_ance.data.lookup import hash_of
 
 CURE = "download both files again, or leave data.lookup out"
 
@@ -46,7 +46,7 @@ def _where_the_lookup_says(entries: Iterable[Entry], path: Path) -> Iterator[Ent
     starts, hashes = _read_lookup(path)
     place = -1
     for place, entry in enumerate(entries):
-        hashed = hashes_of([entry.id.encode(errors="surrogatepass")], 1)[0]
+        hashed = hash_of(entry.id.encode(errors="surrogatepass"))
         if place == len(starts) or (starts[place], hashes[place]) != (entry.line.start, hashed):
             raise entry.line.error(f"document {shown(entry.id)} at byte {entry.line.start}", _place_in(path, starts[hashes == hashed]), CURE)
         yield entry
@@ -66,6 +66,6 @@ def _read_lookup(path: Path) -> tuple[np.ndarray, np.ndarray]:
         if not (start.isascii() and start.isdigit() and len(start) < 19):
             raise line.error(f"byte {shown(start)}", "a whole number", "correct the line, or download the file again")
         starts.append(int(start))
-        hashes.append(int(hashes_of([id.encode(errors="surrogatepass")], 1)[0]))
+        hashes.append(hash_of(id.encode(errors="surrogatepass")))
     order = np.argsort(starts, kind="stable")
     return np.asarray(starts)[order], np.asarray(hashes)[order]

@@ -123,3 +123,15 @@ def test_passages_are_not_kept_in_memory_to_be_told_from_one_another():
     finally:
         tracemalloc.stop()
     assert ids == [f"d{n}" for n in range(200)] and peak < 2_000_000  # of 20 MB
+
+
+def test_an_id_takes_few_bytes_to_be_told_from_others():
+    """60 at most: a dictionary of ids takes 130."""
+    file = Path("corpus")
+    passages = (Entry(Line(file, n, ""), f"document-{n}", {"text": "text"}) for n in range(10_000))
+    tracemalloc.start()
+    try:
+        kept = sum(1 for _ in _each_once(passages)), tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert kept[0] == 10_000 and kept[1] < 60 * 10_000

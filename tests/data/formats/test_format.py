@@ -101,7 +101,7 @@ def test_of_many_repeated_ids_the_first_is_named():
 
 
 def test_repeated_ids_are_told_from_equal_hashes(monkeypatch):
-    monkeypatch.setattr(lookup, "_hash", len)
+    monkeypatch.setattr(lookup, "hash_of", len)
     assert assembled(documents=entries("file", ("d1", "x"), ("d2", "y"), ("d3", "z"))).documents.ids == ["d1", "d2", "d3"]
     with pytest.raises(ValueError, match="file, line 4: document id 'd2' was already given in file, line 2"):
         assembled(documents=entries("file", ("d1", "x"), ("d2", "y"), ("d3", "z"), ("d2", "y"), ("d3", "z")))

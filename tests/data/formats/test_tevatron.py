@@ -56,6 +56,12 @@ def test_a_corpus_goes_before_what_is_listed(recipe, tmp_path):
     assert relevant(collection, "train") == [["d2", "d1"]]
 
 
+def test_an_id_that_a_corpus_has_twice_is_refused(recipe, tmp_path):
+    corpus = write(tmp_path / "corpus.jsonl", [*CORPUS, CORPUS[0]])
+    with pytest.raises(ValueError, match=rf"corpus.jsonl, line {len(CORPUS) + 1}: document id .* was already given in .*corpus.jsonl, line 1"):
+        Tevatron(corpus=corpus, **recipe).read()
+
+
 def test_a_positive_that_the_corpus_lacks_is_refused_or_skipped(recipe, tmp_path):
     corpus = write(tmp_path / "corpus.jsonl", CORPUS[2:])
     with pytest.raises(ValueError, match=r"1 judgments of split 'train' .*train\.jsonl:1 q7 d1; .*data\.unknown_ids=skip"):
