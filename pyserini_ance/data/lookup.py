@@ -97,8 +97,8 @@ def hashes_of(encoded: Iterable[bytes], count: int) -> np.ndarray:
 def write_rows(path: Path, hashes: np.ndarray) -> None:
     """Write two files that start with `path`: the `hashes` of ids, ascending, and the rows in their order."""
     order = np.argsort(hashes, kind="stable")
-    for file, array in zip(_files(path), (hashes[order], order.astype(np.int32)), strict=True):
-        np.save(file, array, allow_pickle=False)
+    for file, values in zip(_files(path), (hashes[order], order.astype(np.int32)), strict=True):
+        np.save(file, values, allow_pickle=False)
 
 
 def first_repeat(ids: Strings, found: RowsOfIds) -> tuple[int, int] | None:

@@ -79,10 +79,18 @@ def test_of_several_splits_some_are_taken():
 
 def test_a_split_that_nobody_has_judged_keeps_all_its_queries():
     data = Given(DOCUMENTS, QUERIES, [], relevance_threshold=2)
-    object.__setattr__(data, "given", Parts(DOCUMENTS, {"test": (QUERIES, None)}))
+    asked = [query._replace(answers=["an answer"]) for query in QUERIES]
+    object.__setattr__(data, "given", Parts(DOCUMENTS, {"test": (asked, None)}))
     split = data.read().split("test")
     assert split.queries.ids == ["q1", "q2", "q3"] and not split.is_judged and split.qrels.threshold == 2
     assert [split.relation("query").of(row).tolist() for row in range(3)] == [[], [], []]
+
+
+def test_a_split_without_judgments_and_answers_is_refused():
+    data = Given(DOCUMENTS, QUERIES, [])
+    object.__setattr__(data, "given", Parts(DOCUMENTS, {"test": (QUERIES, None)}))
+    with pytest.raises(ValueError, match="split 'test' has neither `qrels` nor questions with answers; give it one of the two"):
+        data.read()
 
 
 def test_queries_without_positives_are_skipped_with_a_count(caplog):
