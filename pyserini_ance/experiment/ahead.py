@@ -12,7 +12,7 @@ from pyserini_ance.data.token_store import count_tokens
 from pyserini_ance.encoders.checkpoint import start_tokenizer
 from pyserini_ance.encoders.tokenization import TextTokenizer
 from pyserini_ance.experiment.bm25 import for_closing, for_training, lies_in, rankings
-from pyserini_ance.experiment.prepare import check_tools, data_of, stored_collection, token_folder, tokenise
+from pyserini_ance.experiment.prepare import check_tools, data_of, read_rankings, stored_collection, token_folder, tokenise
 from pyserini_ance.experiment.starts import describe_starts
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.models import Recipe
@@ -32,6 +32,8 @@ def prepare_ahead(recipe: Recipe) -> str:
     steps = Steps()
     collection = steps.do("reading and checking", lambda: stored_collection(recipe))
     steps.lies_in(collection_folder(recipe.cache, collection.digest))
+    if any(leaf.files for stage in recipe.stages.values() for leaf in stage.leaves):
+        steps.do("rankings of negatives", lambda: read_rankings(recipe, collection))
     steps.do("tokens", lambda: tokenise(recipe, collection) and None)
     folders = token_folders(recipe, collection)
     steps.lies_in(*folders.values())

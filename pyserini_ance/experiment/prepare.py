@@ -13,7 +13,7 @@ from pyserini_ance.data.formats.official import found_files
 from pyserini_ance.data.joint import with_joint
 from pyserini_ance.data.passages import Passages, refuse_delimiter
 from pyserini_ance.data.prepared import PreparedData
-from pyserini_ance.data.readings import Reading
+from pyserini_ance.data.readings import Note, Reading
 from pyserini_ance.data.stored import open_collection, reading_room, store_collection
 from pyserini_ance.data.token_store import TokenStore, open_or_build
 from pyserini_ance.distributed.world import World
@@ -96,6 +96,22 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
             source.check_data(Direction.of(collection, training.name, term.anchor))
 
 
+def read_rankings(recipe: Recipe, collection: Collection) -> None:
+    """Read the files that negatives are mined from, which happens hours later where their stage is not the first. Raises what mining would.
+
+    A file is read again for the same data and settings only when it has changed.
+    """
+    training = recipe.train_split.name
+    data = [collection.documents.digest, collection.split(training).queries.digest, collection.split(training).qrels.digest]
+    for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
+        for source in (leaf for leaf in term.leaves if leaf.files):
+            note = Note(recipe.cache, {"negatives": source.model_dump(mode="json"), "data": data}, source.files)
+            if note.recall() is None:
+                log.info("reading ahead what negatives are mined from: %s", ", ".join(map(str, source.files)))
+                source.read_ahead(collection, Direction.of(collection, training, term.anchor))
+                note.remember({})
+
+
 def _evaluations(recipe: Recipe) -> list[Evaluate]:
     return [stage.evaluate for stage in recipe.stages.values() if stage.evaluate]
 
@@ -111,8 +127,11 @@ def prepare(recipe: Recipe, world: World, digest: str | None = None) -> Prepared
     """
 
     def read() -> str:
-        known = digest and find_collection(recipe, digest)
-        return digest if known else stored_collection(recipe).digest
+        if digest and find_collection(recipe, digest):
+            return digest
+        collection = stored_collection(recipe)
+        read_rankings(recipe, collection)
+        return collection.digest
 
     digest = world.once(read)
     # Another host may have a cache of its own.

@@ -5,10 +5,10 @@ from typing import ClassVar, Literal
 
 from pydantic import PositiveInt
 
-from pyserini_ance.data.collection import Side
+from pyserini_ance.data.collection import Collection, Side
 from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.formats.lines import find_file
-from pyserini_ance.data.rankings import read_ranking
+from pyserini_ance.data.rankings import Ranking, read_ranking
 from pyserini_ance.negatives.episode import Episode
 from pyserini_ance.negatives.guards.candidates import Candidates
 from pyserini_ance.negatives.snapshot import Snapshot
@@ -41,8 +41,19 @@ class Run(MinedSource):
         if self.file:
             find_file(self.file, KEY)
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (find_file(self.file, KEY),) if self.file else ()
+
+    def read_ahead(self, collection: Collection, direction: Direction) -> None:
+        for path in self.files:
+            self._ranking(path, collection, direction)
+
     def mine(self, snapshot: Snapshot, anchor: Side, episode: Episode = Episode()) -> NegativeTable:
-        path = find_file(self.file, KEY) if self.file else snapshot.run_files["bm25"]
+        (path,) = self.files or (snapshot.run_files["bm25"],)
         direction = snapshot.direction(anchor)
-        ranking = read_ranking(path, snapshot.split, snapshot.collection.documents, self.depth + self.extra_depth(direction))
+        ranking = self._ranking(path, snapshot.collection, direction)
         return self.table_of(Candidates(snapshot, direction, ranking.found, ranking.scores, lambda: ranking.positives), self.depth)
+
+    def _ranking(self, path: Path, collection: Collection, direction: Direction) -> Ranking:
+        return read_ranking(path, direction.split, collection.documents, self.depth + self.extra_depth(direction))

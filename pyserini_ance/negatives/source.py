@@ -1,6 +1,7 @@
 """A source of negatives: what a recipe lists under `negatives:`."""
 
 from abc import abstractmethod
+from pathlib import Path
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -52,6 +53,14 @@ class Source(Part):
     def check_data(self, direction: Direction) -> None:
         """Raises ValueError or FileNotFoundError, before anything is trained, when this data cannot be served."""
         refuse_too_few(self.per_query, direction)
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """That it is mined from."""
+        return ()
+
+    def read_ahead(self, collection: Collection, direction: Direction) -> None:
+        """Raises, before anything is trained, what mining would: ValueError for `files` of which no table can be made."""
 
     @abstractmethod
     def draw(self, rows: np.ndarray, table: NegativeTable | None, direction: Direction, rng: np.random.Generator) -> np.ndarray:

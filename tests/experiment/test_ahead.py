@@ -7,9 +7,11 @@ import pytest
 
 from pyserini_ance.data.formats.official import Official, found_files
 from pyserini_ance.data.stored import collection_folder
+from pyserini_ance.distributed.world import World
 from pyserini_ance.experiment import ahead, prepare
 from pyserini_ance.experiment.ahead import differences, prepare_ahead
 from pyserini_ance.experiment.prepare import stored_collection
+from pyserini_ance.negatives import run
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.models import Bm25
 
@@ -106,3 +108,48 @@ def test_bm25_ranks_too(recipe, monkeypatch):
     monkeypatch.setattr(ahead, "check_tools", lambda recipe: None)
     report = prepare_ahead(recipe.model_copy(update={"bm25": Bm25()}))
     assert asked == [(30, [(5, 20)], 30)] and cells(report, "BM25")[2:] == ["2", str(recipe.cache / "bm25")]
+
+
+@pytest.fixture
+def with_negatives(small_recipe, tmp_path):
+    """Of a second stage, two files within a mix."""
+    files = [tmp_path / "qidpidtriples.tsv", tmp_path / "run.trec"]
+    mix = {"kind": "mix", "sources": [{"kind": "run", "file": str(file)} for file in files], "when_short": "random"}
+    later = {**STAGE, "terms": {"query": {"negatives": [mix]}}}
+    return small_recipe({"a": STAGE, "b": later}, cache=str(tmp_path / "cache")), files
+
+
+def written(files: list, triples: str = "", run: str = "") -> None:
+    for file, text, more in zip(files, ("train-0\tred-apple\tred-stone\n", "train-1 Q0 red-cloud 1 1.0 t\n"), (triples, run), strict=True):
+        file.write_text(text + more)
+        os.utime(file, (time.time() - 60,) * 2)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"triples": "train-0\tred-apple\n"}, r"qidpidtriples\.tsv, line 2: 2 columns"),
+        ({"triples": "train-0\tred-apple\tred-table\n"}, r"qidpidtriples\.tsv ranks document 'red-table' for query 'train-0', but the collection has no"),
+        ({"run": "train-1 Q0 red-apple 2 high t\n"}, r"run\.trec, line 2: score 'high'"),
+        ({"run": "train-1 Q0 red-cloud 2 0.5 t\n"}, r"run\.trec, line 2: document 'red-cloud' again for query 'train-1'"),
+    ],
+)
+def test_files_of_negatives_are_read_before_training(with_negatives, change, message):
+    recipe, files = with_negatives
+    written(files, **change)
+    for begin in (prepare_ahead, lambda recipe: prepare.prepare(recipe, World())):
+        with pytest.raises(ValueError, match=message):
+            begin(recipe)
+
+
+def test_files_of_negatives_that_are_unchanged_are_not_read_twice(with_negatives, monkeypatch):
+    recipe, files = with_negatives
+    written(files)
+    assert cells(prepare_ahead(recipe), "rankings of negatives")
+    read, original = [], run.read_ranking
+    monkeypatch.setattr(run, "read_ranking", lambda path, *rest: read.append(path.name) or original(path, *rest))
+    prepare.prepare(recipe, World())
+    assert read == []
+    os.utime(files[1], (time.time() - 30,) * 2)
+    prepare.prepare(recipe, World())
+    assert read == ["run.trec"]
