@@ -7,6 +7,7 @@ from data import ranked
 from small import make_small_collection, small_settings
 
 from pyserini_ance.convert import main
+from pyserini_ance.data.trec import read_run
 from pyserini_ance.experiment.prepare import data_of
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.load import dump
@@ -97,6 +98,29 @@ def test_of_several_tables_one_must_be_named(recipe, run, tmp_path):
     with pytest.raises(ValueError, match="holds queries for documents"):
         main([*flags, "--table", "a-later-00000009/document.1"])
     main([*flags, "--table", "a-later-00000009/query.0"])
+
+
+@pytest.mark.parametrize(
+    ("row", "flags", "name"),
+    [("", ["--split", "test"], "run.test.trec"), (":bm25", [], "runs/bm25.test.trec"), (":bm25", ["--split", "dev"], "runs/bm25.dev.trec")],
+)
+def test_a_ranking_as_leaderboards_take_it(run, tmp_path, capsys, row, flags, name):
+    """By score, ties as measures see them, whatever the order of the lines."""
+    run.run_files.mkdir()
+    lines = "test-1 Q0 red-horse 1 0.5 t\ntest-0 Q0 a 1 1.0 t\ntest-0 Q0 b 2 1.0 t\ntest-0 Q0 c 3 2.5 t\n"
+    (run.folder / name).write_text(lines)
+    said = convert(capsys, f"{run.folder}{row}", *flags, "--to", "msmarco", "--output", tmp_path / "out.tsv")
+    assert (tmp_path / "out.tsv").read_text() == "test-1\tred-horse\t1\ntest-0\tc\t1\ntest-0\tb\t2\ntest-0\ta\t3\n"
+    assert said == {"test": {"rerank": {flags[1] if flags else "test": {"file": str(tmp_path / "out.tsv")}}}}
+    convert(capsys, f"{run.folder}{row}", *flags, "--to", "trec", "--output", tmp_path / "out.trec")
+    assert read_run(tmp_path / "out.trec") == read_run(run.folder / name)
+    with pytest.raises(ValueError, match=r"has no ranking of split 'train' .*; rows that have one: none"):
+        main([f"{run.folder}{row}", "--split", "train", "--to", "msmarco", "--output", "out"])
+    for refused in (["--to", "beir"], ["--to", "trec", "--table", "ance-00000010"]):
+        with pytest.raises(ValueError, match="a ranking is written by --to trec or msmarco, without --table, which names negatives; for these name"):
+            main([f"{run.folder}{row}", *flags, *refused, "--output", "out"])
+    with pytest.raises(ValueError, match="demo/ance is no run directory, and has no rankings; name one, as FOLDER or FOLDER:ROW"):
+        main(["demo/ance", "--split", "test", "--to", "msmarco", "--output", "out"])
 
 
 def test_what_cannot_be_is_named(recipe, run, tmp_path):

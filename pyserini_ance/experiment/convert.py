@@ -1,4 +1,4 @@
-"""A recipe's collection, and negatives that a run has mined for it, in the layouts of other tools."""
+"""A recipe's collection, negatives that a run has mined for it, and a run's rankings, in the layouts of other tools."""
 
 import math
 from collections.abc import Iterator
@@ -10,9 +10,11 @@ import yaml
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.joint import with_joint
 from pyserini_ance.data.stored import reading_room
-from pyserini_ance.data.trec import Run, write_ranks, write_run
+from pyserini_ance.data.trec import Run, read_run, write_ranks, write_run
 from pyserini_ance.data.writers import write_beir, write_tevatron
 from pyserini_ance.experiment.prepare import data_of
+from pyserini_ance.experiment.ranked import named, ranking_file
+from pyserini_ance.measures.evaluate import best_first
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
@@ -25,13 +27,19 @@ Row = tuple[str, str, float]  # query, document, score
 RUN_FORMS = {"trec": lambda path, rows: write_run(path, rows, tag="pyserini_ance"), "msmarco": write_ranks}
 
 
-def convert(source: str, to: str, output: Path, table: str | None = None, overrides: tuple[str, ...] = ()) -> str:
+def convert(source: str, to: str, output: Path, table: str | None = None, split: str | None = None, overrides: tuple[str, ...] = ()) -> str:
     """Write `output`, and say in a line how it is read again.
 
     `source` is a recipe, or a run directory, whose mined negatives `trec` and `msmarco` write, and `tevatron` too; `table` names
-    them as `generation/table`, such as ance-00000100/query.0: else it is the only one of the last generation.
+    them as `generation/table`, such as ance-00000100/query.0: else it is the only one of the last generation. With `split`, or of a
+    `source` FOLDER:ROW, these two write the ranking of a test split (else the first), the final one or that of the row.
     """
-    run = _run_at(source)
+    folder, row = named(source)
+    run = _run_at(folder)
+    if row or split:
+        if run is None:
+            raise ValueError(f"{source} is no run directory, and has no rankings; name one, as FOLDER or FOLDER:ROW, or leave out --split")
+        return _to_ranking(run, row, split, to, output, table)
     if run is None and (table or to in RUN_FORMS):
         raise ValueError(f"{source} is a recipe, which has mined no negatives; name a run directory, or leave out --table and write beir or tevatron")
     if to == "beir" and table:
@@ -53,16 +61,25 @@ def _write(recipe: Recipe, run: RunDir | None, collection: Collection, to: str, 
     return _flow({"kind": "run", "file": str(output)})
 
 
+def _to_ranking(run: RunDir, row: str | None, split: str | None, to: str, output: Path, table: str | None) -> str:
+    if table or to not in RUN_FORMS:
+        forms = " or ".join(RUN_FORMS)
+        raise ValueError(f"a ranking is written by --to {forms}, without --table, which names negatives; for these name {run.folder} alone")
+    split = split or load(run.recipe).recipe.test.split[0]
+    ranking = read_run(ranking_file(run, row, split))
+    RUN_FORMS[to](output, ((query, document, hits[document]) for query, hits in ranking.items() for document in best_first(hits)))
+    return "test: " + _flow({"rerank": {split: {"file": str(output)}}})
+
+
 def _judged(collection: Collection) -> Collection:
     """Without splits of which nobody has judged anything: these layouts have no place for them."""
     return replace(collection, splits={name: split for name, split in collection.splits.items() if split.is_judged})
 
 
-def _run_at(source: str) -> RunDir | None:
-    run = RunDir(Path(source)) if Path(source).is_dir() else None
-    if run and not run.recipe.is_file():
-        raise FileNotFoundError(f"{source} is a folder, but no run directory (no {run.recipe.name}); name a recipe or a run")
-    return run
+def _run_at(run: RunDir) -> RunDir | None:
+    if run.folder.is_dir() and not run.recipe.is_file():
+        raise FileNotFoundError(f"{run.folder} is a folder, but no run directory (no {run.recipe.name}); name a recipe or a run")
+    return run if run.folder.is_dir() else None
 
 
 def _to_beir(collection: Collection, threshold: int, output: Path) -> str:

