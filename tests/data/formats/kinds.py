@@ -56,14 +56,23 @@ def beir_slowly(folder: Path) -> dict:
     return slow.collection(documents, {"test": ([query for query in queries if query[0] in judged], judgments)})
 
 
-def msmarco_doc(folder: Path) -> dict:
+def msmarco_doc(folder: Path, lookup: Path | None = None) -> dict:
     splits = {"train": {"queries": folder / "queries.tsv", "qrels": folder / "qrels.tsv"}}
-    return told(MsmarcoDoc(documents=folder / "docs.tsv", splits=splits).read())
+    return told(MsmarcoDoc(documents=folder / "docs.tsv", lookup=lookup, splits=splits).read())
 
 
 def msmarco_doc_slowly(folder: Path) -> dict:
     documents = [(id, {"url": url, "title": title, "text": text}) for id, url, title, text in slow.rows(folder / "docs.tsv", 4)]
     return slow.collection(documents, {"train": _tsv_split(folder)})
+
+
+def msmarco_docs_lookup(folder: Path) -> dict:
+    return msmarco_doc(folder, folder / "lookup.tsv")
+
+
+def msmarco_docs_lookup_slowly(folder: Path) -> dict:
+    slow.need(slow.lookup(folder / "lookup.tsv") == slow.line_starts(folder / "docs.tsv"))
+    return msmarco_doc_slowly(folder)
 
 
 def _tsv_split(folder: Path) -> tuple[list, list]:
@@ -123,6 +132,7 @@ def dpr_slowly(folder: Path) -> dict:
 KINDS = {
     "beir": Kind(beir, beir_slowly),
     "msmarco_doc": Kind(msmarco_doc, msmarco_doc_slowly),
+    "msmarco_docs_lookup": Kind(msmarco_docs_lookup, msmarco_docs_lookup_slowly),
     "msmarco_passage": Kind(msmarco_passage, msmarco_passage_slowly),
     "pyserini_jsonl": Kind(pyserini_jsonl, pyserini_jsonl_slowly),
     "dpr": Kind(dpr, dpr_slowly),

@@ -80,6 +80,9 @@ WRITTEN = {
     "msmarco_doc": _sample("msmarco_doc", {
         "docs.tsv": DOCS, "queries.tsv": "10\twhat is b\n2\t which a\n", "qrels.tsv": "10\t0\tD2\t1\n2 Q0 D1 3\n2 0 D3 0\n",
     }),
+    "msmarco_docs_lookup": Sample("msmarco_docs_lookup", {"lookup.tsv": b"D3\t9\t69\nD1\t0\t0\nD2\t7\t42\n"}, {
+        "docs.tsv": DOCS.encode(), "queries.tsv": b"10\twhat is b\n2\twhich a\n", "qrels.tsv": b"10\t0\tD2\t1\n2 Q0 D1 3\n",
+    }),
     "msmarco_passage": _sample("msmarco_passage", {
         "collection.tsv": '421\tThe  presence.\n007\tA "spy".\n7\tA number – 7.\n',
         "queries.tsv": "2\twhich spy\n1\tnumber\n", "qrels.tsv": TREC_QRELS,
@@ -141,6 +144,15 @@ def _msmarco_doc(folder: Path) -> Sample:
     names = ("docs", "doctrain-queries", "doctrain-qrels")
     parts = _cut(*(_lines_of(folder / f"msmarco-{name}.tsv") for name in names), _tsv_id, 2)
     return Sample("msmarco_doc", dict(zip(("docs.tsv", "queries.tsv", "qrels.tsv"), parts, strict=True)))
+
+
+def _msmarco_docs_lookup(folder: Path) -> Sample:
+    """Of the first documents, which begin where they do in the whole file."""
+    docs, lookup, queries, qrels = (_lines_of(folder / f"msmarco-{name}.tsv") for name in ("docs", "docs-lookup", "doctrain-queries", "doctrain-qrels"))
+    known = {_tsv_id(line) for line in docs[: 4 * LINES]}
+    judged = b"".join(line for line in qrels if line.split()[2].decode() in known)
+    kept = {"docs.tsv": b"".join(docs[: 4 * LINES]), "queries.tsv": b"".join(queries), "qrels.tsv": judged}
+    return Sample("msmarco_docs_lookup", {"lookup.tsv": b"".join(lookup[: 4 * LINES])}, kept)
 
 
 def _msmarco_passage(folder: Path) -> Sample:
@@ -244,6 +256,7 @@ REAL: dict[str, Callable[[Path], Sample]] = {
     "nfcorpus": lambda shared: _beir(shared / "nfcorpus"),
     "squad": lambda shared: _beir(shared / "squad-beir"),
     "msmarco-doc": lambda shared: _msmarco_doc(shared / "msmarco-doc"),
+    "msmarco-docs-lookup": lambda shared: _msmarco_docs_lookup(shared / "msmarco-doc"),
     "dl19-pool": lambda shared: _msmarco_passage(shared / "msmarco-passage-dl19-pool"),
     "psgs-jsonl": _pyserini_jsonl,
     "nq": lambda shared: _dpr(shared, NQ),

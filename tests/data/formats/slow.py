@@ -188,6 +188,22 @@ def tsv_texts(path: Path) -> list[tuple[str, str]]:
     return [(id, text) for id, text in filled_rows(path, 2)]
 
 
+def lookup(path: Path) -> list[tuple[int, str]]:
+    """Where each document begins, as msmarco-docs-lookup.tsv says, and its id, by place."""
+    found = filled_rows(path, 3)
+    need(all(re.fullmatch("[0-9]{1,18}", start) for _, _, start in found))
+    return sorted((int(start), id) for id, _, start in found)
+
+
+def line_starts(path: Path) -> list[tuple[int, str]]:
+    """The byte at which each line begins, and its first cell."""
+    found, start = [], 0
+    for line in content(path).removesuffix(b"\n").split(b"\n"):
+        found.append((start, line.split(b"\t")[0].decode()))
+        start += len(line) + 1
+    return found
+
+
 def passages(path: Path) -> list[tuple[str, dict]]:
     """Of DPR: a header only in the first line, whole, and nothing like one further down."""
     found = []
