@@ -148,7 +148,8 @@ def _msmarco_doc(folder: Path) -> Sample:
 
 def _msmarco_docs_lookup(folder: Path) -> Sample:
     """Of the first documents, which begin where they do in the whole file."""
-    docs, lookup, queries, qrels = (_lines_of(folder / f"msmarco-{name}.tsv") for name in ("docs", "docs-lookup", "doctrain-queries", "doctrain-qrels"))
+    names = ("docs", "docs-lookup", "doctrain-queries", "doctrain-qrels")
+    docs, lookup, queries, qrels = (_lines_of(folder / f"msmarco-{name}.tsv") for name in names)
     known = {_tsv_id(line) for line in docs[: 4 * LINES]}
     judged = b"".join(line for line in qrels if line.split()[2].decode() in known)
     kept = {"docs.tsv": b"".join(docs[: 4 * LINES]), "queries.tsv": b"".join(queries), "qrels.tsv": judged}
