@@ -119,7 +119,7 @@ def test_what_a_dead_owner_left_is_cleared_and_claimed_again(folder, owner):
     assert list(read_manifest(folder)["parts"]) == ["part"]
 
 
-@pytest.mark.parametrize("pid", [1, os.getpid()])
+@pytest.mark.parametrize("pid", [1, os.getpid()], ids=["another number", "the same number"])
 def test_an_owner_on_another_machine_is_taken_for_living(folder, pid):
     """Containers that share a folder give their few processes the same small numbers."""
     _claim_as(folder, pid=pid)
