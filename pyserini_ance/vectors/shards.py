@@ -79,6 +79,7 @@ def encode_shards(
     Called by all processes. `key` says what the vectors are of, as for a VectorStore. Shards of another number of processes stay: a
     trainer and a refresher may share the folder.
     """
+    world.once(lambda: folder.mkdir(parents=True, exist_ok=True))
     # A store each: two hosts that write into one file over NFS overwrite each other's bytes, whole pages at a time.
     bounds = shard_bounds(tokens.lengths(encoder.length_tokens(side)), world.size).tolist()
     stores = [
