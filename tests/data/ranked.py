@@ -8,20 +8,26 @@ from pyserini_ance.data.rankings import read_ranking
 
 
 class AnyId(dict):
-    """Every id has a row, which it is given when it is first asked for."""
+    """The rows of `ids`, where every id has one: it is put there when it is first asked for."""
+
+    def __init__(self, ids: list[str]):
+        super().__init__({id: row for row, id in enumerate(ids)})
+        self._ids = ids
 
     def get(self, id, default=None):
-        return self.setdefault(id, len(self))
+        if id not in self:
+            self[id] = len(self)
+            self._ids.append(id)
+        return self[id]
 
 
 def read(path: Path, queries: Texts, documents: Texts | None = None, depth: int = 1000) -> dict[str, dict[str, float]]:
     """Without `documents` those that the file names are all there. No document is relevant to any query."""
     known = documents or Texts([], {"text": []})
     if documents is None:
-        vars(known).update(rows=AnyId())
+        vars(known).update(rows=AnyId(known.ids))
     ranking = read_ranking(path, Split("train", queries, Qrels.of([], [], [], len(queries))), known, depth)
-    ids = list(known.rows)
     return {
-        query: {ids[row]: float(score) for row, score in zip(rows, scores, strict=True) if row != PADDING}
+        query: {known.ids[row]: float(score) for row, score in zip(rows, scores, strict=True) if row != PADDING}
         for query, rows, scores in zip(queries.ids, ranking.found.tolist(), ranking.scores, strict=True)
     }

@@ -24,7 +24,7 @@ def found_in(folder: Path) -> Path:
 def negatives(folder: Path) -> dict:
     """Documents by query, each with its score; of the known queries."""
     queries, documents = (Texts(list(ids), {"text": list(texts)}) for ids, texts in (zip(*rows, strict=True) for rows in known(folder).values()))
-    vars(documents).update(rows=ranked.AnyId(documents.rows))
+    vars(documents).update(rows=ranked.AnyId(documents.ids))
     run = ranked.read(find_file(found_in(folder), "file"), queries, documents)
     return {query: found for query, found in run.items() if found}
 
