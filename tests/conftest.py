@@ -28,18 +28,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real collections that are kept beside the repository, not in it."""
-    folder = Path(__file__).parents[2] / "shared" / "data"
-    if not folder.is_dir():
-        pytest.skip(f"no real data in {folder}")
-    return folder
+    return _beside("data", "no real data")
 
 
 @pytest.fixture(scope="session")
 def shared_papers() -> Path:
     """The papers' texts, kept there too."""
-    folder = Path(__file__).parents[2] / "shared" / "papers"
+    return _beside("papers", "no papers' texts")
+
+
+def _beside(name: str, without: str) -> Path:
+    folder = Path(__file__).parents[2] / "shared" / name
     if not folder.is_dir():
-        pytest.skip(f"no papers' texts in {folder}")
+        pytest.skip(f"{without} in {folder}")
     return folder
 
 

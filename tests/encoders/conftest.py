@@ -1,8 +1,13 @@
 """Encoders made of the tiny models, and texts of very different lengths."""
 
-import pytest
+import json
+import shutil
 
-from pyserini_ance.encoders.checkpoint import save_encoder
+import pytest
+import torch
+from encoders.releases import LOWER
+
+from pyserini_ance.encoders.checkpoint import save_encoder, start_encoder
 from pyserini_ance.encoders.family import Family
 from pyserini_ance.recipe.parts import part_class
 
@@ -37,3 +42,28 @@ def records() -> list[dict[str, str]]:
     words = "the quick brown fox jumps over a lazy dog and then some more".split()
     texts = ["", "a", "The Fox", *(" ".join(words[i % 5 : i % 5 + 1 + i % 8]) for i in range(8)), "long words " * 40]
     return [{"title": f"title {i}" if i % 3 else "", "text": text} for i, text in enumerate(texts)]
+
+
+@pytest.fixture(scope="session")
+def ance(family, tiny_roberta):
+    """An encoder with a head that is not the identity anywhere."""
+    encoder = start_encoder(family("roberta_ance", tiny_roberta, head="new", dimension=16, tokenization=LOWER), seed=1)
+    with torch.no_grad():
+        for parameter in (encoder.towers.queries.model.embeddingHead, encoder.towers.queries.model.norm):
+            parameter.weight.normal_(), parameter.bias.normal_()
+    return encoder
+
+
+@pytest.fixture
+def release(tiny_roberta, tmp_path):
+    """A folder with these weights, this configuration and RoBERTa's tokenizer files."""
+
+    def write(weights: dict[str, torch.Tensor], without: tuple[str, ...] = ("architectures",), **config):
+        shutil.copytree(tiny_roberta, tmp_path / "release", ignore=shutil.ignore_patterns("*.safetensors"))
+        written = json.loads((tiny_roberta / "config.json").read_text())
+        written = {**{key: value for key, value in written.items() if key not in without}, **config}
+        (tmp_path / "release" / "config.json").write_text(json.dumps(written))
+        torch.save(weights, tmp_path / "release" / "pytorch_model.bin")
+        return tmp_path / "release"
+
+    return write

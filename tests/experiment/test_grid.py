@@ -153,11 +153,17 @@ with Post(Path(sys.argv[1])).hold("here"):
 """
 
 
-def test_what_has_failed_elsewhere_is_not_tried_again(recipe, tmp_path, monkeypatch):
-    post, tried = tmp_path / "runs" / ".posts" / "steps=2.json", []
+def held_elsewhere(run: Path) -> subprocess.Popen:
+    """A process of the grid that is at work on a run, and fails when its input ends."""
+    post = run.parent / ".posts" / f"{run.name}.json"
     post.parent.mkdir(parents=True)
     other = subprocess.Popen([sys.executable, "-c", FAILS_WHEN_TOLD, str(post)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
     wait_for(post.exists)
+    return other
+
+
+def test_what_has_failed_elsewhere_is_not_tried_again(recipe, tmp_path, monkeypatch):
+    other, tried = held_elsewhere(tmp_path / "runs" / "steps=2"), []
 
     def train_apart(recipe, run, overwrite):
         tried.append(run.folder.name)
@@ -207,10 +213,7 @@ def test_what_others_have_finished_since_the_grid_began_is_not_overwritten(recip
 
 
 def test_a_run_that_is_held_when_the_grid_begins_is_not_overwritten(recipe, tmp_path, monkeypatch):
-    post, trained = tmp_path / "runs" / ".posts" / "steps=3.json", []
-    post.parent.mkdir(parents=True)
-    other = subprocess.Popen([sys.executable, "-c", FAILS_WHEN_TOLD, str(post)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    wait_for(post.exists)
+    other, trained = held_elsewhere(tmp_path / "runs" / "steps=3"), []
 
     def train_apart(recipe, run, overwrite):
         trained.append(run.folder.name)

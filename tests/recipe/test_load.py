@@ -1,5 +1,3 @@
-import re
-
 import pytest
 import yaml
 from pydantic import ValidationError
@@ -96,30 +94,6 @@ def test_a_part_of_another_kind_replaces(base, write):
 def test_a_kind_that_was_left_to_the_default_merges(base, write):
     top = load(write("top", "extends: base\nstages: {only: {optimizer: {kind: adamw, warmup_steps: 1}}}"))
     assert top.recipe.stages["only"].optimizer.learning_rate == 1e-3
-
-
-SHOWN = re.search(r"^```yaml\n# mine.yaml\n(.*?)^```$", (SHIPPED / "README.md").read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)[1]
-
-
-@pytest.mark.parametrize("name", ["msmarco-passage/bm25", "msmarco-passage/ance", "msmarco-passage/ltre-bm25", "msmarco-passage/ance-tele"])
-def test_data_in_place_of_a_sets_need_not_have_its_other_splits(write, name):
-    """As recipes/README.md shows it."""
-    path = write("mine", SHOWN.replace("msmarco-passage/bm25", name))
-    recipe = load(path).recipe
-    assert (recipe.data.kind, recipe.test.split, recipe.test.rerank) == ("pyserini_index", ("dev",), {})
-    assert recipe.test.measures == {"dev": ("RR@10", "R@100", "R@1000", "AP")}
-    assert load(write("dumped", dump(recipe))).recipe == recipe
-    added = load(path, "data.splits.dl20={topics: dl20, qrels: dl20-passage}", "test.split=[dev, dl20]").recipe.test
-    assert added.measures["dl20"][0] == "nDCG@10" and added.reranked["dl20"].hits == 100
-    assert "splits of `data`: train, dev; add it there, or test on others: test.split=[dev]" in refused(path, "test.split=[dev, dl19]")
-    assert "test.rerank names split 'dl91'; splits of `data`: train, dev" in refused(path, "test.rerank={dl91: {hits: 10}}")
-    assert "test.measures names split 'dl91'" in refused(path, "test.measures={dl91: [RR]}")
-
-
-def test_data_of_the_command_line_need_not_have_the_other_splits_of_a_set():
-    data = "data={kind: ir_datasets, documents: msmarco-passage, splits: {train: msmarco-passage/train, dl19: msmarco-passage/trec-dl-2019/judged}}"
-    test = load("msmarco-passage/bm25", data, "test.split=dl19").recipe.test
-    assert list(test.measures) == list(test.rerank) == ["dl19"]
 
 
 def test_a_circle_is_refused(write):

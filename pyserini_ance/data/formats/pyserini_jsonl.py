@@ -62,10 +62,9 @@ def _documents(files: list[Path], fields: Sequence[str]) -> Iterator[Entry]:
 
 def fields_of(line: Line, record: dict[str, Any], fields: Sequence[str]) -> dict[str, str]:
     """As in Pyserini's own reader, separate fields count before `contents`, which holds them all."""
-    if fields and any(name not in record for name in fields):
-        return lines_of(line, json_text(line, record, "contents"), fields)
     if fields:
-        return {name: json_text(line, record, name) for name in fields}
+        separate = all(name in record for name in fields)
+        return {name: json_text(line, record, name) for name in fields} if separate else lines_of(line, json_text(line, record, "contents"), fields)
     if "text" in record:
         return {"title": json_text(line, record, "title"), "text": json_text(line, record, "text")}
     return {"title": "", "text": json_text(line, record, "contents")}
