@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from clock import Clock
 from small import TINY_SHAPE, make_small_collection, make_tiny_bert, make_tiny_cross_encoder, make_tiny_reader, small_settings
 
 # One thread, here and in child processes: matrices are tiny, and on a busy machine threads that wait for one another
@@ -42,6 +43,15 @@ def _beside(name: str, without: str) -> Path:
     if not folder.is_dir():
         pytest.skip(f"{without} in {folder}")
     return folder
+
+
+@pytest.fixture
+def clock(monkeypatch) -> Clock:
+    """The time of all that wait for another process, in this one; a child of it would stand still."""
+    turned = Clock()
+    for module in ("storage.watch", "storage.election", "trainer.desks", "refresher.watching", "experiment.refreshing"):
+        monkeypatch.setattr(f"pyserini_ance.{module}.time", turned)
+    return turned
 
 
 @pytest.fixture(scope="session")

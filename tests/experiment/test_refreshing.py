@@ -1,12 +1,10 @@
 """The refresher's own job in this process: what it waits for, refuses, makes, and what it says of itself."""
 
 import json
-import threading
 
 import pytest
 
 from pyserini_ance.encoders.checkpoint import start_encoder
-from pyserini_ance.experiment import refreshing
 from pyserini_ance.experiment.prepare import read_collection
 from pyserini_ance.experiment.refreshing import refresh
 from pyserini_ance.recipe.load import dump
@@ -16,7 +14,7 @@ from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.runs.orders import Order, write_orders
 from pyserini_ance.runs.rundir import RunDir
 
-pytestmark = pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")  # of parts of a second, which no recipe has
+pytestmark = pytest.mark.usefixtures("clock")
 STAGE = {
     "steps": 20,
     "batch_queries": 4,
@@ -27,11 +25,8 @@ STAGE = {
 
 
 @pytest.fixture
-def recipe(small_recipe, monkeypatch) -> Recipe:
-    monkeypatch.setattr(refreshing, "POLL_SECONDS", 0.01)
-    made = small_recipe({"a": STAGE})
-    settings = made.refresher.model_copy(update={"start": "elsewhere", "device": "cpu", "leave_after_seconds": 0.1})
-    return made.model_copy(update={"refresher": settings})
+def recipe(small_recipe) -> Recipe:
+    return small_recipe({"a": STAGE}, refresher={"start": "elsewhere", "device": "cpu", "leave_after_seconds": 10})
 
 
 @pytest.fixture
@@ -44,38 +39,34 @@ def run(recipe, tmp_path) -> RunDir:
 
 
 def begin(run: RunDir, recipe: Recipe, digest: str) -> None:
-    # as yet with whole seconds, which is what a recipe holds
-    run.create(dump(recipe.model_copy(update={"refresher": Recipe.model_fields["refresher"].default})))
+    run.create(dump(recipe))
     run.environment.write_text(json.dumps({"data": {"digest": digest}}))
 
 
 def test_what_is_ordered_is_made_and_the_post_says_how_it_ended(recipe, run):
     checkpoint = publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("a", 4))
     write_orders(run, [Order("tables", "a", 4, checkpoint.weights)])
-    assert refresh(recipe, run.folder).startswith("training has not been heard of for 0.1 seconds (process ")
+    assert refresh(recipe, run.folder).startswith("training has not been heard of for 10 seconds (process ")
     generation = open_generation(run.generation("a", 4), {"weights": checkpoint.weights})
     assert generation.tables["query", 0].candidates.shape == (15, 5)
     assert (run.refresher.read()["status"], run.refresher.read()["where"]) == ("finished", "waiting for orders")
 
 
-def test_a_run_that_has_not_begun_is_waited_for(recipe, tmp_path, caplog):
+def test_a_run_that_has_not_begun_is_waited_for(recipe, tmp_path, clock, caplog):
     run, digest = RunDir(tmp_path / "run"), read_collection(recipe).digest
-    later = recipe.model_copy(update={"refresher": recipe.refresher.model_copy(update={"leave_after_seconds": 20})})
 
     def train():
         begin(run, recipe, digest)
         run.mark("finished", "the end")
 
-    timer = threading.Timer(0.3, train)
-    timer.start()
+    clock.after(8, train)
     with caplog.at_level("INFO"):
-        assert refresh(later, run.folder) == "the run has finished"
-    timer.join()
+        assert refresh(recipe, run.folder) == "the run has finished"
     assert f"waiting for training to begin: python -m pyserini_ance.train small --output {run.folder}" in caplog.messages
 
 
 def test_a_run_that_does_not_begin_is_not_waited_for_forever(recipe, tmp_path):
-    with pytest.raises(FileNotFoundError, match=f"no training has begun in {tmp_path}/run for 0.1 seconds"):
+    with pytest.raises(FileNotFoundError, match=f"no training has begun in {tmp_path}/run for 10 seconds"):
         refresh(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -95,8 +86,7 @@ def test_other_data_is_refused_and_said_at_the_post(recipe, run):
     assert found["status"] == "failed" and "dddddddddddd" in found["reason"]
 
 
-def test_what_a_refresher_of_another_host_left_half_done_is_removed(recipe, run, monkeypatch):
-    monkeypatch.setattr("pyserini_ance.storage.watch.LOST_SECONDS", 0.1)
+def test_what_a_refresher_of_another_host_left_half_done_is_removed(recipe, run):
     dead = {"pid": 7, "host": "elsewhere", "started": 5}
     run.refresher.path.write_text(json.dumps({"layout": 2, "status": "running", "where": "tables", **dead, "term": 1, "beat": 3, "time": 0}))
     for stage, owner in (("a", dead), ("b", {**dead, "pid": 8})):

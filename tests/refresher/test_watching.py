@@ -1,19 +1,17 @@
 """The watch loop, with a refresher that publishes what it is told: what it makes in which order, and when it leaves."""
 
-import threading
-import time
-
 import pytest
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.models import RefresherProcess
-from pyserini_ance.refresher import watching
 from pyserini_ance.refresher.refresher import CheckpointGone
 from pyserini_ance.refresher.watching import Watching
 from pyserini_ance.runs.evaluation import publish_evaluation
 from pyserini_ance.runs.orders import Order, write_orders
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import publishing
+
+pytestmark = pytest.mark.usefixtures("clock")
 
 
 def tables(step: int, awaited: bool = True) -> Order:
@@ -44,14 +42,13 @@ class Given:
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch) -> RunDir:
-    monkeypatch.setattr(watching, "POLL_SECONDS", 0.01)
+def run(tmp_path) -> RunDir:
     made = RunDir(tmp_path)
     made.create("name: a\n")
     return made
 
 
-def watch(run: RunDir, refresher: Given, leave_after_seconds: float = 0.05, world: World | None = None) -> str:
+def watch(run: RunDir, refresher: Given, leave_after_seconds: float = 5, world: World | None = None) -> str:
     settings = RefresherProcess().model_copy(update={"leave_after_seconds": leave_after_seconds})
     return Watching(run, refresher, settings, world or World()).work()
 
@@ -89,38 +86,34 @@ def test_what_a_stopped_training_left_open_is_made_before_it_leaves(run, status)
     write_orders(run, [tables(4), dev(4)])
     refresher = Given(run)
     reason = watch(run, refresher)
-    assert reason.startswith("training has not been heard of for 0.05 seconds (process ") and f", {status} at stage a, step 5, last" in reason
+    assert reason.startswith("training has not been heard of for 5 seconds (process ") and f", {status} at stage a, step 5, last" in reason
     assert refresher.made == [tables(4), dev(4)]
 
 
-def test_without_a_training_it_leaves_after_a_while(run):
+def test_without_a_training_it_leaves_after_a_while(run, clock):
     run.state.unlink()
-    start = time.monotonic()
-    assert watch(run, Given(run), 0.3) == "training has not been heard of for 0.3 seconds (no process)"
-    assert time.monotonic() - start > 0.3
+    start = clock.now
+    assert watch(run, Given(run), 30) == "training has not been heard of for 30 seconds (no process)"
+    assert 30 < clock.now - start < 31
 
 
-def test_as_long_as_training_lives_it_stays(run):
-    timer = threading.Timer(0.4, lambda: run.mark("stopped", "stage a, step 5"))
-    start = time.monotonic()
-    timer.start()
-    assert "training has not been heard of for 0.2 seconds" in watch(run, Given(run), 0.2)
-    assert time.monotonic() - start > 0.5
-    timer.join()
+def test_as_long_as_training_lives_it_stays(run, clock):
+    start = clock.now
+    clock.after(40, lambda: run.mark("stopped", "stage a, step 5"))
+    assert "training has not been heard of for 20 seconds" in watch(run, Given(run), 20)
+    assert 59 < clock.now - start < 61
 
 
-def test_a_training_that_is_resumed_in_time_is_served(run):
+def test_a_training_that_is_resumed_in_time_is_served(run, clock):
     run.mark("stopped", "stage a, step 5")
 
     def resume():
         run.mark("running", "stage a, step 5")
         write_orders(run, [dev(4)])
 
-    timer = threading.Timer(0.1, resume)
-    timer.start()
+    clock.after(15, resume)
     refresher = Given(run, lambda order: run.mark("finished", "the end"))
     assert watch(run, refresher, 20) == "the run has finished" and refresher.made == [dev(4)]
-    timer.join()
 
 
 def gone(order: Order):
@@ -161,7 +154,7 @@ def works(world: World, folder) -> tuple[str, list[Order]]:
     """Each process publishes under a folder of its own; the first one's is the run."""
     run = RunDir(folder)
     refresher = Given(RunDir(folder / f"{world.rank}") if world.rank else run)
-    return watch(run, refresher, world=world), refresher.made
+    return watch(run, refresher, 0.05, world), refresher.made
 
 
 def test_processes_make_the_same_and_leave_together(run_processes, run):

@@ -93,13 +93,12 @@ def test_a_run_whose_process_is_gone_has_died(run, gone):
     run.reopen()
 
 
-def test_a_run_of_another_host_is_resumed_or_overwritten_when_it_stays_silent(run, monkeypatch, caplog):
-    monkeypatch.setattr("pyserini_ance.storage.watch.LOST_SECONDS", 0.2)
+def test_a_run_of_another_host_is_resumed_or_overwritten_when_it_stays_silent(run, clock, caplog):
     change_state(run, host="elsewhere", started=5, where="stage ance, step 100")
     assert run.describe() == "a run that is running, or died, on host elsewhere at stage ance, step 100"
     with caplog.at_level("INFO"):
         run.reopen()
-    assert f"waiting up to 0.2 s to see whether process {os.getpid()} on host elsewhere is alive: {run.state}" in caplog.text
+    assert f"waiting up to 60 s to see whether process {os.getpid()} on host elsewhere is alive: {run.state}" in caplog.text
     assert run.read_state()["where"] == "stage ance, step 100" and run.read_state()["pid"] == os.getpid()
     change_state(run, host="elsewhere")
     RunDir(run.folder).create("name: b\n", overwrite=True)
@@ -151,16 +150,17 @@ def test_a_run_that_is_held_beats_and_says_how_it_ended(run, monkeypatch):
     with run.held():
         first = run.read_state()
         assert (first["status"], first["where"], first["term"]) == ("running", "preparing", 1)
-        time.sleep(0.1)
-        assert run.read_state()["beat"] > first["beat"]
+        end = time.monotonic() + 30
+        while run.read_state()["beat"] == first["beat"]:
+            assert time.monotonic() < end
+            time.sleep(0.01)
         run.mark("running", "stage ance, step 1")
     assert run.describe() == "a run that finished at stage ance, step 1"
     assert sorted(path.name for path in run.folder.iterdir()) == ["recipe.yaml", "state.json"]
 
 
-def test_reopening_removes_what_dead_processes_left_half_done(run, monkeypatch):
+def test_reopening_removes_what_dead_processes_left_half_done(run, clock):
     """A trainer of this host, and one of another that is known to be dead by its silence."""
-    monkeypatch.setattr("pyserini_ance.storage.watch.LOST_SECONDS", 0.1)
     change_state(run, host="elsewhere", pid=7, started=5)
     kept = [run.folder / ".state.json.8@elsewhere.tmp", run.checkpoint("ance", 2), run.folder / "recipe.yaml"]
     left = [run.folder / f".metrics.jsonl.{NO_PROCESS}@{socket.gethostname()}.tmp", run.folder / ".state.json.7@elsewhere.tmp"]

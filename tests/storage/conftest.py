@@ -18,7 +18,7 @@ class Child:
             self.process.start()
         self.pid = self.process.pid
 
-    def hear(self, seconds: float = 10):
+    def hear(self, seconds: float = 60):
         assert self.connection.poll(seconds), "the child says nothing"
         return self.connection.recv()
 
@@ -53,7 +53,12 @@ def fork():
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Heartbeats and patience of the post in hundredths of a second."""
+    """Heartbeats and looks of the post in hundredths of a second."""
     monkeypatch.setattr("pyserini_ance.storage.post.BEAT_SECONDS", 0.02)
-    monkeypatch.setattr("pyserini_ance.storage.watch.LOST_SECONDS", 0.4)
     monkeypatch.setattr("pyserini_ance.storage.election.POLL_SECONDS", 0.01)
+
+
+@pytest.fixture
+def impatient(quick, monkeypatch):
+    """A process of another host that is silent for a moment counts as lost."""
+    monkeypatch.setattr("pyserini_ance.storage.watch.LOST_SECONDS", 0.4)

@@ -1,9 +1,5 @@
 """Where products are ordered: what a refresher reads, and how long, and with what words, training waits for it."""
 
-import threading
-import time
-from contextlib import contextmanager
-
 import pytest
 
 from pyserini_ance.distributed.world import World
@@ -11,16 +7,15 @@ from pyserini_ance.recipe.models import RefresherProcess
 from pyserini_ance.runs.evaluation import publish_evaluation
 from pyserini_ance.runs.orders import Order, read_orders
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.trainer import desks
 from pyserini_ance.trainer.desks import Background, Inline
 
+pytestmark = pytest.mark.usefixtures("clock")
 COMMAND = "python -m pyserini_ance.refresh RECIPE --output RUN"
 TABLES, DEV = Order("tables", "a", 4, "w"), Order("dev", "a", 4, "w")
 
 
 @pytest.fixture
-def run(tmp_path, monkeypatch) -> RunDir:
-    monkeypatch.setattr(desks, "POLL_SECONDS", 0.01)
+def run(tmp_path) -> RunDir:
     return RunDir(tmp_path)
 
 
@@ -31,15 +26,6 @@ def background(run: RunDir, wait_seconds: float = 30, world: World | None = None
 
 def measure(run: RunDir, order: Order = DEV) -> None:
     publish_evaluation(run.evaluation(order.stage, order.step), {"dev": 0.5}, order.weights, {})
-
-
-@contextmanager
-def soon(act, seconds: float = 0.3):
-    """`act` is done beside the body, after a while."""
-    timer = threading.Timer(seconds, act)
-    timer.start()
-    yield
-    timer.join()
 
 
 def fail(run: RunDir, reason: str) -> None:
@@ -92,41 +78,40 @@ def test_what_is_made_is_not_waited_for(run):
     assert desk.wait([DEV]) == desk.wait([TABLES, DEV]) == DEV
 
 
-def test_a_refresher_that_lives_is_waited_for_however_long_it_takes(run):
-    with run.refresher.hold("tables of a-00000004"), soon(lambda: measure(run), 0.5):
-        background(run, wait_seconds=0.1).wait([DEV])
+def test_a_refresher_that_lives_is_waited_for_however_long_it_takes(run, clock):
+    clock.after(50, lambda: measure(run))
+    with run.refresher.hold("tables of a-00000004"):
+        background(run, wait_seconds=10).wait([DEV])
 
 
-def test_a_refresher_that_comes_late_is_waited_for(run):
-    def come():
-        run.refresher.take("preparing")
-        time.sleep(0.4)
-        measure(run)
-
-    with soon(come, 0.1):
-        background(run, wait_seconds=0.3).wait([DEV])
+def test_a_refresher_that_comes_late_is_waited_for(run, clock):
+    clock.after(25, lambda: run.refresher.take("preparing"))
+    clock.after(60, lambda: measure(run))
+    background(run, wait_seconds=30).wait([DEV])
 
 
 def test_training_without_a_refresher_says_what_it_needs_and_how_to_start_one(run):
     with pytest.raises(RuntimeError) as error:
-        background(run, wait_seconds=0.05).wait([TABLES, DEV])
+        background(run, wait_seconds=5).wait([TABLES, DEV])
     assert str(error.value) == (
         "training needs the negatives of stage a, step 4 or dev measure of stage a, step 4, and no refresher has been heard of "
-        f"for 0.05 seconds (no process). Start one with: {COMMAND}\nand go on with --resume"
+        f"for 5 seconds (no process). Start one with: {COMMAND}\nand go on with --resume"
     )
 
 
-def test_patience_begins_when_a_refresher_was_last_heard_of(run):
-    start = time.monotonic()
+def test_patience_begins_when_a_refresher_was_last_heard_of(run, clock):
+    start = clock.now
     run.refresher.take("tables of a-00000004")
-    with soon(lambda: run.refresher.mark("stopped", "tables of a-00000004"), 0.3), pytest.raises(RuntimeError) as error:
-        background(run, wait_seconds=0.2).wait([DEV])
-    assert time.monotonic() - start > 0.45  # 0.3 and 0.2 s, less what lies between two looks
+    clock.after(30, lambda: run.refresher.mark("stopped", "tables of a-00000004"))
+    with pytest.raises(RuntimeError) as error:
+        background(run, wait_seconds=20).wait([DEV])
+    assert 49 < clock.now - start < 51
     assert "stopped at tables of a-00000004, last heartbeat 20" in str(error.value)
 
 
-def test_a_refresher_that_fails_ends_the_waiting_with_its_reason(run):
-    with soon(lambda: fail(run, "disk full"), 0.1), pytest.raises(RuntimeError) as error:
+def test_a_refresher_that_fails_ends_the_waiting_with_its_reason(run, clock):
+    clock.after(10, lambda: fail(run, "disk full"))
+    with pytest.raises(RuntimeError) as error:
         background(run).wait([DEV])
     assert str(error.value) == (
         "training needs the dev measure of stage a, step 4, but the refresher has failed: disk full\n"
@@ -134,34 +119,28 @@ def test_a_refresher_that_fails_ends_the_waiting_with_its_reason(run):
     )
 
 
-def test_a_failure_before_this_training_began_is_no_news(run):
+def test_a_failure_before_this_training_began_is_no_news(run, clock):
     """A refresher that is started again needs a while before it says so."""
     fail(run, "disk full")
     desk = background(run, former=run.refresher.read())
-    with soon(lambda: measure(run)):
-        desk.wait([DEV])
+    clock.after(10, lambda: measure(run))
+    desk.wait([DEV])
     fail(run, "disk full again")
     with pytest.raises(RuntimeError, match="the refresher has failed: disk full again"):
         desk.wait([TABLES])
 
 
-def test_what_is_waited_for_is_said_now_and_then(run, monkeypatch, caplog):
-    monkeypatch.setattr(desks, "FIRST_REPORT_SECONDS", 0.1)
-    monkeypatch.setattr(desks, "REPORT_SECONDS", 0.3)
-
-    def come():
-        run.refresher.take("tables of a-00000004")
-        time.sleep(0.5)
-        measure(run)
-
-    with caplog.at_level("INFO"), soon(come, 0.2):
+def test_what_is_waited_for_is_said_now_and_then(run, clock, caplog):
+    clock.after(20, lambda: run.refresher.take("tables of a-00000004"))
+    clock.after(75, lambda: measure(run))
+    with caplog.at_level("INFO"):
         background(run).wait([DEV])
-    alone, together = caplog.messages[:2]
+    alone, together = caplog.messages
     assert alone == f"waiting for the dev measure of stage a, step 4: no refresher is at work (no process); start one with: {COMMAND}"
     assert together.startswith("waiting for the dev measure of stage a, step 4: process ") and ", at work on tables of a-00000004, last" in together
 
 
-def test_a_process_that_sees_new_files_late_waits_until_it_can_read_what_the_first_found(run):
+def test_a_process_that_sees_new_files_late_waits_until_it_can_read_what_the_first_found(run, clock):
     class Second(World):
         def once(self, work):
             return 1
@@ -170,8 +149,8 @@ def test_a_process_that_sees_new_files_late_waits_until_it_can_read_what_the_fir
             seen.append(DEV.is_made(run))
 
     seen = []
-    with soon(lambda: measure(run)):
-        assert background(run, world=Second(1, 2)).wait([TABLES, DEV]) == DEV
+    clock.after(10, lambda: measure(run))
+    assert background(run, world=Second(1, 2)).wait([TABLES, DEV]) == DEV
     assert seen == [True]
 
 
