@@ -16,7 +16,7 @@ from pyserini_ance.storage.owner import lives
 BEAT_SECONDS = 5
 LOOK_SECONDS = 0.5
 SILENT_SECONDS = 45  # so long without a beat: the process is stopped, or its host is gone
-HEAR_SECONDS = 5  # for news to go round
+HEAR_SECONDS = 15  # for news to go round, on hosts that are busy; torchrun gives 30 s to what it ends
 POLL_SECONDS = 0.05
 NO_LOSS = "-"
 ENDED = ("heard", "left")  # in place of the last beat: this process needs no more news
