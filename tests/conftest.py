@@ -137,14 +137,14 @@ class Processes:
     def __init__(self, server: subprocess.Popen):
         self._server = server
 
-    def __call__(self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 60) -> list:
+    def __call__(self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 300) -> list:
         """What `function(world, *arguments)` returns on each rank; fails with the tracebacks when one ends otherwise."""
         ends = self.ends(size, function, *arguments, join=join, seconds=seconds)
         bad = [f"rank {rank} ended with {end['code']}\n{end['error']}\n{end['output']}" for rank, end in enumerate(ends) if end["code"]]
         assert not bad, "\n".join(bad)
         return [end["value"] for end in ends]
 
-    def ends(self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 60) -> list[dict]:
+    def ends(self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 300) -> list[dict]:
         """How each rank ended, for tests in which some fail: value, error (traceback), code, output, seconds from the start.
 
         `code` is minus the signal's number for a killed process. One that is left after `seconds`, or stopped when

@@ -39,7 +39,7 @@ def test_a_command_under_torchrun_ends_with_the_reason_on_all_processes(tmp_path
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.stdout.splitlines().count("made once [1, 2]") == 2 and done.stdout.splitlines().count("closed") == 2, done.stderr
     assert done.returncode == 1
     messages = [line for line in done.stderr.splitlines() if line.startswith("error: ")]

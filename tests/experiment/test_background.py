@@ -68,7 +68,7 @@ def records(run: Path, event: str, file: str = "metrics.jsonl") -> list[dict]:
     return [record for record in read_json_lines(run / file) if record["event"] == event]
 
 
-def until(happened, seconds: float = 30) -> None:
+def until(happened, seconds: float = 120) -> None:
     end = time.monotonic() + seconds
     while not happened():
         assert time.monotonic() < end, "it did not happen"
@@ -121,7 +121,7 @@ def test_training_without_a_refresher_says_how_to_start_one_and_resumes(runs, pe
 def test_when_the_refresher_dies_training_goes_on_to_its_bound_and_says_when_it_was_last_heard(runs, peaceful, tmp_path):
     run = tmp_path / "run"
     refresher = runs.start("refresh", runs.recipe(), run, trouble="kill_in_order", stage="tables", step=12)
-    ended = runs.servant.wait(runs.start("train", runs.recipe({**PATIENT, "wait_seconds": 4}), run))
+    ended = runs.servant.wait(runs.start("train", runs.recipe({**PATIENT, "wait_seconds": 8}), run))
     assert runs.servant.wait(refresher)["code"] == -9
     assert ended["code"] == 2 and f"process {refresher} on host" in ended["stderr"] and "last heartbeat" in ended["stderr"]
     adopted = [(r["step"], r["of"]) for r in read_json_lines(run / "decisions.jsonl") if r["event"] in ("adopt", "evaluate")]
@@ -134,8 +134,9 @@ def test_when_the_refresher_dies_training_goes_on_to_its_bound_and_says_when_it_
 
 def test_when_the_trainer_dies_the_refresher_leaves_after_a_while(runs, tmp_path):
     recipe, run = runs.recipe({**PATIENT, "leave_after_seconds": 1}), tmp_path / "run"
-    refresher = runs.start("refresh", recipe, run)
     trainer = runs.start("train", recipe, run, trouble="kill_in_step", stage="30", step=3)
+    until((run / "orders.json").exists)  # a refresher that is there before waits a second for it
+    refresher = runs.start("refresh", recipe, run)
     assert runs.servant.wait(trainer)["code"] == -9
     ended = runs.servant.wait(refresher)
     assert ended["code"] == 0 and "training has not been heard of for 1 seconds" in ended["stdout"], ended

@@ -37,7 +37,7 @@ def status(folder: Path) -> dict[str, str]:
 
 
 def stopped(run: Path) -> bool:
-    for _ in range(100):
+    for _ in range(600):
         if json.loads((run / "state.json").read_text())["status"] == "stopped":
             return True
         time.sleep(0.1)
