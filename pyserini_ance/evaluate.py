@@ -81,6 +81,8 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     options = parser.parse_args(arguments)
     if options.run and not options.qrels:
         parser.error("--run needs --qrels: the judgments of its queries")
+    if options.overlap_cutoff and not options.overlap:
+        parser.error("--overlap-cutoff needs --overlap: the run to compare with")
     of_runs = ("qrels", "measures", "holes", "overlap", "overlap_cutoff", "per_query")
     if options.table and (given := [f"--{name.replace('_', '-')}" for name in of_runs if getattr(options, name)]):
         parser.error(f"--table has what runs have measured themselves; leave out {', '.join(given)}")

@@ -93,6 +93,7 @@ def test_a_table_and_a_run_exclude_each_other(flags, capsys, tmp_path):
         "not allowed with argument": ["--table", "nq", "--run", "a"],
         "one of the arguments --run --table is required": ["--qrels", "q"],
         "--run needs --qrels": flags[:2],
+        "--overlap-cutoff needs --overlap": [*flags, "--overlap-cutoff", "3"],
         "leave out --qrels\n": ["--table", "nq", *flags[2:4]],
         "leave out --measures, --holes, --overlap, --overlap-cutoff, --per-query": ["--table", "nq", *beside],
         "there is no such folder": ["--table", "nq", "--runs", str(tmp_path / "absent")],

@@ -11,13 +11,17 @@ from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.test import Rerank
 
 
+def candidates_file(rerank: Rerank, split: str) -> Path | None:
+    """The ranking that the recipe names; None for BM25's. Raises FileNotFoundError when it is not there."""
+    return find_file(rerank.file, f"test.rerank.{split}.file") if rerank.file else None
+
+
 def read_candidates(rerank: Rerank, split: Split, documents: Texts, bm25: Path) -> np.ndarray:
     """(Q, hits) int32: the first documents of the ranking for each query of the split, PADDING after the last. `bm25` is BM25's.
 
     Raises ValueError for a document that the collection lacks, and for a ranking of none of these queries.
     """
-    path = find_file(rerank.file, f"test.rerank.{split.name}.file") if rerank.file else bm25
-    return read_ranking(path, split, documents, rerank.hits).found
+    return read_ranking(candidates_file(rerank, split.name) or bm25, split, documents, rerank.hits).found
 
 
 def best_of_each(scores: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

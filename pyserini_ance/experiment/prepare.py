@@ -19,7 +19,7 @@ from pyserini_ance.data.token_store import TokenStore, open_or_build
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.checkpoint import start_tokenizer
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
-from pyserini_ance.experiment.candidates import read_candidates
+from pyserini_ance.experiment.candidates import candidates_file, read_candidates
 from pyserini_ance.measures.coverage import CUTOFFS, is_of_answers, success_at
 from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.models import Recipe
@@ -51,7 +51,7 @@ def read_collection(recipe: Recipe, documents: Path | None = None) -> Collection
 
     `documents` is a folder that is made for them, as `Format.read` has it; without, they are in memory.
     """
-    check_measures(recipe)
+    _check_before_reading(recipe)
     training = recipe.train_split
     data = data_of(recipe).read(documents, lambda fields: _check_template(recipe, "document", fields))
     collection = with_joint(data, training.name, training.splits)
@@ -61,7 +61,7 @@ def read_collection(recipe: Recipe, documents: Path | None = None) -> Collection
 
 def stored_collection(recipe: Recipe) -> Collection:
     """The recipe's data, checked, memory-mapped from the cache: read now, unless the same files were read before."""
-    check_measures(recipe)
+    _check_before_reading(recipe)
     files = found_files(data_of(recipe))
     reading = Reading(recipe.cache, _settings_of_reading(recipe), files if files or recipe.data.by_name else None)
     collection = reading.recall()
@@ -155,7 +155,19 @@ def find_collection(recipe: Recipe, digest: str) -> Collection | None:
     return open_collection(recipe.cache, digest)
 
 
-def check_measures(recipe: Recipe) -> None:
+def _check_before_reading(recipe: Recipe) -> None:
+    """What can be known without the data, which may take long to read."""
+    _check_measures(recipe)
+    _named_rankings(recipe)
+
+
+def _named_rankings(recipe: Recipe) -> list[Path]:
+    """Files that negatives are mined from, or that are put in another order. Raises FileNotFoundError for one that is not there."""
+    mined = [file for stage in recipe.stages.values() for source in stage.leaves for file in source.files]
+    return mined + [file for split, rerank in recipe.test.reranked.items() if (file := candidates_file(rerank, split))]
+
+
+def _check_measures(recipe: Recipe) -> None:
     """A measure that looks deeper than the ranking, or counts other grades than training does, would be a wrong number."""
     test = recipe.test
     asked = [("test.hits", test.hits, measure) for split in test.split for measure in test.measures_of(split) + test.query_measures_of(split)]

@@ -38,8 +38,6 @@ class Run(MinedSource):
         super().check_data(direction)
         if direction.anchor != "query":
             raise ValueError("a `run` source ranks documents for queries; it cannot serve a term with `anchor: document`")
-        if self.file:
-            find_file(self.file, KEY)
 
     @property
     def files(self) -> tuple[Path, ...]:

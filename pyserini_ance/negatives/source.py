@@ -56,7 +56,7 @@ class Source(Part):
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """That it is mined from."""
+        """That it is mined from. Raises FileNotFoundError for one that is not there."""
         return ()
 
     def read_ahead(self, collection: Collection, direction: Direction) -> None:

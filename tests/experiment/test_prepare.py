@@ -47,12 +47,27 @@ ANN = {**STAGE, "terms": {"query": {"negatives": [{"kind": "ann", "depth": 5}]}}
             ValueError,
             "stages.a.refresh.chunks is 16, but there are only 15 training queries",
         ),
-        ({**STAGE, "terms": {"query": {"negatives": [{"kind": "run", "file": "no.trec"}]}}}, {}, FileNotFoundError, r"no file no\.trec"),
     ],
 )
 def test_what_a_recipe_asks_for_is_checked_with_its_data(small_recipe, stage, more, error, message):
     with pytest.raises(error, match=message):
         read_collection(small_recipe({"a": stage}, **more))
+
+
+@pytest.mark.parametrize(
+    ("negatives", "test", "key"),
+    [
+        ([{"kind": "mix", "sources": ["ann", {"kind": "run", "file": "no.trec"}]}], {}, r"stages\.<stage>\.terms\.<term>\.neg.*\.file"),
+        (["ann"], {"rerank": {"test": {"file": "no.trec"}}}, r"test\.rerank\.test\.file"),
+    ],
+    ids=["negatives", "to put in another order"],
+)
+def test_a_ranking_that_is_not_there_is_missed_before_the_data_is_read(small_recipe, monkeypatch, negatives, test, key):
+    recipe = small_recipe({"a": {**STAGE, "terms": {"query": {"negatives": negatives}}, "refresh": {"every_steps": 1}}}, test=test)
+    monkeypatch.setattr(type(recipe.data), "read", lambda *_: pytest.fail("it was read"))
+    for read in (read_collection, stored_collection):
+        with pytest.raises(FileNotFoundError, match=rf"no file no\.trec, nor no\.trec\.gz; set `{key}`"):
+            read(recipe)
 
 
 def test_texts_are_tokenised_once_for_all_runs(small_recipe, tmp_path):
@@ -99,8 +114,6 @@ def test_the_documents_template_is_checked_when_the_first_is_read(small_recipe, 
 def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_recipe, tmp_path):
     run = tmp_path / "run.trec"
     recipe = small_recipe({"a": STAGE}, test={"rerank": {"test": {"file": str(run)}}})
-    with pytest.raises(FileNotFoundError, match=r"test\.rerank\.test\.file"):
-        read_collection(recipe)
     wrong = {"test-0 Q0 no-such 1 1.0 t\n": "ranks document 'no-such' for query 'test-0', but the collection", "dev-0 Q0 red-apple 1 1.0 t\n": "none of the 5 "}
     for text, message in wrong.items():
         run.write_text(text)

@@ -85,9 +85,9 @@ def test_without_a_file_the_runs_own_bm25_ranking_is_taken(tmp_path, split_of, s
     assert Run().needs == {"bm25"} and Run(file="a.trec").needs == frozenset()
 
 
-def test_a_missing_file_is_found_out_before_training(tmp_path, split_of):
-    with pytest.raises(FileNotFoundError, match=r"no file .*nowhere\.trec"):
-        Run(file=tmp_path / "nowhere.trec").check_data(Direction(split_of([0]), "query", 5))
+def test_a_missing_file_is_named_with_its_key(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no file .*nowhere\.trec.*stages\.<stage>\.terms\.<term>\.negatives\.<position>\.file="):
+        Run(file=tmp_path / "nowhere.trec").files
 
 
 def test_a_compressed_file_is_read_too(tmp_path, snapshot):
