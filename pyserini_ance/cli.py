@@ -16,7 +16,6 @@ from pyserini_ance.distributed.loss import PeerError
 FAILED = 2
 INTERRUPTED = 130
 FIRST_SPEAKS_SECONDS = 20
-RUNS = Path("runs")
 
 
 def wait_politely() -> None:
@@ -36,11 +35,6 @@ def log_to_stderr() -> None:
 def is_main() -> bool:
     """Whether this is the only process, or the first of those that torchrun started."""
     return os.environ.get("RANK", "0") == "0"
-
-
-def run_folder(recipe_name: str) -> Path:
-    """Where the run of a recipe lies unless --output says otherwise."""
-    return RUNS / recipe_name.replace("/", "-")
 
 
 def from_one_on(text: str) -> int:

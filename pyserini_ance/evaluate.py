@@ -17,6 +17,7 @@ from pyserini_ance.measures.overlap import CUTOFF
 from pyserini_ance.measures.published import PublishedTable
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.measure import parse
+from pyserini_ance.runs.rundir import RUNS
 from pyserini_ance.storage.files import write_json
 
 MEASURES = ("nDCG@10", "RR@10", "R@100")
@@ -70,7 +71,7 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--run", type=Path, nargs="+", help="TREC's or MS MARCO's, plain or .gz; of several, a row each")
     what.add_argument("--table", metavar="SET", help="the papers' table of a set of recipes: recipes/msmarco-passage, or a folder of yours")
-    parser.add_argument("--runs", type=Path, default=cli.RUNS, metavar="FOLDER", help="of --table: where run directories lie (default: %(default)s)")
+    parser.add_argument("--runs", type=Path, default=RUNS, metavar="FOLDER", help="of --table: where run directories lie (default: %(default)s)")
     parser.add_argument("--qrels", type=Path, help="of --run: TREC qrels, plain or .gz")
     parser.add_argument("--measures", nargs="+", help=f"default: {' '.join(MEASURES)}")
     parser.add_argument("--holes", type=cli.from_one_on, nargs="+", default=[], metavar="K", help="also the share of the first K that is not judged")
@@ -86,7 +87,7 @@ def _read(arguments: Sequence[str] | None) -> argparse.Namespace:
     of_runs = ("qrels", "measures", "holes", "overlap", "overlap_cutoff", "per_query")
     if options.table and (given := [f"--{name.replace('_', '-')}" for name in of_runs if getattr(options, name)]):
         parser.error(f"--table has what runs have measured themselves; leave out {', '.join(given)}")
-    if options.table and options.runs != cli.RUNS and not options.runs.is_dir():
+    if options.table and options.runs != RUNS and not options.runs.is_dir():
         parser.error(f"--runs {options.runs}: there is no such folder")
     return options
 

@@ -8,6 +8,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from pyserini_ance import cli
 from pyserini_ance.distributed.interruption import interrupt_on_termination
 from pyserini_ance.recipe.load import load
+from pyserini_ance.runs.rundir import run_folder
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -22,7 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
     from pyserini_ance.experiment.refreshing import refresh
 
     with logging_redirect_tqdm():
-        reason = refresh(loaded.recipe, args.output or cli.run_folder(loaded.recipe.name))
+        reason = refresh(loaded.recipe, args.output or run_folder(loaded.recipe.name))
     if cli.is_main():
         print(f"the refresher leaves: {reason}")
 

@@ -8,6 +8,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from pyserini_ance import cli
 from pyserini_ance.distributed.interruption import interrupt_on_termination
 from pyserini_ance.recipe.load import load
+from pyserini_ance.runs.rundir import run_folder
 
 
 def main(arguments: list[str] | None = None) -> int | None:
@@ -56,7 +57,7 @@ def _run(args: argparse.Namespace) -> None:
         from pyserini_ance.experiment.experiment import train
 
         with logging_redirect_tqdm():
-            results = train(loaded.recipe, args.output or cli.run_folder(loaded.recipe.name), args.overwrite, args.resume, args.replay)
+            results = train(loaded.recipe, args.output or run_folder(loaded.recipe.name), args.overwrite, args.resume, args.replay)
         text = results and f"\n{results.as_text()}"
     if text:
         print(text)
@@ -71,7 +72,7 @@ def _grid(args: argparse.Namespace) -> int:
     if not (args.recipe or grid.names_recipes):
         raise ValueError("--grid: name the recipe, as in `train demo/ance --grid ...`, or recipes in the grid: recipe=demo/bm25,demo/ance")
     name = f"{load(args.recipe, *args.overrides).recipe.name}-grid" if args.recipe else grid.name
-    runs = GridRuns(args.recipe, args.overrides, grid, args.output or cli.run_folder(name))
+    runs = GridRuns(args.recipe, args.overrides, grid, args.output or run_folder(name))
     recipes = runs.check()
     if args.show:
         print("\n".join(str(runs.folder / name) for name in recipes))

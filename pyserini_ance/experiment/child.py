@@ -10,10 +10,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from pyserini_ance.experiment.resume import MAY_CHANGE
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.variant import MAY_CHANGE
 from pyserini_ance.storage.election import Held
 
 log = logging.getLogger(__name__)

@@ -3,16 +3,15 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyserini_ance import cli
 from pyserini_ance.encoders.checkpoint import read_side_file
 from pyserini_ance.recipe.find import shipped
 from pyserini_ance.recipe.load import load
-from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.parts import did_you_mean
 from pyserini_ance.recipe.start import Start
 from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint, weights_of
 from pyserini_ance.runs.log import RunLog
-from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.rundir import run_folder
+from pyserini_ance.runs.variant import run_behind
 from pyserini_ance.storage.publish import is_complete
 
 
@@ -36,13 +35,6 @@ def find_origin(start: Start) -> Origin:
     return _of_folder(start.folder) if start.folder else _of_run(start)
 
 
-def recipe_behind(start: Start) -> Recipe | None:
-    """The recipe of the run that a stage starts from; None where it is no run's, or that is gone."""
-    if start.folder or not (recipe := _run_of(start)[0].recipe).exists():
-        return None
-    return load(recipe).recipe
-
-
 def _of_folder(folder: Path) -> Origin:
     """`RUN/model`, or the encoder of a checkpoint, which is verified by the checkpoint's manifest."""
     if not folder.is_dir():
@@ -55,7 +47,7 @@ def _of_folder(folder: Path) -> Origin:
 
 def _of_run(start: Start) -> Origin:
     """The result of a stage, verified by its manifest and by what the run has decided."""
-    run, command = _run_of(start)
+    run, command = run_behind(start), _command(start)
     if not (run.state.exists() and run.recipe.exists()):
         raise FileNotFoundError(f"{run.folder} holds no run; make it with: {command}")
     stages = list(load(run.recipe).recipe.stages)
@@ -74,9 +66,7 @@ def _of_run(start: Start) -> Origin:
     return Origin(result.encoder, result.weights, stage)
 
 
-def _run_of(start: Start) -> tuple[RunDir, str]:
-    """The run, and the command that makes it."""
-    if start.recipe:
-        return RunDir(cli.run_folder(load(start.recipe).recipe.name)), f"python -m pyserini_ance.train {start.recipe}"
-    ships = next((name for name in shipped() if cli.run_folder(name) == start.run), None)
-    return RunDir(start.run), f"python -m pyserini_ance.train {ships or f'RECIPE --output {start.run}'}"
+def _command(start: Start) -> str:
+    """That makes the run."""
+    recipe = start.recipe or next((name for name in shipped() if run_folder(name) == start.run), None)
+    return f"python -m pyserini_ance.train {recipe or f'RECIPE --output {start.run}'}"

@@ -6,13 +6,12 @@ from textwrap import indent
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.experiment.closing import beside_columns, measure_columns
-from pyserini_ance.experiment.origin import recipe_behind
-from pyserini_ance.experiment.resume import MAY_CHANGE
 from pyserini_ance.measures.compare import last_stage
 from pyserini_ance.measures.expected import beside_expected
 from pyserini_ance.measures.table import table
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.storage.files import sha256_json, write_whole
+from pyserini_ance.runs.variant import variant
+from pyserini_ance.storage.files import write_whole
 
 
 @dataclass(frozen=True)
@@ -36,18 +35,6 @@ class Results:
         expected = beside_expected(self.recipe, last_stage(self.rows))
         lines = [table(self.rows, columns), *(["", expected] if expected else []), "", f"seconds: {parts}", *self.exported["notes"]]
         return "\n".join([*lines, "search with it:", indent(self.exported["command"], "  ")])
-
-
-def variant(recipe: Recipe) -> str:
-    """A digest of all that may change a result but the seed, its own and that of the runs it starts from: runs that share it differ by
-    chance alone.
-    """
-    tells_nothing = dict.fromkeys(("seed", "expect", "about", "keep", *MAY_CHANGE), True)
-    told = recipe.model_dump(mode="json", exclude={**tells_nothing, "data": {"official"}})
-    for name, stage in recipe.stages.items():
-        if stage.starts_outside and (behind := recipe_behind(stage.start)) is not None:
-            told["stages"][name]["start"] = {"variant": variant(behind), "stage": stage.start.stage, "changes": stage.start.changes}
-    return sha256_json(told)[:12]
 
 
 def write_qrels(collection: Collection, split: str, path: Path) -> None:

@@ -4,9 +4,9 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.variant import MAY_CHANGE
 from pyserini_ance.storage.files import read_json
 
-MAY_CHANGE = ("cache", "device", "threads", "refresher")  # where a run computes, not what
 TOLD = ("about", "expect")  # of what it should come to
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.variant import variant_of
 from pyserini_ance.storage.files import read_json
 
 Groups = dict[str, list[tuple[int, Mapping]]]  # by what the table calls them: (place of the run, its row)
@@ -21,7 +22,10 @@ def read_results(run: Path) -> dict:
     path = RunDir(run).measures
     if not path.exists():
         raise FileNotFoundError(f"{path} is missing: {run} is no finished run. Go on with it by --resume, or leave it out.")
-    return {**read_json(path), "commits": _commits(RunDir(run))}
+    results = {**read_json(path), "commits": _commits(RunDir(run))}
+    if recorded := results.get("variant"):
+        results["variant"] = variant_of(RunDir(run), recorded)
+    return results
 
 
 def _commits(run: RunDir) -> list[str]:

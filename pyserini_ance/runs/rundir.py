@@ -12,6 +12,12 @@ from pyserini_ance.storage.post import Post, Status
 from pyserini_ance.storage.publish import clear_abandoned
 
 LAYOUT = 2
+RUNS = Path("runs")
+
+
+def run_folder(recipe_name: str) -> Path:
+    """Where the run of a recipe lies unless --output says otherwise."""
+    return RUNS / recipe_name.replace("/", "-")
 
 
 class RunDir:

@@ -1,41 +1,12 @@
-import pytest
 
-from pyserini_ance.experiment.results import Results, variant
-from pyserini_ance.recipe.load import dump, load
-from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.experiment.results import Results
+from pyserini_ance.recipe.load import load
 
 
 def result(*overrides: str) -> Results:
     rows = [{"row": "bm25", "RR@10": 0.5, "test seconds": 2.04}, {"row": "ance", "RR@10": 0.625, "train seconds": 10.0, "refresh seconds": 3.0}]
     exported = {"notes": ["queries: as here"], "command": "search --index i"}
     return Results(load("demo/ance", "test.measures=[RR@10]", *overrides).recipe, rows, {"everything": 12.5}, exported)
-
-
-@pytest.mark.parametrize(
-    "override",
-    ["seed=7", "threads=3", "refresher={start: elsewhere, threads: 2}", "keep={checkpoints: 3, tables: 1}", "device=cpu", "cache=/elsewhere"]
-    + ["about=again", "expect={dev: {RR@10: 0.5}}"],
-)
-def test_runs_that_differ_by_chance_or_place_share_a_variant(override):
-    assert variant(load("demo/ance", override).recipe) == variant(load("demo/ance").recipe)
-
-
-@pytest.mark.parametrize(
-    "override",
-    ["stages.ance.steps=121", "stages.ance.refresh.run=background", "precision=fp32", "encoding.precision=fp32", "test.hits=200", "name=other"],
-)
-def test_runs_that_do_something_else_do_not(override):
-    assert variant(load("demo/ance", override).recipe) != variant(load("demo/ance").recipe)
-
-
-def test_runs_that_start_from_seeds_of_one_recipe_share_a_variant(tmp_path):
-    def started(warm_up: str, *overrides: str) -> str:
-        folder = tmp_path / "-".join([warm_up, *overrides]).replace("/", "-")
-        RunDir(folder).create(dump(load(warm_up, *overrides).recipe))
-        return variant(load("demo/bm25-rand", f"stages.rand.start={{run: {folder}}}").recipe)
-
-    assert started("demo/warmup", "seed=1") == started("demo/warmup", "seed=2")
-    assert len({started("demo/warmup"), started("demo/bm25"), variant(load("demo/bm25-rand").recipe)}) == 3
 
 
 def test_the_table_and_what_to_type_next():

@@ -5,12 +5,13 @@ from pathlib import Path
 
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.variant import variant
 from pyserini_ance.storage.files import write_json
 
 
 def finished(
     folder: Path, recipe: Path, rows: Mapping[str, float], overrides: Sequence[str] = (), beside: Mapping[str, float] | None = None,
-    variant: str = "abc", name: str = "set/ance",
+    name: str = "set/ance",
 ) -> Path:  # fmt: skip
     """A run whose rows have that RR@10 on each test split; all but `bm25` and `untrained` are stages, and the last has what is `beside`."""
     loaded = load(recipe, f"name={name}", "test.measures=[RR@10]", *overrides).recipe
@@ -22,6 +23,6 @@ def finished(
         if row["row"] not in ("bm25", "untrained"):
             row["train seconds"] = 1.0
     made[-1] |= beside or {}
-    write_json(run.measures, {"recipe": name, "variant": variant, "measures": columns, "rows": made})
+    write_json(run.measures, {"recipe": name, "variant": variant(loaded), "measures": columns, "rows": made})
     run.mark("finished", "the end")
     return folder

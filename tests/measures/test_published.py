@@ -8,6 +8,8 @@ import pytest
 from measures.finished import finished
 
 from pyserini_ance.measures.published import PublishedTable
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.variant import variant_of
 
 PUBLISHED = """
 sources: {one: First paper, two: Second paper}
@@ -79,17 +81,18 @@ def test_without_runs_it_is_what_is_published(folder, tmp_path):
 def test_seeds_are_one_row_with_the_difference_to_what_is_expected(folder, tmp_path):
     runs = tmp_path / "runs"
     for seed, value in enumerate((0.30, 0.34)):
-        overrides = ["test.split=[dev,dl20]", "test.rerank={dev: {}}"] if seed else ["test.split=dev"]
+        overrides = ["test.split=[dev,dl20]", "test.rerank={dev: {}}", f"seed={seed}"]
         finished(runs / f"ance-{seed}", folder / "ance.yaml", {"bm25": 0.2, "untrained": 0.05, "only": value}, overrides)
-    finished(runs / "again", folder / "ance.yaml", {"only": 0.5}, ["test.split=dev"], variant="fedcba98")
+    finished(runs / "again", folder / "ance.yaml", {"only": 0.5}, ["test.split=dev"])
+    again, both = (variant_of(RunDir(runs / name), "")[:6] for name in ("again", "ance-0"))
     rows = cells(PublishedTable.of(str(folder), runs))
     assert rows[0][4:] == ["dev RR@10", "dl19 nDCG@10", "dl19-rerank nDCG@10"]
     assert ["bm25-search", "measured", "ance-0 and 1 more", "2", "0.200", "-", "-"] in rows
     assert ["untrained", "measured", "ance-0 and 1 more", "2", "0.050", "-", "-"] in rows
     ance = [row for row in rows if row[0] == "ance"]
     assert ance[1:3] == [
-        ["ance", "measured [fedcba]", "again", "1", "0.500, +0.170", "-", "-"],
-        ["ance", "measured [abc]", "ance-0 and 1 more", "2", "0.320 (0.300-0.340), -0.010", "-", "-"],
+        ["ance", f"measured [{again}]", "again", "1", "0.500, +0.170", "-", "-"],
+        ["ance", f"measured [{both}]", "ance-0 and 1 more", "2", "0.320 (0.300-0.340), -0.010", "-", "-"],
     ]
 
 
