@@ -1,6 +1,7 @@
 """A clock that tests turn themselves: waiting takes no time, and a machine that stalls changes nothing."""
 
 import heapq
+import itertools
 import time
 from collections.abc import Callable
 
@@ -11,6 +12,7 @@ class Clock:
     def __init__(self):
         self.now = 1000.0
         self._due: list[tuple[float, int, Callable[[], object]]] = []
+        self._numbers = itertools.count()
 
     def monotonic(self) -> float:
         return self.now
@@ -24,7 +26,7 @@ class Clock:
 
     def after(self, seconds: float, act: Callable[[], object]) -> None:
         """Do this when so many seconds from now have passed."""
-        heapq.heappush(self._due, (self.now + seconds, len(self._due), act))
+        heapq.heappush(self._due, (self.now + seconds, next(self._numbers), act))
 
     def __getattr__(self, name: str):
         return getattr(time, name)  # what the time of day is

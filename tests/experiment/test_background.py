@@ -4,13 +4,13 @@ import json
 import os
 import shutil
 import signal
-import time
 from pathlib import Path
 
 import pytest
 from experiment.faults import strike, write_recipe
 from experiment.outcome import outcome
 from experiment.servant import Servant
+from waiting import until
 
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.storage.files import read_json_lines
@@ -66,13 +66,6 @@ def peaceful(servant, small_recipe, tmp_path_factory) -> Path:
 
 def records(run: Path, event: str, file: str = "metrics.jsonl") -> list[dict]:
     return [record for record in read_json_lines(run / file) if record["event"] == event]
-
-
-def until(happened, seconds: float = 120) -> None:
-    end = time.monotonic() + seconds
-    while not happened():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
 
 
 def test_adoptions_are_exactly_so_many_steps_late(peaceful):

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from pyserini_ance.experiment import child
 from pyserini_ance.experiment.child import command_of, environment_of, needs_refresher, refresh_command, refresher_beside
@@ -37,13 +38,6 @@ def run(tmp_path) -> RunDir:
 def program(monkeypatch):
     """Let a program be the child."""
     return lambda text: monkeypatch.setattr(child, "command_of", lambda recipe, run: [sys.executable, "-c", SAYS + text, "a", "b"])
-
-
-def until(happened) -> None:
-    end = time.monotonic() + 120
-    while not happened():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

@@ -4,11 +4,10 @@ import csv
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import until
 
 from pyserini_ance import train
 from pyserini_ance.experiment import grid
@@ -37,11 +36,7 @@ def status(folder: Path) -> dict[str, str]:
 
 
 def stopped(run: Path) -> bool:
-    for _ in range(600):
-        if json.loads((run / "state.json").read_text())["status"] == "stopped":
-            return True
-        time.sleep(0.1)
-    return False
+    return json.loads((run / "state.json").read_text())["status"] == "stopped"
 
 
 def test_a_grid_goes_on_whatever_ends_it_or_one_of_its_runs(servant, recipe, tmp_path):
@@ -51,12 +46,14 @@ def test_a_grid_goes_on_whatever_ends_it_or_one_of_its_runs(servant, recipe, tmp
     given = [str(recipe), "threads=1", "--grid", str(tmp_path / "grid.yaml"), "--output", str(folder)]
 
     killed = servant.run("train", given, trouble="kill_parent_in_step", stage="3", step=1)
-    assert killed["code"] == -9 and stopped(folder / LONG)
+    assert killed["code"] == -9
+    until(lambda: stopped(folder / LONG), 60)
     assert status(folder) == {SHORT: "finished", LONG: "waiting", DIVERGING: "waiting"}
     first = (folder / SHORT / "measures.json").stat().st_mtime_ns
 
     terminated = servant.run("train", given, trouble="terminate_parent_in_step", stage="3", step=1)
-    assert terminated["code"] == 130 and stopped(folder / LONG) and f"{SHORT} has finished before" in terminated["stderr"]
+    until(lambda: stopped(folder / LONG), 60)
+    assert terminated["code"] == 130 and f"{SHORT} has finished before" in terminated["stderr"]
 
     done = servant.run("train", given, trouble="kill_in_step", stage="3", step=2)
     assert done["code"] == 2 and status(folder) == {SHORT: "finished", LONG: "failed", DIVERGING: "failed"}
@@ -126,21 +123,14 @@ def test_what_a_killed_process_was_at_work_on_is_taken_over(servant, small_recip
     recipe.write_text(dump(small_recipe({"a": {**STAGE, "evaluate": None}})))
     given = [str(recipe), "threads=1", "--output", str(folder), "--grid", "stages.a.steps=300,3"]
     killed = servant.start("train", given)
-    wait_for((folder / "steps=300" / "state.json").exists)
+    until((folder / "steps=300" / "state.json").exists, 60)
     other = servant.start("train", given)
-    wait_for(lambda: (folder / "grid.json").exists() and status(folder) == {"steps=300": "running", "steps=3": "finished"})
+    until(lambda: (folder / "grid.json").exists() and status(folder) == {"steps=300": "running", "steps=3": "finished"}, 60)
     servant.kill(killed)
     other = servant.wait(other)
     assert other["code"] == 0 and times_trained(other, folder) == {"steps=3": 1, "steps=300": 1}, other["stderr"]
     assert "grid: steps=300 is left to another process" in other["stderr"] and status(folder) == {"steps=300": "finished", "steps=3": "finished"}
     assert '"event": "resume"' in (folder / "steps=300" / "decisions.jsonl").read_text()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.02)
 
 
 FAILS_WHEN_TOLD = """
@@ -158,7 +148,7 @@ def held_elsewhere(run: Path) -> subprocess.Popen:
     post = run.parent / ".posts" / f"{run.name}.json"
     post.parent.mkdir(parents=True)
     other = subprocess.Popen([sys.executable, "-c", FAILS_WHEN_TOLD, str(post)], stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    wait_for(post.exists)
+    until(post.exists, 60)
     return other
 
 

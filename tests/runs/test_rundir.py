@@ -3,10 +3,10 @@ import os
 import socket
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 
 import pytest
+from waiting import until
 
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage import owner
@@ -150,10 +150,7 @@ def test_a_run_that_is_held_beats_and_says_how_it_ended(run, monkeypatch):
     with run.held():
         first = run.read_state()
         assert (first["status"], first["where"], first["term"]) == ("running", "preparing", 1)
-        end = time.monotonic() + 30
-        while run.read_state()["beat"] == first["beat"]:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        until(lambda: run.read_state()["beat"] > first["beat"])
         run.mark("running", "stage ance, step 1")
     assert run.describe() == "a run that finished at stage ance, step 1"
     assert sorted(path.name for path in run.folder.iterdir()) == ["recipe.yaml", "state.json"]

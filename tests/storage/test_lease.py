@@ -7,6 +7,7 @@ import socket
 import time
 
 import pytest
+from waiting import until
 
 from pyserini_ance.storage import lease as lease_module
 from pyserini_ance.storage.lease import lease_holders, leased, remove_unless_leased, sweep_leases
@@ -100,10 +101,7 @@ def test_a_long_reading_renews_its_lease(folder, monkeypatch):
         (path,) = folder.parent.glob(".*")
         for _ in range(2):
             os.utime(path, (0, 0))
-            end = time.monotonic() + 30
-            while path.stat().st_mtime == 0:
-                assert time.monotonic() < end
-                time.sleep(0.005)
+            until(lambda: path.stat().st_mtime != 0)
 
 
 def tries_to_read(connection, folder) -> None:

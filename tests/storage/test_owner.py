@@ -3,7 +3,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
+
+from waiting import until
 
 from pyserini_ance.storage.owner import lives, process_lives, process_of, this_process
 
@@ -36,10 +37,7 @@ def test_a_process_that_has_ended_does_not_live_before_its_parent_asks(fork):
     os.kill(child.pid, signal.SIGSTOP)
     assert lives(owner) is True and process_lives(child.pid)
     os.kill(child.pid, signal.SIGKILL)
-    end = time.monotonic() + 30
-    while lives(owner):
-        assert time.monotonic() < end
-        time.sleep(0.005)
+    until(lambda: not lives(owner))
     assert os.path.exists(f"/proc/{child.pid}") and not process_lives(child.pid)
 
 

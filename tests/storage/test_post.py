@@ -7,6 +7,7 @@ import threading
 import time
 
 import pytest
+from waiting import until
 
 from pyserini_ance.storage import post as post_module
 from pyserini_ance.storage.election import Held
@@ -20,13 +21,6 @@ pytestmark = pytest.mark.usefixtures("quick")
 @pytest.fixture
 def post(tmp_path) -> Post:
     return Post(tmp_path / "refresher.json")
-
-
-def until(condition, seconds: float = 30) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it never came"
-        time.sleep(0.005)
 
 
 def names(post: Post) -> list[str]:
@@ -120,14 +114,14 @@ def test_a_mark_takes_a_post_that_nobody_holds(post, fork):
         Post(post.path).mark("running", "step 2")
 
 
-def test_a_living_holder_is_named(post, fork):
+def test_a_living_holder_is_named(post, fork, clock):
     child = fork(holds, post.path)
     child.hear()
     expected = rf"in use by process {child.pid} on host {socket.gethostname()} since \d+-\d+-\d+ \d+:\d+:\d+, at work on encode .*refresher.json"
     with pytest.raises(Held, match=expected), post.hold("mine"):
         pass
-    os.kill(child.pid, signal.SIGSTOP)  # it lives, and sleeps
-    time.sleep(0.1)
+    os.kill(child.pid, signal.SIGSTOP)  # it lives, however long it sleeps
+    clock.sleep(LOST_SECONDS + 1)
     with pytest.raises(Held):
         post.take("mine")
     os.kill(child.pid, signal.SIGCONT)
