@@ -94,7 +94,7 @@ STAGE_COLUMNS = [
 
 
 def _stage_row(name: str, stage: Stage, training: TrainSplit, data: PreparedData) -> dict:
-    drawn = stage.steps * stage.batch_queries
+    drawn = stage.steps * stage.batch_queries // stage.in_a_row
     counts = (_run(stage), len(refresh_steps(stage)), len(evaluation_steps(stage)), documents_encoded(stage, len(data.documents)))
     return dict(zip(STAGE_COLUMNS, (name, str(stage.start), stage.steps, drawn, _epochs(drawn, training, data), *counts, _rate(stage)), strict=True))
 

@@ -70,6 +70,9 @@ class Optimizer(Settings):
 class Stage(Settings):
     """A run of optimiser steps with one objective, `batch_queries` queries a step, with one, or all, of their positives.
 
+    Each query comes once an epoch, in a random order; with `in_a_row` as many times one after the other, each time with a positive and
+    negatives drawn for it: 20 in microsoft/ANCE, whose batches of 64 hold 4 to 5 queries.
+
     `start` is the untrained encoder (`initial`), the result of the stage before (`previous`; of the first stage the same), or a Start.
     `chunk_queries` bounds what a process has in memory at once: own pools accumulate, a step pool goes through GradCache; the draw and
     the gradient stay the same. Checkpoints are written where negatives are mined, where dev is measured, and every
@@ -89,6 +92,7 @@ class Stage(Settings):
     schedule_offset_steps: int = Field(default=0, ge=0)
     keep_optimizer: bool = False
     batch_queries: PositiveInt
+    in_a_row: PositiveInt = 1
     chunk_queries: PositiveInt | None = None
     positives: Literal["first", "random", "all"] = "random"
     terms: dict[str, Term] = Field(min_length=1)

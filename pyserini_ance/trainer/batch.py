@@ -77,7 +77,7 @@ def plan_batch(
 
     `parts`: rows of queries, of each of which as many are drawn; none: of all queries together.
     """
-    queries = _queries_of_step(_mined_queries(directions, tables.values()), parts, stage.batch_queries, step, (seed, stage_index))
+    queries = _queries_of_step(_mined_queries(directions, tables.values()), parts, stage, step, (seed, stage_index))
     positives = _positives(directions["query"].relation, queries, stage.positives, _generator(seed, stage_index, step, 0))
     terms = {}
     for index, (name, term) in enumerate(stage.terms.items(), start=1):
@@ -112,18 +112,18 @@ def _mined_queries(directions: Mapping[Side, Direction], tables: Iterable[Negati
     return queries
 
 
-def _queries_of_step(queries: np.ndarray, parts: Sequence[slice], batch: int, step: int, key: tuple[int, int]) -> np.ndarray:
+def _queries_of_step(queries: np.ndarray, parts: Sequence[slice], stage: Stage, step: int, key: tuple[int, int]) -> np.ndarray:
     """(B,) of the rows `queries`, ascending: as many of each of `parts`, one part after the other."""
     if not parts:
-        return _drawn(queries, batch, step, key, ())
-    share, inside = batch // len(parts), [queries[slice(*np.searchsorted(queries, (part.start, part.stop)))] for part in parts]
+        return _drawn(queries, stage.batch_queries, stage.in_a_row, step, key, ())
+    share, inside = stage.batch_queries // len(parts), [queries[slice(*np.searchsorted(queries, (part.start, part.stop)))] for part in parts]
     # (seed, stage, epoch, part, 0, 0): longer than any other key, so that no other stream is like it
-    return np.concatenate([_drawn(part, share, step, key, (number, 0, 0)) for number, part in enumerate(inside)])
+    return np.concatenate([_drawn(part, share, stage.in_a_row, step, key, (number, 0, 0)) for number, part in enumerate(inside)])
 
 
-def _drawn(queries: np.ndarray, count: int, step: int, key: tuple[int, int], part: tuple[int, ...]) -> np.ndarray:
-    """Positions step * count ... of the endless concatenation of one permutation of `queries` an epoch."""
-    places, total = np.arange(step * count, (step + 1) * count), len(queries)
+def _drawn(queries: np.ndarray, count: int, in_a_row: int, step: int, key: tuple[int, int], part: tuple[int, ...]) -> np.ndarray:
+    """Positions step * count ... of the endless concatenation of one permutation of `queries` an epoch, each of them `in_a_row` times."""
+    places, total = np.arange(step * count, (step + 1) * count) // in_a_row, len(queries)
     rows = np.empty(count, np.int32)
     for epoch in np.unique(places // total):
         inside = places // total == epoch

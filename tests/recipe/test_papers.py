@@ -45,20 +45,21 @@ REFRESHED = {"refresh__every_steps": 10_000, "refresh__run": "background", "refr
 ANCE = of("ance", ANN, batch_queries=64, optimizer__warmup_steps=5000, **LAMB, **REFRESHED)
 PASSAGES = {"stages.ance.optimizer.learning_rate": 1e-6, "stages.ance.steps": 600_000}
 DOCUMENTS = {"stages.ance.optimizer.learning_rate": 5e-6}
+CODE_ANCE = {"kind": "mix", "depth": 20, "weights": [1], "per_query": 1, "sources.0.kind": "ann", "sources.0.depth": 200}
 WARM = {"steps": 60_000, "schedule_steps": 2_190_000, "batch_queries": 32, "optimizer__learning_rate": 2e-4, "optimizer__warmup_steps": 1000, **LAMB}
-AS_ANCE = {"batch_queries": 64, "optimizer__learning_rate": 5e-6, **LAMB}
+AS_ANCE = {"batch_queries": 64, "optimizer__learning_rate": 5e-6, "optimizer__warmup_steps": 5000, **LAMB}
 FROM_BM25 = {"start__recipe": "msmarco-passage/bm25"}
 OPENQA_ANCE = of(
     "ance", {**ANN, "guards.0.kind": "answers"}, batch_queries=128, positives="first", optimizer__learning_rate=1e-5, optimizer__warmup_steps=1000,
     optimizer__max_grad_norm=2.0, **LAMB, **REFRESHED,
 )  # fmt: skip
-# Karpukhin et al. 2020, section 5, and its code: one of BM25's for each question, 40 epochs of 128 a step.
+# Karpukhin et al. 2020, section 5: one of BM25's for each question, 40 epochs of 128 a step, rate 1e-5; of its code, warm-up and clipping.
 DPR = {
     "encoder.tied": False,
     "encoder.model": "bert-base-uncased",
     **dict(zip(LENGTHS, (256, 256), strict=True)),
     **of("dpr", {**BM25, "guards.0.kind": "answers"}, terms__query__pool="step", batch_queries=128, positives="first"),
-    **of("dpr", {}, optimizer__learning_rate=2e-5, optimizer__warmup_steps=1237, optimizer__max_grad_norm=2.0, optimizer__kind="adamw"),
+    **of("dpr", {}, optimizer__learning_rate=1e-5, optimizer__warmup_steps=1237, optimizer__max_grad_norm=2.0, optimizer__kind="adamw"),
 }
 # jingtaozhan/DRhard, star/train.py.
 STAR = {"steps": 50_000, "batch_queries": 256, "optimizer__learning_rate": 1e-4, "optimizer__weight_decay": 0.01, "optimizer__warmup_steps": 1000}
@@ -106,6 +107,10 @@ SAID = {
     "msmarco-passage/bm25-nce": of("nce", {}, **HARDEST, **FROM_BM25),
     "msmarco-passage/bm25-dpr": of("dpr", BM25, terms__query__negatives__1__kind="random", **FROM_BM25),
     "msmarco-passage/ance": {**ANCE, **PASSAGES, **of("ance", {}, **FROM_BM25), **dict(zip(LENGTHS, (64, 512), strict=True))},
+    "msmarco-passage/ance-reference": {
+        **PASSAGES,
+        **of("ance", CODE_ANCE, batch_queries=64, in_a_row=20, refresh__chunks=5, **{**LAMB, **REFRESHED}),
+    },
     "msmarco-passage/ance-cosine": {**ANCE, **PASSAGES, "encoder.l2": True},
     "msmarco-passage/ance-bce": {**ANCE, **PASSAGES, "stages.ance.terms.query.loss.kind": "bce"},
     "msmarco-passage/ance-hinge": {**ANCE, **PASSAGES, "stages.ance.terms.query.loss.kind": "hinge"},
@@ -147,8 +152,8 @@ SAID = {
     "msmarco-doc/ance-norm": {**NORM, **dict(zip(LENGTHS, (64, 512), strict=True))},
     "msmarco-doc/ance-dual": {**DUAL, "encoder.l2": False},
     "msmarco-doc/dance": {**NORM, **DUAL, "stages.dual.steps": 80_000, "stages.dual.terms.document.loss.temperature": 0.01},
-    "msmarco-doc/ltre-bm25": {**LTRE, **of("ltre", {}, terms__query__loss__kind="ranknet")},
-    "msmarco-doc/ltre-lambdarank": {**LTRE, **of("ltre", {}, terms__query__loss__kind="lambdarank")},
+    "msmarco-doc/ltre-bm25": {**LTRE, **of("ltre", {}, terms__query__loss__kind="ranknet", **FROM_BM25)},
+    "msmarco-doc/ltre-lambdarank": {**LTRE, **of("ltre", {}, terms__query__loss__kind="lambdarank", **FROM_BM25)},
     "msmarco-doc/ltre-ance": {**LTRE, "stages.ltre.start": {"recipe": "msmarco-doc/ance-firstp"}},
     "msmarco-doc/ltre-lamb": of("ltre", {"kind": "live"}, train="queries", **FROM_BM25, **LAMB),
     "msmarco-doc/query-rand": of("query-rand", RAND, train="queries", **FROM_BM25, **LAMB),

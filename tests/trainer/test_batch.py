@@ -64,6 +64,15 @@ def test_an_epoch_visits_every_query_once(split, size):
     assert len(set(map(tuple, epochs[:10]))) > 5  # shuffled anew
 
 
+def test_queries_in_a_row_are_the_same_order_each_several_times_with_draws_of_its_own(split):
+    """microsoft/ANCE's 20 triples of a query in a row, which go on from one batch to the next."""
+    batches = [plan(split, step, batch_queries=4, in_a_row=3) for step in range(70)]
+    plain = np.concatenate([plan(split, step, batch_queries=4).queries for step in range(24)])
+    assert np.concatenate([batch.queries for batch in batches]).tolist() == np.repeat(plain, 3)[:280].tolist()
+    drawn = np.concatenate([batch.terms["query"].negatives for batch in batches])
+    assert all(not np.array_equal(*rows) for rows in zip(drawn[0::3], drawn[1::3], strict=False))
+
+
 def part(anchors: list[int], side: str = "query") -> NegativeTable:
     candidates = np.tile(np.arange(20, 24) if side == "query" else np.arange(7), (len(anchors), 1))
     other = "document" if side == "query" else "query"
