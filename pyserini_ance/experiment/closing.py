@@ -16,12 +16,15 @@ from pyserini_ance.experiment.candidates import best_of_each, read_candidates
 from pyserini_ance.measures.compare import BM25
 from pyserini_ance.measures.coverage import measure_by_answers
 from pyserini_ance.measures.evaluate import evaluate
+from pyserini_ance.measures.forgetting import CUTOFF
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.measure import parse
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.test import RERANKED, Test
+from pyserini_ance.refresher.report import positive_ranks
 from pyserini_ance.runs.checkpoint import Checkpoint
+from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_object, write_json
 
@@ -62,10 +65,7 @@ class Closing:
 
         Queries are encoded in float32 whatever `test.precision` says of the documents, because Pyserini's searcher does.
         """
-        test = self.recipe.test
-        encoding = self.recipe.encoding.model_copy(update={"precision": test.precision})
-        where = (self.run.scratch, self.device, self.world, checkpoint.document_weights)
-        snapshot = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, encoding, *where)
+        test, snapshot = self.recipe.test, self._snapshot(checkpoint)
         queries = self._queries(snapshot)
         scores, found = snapshot.rank(queries, snapshot.document_vectors, test.hits, snapshot.passages)
         self.world.once(lambda: self._write(row, scores, found))
@@ -75,6 +75,18 @@ class Closing:
             if test.query_measures_of(split.name):
                 self._rank_queries(row, split, snapshot, of_split)
         return snapshot
+
+    def rank_training_queries(self, stage: str, checkpoint: Checkpoint) -> None:
+        """Record the ranks of the training queries' positives with a stage's result, as each refresh does with the model before it."""
+        snapshot, step = self._snapshot(checkpoint), self.recipe.stages[stage].steps
+        direction = snapshot.direction("query")
+        ranks = positive_ranks(direction, snapshot.search("query", direction.anchors, "document", CUTOFF)[1])
+        RunLog(self.run, self.world.is_main).metric("training_queries", stage=stage, step=step, of=step, positive_ranks=ranks)
+
+    def _snapshot(self, checkpoint: Checkpoint) -> Snapshot:
+        encoding = self.recipe.encoding.model_copy(update={"precision": self.recipe.test.precision})
+        where = (self.run.scratch, self.device, self.world, checkpoint.document_weights)
+        return Snapshot(checkpoint.encoder, checkpoint.weights, self.data, encoding, *where)
 
     def _rerank(self, row: str, split: Split, snapshot: Snapshot, queries: np.ndarray) -> None:
         """Another order, with the same scores, for the split's `queries` (Q, D)."""

@@ -132,6 +132,9 @@ class Experiment:
             if name != list(self.recipe.stages)[-1]:
                 rows += [closing.row(name, result, **seconds), *closing.by_index(name)]
         record, exported = export(name, result, closing, seconds)
+        if stage.ranks_training_queries:
+            self._mark(f"the training queries after stage {name}")
+            closing.rank_training_queries(name, result)
         self.world.once(self._clear_up)
         return [*rows, record, *closing.by_index(name)], exported
 

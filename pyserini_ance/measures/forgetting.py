@@ -24,8 +24,8 @@ COLUMNS = {"forgotten": "forgotten", "learnt": "learnt", f"train RR@{CUTOFF}": "
 
 @dataclass(frozen=True)
 class Episode:
-    """Between two generations of negatives, named `<stage>-<step>` by the places that they were mined for: the shares of the training
-    queries whose RR@100 fell (`forgotten`) and rose (`learnt`), and its mean after it.
+    """Between two generations of negatives, or the last one and the run's result, named `<stage>-<step>` by the places of the models
+    that they were mined with: the shares of the training queries whose RR@100 fell (`forgotten`) and rose (`learnt`), and its mean after it.
     """
 
     since: str
@@ -36,7 +36,8 @@ class Episode:
 
 
 def episodes(run: Path) -> list[Episode]:
-    """Those of a run, from the ranks of the positives that `metrics.jsonl` has of each generation.
+    """Those of a run, from the ranks of the positives that `metrics.jsonl` has of each generation, and of the run's
+    result where the last stage has mined.
 
     Raises ValueError for a run that mines for other training queries each time (`refresh.chunks`), and for one whose rankings are too short
     for RR@100: where a positive is in none, nobody knows whether it is beyond rank 100.
@@ -44,8 +45,8 @@ def episodes(run: Path) -> list[Episode]:
     stages = load(RunDir(run).recipe).recipe.stages
     if chunked := [name for name, stage in stages.items() if stage.refresh and stage.refresh.chunks > 1]:
         raise ValueError(f"{run}: stage {chunked[0]} has refresh.chunks, which mine for other training queries each time; forgetting needs the same")
-    records = [record for record in read_json_lines(RunDir(run).metrics) if record["event"] == "generation"]
-    ranks = {(r["stage"], r["of"]): found for r in records if (found := _ranks(run, r["stage"], stages[r["stage"]], r["tables"])) is not None}
+    records = [record for record in read_json_lines(RunDir(run).metrics) if record["event"] in ("generation", "training_queries")]
+    ranks = {(r["stage"], r["of"]): found for r in records if (found := _ranks(run, stages, r)) is not None}
     found = {f"{stage}-{of}": _reciprocal(of_queries) for (stage, of), of_queries in ranks.items()}
     return [_episode(*before, *after) for before, after in pairwise(found.items())]
 
@@ -60,7 +61,7 @@ def forgetting(runs: Sequence[tuple[str, Path]]) -> tuple[list[dict], list[str]]
         for episode in episodes(run):
             of_runs[label, episode.since, episode.until].append(episode)
     if not of_runs:
-        raise ValueError("none of these runs has mined with its own model twice; forgetting is from one refresh to the next")
+        raise ValueError("none of these runs has mined with its own model twice; forgetting is from one refresh to the next, or to the run's result")
     rows = [
         {"recipe": label, "since": since, "until": until, "runs": len(group)}
         | {name: fmean(getattr(episode, key) for episode in group) for name, key in COLUMNS.items()}
@@ -73,9 +74,12 @@ def _episode(since: str, old: np.ndarray, until: str, new: np.ndarray) -> Episod
     return Episode(since, until, float((new < old).mean()), float((new > old).mean()), float(new.mean()))
 
 
-def _ranks(run: Path, name: str, stage: Stage, tables: Mapping[str, Mapping]) -> Sequence[int | None] | None:
-    """(Q,) of the training queries' positives in a generation, None beyond the ranking; None when it was not mined with the queries."""
-    for place, report in tables.items():
+def _ranks(run: Path, stages: Mapping[str, Stage], record: Mapping) -> Sequence[int | None] | None:
+    """(Q,) of the training queries' positives, None beyond the ranking; None for a generation that was not mined with the queries."""
+    if record["event"] == "training_queries":
+        return record["positive_ranks"]
+    name, stage = record["stage"], stages[record["stage"]]
+    for place, report in record["tables"].items():
         term, _, position = place.rpartition(".")
         if "positive_ranks" not in report or stage.terms[term].anchor != "query":
             continue

@@ -112,6 +112,12 @@ class Stage(Settings):
         return tuple(leaf for term in self.terms.values() for leaf in term.leaves)
 
     @property
+    def ranks_training_queries(self) -> bool:
+        """Whether each refresh ranks documents for all training queries: from one to the next is seen what was forgotten."""
+        leaves = (leaf for term in self.terms.values() if term.anchor == "query" for leaf in term.leaves)
+        return self.refreshing.chunks == 1 and any(leaf.ranked and leaf.refreshed for leaf in leaves)
+
+    @property
     def horizon_steps(self) -> int:
         """Where the learning rate ends, in steps of its schedule."""
         return self.schedule_steps or self.schedule_cycle_steps or self.schedule_offset_steps + self.steps

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from pyserini_ance.data.direction import Direction
 from pyserini_ance.negatives.guards import known_positive
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import TableSource
@@ -11,8 +12,7 @@ from pyserini_ance.negatives.table import PADDING, NegativeTable, turnover
 def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot: Snapshot, source: TableSource) -> dict:
     """Counts for any table, by `origins` where candidates have several; where anchors were searched with, also ranks and margin.
 
-    `positive_ranks`: for each anchor, in row order, the rank (from 1) of its best known positive in the
-    ranking that was mined, None where it is not there. `margin`: score of the anchor's best positive minus the mean
+    `positive_ranks` are in the ranking that was mined, in the order of anchors. `margin`: score of the anchor's best positive minus the mean
     score of its candidates, at the 10th, 50th and 90th percentile and on average; of tables whose scores are the anchors' own.
     """
     comparable = previous is not None and np.array_equal(previous.anchors, table.anchors)  # not from one chunk of queries to the next
@@ -27,10 +27,15 @@ def table_report(table: NegativeTable, previous: NegativeTable | None, snapshot:
     if ranking is None or not any(leaf.ranked for leaf in source.leaves):
         return report
     direction = snapshot.direction(table.anchor_side)
-    hits = known_positive(direction.relation, direction.anchors, ranking[1])
-    ranks = np.where(hits.any(1), hits.argmax(1) + 1, 0)
-    report["positive_ranks"] = [int(rank) if rank else None for rank in ranks]
+    report["positive_ranks"] = positive_ranks(direction, ranking[1])
     return {**report, "margin": _quantiles(_margins(table, snapshot.positive_scores(direction.anchor)))} if source.ranked else report
+
+
+def positive_ranks(direction: Direction, found: np.ndarray) -> list[int | None]:
+    """Of each anchor the rank (from 1) of its best known positive in the rows `found` (A, k), None where it is not there."""
+    hits = known_positive(direction.relation, direction.anchors, found)
+    ranks = np.where(hits.any(1), hits.argmax(1) + 1, 0)
+    return [int(rank) if rank else None for rank in ranks]
 
 
 def _margins(table: NegativeTable, positive: np.ndarray) -> np.ndarray:

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 from experiment.outcome import outcome
 
+from pyserini_ance.encoders.checkpoint import load_encoder
+from pyserini_ance.experiment.prepare import read_collection
 from pyserini_ance.negatives.table import PADDING, NegativeTable
-from pyserini_ance.recipe.load import dump
+from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.storage.files import read_json, read_json_lines
 from pyserini_ance.storage.publish import read_manifest
 
@@ -53,6 +55,16 @@ def test_its_pool_is_a_new_one_and_the_former_one_whole_with_its_origins(undistu
     fresh = [row not in own for own, taken in zip(former.candidates.tolist(), pool.candidates.tolist(), strict=True) for row in taken]
     assert report["new_share"] == pytest.approx(sum(fresh) / len(fresh), abs=1e-4) and 0 < report["new_share"] <= 0.5
     assert report["origins"] == pool.origin_counts() and len(report["positive_ranks"]) == 15 and "margin" not in report
+
+
+def test_at_the_end_the_training_queries_are_ranked_with_the_result(undisturbed, recipe):
+    (record,) = [r for r in read_json_lines(undisturbed / "metrics.jsonl") if r["event"] == "training_queries"]
+    assert (record["stage"], record["of"]) == ("epi-2", 7)
+    encoder, collection = load_encoder(undisturbed / "model"), read_collection(load(recipe).recipe)
+    queries, documents = collection.split("train").queries, collection.documents
+    scores = encoder.encode(queries.take(range(15)), "query") @ encoder.encode(documents.take(range(len(documents))), "document").T
+    places = (-scores).argsort(1).argsort(1) + 1
+    assert record["positive_ranks"] == [places[query, collection.split("train").qrels.relevant(query)].min() for query in range(15)]
 
 
 def test_killed_at_its_turns_it_comes_to_the_same_bit_by_bit(train, undisturbed, tmp_path):
