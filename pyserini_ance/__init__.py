@@ -1,7 +1,7 @@
 """Train dense retrievers with hard negatives that the model itself finds, for search with Pyserini.
 
 Reading path: `recipes/_methods/ance.yaml` -> `trainer/trainer.py` -> `trainer/objective.py`
--> `negatives/ann.py` -> `refresher/refresher.py`.
+-> `trainer/handover.py` -> `negatives/ann.py` -> `refresher/refresher.py`.
 """
 
 __version__ = "0.1.0"

@@ -50,9 +50,13 @@ def _run(args: argparse.Namespace) -> None:
         text = measured_plan(loaded.recipe, args.dry_steps)
     elif args.show:
         from pyserini_ance.experiment.plan import plan
+        from pyserini_ance.experiment.starts import describe_starts
         from pyserini_ance.recipe.show import annotated
 
-        text = f"{annotated(loaded)}\n{plan(loaded.recipe)}" if cli.is_main() else None
+        if not cli.is_main():
+            return
+        print(annotated(loaded), *describe_starts(loaded.recipe), sep="\n", flush=True)  # which needs no data, and the plan does
+        text = plan(loaded.recipe)
     else:
         from pyserini_ance.experiment.experiment import train
 

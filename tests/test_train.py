@@ -38,6 +38,14 @@ def test_print_shows_the_recipe_its_origins_and_the_plan_and_trains_nothing(reci
     assert list((tmp_path / "here").iterdir()) == []
 
 
+def test_print_says_what_must_be_trained_before_where_there_is_no_data_yet(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="collection.tsv"):
+        train.main(["msmarco-passage/ance", "--print"])
+    shown = capsys.readouterr().out
+    assert "refresh:" in shown and "stages.ance.start: not there yet: " in shown and "msmarco-passage/bm25" in shown
+
+
 def test_dry_steps_measure_and_leave_nothing(recipe, capsys, tmp_path):
     train.main([recipe, "--dry-steps", "2"])
     assert "measured over 2 steps and the first mining of each stage" in capsys.readouterr().out

@@ -35,12 +35,12 @@ def measured_plan(recipe: Recipe, steps: int) -> str | None:
     with World.join(recipe.device).guarding() as world:
         data = prepare(recipe, world)
         measured = dry_run(recipe, data, steps, world)
-    return f"{_describe(recipe, data)}\n\n{measured}" if world.is_main else None
+    return "\n".join([*describe_starts(recipe), _describe(recipe, data), "", measured]) if world.is_main else None
 
 
 def _describe(recipe: Recipe, data: PreparedData) -> str:
     rows = [_stage_row(name, stage, recipe.train_split, data) for name, stage in recipe.stages.items()]
-    return "\n".join([Sizes.of(recipe, data).describe(recipe, data), *describe_starts(recipe), "", table(rows, STAGE_COLUMNS)])
+    return "\n".join([Sizes.of(recipe, data).describe(recipe, data), "", table(rows, STAGE_COLUMNS)])
 
 
 @dataclass(frozen=True)

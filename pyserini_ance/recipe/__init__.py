@@ -1,4 +1,4 @@
-"""Recipes: frozen models, their loading, and the parts they name. The only room that knows YAML."""
+"""Recipes: frozen models, their loading, and the parts they name. The room that reads YAML."""
 
 from pyserini_ance.recipe.parts import Part, Settings, part_class
 

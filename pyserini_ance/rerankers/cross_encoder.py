@@ -82,7 +82,7 @@ class CrossEncoder:
 
 def require_sentence_transformers() -> None:
     if find_spec("sentence_transformers") is None:
-        raise RuntimeError("cross-encoders need sentence-transformers, which is not installed: python -m pip install 'pyserini_ance[rerank]'")
+        raise RuntimeError("cross-encoders need sentence-transformers, which is not installed: python -m pip install sentence-transformers")
 
 
 def text_of(record: Mapping[str, str], template: str | None = None) -> str:

@@ -71,7 +71,7 @@ def new_index(dimension: int, factory: str):
     try:
         faiss = import_faiss()
     except ImportError as error:
-        raise RuntimeError(f"index {factory!r} needs faiss: pip install 'pyserini_ance[cpu]', or use index: {FLAT}") from error
+        raise RuntimeError(f"index {factory!r} needs faiss: python -m pip install faiss-cpu, or use index: {FLAT}") from error
     try:
         index = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:

@@ -96,7 +96,7 @@ def test_an_index_is_a_function_of_vectors_and_seed_and_made_once(run_processes,
 
 def test_without_faiss_the_message_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(RuntimeError, match=r"index 'PQ4' needs faiss: pip install 'pyserini_ance\[cpu\]', or use index: flat"):
+    with pytest.raises(RuntimeError, match=r"index 'PQ4' needs faiss: python -m pip install faiss-cpu, or use index: flat"):
         new_index(8, "PQ4")
 
 

@@ -10,7 +10,7 @@ from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
 from pyserini_ance.data.formats.lines import Line, json_id, shown
 
 MSMARCO = {"url", "title", "body"}  # of its documents, and with `headings` of their second edition; a newspaper's have others beside these
-PIP = "python -m pip install 'pyserini_ance[ir-datasets]'"
+PIP = "python -m pip install ir-datasets"
 
 
 class IrDatasets(Format):

@@ -1,6 +1,6 @@
 """Real samples of the official formats as the package reads them, and as ir_datasets' own parsers do.
 
-ir_datasets is an extra (`python -m pip install 'pyserini_ance[ir-datasets]'`); it reads the files beside the repository, and downloads nothing.
+ir_datasets is an extra (`python -m pip install -e '.[ir-datasets]'`); it reads the files beside the repository, and downloads nothing.
 """
 
 import csv
@@ -24,7 +24,7 @@ from pyserini_ance.data.trec import read_qrels
 
 @pytest.fixture
 def ir_datasets(tmp_path, monkeypatch):
-    reason = "ir_datasets is not installed: python -m pip install 'pyserini_ance[ir-datasets]'"
+    reason = "ir_datasets is not installed: python -m pip install ir-datasets"
     monkeypatch.setenv("IR_DATASETS_HOME", str(tmp_path / "home"))
     return pytest.importorskip("ir_datasets", reason=reason)
 
