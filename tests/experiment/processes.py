@@ -22,6 +22,7 @@ import transformers.models.bert.modeling_bert  # noqa: F401
 
 import pyserini_ance.experiment.grid  # noqa: F401
 from pyserini_ance import cli, refresh, train
+from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.experiment import refreshing
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pyserini_bridge import export
@@ -100,6 +101,18 @@ def kill_in_order(kind: str, step: int) -> None:
         make(refresher, order)
 
     Refresher.make = struck
+
+
+def count_encoded_documents(path: str, step: int) -> None:
+    """Their rows, a line each, into file `path`."""
+    encode_rows = Encoder.encode_rows
+
+    def counted(encoder, tokens, rows, side, *settings):
+        with open(path, "a") as file:
+            file.writelines(f"{row}\n" for row in rows if side == "document")
+        return encode_rows(encoder, tokens, rows, side, *settings)
+
+    Encoder.encode_rows = counted
 
 
 def no_space_for_tables(stage: str, step: int) -> None:
