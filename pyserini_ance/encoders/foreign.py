@@ -1,8 +1,10 @@
-"""Files of other projects' checkpoints that Hugging Face does not read: DPR's, Tevatron's heads, layers of sentence-transformers."""
+"""Files of other projects' checkpoints that Hugging Face does not read: DPR's, Tevatron's heads, sentence-transformers' layers, ANCE's arguments."""
 
 import json
+from argparse import Namespace
 from pathlib import Path
 from pickle import UnpicklingError  # what torch.load raises; nothing is unpickled here
+from typing import Any
 
 import torch
 
@@ -37,6 +39,18 @@ def read_dpr_file(path: Path, side: Side) -> dict[str, torch.Tensor]:
     if not tower:
         raise RuntimeError(f"{path} is no DPR checkpoint: its model_dict has no {prefix}*; expected question_model.* and ctx_model.*")
     return tower
+
+
+def read_arguments(source: str) -> dict[str, Any]:
+    """The command line that a checkpoint of microsoft/ANCE, or of what was made from its code, was trained with; empty without one."""
+    if not (file := Path(source) / "training_args.bin").is_file():
+        return {}
+    try:
+        with torch.serialization.safe_globals([Namespace]):
+            arguments = torch.load(file, map_location="cpu", weights_only=True)
+    except (UnpicklingError, RuntimeError, EOFError):  # another trainer's; Hugging Face's has a class of its own there
+        return {}
+    return vars(arguments) if isinstance(arguments, Namespace) else {}
 
 
 def read_pooler(folder: Path, side: Side, tied: bool) -> dict[str, torch.Tensor] | None:

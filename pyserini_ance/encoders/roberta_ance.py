@@ -14,7 +14,7 @@ from torch.nn import functional
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.family import Family, Switch, Tower, at, longest_input, quiet_transformers
-from pyserini_ance.encoders.released import ANCE, SEED, STAR, Form, form_of, refuse_unexpected, tell_reading
+from pyserini_ance.encoders.released import ANCE, SEED, STAR, Form, form_of, refuse_unexpected, tell_reading, tell_vectors
 
 HEAD = ("embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias")
 TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
@@ -58,6 +58,9 @@ class RobertaAnce(Family):
             if self.head == "load":
                 form = form or ANCE
                 tell_reading(form, source, self.tokenization)
+                tell_vectors(form, source, self)
+            elif form is not None:
+                tell_reading(form, source, self.tokenization, only=form.vocabulary)
         tower = self._read(source, form, head_required=self.head == "load")
         if self.head == "new":
             _draw_head(tower.model, generator)

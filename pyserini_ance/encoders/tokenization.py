@@ -11,6 +11,8 @@ from pyserini_ance.data.token_store import Specials
 from pyserini_ance.recipe.parts import Settings
 from pyserini_ance.storage.files import sha256_json
 
+SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK)\])")
+
 
 class SideTokenization(Settings):
     """One side's cap (special tokens included) and its template over the record's fields, such as `{title} {text}`."""
@@ -76,8 +78,14 @@ class Tokenization(Settings):
 
     def text(self, side: Side, record: dict[str, str]) -> str:
         """The one text of a record."""
-        text = filled(self.side(side).template, record)[: self.max_characters]
-        return text.lower() if self.lowercase else text
+        template = self.side(side).template
+        text = filled(template, record)[: self.max_characters]
+        return _lowered(text, SPECIAL.search(template) is not None) if self.lowercase else text
+
+
+def _lowered(text: str, special: bool) -> str:
+    """`special`: the text has BERT's special tokens, which have no other case (as in microsoft/ANCE's SEEDTokenizer)."""
+    return "".join(part if SPECIAL.fullmatch(part) else part.lower() for part in SPECIAL.split(text)) if special else text.lower()
 
 
 def filled(template: str, record: Mapping[str, str]) -> str:
@@ -104,6 +112,7 @@ class TextTokenizer:
 
         settings = self.settings
         parts = [settings.lowercase, settings.prefix_space, settings.max_characters, settings.side(side).template]
+        parts += ["special tokens keep their case"] if settings.lowercase and SPECIAL.search(settings.side(side).template) else []
         return sha256_json([*parts, self.tokenizer.backend_tokenizer.to_str(), tokenizers.__version__])
 
 

@@ -58,12 +58,12 @@ def ance(family, tiny_roberta):
 def release(tiny_roberta, tmp_path):
     """A folder with these weights, this configuration and RoBERTa's tokenizer files."""
 
-    def write(weights: dict[str, torch.Tensor], without: tuple[str, ...] = ("architectures",), **config):
-        shutil.copytree(tiny_roberta, tmp_path / "release", ignore=shutil.ignore_patterns("*.safetensors"))
+    def write(weights: dict[str, torch.Tensor], called: str = "release", without: tuple[str, ...] = ("architectures",), **config):
+        folder = shutil.copytree(tiny_roberta, tmp_path / called, ignore=shutil.ignore_patterns("*.safetensors"))
         written = json.loads((tiny_roberta / "config.json").read_text())
         written = {**{key: value for key, value in written.items() if key not in without}, **config}
-        (tmp_path / "release" / "config.json").write_text(json.dumps(written))
-        torch.save(weights, tmp_path / "release" / "pytorch_model.bin")
-        return tmp_path / "release"
+        (folder / "config.json").write_text(json.dumps(written))
+        torch.save(weights, folder / "pytorch_model.bin")
+        return folder
 
     return write

@@ -1,48 +1,36 @@
-"""SEED-Encoder's checkpoints, pretrained or as ANCE, written under fairseq's names."""
-
-import re
-from string import ascii_lowercase
+"""SEED-Encoder's checkpoints, pretrained or as ANCE, written under fairseq's names, and its vocabulary without capitals."""
 
 import pytest
 import torch
-from encoders.releases import assert_same_vectors, weights_of
+from encoders.releases import HEAD, SEED_BEFORE, assert_same_vectors, seed_weights, weights_of
 
-from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
-from pyserini_ance.encoders.released import SEED_NAMES
+from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder, start_tokenizer
 
-SEED, HEAD = 1, "embeddingHead"
+SEED = 1
 SEED_SHAPE = {
     "vocab_size": "vocab_size", "hidden_size": "encoder_embed_dim", "num_hidden_layers": "encoder_layers",
     "num_attention_heads": "encoder_attention_heads", "intermediate_size": "encoder_ffn_embed_dim",
 }  # fmt: skip
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+# In the order of microsoft/ANCE's model/SEED_Encoder/vocab.txt: no capital is a piece.
+PIECES = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", *"!\"#$%&'()*+,-./0123456789:;<=>?@[]^_", *LETTERS, *"{|}~"]
+PIECES += [*(f"##{letter}" for letter in LETTERS), "the"]
+UNCASED = {"lowercase": True, "query": {"length_tokens": 24}, "document": {"length_tokens": 48}}
 
 
-def seed_weights(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Under fairseq's names, by the table read backwards, without token types."""
-    found = {}
-    for name, value in weights.items():
-        for theirs, ours in SEED_NAMES.items():
-            pattern = re.escape(ours).replace(r"\\1", r"(\d+)")
-            if matched := re.match(pattern, name):
-                layer = matched[1] if matched.groups() else ""
-                name = theirs.strip("^").replace(r"(\d+)", layer).replace("\\", "") + name[matched.end() :]
-                break
-        found[name] = value
-    return {name: value for name, value in found.items() if "token_type" not in name}
-
-
-PIECES = ["[UNK]", "[PAD]", "[CLS]", "[SEP]", *ascii_lowercase, *(f"##{letter}" for letter in ascii_lowercase), "The"]
+def ids(*pieces: str) -> list[list[int]]:
+    return [[PIECES.index(piece) for piece in pieces]]
 
 
 @pytest.fixture
 def seed_release(ance, release):
     """A folder of SEED-Encoder with these weights beside the encoder's, and its tokenizer's file."""
 
-    def write(weights: dict[str, torch.Tensor], **more):
+    def write(weights: dict[str, torch.Tensor], called: str = "SEED-Encoder-pass-440000", **more):
         config = {theirs: getattr(ance.towers.queries.model.config, ours) for ours, theirs in SEED_SHAPE.items()}
         dropout = {"dropout": 0.1, "attention_dropout": 0.1}
         others = {"max_positions": 512, "pad_token_id": 1, "activation_fn": "gelu", **dropout, **more}
-        folder = release(weights, ("architectures", "model_type", *SEED_SHAPE), **config, **others)
+        folder = release(weights, called, without=("architectures", "model_type", *SEED_SHAPE), **config, **others)
         for name in ("vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json"):
             (folder / name).unlink()
         (folder / "vocab.txt").write_text("\n".join(PIECES))
@@ -51,19 +39,64 @@ def seed_release(ance, release):
     return write
 
 
-def test_seed_encoder_under_fairseqs_names(ance, seed_release, family, saved, records):
-    weights = weights_of(ance)
-    named = seed_weights(weights)
-    assert "seed_encoder.encoder.sentence_encoder.layers.1.self_attn.q_proj.weight" in named and not any("roberta" in name for name in named)
-    folder = seed_release({**named, "classification_heads.dense.weight": torch.zeros(32, 32)}, model_type="seed_encoder")
-    started = start_encoder(family("roberta_ance", folder, dimension=16), SEED)
-    assert started.tokenizer.ids("query", [{"text": "The fox"}]) == [[PIECES.index(piece) for piece in ("The", "f", "##o", "##x")]]
-    found, model = started.towers.queries.model.state_dict(), weights
-    assert found["roberta.embeddings.token_type_embeddings.weight"].eq(0).all()
-    assert all(torch.equal(found[name], model[name]) for name in model if "token_type" not in name) and found.keys() == model.keys()
+@pytest.fixture
+def seed_ance(ance, seed_release):
+    """As ANCE, with the classifier that its class has, too."""
+    beside = {"classification_heads.dense": (32, 32), "classification_heads.out_proj": (2, 32)}
+    weights = {f"{name}.weight": torch.zeros(shape) for name, shape in beside.items()}
+    weights |= {f"{name}.bias": torch.zeros(shape[0]) for name, shape in beside.items()}
+    return seed_release({**seed_weights(ance), **weights}, architectures=["SEEDEncoderDot_NLL_LN"])
+
+
+def test_seed_encoder_under_fairseqs_names(ance, seed_ance, family, saved, records, caplog):
+    started = start_encoder(family("roberta_ance", seed_ance, dimension=16, tokenization=UNCASED), SEED)
+    found, weights = weights_of(started), weights_of(ance)
+    assert found["roberta.embeddings.token_type_embeddings.weight"].eq(0).all() and found.keys() == weights.keys()
+    assert all(torch.equal(found[name], value) for name, value in weights.items() if "token_type" not in name)
     again = load_encoder(saved(started))
     assert again.tokenizer.key("query") == started.tokenizer.key("query")
     assert_same_vectors(again, started, records)
+    assert caplog.messages == []
+
+
+def test_its_vocabulary_has_no_capitals(seed_ance, family, caplog):
+    """So texts are lower-cased first, as its code does (`do_lower_case=True`); whoever does not is told, since capitals are unknown."""
+    settings = family("roberta_ance", seed_ance, dimension=16, tokenization=UNCASED)
+    tokenizer = start_encoder(settings, SEED).tokenizer
+    assert tokenizer.specials == ((0,), (2,), 1)
+    assert tokenizer.ids("query", [{"text": "The Fox"}]) == ids("the", "f", "##o", "##x")
+    assert caplog.messages == []
+    cased = start_encoder(family("roberta_ance", seed_ance, dimension=16, tokenization={**UNCASED, "lowercase": False}), SEED).tokenizer
+    assert cased.ids("query", [{"text": "The Fox"}]) == ids("[UNK]", "[UNK]")
+    assert len(caplog.messages) == 1 and "tokenization.lowercase is False, and" in caplog.messages[0] and "with True" in caplog.messages[0]
+
+
+def test_its_documents_have_the_tokenizers_separator(ance, seed_release, family, caplog):
+    """As microsoft/ANCE puts them together since it has SEED-Encoder; lower-casing leaves the separator alone."""
+    folder = seed_release(seed_weights(ance), "SEED-Encoder-doc-800000", architectures=["SEEDEncoderDot_NLL_LN"])
+    template = {**UNCASED, "document": {"length_tokens": 48, "template": "{url} [SEP] {title} [SEP] {text}"}}
+    tokenizer = start_encoder(family("roberta_ance", folder, dimension=16, tokenization=template), SEED).tokenizer
+    record = {"url": "A", "title": "THE", "text": "Fox"}
+    assert tokenizer.ids("document", [record]) == ids("a", "[SEP]", "the", "[SEP]", "f", "##o", "##x")
+    assert caplog.messages == []
+    start_encoder(family("roberta_ance", folder, dimension=16, tokenization=UNCASED), SEED)
+    assert len(caplog.messages) == 1 and "document.template is '{title} {text}', and" in caplog.messages[0]
+
+
+def test_a_vocabulary_and_a_configuration_that_do_not_fit(ance, seed_release, family):
+    folder = seed_release(seed_weights(ance), architectures=["SEEDEncoderDot_NLL_LN"], pad_token_id=0)
+    with pytest.raises(ValueError, match=r"its vocab.txt has \[PAD\] at 1, its config.json pad_token_id 0; fetch both again"):
+        start_tokenizer(family("roberta_ance", folder, dimension=16))
+
+
+@pytest.mark.parametrize("missing", [*HEAD, f"{SEED_BEFORE}.layers.1.fc2.bias", f"{SEED_BEFORE}.emb_layer_norm.weight"])
+def test_a_weight_that_is_missing_is_named(ance, seed_release, family, missing):
+    named = {f"{SEED_BEFORE}.layers.1.fc2.bias": "roberta.encoder.layer.1.output.dense.bias"}
+    named |= {f"{SEED_BEFORE}.emb_layer_norm.weight": "roberta.embeddings.LayerNorm.weight"}
+    weights = {name: value for name, value in seed_weights(ance).items() if name != missing}
+    folder = seed_release(weights, architectures=["SEEDEncoderDot_NLL_LN"])
+    with pytest.raises(RuntimeError, match=f"no {named.get(missing, missing)} of the expected shape"):
+        start_encoder(family("roberta_ance", folder, dimension=16, tokenization=UNCASED), SEED)
 
 
 def pretraining(hidden: int = 32) -> dict[str, torch.Tensor]:
@@ -80,15 +113,18 @@ def pretraining(hidden: int = 32) -> dict[str, torch.Tensor]:
 @pytest.mark.parametrize("known", [{"architectures": ["SEEDEncoderForMaskedLM"]}, {"model_type": "seed_encoder"}], ids=["class", "type"])
 def test_a_pretrained_seed_encoder_gets_a_new_head(ance, seed_release, family, saved, records, caplog, known):
     """Its config.json, as microsoft/ANCE has it (config_decoder_3_attn_2.json), names no model_type."""
-    weights = {name: value for name, value in weights_of(ance).items() if name.startswith("roberta.")}
-    folder = seed_release({**seed_weights(weights), **pretraining()}, **known)
-    started = start_encoder(family("roberta_ance", folder, head="new", dimension=16, tokenization={"query": {"length_tokens": 128}}), SEED)
-    assert started.tokenizer.ids("query", [{"text": "The"}]) == [[PIECES.index("The")]]
-    found = started.towers.queries.model.state_dict()
-    assert all(torch.equal(found[name], value) for name, value in weights.items() if "token_type" not in name)
-    assert found[f"{HEAD}.weight"].shape == (16, 32) and found[f"{HEAD}.weight"].std() > 0 and caplog.messages == []
+    folder = seed_release({**seed_weights(ance, head=False), **pretraining()}, "SEED-Encoder-3-decoder-layers", **known)
+    longer = {**UNCASED, "query": {"length_tokens": 128}}
+    started = start_encoder(family("roberta_ance", folder, head="new", dimension=16, tokenization=longer), SEED)
+    assert started.tokenizer.ids("query", [{"text": "The"}]) == ids("the")
+    found, weights = weights_of(started), weights_of(ance)
+    assert all(torch.equal(found[name], value) for name, value in weights.items() if name not in HEAD and "token_type" not in name)
+    assert found[HEAD[0]].shape == (16, 32) and found[HEAD[0]].std() > 0 and caplog.messages == []
     assert_same_vectors(load_encoder(saved(started)), started, records)
     with pytest.raises(RuntimeError, match="no embeddingHead.bias, .* To start from a plain RoBERTa or SEED-Encoder, set encoder.head=new"):
-        start_encoder(family("roberta_ance", folder, dimension=16), SEED)
+        start_encoder(family("roberta_ance", folder, dimension=16, tokenization=UNCASED), SEED)
     with pytest.raises(ValueError, match="is a SEED-Encoder, which Hugging Face does not know; set encoder.kind=roberta_ance, .*encoder.head=new"):
         start_encoder(family("transformer", folder), SEED)
+    assert caplog.messages == []
+    start_encoder(family("roberta_ance", folder, head="new", dimension=16), SEED)
+    assert len(caplog.messages) == 1 and "tokenization.lowercase is False" in caplog.messages[0]

@@ -45,6 +45,12 @@ def test_lower_case_and_the_limit_on_characters_are_ours():
     assert tokenization(max_characters=4).text("query", {"text": "  Übermäßig"}) == "Über"
 
 
+def test_a_special_token_of_a_template_has_no_other_case():
+    settings = tokenization(lowercase=True, document={"template": "{title} [SEP] {text}"})
+    assert settings.text("document", {"title": "The TOP", "text": "A [B] [SEP]"}) == "the top [SEP] a [b] [SEP]"
+    assert settings.text("query", {"text": "A [SEP]"}) == "a [sep]"
+
+
 def test_a_template_without_a_field_is_refused():
     with pytest.raises(ValidationError, match="names at least one field"):
         tokenization(query={"length_tokens": 9, "template": "text"})

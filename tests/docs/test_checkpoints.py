@@ -1,0 +1,83 @@
+"""The tables in docs/checkpoints.md have all that releases are recognised by, and what its examples set is how each was trained."""
+
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pyserini_ance.data.collection import SIDES
+from pyserini_ance.encoders import foreign
+from pyserini_ance.encoders.family import Family
+from pyserini_ance.encoders.released import ANCE, DANCE, DPR, DPR_FOLDER, FORMS, MAXP, SEED, STAR, TELE, Form, form_of, tell_reading, tell_vectors
+from pyserini_ance.recipe.parts import part_class
+
+PAGE = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+FORM_ROWS, NAME_ROWS = (table.splitlines()[2:] for table in re.findall(r"(?:^\|.*\n)+", PAGE, re.MULTILINE))
+EXAMPLES = {
+    "castorini/ance-msmarco-passage": ANCE,
+    "checkpoints/Document ANCE(FirstP) Checkpoint": ANCE,
+    "castorini/ance-msmarco-doc-maxp": MAXP,
+    "data/passage/trained_models/star": STAR,
+    "data/doc/trained_models/adore-star": STAR,
+    "checkpoints/DANCE": DANCE,
+    "checkpoints/ANCE_w_Dual": ANCE,
+    "checkpoints/multi.cp": DPR,
+    "castorini/ance-dpr-question-multi": DPR,
+    "OpenMatch/ance-tele_msmarco_qry-psg-encoder": TELE,
+    "OpenMatch/ance-tele_nq_qry-encoder": TELE,
+    "checkpoints/ance-tele_nq": TELE,
+    "checkpoints/SEED-Encoder-3-decoder-layers": SEED,
+    "checkpoints/SEED-Encoder-doc-800000": SEED,
+}
+
+
+def encoder_of(block: str) -> Family:
+    settings = yaml.safe_load(block)
+    assert settings.keys() == {"encoder"}
+    return part_class("encoder", settings["encoder"]["kind"]).model_validate(settings["encoder"])
+
+
+ENCODERS = {encoder.model: encoder for encoder in map(encoder_of, re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))}
+
+
+def written(prefix: str) -> str:
+    """A pattern of names as the page has it."""
+    return re.sub(r"\\(.)", r"\1", prefix.removeprefix("^").replace(r"(\d+)", "N").replace(r"\1", "N"))
+
+
+def test_the_table_has_every_form():
+    assert len(FORM_ROWS) == 13 and all(row.count(" | ") == 4 for row in FORM_ROWS)
+    table = "\n".join(FORM_ROWS)
+    for form in FORMS:
+        assert all(f"`{name}`" in table for name in (*form.architectures, *form.model_types, *form.arguments))
+        assert form is SEED or all(f"`{written(theirs)}" in table for theirs in form.names)
+    own = [*DPR_FOLDER, *foreign.TEVATRON_FOLDER.values()]
+    assert all(f"`{name}`" in table for name in own)
+    assert all(f"`{prefix}*`" in table for prefix in (*foreign.DPR_FILE.values(), *foreign.TEVATRON_POOLER.values()))
+
+
+def test_the_other_has_every_name_of_seed_encoder():
+    assert NAME_ROWS == [f"| `{written(theirs)}` | `{written(ours)}` |" for theirs, ours in SEED.names.items()]
+
+
+@pytest.mark.parametrize(("model", "form"), EXAMPLES.items(), ids=EXAMPLES)
+def test_an_example_has_the_settings_of_its_form(model: str, form: Form):
+    encoder = ENCODERS[model]
+    assert encoder.kind == form.kind
+    for side in SIDES:
+        assert tell_reading(form, encoder.model_of(side), encoder.tokenization) == []
+    assert tell_vectors(form, model, encoder) == []
+    if form in (DANCE, MAXP, TELE):
+        assert form_of(form.kind, model, {}) is form
+
+
+def test_each_example_is_looked_at_and_each_form_has_one():
+    assert ENCODERS.keys() == EXAMPLES.keys()
+    assert {form.about for form in EXAMPLES.values()} == {form.about for form in FORMS}
+
+
+def test_the_warning_shown_is_what_is_said(caplog):
+    plain = ENCODERS["checkpoints/ANCE_w_Dual"]
+    tell_vectors(DANCE, "checkpoints/DANCE", plain)
+    assert f"```\n{caplog.messages[0]}\n```" in PAGE
