@@ -1,6 +1,7 @@
 """A checkpoint folder: weights and tokenizer as Hugging Face writes them, and a side file with all that they leave out.
 
-Untied towers lie in `queries/` and `documents/` below it, each a whole checkpoint of its own.
+Untied towers lie in `queries/` and `documents/` below it, each a whole checkpoint of its own. A run exports some of them in DPR's form
+(`dpr.py`), which is read here all the same.
 """
 
 from collections.abc import Collection
@@ -11,7 +12,7 @@ import torch
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.family import Family, resolve_model
+from pyserini_ance.encoders.family import SIDE_FILE, Family, resolve_model
 from pyserini_ance.encoders.foreign import TEVATRON_FOLDER
 from pyserini_ance.encoders.tokenization import TextTokenizer
 from pyserini_ance.encoders.tokenizer_files import load_tokenizer, read_alike, tokenizer_source
@@ -20,7 +21,6 @@ from pyserini_ance.recipe.parts import part_class
 from pyserini_ance.recipe.start import Change
 from pyserini_ance.storage.files import read_json, write_json
 
-SIDE_FILE = "pyserini_ance.json"
 SIDE_FORMAT = 1
 TOWERS: dict[Side, str] = {"query": "queries", "document": "documents"}
 MAY_DIFFER = ("model", "document_model", "base", "tied", "head", "dropout")  # between a checkpoint and the recipe that starts from it

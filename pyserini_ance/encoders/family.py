@@ -15,6 +15,7 @@ from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.parts import Part, Settings
 
 log = logging.getLogger(__name__)
+SIDE_FILE = "pyserini_ance.json"  # in a folder that we saved: what the files of Hugging Face leave out
 
 
 class Tower(nn.Module):

@@ -1,7 +1,7 @@
-"""Any Hugging Face encoder with CLS or mean pooling, optional projection and l2 normalisation; stock Pyserini class `auto`."""
+"""Any Hugging Face encoder with CLS or mean pooling, optional projection and l2 normalisation; stock Pyserini classes `auto` and `dpr`."""
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from pydantic import PositiveInt
@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn import functional
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders.family import Family, Switch, Tower, at, longest_input, pool, quiet_transformers, resolve_model
+from pyserini_ance.encoders.family import SIDE_FILE, Family, Switch, Tower, at, longest_input, pool, quiet_transformers, resolve_model
 from pyserini_ance.encoders.foreign import read_dpr_file, read_pooler, refuse_modules
 from pyserini_ance.encoders.released import DPR, DPR_FOLDER, SEED, Form, form_of, refuse_unexpected, tell_reading
 
@@ -41,7 +41,7 @@ class Transformer(Family):
         """Drawn are a projection that the source lacks, and a pooler, which has no part in the vectors, but in the hash of the saved weights."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(generator.initial_seed())
-            backbone = self._released(source, side)
+            backbone = self._saved(source) if (Path(source) / SIDE_FILE).exists() else self._released(source, side)
         projection = self._linear(backbone)
         if (file := Path(source) / PROJECTION).exists():
             _set_projection(projection, load_file(file), file)
@@ -52,7 +52,7 @@ class Transformer(Family):
         return TransformerTower(backbone, self.pooling, self.l2, projection)
 
     def load(self, folder: Path) -> Tower:
-        backbone = self._backbone(str(folder))
+        backbone = self._saved(str(folder))
         projection = self._linear(backbone)
         if projection:
             if not (file := folder / PROJECTION).exists():
@@ -68,6 +68,19 @@ class Transformer(Family):
     def _linear(self, backbone) -> nn.Linear | None:
         """Not yet set: what torch would draw comes from no seed of ours."""
         return self.projection and nn.utils.skip_init(nn.Linear, backbone.config.hidden_size, self.projection)
+
+    def _saved(self, source: str):
+        """A backbone as `save` wrote it, or as a run exported it (`dpr.py`): trained under our settings, and for either side."""
+        from transformers import PreTrainedConfig
+
+        written = PreTrainedConfig.get_config_dict(source)[0]
+        return self._dpr(source, written) if written.get("model_type") in DPR.model_types else self._backbone(source)
+
+    def _dpr(self, source: str, written: dict[str, Any]):
+        from transformers import BertConfig
+
+        config = BertConfig.from_dict({**written, "model_type": "bert", "architectures": None})
+        return self._backbone(source, DPR, config=config, key_mapping=dict(DPR.names))
 
     def _released(self, source: str, side: Side):
         """A backbone as others write it: a DPR file or folder, or whatever Hugging Face's AutoModel reads."""
@@ -92,8 +105,7 @@ class Transformer(Family):
         if (of := DPR_FOLDER.get((written.get("architectures") or [""])[0], side)) != side:
             cure = "set encoder.tied=false, with the question encoder as model and the context encoder as document_model"
             raise ValueError(f"{source} is a DPR encoder of the {of} side; {cure}")
-        config = BertConfig.from_dict({**written, "model_type": "bert", "architectures": None})
-        return self._backbone(source, DPR, config=config, key_mapping=dict(DPR.names))
+        return self._dpr(source, written)
 
     def _backbone(self, source: str, form: Form | None = None, state_dict: dict[str, torch.Tensor] | None = None, **how):
         from transformers import AutoModel, BertModel

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pyserini_ance.data.passages import passage_ids
 from pyserini_ance.encoders.checkpoint import read_side_file
+from pyserini_ance.encoders.dpr import to_dpr
 from pyserini_ance.experiment.closing import Closing
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.storage.files import copy_whole
@@ -31,20 +32,27 @@ def _write(row: str, checkpoint: Checkpoint, closing: Closing, vectors: ShardedV
     from pyserini_ance.pyserini_bridge.export import search_command, stock_class, write_index, write_topics
 
     run = closing.run
-    _replace(run.model, lambda beside: shutil.copytree(checkpoint.encoder, beside, dirs_exist_ok=True))
-    choice = stock_class(read_side_file(run.model), run.model)
+    _replace(run.model, lambda beside: _copy_encoder(checkpoint.encoder, beside))
+    queries = {split: closing.data.collection.split(split).queries for split in closing.recipe.test.split}
+    asked = [text for of_split in queries.values() for text in of_split.columns["text"]]
+    choice = stock_class(read_side_file(run.model), run.model, asked)
     shutil.rmtree(run.index, ignore_errors=True)
     ids, passages = closing.data.collection.documents.ids, closing.data.passages
     write_index(vectors, passage_ids(ids, passages), run.index, {"encoder": "../model", **about})
-    splits, hits, most, commands = closing.recipe.test.split, closing.recipe.test.hits, passages.most if passages else 1, []
-    for split in splits:
+    hits, most, commands = closing.recipe.test.hits, passages.most if passages else 1, []
+    for split, of_split in queries.items():
         copy_whole(run.ranking(row, split), run.final_run(split))
-        queries = closing.data.collection.split(split).queries
-        topics = write_topics(list(zip(queries.ids, queries.columns["text"], strict=True)), run.folder, split)
-        output = run.folder / ("run.pyserini.txt" if len(splits) == 1 else f"run.pyserini.{split}.txt")
+        topics = write_topics(list(zip(of_split.ids, of_split.columns["text"], strict=True)), run.folder, split)
+        output = run.folder / ("run.pyserini.txt" if len(queries) == 1 else f"run.pyserini.{split}.txt")
         commands.append(search_command(topics, run.index, output, choice, hits, most))
     documents = {"encoder": str(choice.document_folder), "class": choice.document_class, "flags": choice.document_flags}
     return {"class": choice.query_class, "documents": documents, "notes": choice.describe(), "command": "\n".join(commands)}
+
+
+def _copy_encoder(encoder: Path, folder: Path) -> None:
+    """A pair in the form that Pyserini loads it in."""
+    shutil.copytree(encoder, folder, dirs_exist_ok=True)
+    to_dpr(folder)
 
 
 def _replace(folder: Path, fill) -> None:

@@ -21,7 +21,7 @@ ROWS_PER_BLOCK = 1 << 16
 def require_faiss() -> None:
     """Raises RuntimeError when there is no faiss: better known before hours of training than after."""
     if importlib.util.find_spec("faiss") is None:
-        raise RuntimeError("faiss is not installed: pip install 'pyserini_ance[cpu]', or [gpu] where there is an NVIDIA GPU, never both")
+        raise RuntimeError("faiss is not installed: python -m pip install faiss-cpu, or faiss-gpu where there is an NVIDIA GPU, never both")
 
 
 def write_index(vectors: np.ndarray | Iterable[tuple[int, np.ndarray]], ids: Sequence[str], folder: Path, about: dict[str, Any]) -> None:

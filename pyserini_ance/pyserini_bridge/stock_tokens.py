@@ -1,10 +1,12 @@
 """Whether a stock class hands its model the same token ids as we do: both are asked to read some difficult records."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 
+# Not compared: [PAD] as a word of a text, which `dpr` takes for padding.
 # Capitals, accents, a final sigma (Python and tokenizers lower-case it differently), and more tokens than any cap.
 HARD_TEXTS = ("Capitals and ÜMLAUTS, Straße ΟΔΟΣ 東京 (x_y)  1,000.5!", "Retrieval with NEGATIVES mined anew. " * 200)
 TITLE = "A Title"
@@ -13,20 +15,24 @@ NO_CAP = 1 << 31  # transformers writes 1e30 for none
 
 
 class StockTokens:
-    """The tokenizer of stock `ance` or `auto` beside ours, both from a checkpoint's folder."""
+    """The tokenizer of stock `ance`, `auto` or `dpr` beside ours, both from a checkpoint's folder."""
 
     def __init__(self, stock: str, tokenization: Tokenization, folder: Path):
-        from transformers import AutoTokenizer, RobertaTokenizer
+        from transformers import AutoTokenizer, DPRContextEncoderTokenizer, RobertaTokenizer
 
         self.stock, self.tokenization = stock, tokenization
         self.ours = TextTokenizer(AutoTokenizer.from_pretrained(str(folder)), tokenization)
-        self.theirs = (RobertaTokenizer if stock == "ance" else AutoTokenizer).from_pretrained(str(folder))
+        # DPR's for questions has another name, and is the same.
+        theirs = {"ance": RobertaTokenizer, "auto": AutoTokenizer, "dpr": DPRContextEncoderTokenizer}
+        self.theirs = theirs[stock].from_pretrained(str(folder))
 
     @property
     def query_cap(self) -> int | None:
-        """Where stock search cuts a query; for `auto` that is the tokenizer's own affair."""
+        """Where stock search cuts a query; for `auto` that is the tokenizer's own affair. `dpr` cuts none, and is compared up to our cap."""
         if self.stock == "ance":
             return ANCE_QUERY_TOKENS
+        if self.stock == "dpr":
+            return self.tokenization.query.length_tokens
         return self.theirs.model_max_length if self.theirs.model_max_length < NO_CAP else None
 
     @property
@@ -35,6 +41,8 @@ class StockTokens:
 
     def difference(self, side: Side) -> str | None:
         """In plain words, why the two read some text of a side differently; None when they do not."""
+        if self.stock == "dpr" and not self.theirs.do_lower_case:
+            return "stock `dpr` reads texts by code of its own where the tokenizer keeps capitals"
         titled = "{title}" in self.tokenization.side(side).template
         records = _records(titled)
         pairs = zip(records, self._our_ids(side, records), self._stock_ids(side, records, titled), strict=True)
@@ -46,6 +54,12 @@ class StockTokens:
         if self.tokenization.lowercase:
             return f"this checkpoint lower-cases texts; stock `{self.stock}` leaves that to a tokenizer that does not do the same"
         return f"the tokenizer of stock `{self.stock}` makes other ids of {differing[0]['text'][:40]!r}"
+
+    def uncut(self, queries: Sequence[str]) -> int:
+        """How many of them are read otherwise by `dpr`, since it reads them whole."""
+        whole = self.theirs(list(queries), verbose=False)["input_ids"] if queries else []
+        ours = self._our_ids("query", [{"text": query} for query in queries])
+        return sum(one != other for one, other in zip(ours, whole, strict=True))
 
     def _our_ids(self, side: Side, records: list[dict[str, str]]) -> list[list[int]]:
         before, after, _ = self.ours.specials

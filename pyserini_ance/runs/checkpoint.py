@@ -8,9 +8,10 @@ from safetensors.torch import load_file, save_file
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.checkpoint import TOWERS, save_encoder
+from pyserini_ance.encoders.dpr import weights_sha256
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import read_json, sha256_file, sha256_json, write_json
+from pyserini_ance.storage.files import read_json, sha256_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 
 ENCODER = "encoder"
@@ -64,8 +65,8 @@ class Checkpoint:
 
 
 def weights_of(encoder: Path) -> str:
-    """The hash that a checkpoint with the same weights has; `encoder` is a folder that `save_encoder` wrote."""
-    parts = {f"{ENCODER}/{path.relative_to(encoder)}": sha256_file(path) for path in encoder.rglob("*.safetensors")}
+    """The hash that a checkpoint with the same weights has; `encoder` is a folder that `save_encoder` wrote, or that a run exported."""
+    parts = {f"{ENCODER}/{path.relative_to(encoder)}": weights_sha256(path) for path in encoder.rglob("*.safetensors")}
     return Checkpoint(encoder, *(_tower_hash(parts, side) for side in TOWERS)).weights
 
 

@@ -14,7 +14,7 @@ from pyserini_ance.experiment.starts import Starts, describe_starts
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.start import Start
-from pyserini_ance.runs.checkpoint import Place, publish_checkpoint
+from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_file, write_json
@@ -198,3 +198,24 @@ def test_two_runs_share_a_warm_up_and_stand_by_themselves(servant, small_recipe,
     assert begun == {"start-first": {"encoder": str(tmp_path / "warm/checkpoints/warm-00000002/encoder"), "stage": "warm",
                                      "weights": sha256_file(warm / "model" / "model.safetensors")}}  # fmt: skip
     assert load(tmp_path / "run" / "recipe.yaml").recipe == load(tmp_path / "run.yaml").recipe
+
+
+def test_a_pair_of_berts_is_exported_for_stock_dpr_and_can_be_started_from(servant, small_recipe, tmp_path):
+    pair = {"encoder": {**small_recipe({"a": STAGE}).encoder.model_dump(mode="json"), "tied": False, "pooling": "cls"}}
+    recipes = {"first": small_recipe({"a": STAGE}, **pair), "second": starting(small_recipe, {"folder": str(tmp_path / "first" / "model")}, **pair)}
+    for name, recipe in recipes.items():
+        (tmp_path / f"{name}.yaml").write_text(dump(recipe))
+        done = servant.run("train", [str(tmp_path / f"{name}.yaml"), "--output", str(tmp_path / name)])
+        assert done["code"] == 0, done["stderr"]
+    for tower, architecture in (("queries", "DPRQuestionEncoder"), ("documents", "DPRContextEncoder")):
+        assert read_json(tmp_path / "first" / "model" / tower / "config.json")["architectures"] == [architecture]
+    first, second = (read_json(tmp_path / name / "measures.json") for name in recipes)
+    assert f"--encoder {tmp_path / 'first' / 'model' / 'queries'} --encoder-class dpr " in first["export"]["command"]
+    assert (first["export"]["documents"]["class"], first["export"]["notes"][0]) == (
+        "dpr", "queries: Pyserini's stock class `dpr` encodes them exactly as here, up to 24 tokens: it cuts no query"
+    )  # fmt: skip
+    trained = Checkpoint.open(tmp_path / "first" / "checkpoints" / "a-00000002")
+    started = Checkpoint.open(tmp_path / "second" / "checkpoints" / "start-b-00000000")
+    assert trained.hashes == started.hashes and trained.query_weights != trained.document_weights
+    assert read_json(tmp_path / "second" / "environment.json")["starts"]["start-b"]["weights"] == trained.weights
+    assert [second["rows"][1][name] for name in ("RR@10", "R@20")] == [first["rows"][-1][name] for name in ("RR@10", "R@20")]

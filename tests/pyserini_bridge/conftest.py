@@ -4,11 +4,13 @@ The rest of the suite asserts that Pyserini, Java and faiss stay out of its proc
 """
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from small import TINY_SHAPE
 
 CHILD_SECONDS = 600  # a machine of any load; a quiet one needs 30
 
@@ -74,9 +76,7 @@ def roberta(tmp_path_factory) -> Path:
     (folder / "merges.txt").write_text("#version: 0.2\nt h\nth e\n")
     RobertaTokenizer.from_pretrained(str(folder), model_max_length=256).save_pretrained(folder)
     torch.manual_seed(0)
-    # wide weights: with the usual 0.02 all vectors of a random model are nearly the same
-    shape = dict(hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, initializer_range=0.5)
-    config = RobertaConfig(vocab_size=len(pieces), max_position_embeddings=258, type_vocab_size=1, **shape)
+    config = RobertaConfig(vocab_size=len(pieces), max_position_embeddings=258, type_vocab_size=1, **TINY_SHAPE)
     RobertaModel(config).save_pretrained(folder)
     return folder
 
@@ -95,8 +95,21 @@ def bert_tokenizer(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def bert(bert_tokenizer, tmp_path_factory) -> Path:
+    """A plain BERT of 32 dimensions with that tokenizer."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    folder = shutil.copytree(bert_tokenizer, tmp_path_factory.mktemp("plain_bert"), dirs_exist_ok=True)
+    torch.manual_seed(0)
+    vocabulary = len(AutoTokenizer.from_pretrained(folder))
+    BertModel(BertConfig(vocab_size=vocabulary, max_position_embeddings=256, **TINY_SHAPE)).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
 def checkpoint(roberta, tmp_path_factory):
-    """Save an encoder of ours made from `roberta`, under the given settings; returns its folder."""
+    """Save an encoder of ours, made from `roberta` unless the given settings name another model; returns its folder."""
     from pyserini_ance.encoders.checkpoint import save_encoder, start_encoder
     from pyserini_ance.recipe.parts import part_class
 

@@ -1,13 +1,17 @@
 """Which stock class reproduces which checkpoint, as a table."""
 
+import json
 import shutil
 
 import pytest
+from transformers import AutoTokenizer, BertTokenizer, DPRContextEncoderTokenizer
 
+from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.pyserini_bridge.stock import stock_class
 
 ANCE = {"kind": "roberta_ance", "pooling": "cls", "l2": False, "dimension": 768}
 AUTO = {"kind": "transformer", "pooling": "mean", "l2": True, "dimension": 32}
+DPR = {"kind": "transformer", "pooling": "cls", "l2": False, "dimension": 32, "tied": False}
 
 
 def side(base, *, lowercase=False, query="{text}", query_tokens=64, document="{text}", document_tokens=128, **changes):
@@ -24,10 +28,20 @@ def side(base, *, lowercase=False, query="{text}", query_tokens=64, document="{t
 def folders(roberta, bert_tokenizer, tmp_path_factory):
     ance = shutil.copytree(roberta, tmp_path_factory.mktemp("ance"), dirs_exist_ok=True)
     (ance / "pytorch_model.bin").touch()
-    return {"roberta": ance, "bert": bert_tokenizer}
+    dpr, cased = (in_dprs_form(bert_tokenizer, tmp_path_factory.mktemp(name)) for name in ("dpr", "cased"))
+    for tower in ("queries", "documents"):
+        BertTokenizer.from_pretrained(cased / tower, do_lower_case=False).save_pretrained(cased / tower)
+    return {"roberta": ance, "bert": bert_tokenizer, "dpr": dpr, "cased": cased}
 
 
-TWO_FIELDS = "{title} {text}"
+def in_dprs_form(tokenizer, folder):
+    for tower in ("queries", "documents"):
+        shutil.copytree(tokenizer, folder / tower)
+        (folder / tower / "config.json").write_text(json.dumps({"model_type": "dpr"}))
+    return folder
+
+
+TWO_FIELDS, PAIR = "{title} {text}", "{title} [SEP] {text}"
 CASES = [
     # tokenizer, side file, query class, document class, words of the reasons
     ("roberta", side(ANCE), "ance", "ance", []),
@@ -53,8 +67,14 @@ CASES = [
     ("bert", side(AUTO, document="passage: {title} {text}"), "auto", "pyserini_ance", ["cannot write a document"]),
     # Python makes a final sigma of the last letter of ΟΔΟΣ, BERT's tokenizer does not
     ("bert", side(AUTO, lowercase=True), "pyserini_ance", "pyserini_ance", ["queries: this checkpoint lower-", "documents: "]),
-    ("bert", side(AUTO, document="{title} [SEP] {text}"), "auto", "pyserini_ance", ["documents: stock `auto` writes title and text as a pair"]),
+    ("bert", side(AUTO, document=PAIR), "auto", "pyserini_ance", ["documents: stock `auto` writes title and text as a pair"]),
     ("bert", side(AUTO, projection=8, dimension=8), "pyserini_ance", "pyserini_ance", ["stock `auto` has no linear layer, this"]),
+    ("dpr", side(DPR), "dpr", "dpr", []),
+    ("dpr", side(DPR, document=PAIR), "dpr", "pyserini_ance", ["documents: stock `dpr` writes title and text as a pair, but shortens the longer"]),
+    ("dpr", side(DPR, document=TWO_FIELDS), "dpr", "pyserini_ance", ["documents: stock `dpr` cannot write a document as '{title} {text}'"]),
+    ("dpr", side(DPR, query="query: {text}"), "pyserini_ance", "dpr", ["cannot write a query"]),
+    ("dpr", side(DPR, lowercase=True), "pyserini_ance", "pyserini_ance", ["queries: this checkpoint lower-", "documents: "]),
+    ("cased", side(DPR), "pyserini_ance", "pyserini_ance", ["queries: stock `dpr` reads texts by code of its own", "documents: "]),
     ("bert", side(AUTO, kind="cross_encoder"), "pyserini_ance", "pyserini_ance", ["encoder kind 'cross_encoder'"]),
 ]
 
@@ -67,6 +87,33 @@ def test_choice(folders, tokenizer, side_file, query_class, document_class, reas
     assert choice.reproduces_exactly == (query_class != "pyserini_ance")
 
 
+def test_dpr_cuts_no_query(folders):
+    """So it is not for one that we would cut."""
+    side_file, asked = side(DPR, query_tokens=16), ["x" * 14, "of 14"]
+    choice = stock_class(side_file, folders["dpr"], asked)
+    assert choice.query_class == "dpr" and choice.describe()[0] == (
+        "queries: Pyserini's stock class `dpr` encodes them exactly as here, up to 16 tokens: it cuts no query"
+    )
+    longer = stock_class(side_file, folders["dpr"], [*asked, "x" * 15])
+    assert (longer.query_class, longer.document_class) == ("pyserini_ance", "dpr")
+    assert longer.why == ("queries: stock `dpr` cuts no query, and 1 of 3 have more than 16 tokens",)
+    assert stock_class(side(AUTO, query_tokens=64), folders["bert"], ["x" * 100]).query_class == "auto"
+
+
+def test_dprs_pairs_are_read_as_here_but_for_long_titles(bert_tokenizer):
+    """What README.md says: a title of more than half the tokens."""
+    settings = Tokenization.model_validate({"document": {"length_tokens": 65, "template": PAIR}})
+    ours, theirs = TextTokenizer(AutoTokenizer.from_pretrained(bert_tokenizer), settings), DPRContextEncoderTokenizer.from_pretrained(bert_tokenizer)
+
+    def alike(title: str, text: str) -> bool:
+        [ids] = ours.ids("document", [{"title": title, "text": text}])
+        before, after, _ = ours.specials
+        return [*before, *ids[:63], *after] == theirs([title], text_pair=[text], max_length=65, truncation=True)["input_ids"][0]
+
+    assert all(alike("t " * title, "x " * text) for title in (0, 1, 10, 30, 31) for text in (0, 1, 31, 32, 50, 200))
+    assert alike("t " * 40, "x " * 22) and not any(alike("t " * 32, "x " * text) for text in (31, 40, 200)) and not alike("t " * 40, "x " * 23)
+
+
 def test_flags(folders):
     plain = stock_class(side(ANCE), folders["roberta"])
     assert plain.flags == ()
@@ -75,6 +122,8 @@ def test_flags(folders):
     assert "--l2-norm" in one_sided.flags and "--l2-norm" not in one_sided.document_flags
     prefixed = stock_class(side(AUTO, query="query: {text}", document="passage: {text}"), folders["bert"])
     assert prefixed.flags == ("--pooling", "mean", "--l2-norm", "--query-prefix", "query:")
+    dpr = stock_class(side(DPR), folders["dpr"])
+    assert dpr.flags == () and dpr.document_flags == ("--fields", "text", "--max-length", "128", "--dimension", "32")
     assert prefixed.document_flags[-5:] == ("--pooling", "mean", "--l2-norm", "--prefix", "passage:")
 
 
@@ -96,6 +145,11 @@ def test_a_word_in_the_path_that_pyserini_acts_on(bert_tokenizer, tmp_path, l2, 
     choice = stock_class(side(AUTO, l2=l2), folder)
     assert (choice.query_class, choice.document_class) == (query_class, "pyserini_ance")
     assert "path contains clip" in choice.why[-1]
+
+
+def test_dpr_looks_at_no_path_for_queries(bert_tokenizer, tmp_path):
+    choice = stock_class(side(DPR), in_dprs_form(bert_tokenizer, tmp_path / "contriever"))
+    assert (choice.query_class, choice.document_class) == ("dpr", "pyserini_ance") and "path contains contriever" in choice.why[0]
 
 
 def test_ance_needs_the_weight_file_that_pyserini_opens(bert_tokenizer):

@@ -10,6 +10,7 @@ from safetensors.torch import load_file, save_file
 
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.encoders.checkpoint import load_encoder
+from pyserini_ance.encoders.dpr import to_dpr
 from pyserini_ance.pyserini_bridge.encoders import DocumentEncoder, QueryEncoder
 from pyserini_ance.pyserini_bridge.topics import write_topics
 from pyserini_ance.vectors.search import exact_search
@@ -32,19 +33,20 @@ from pyserini_ance.pyserini_bridge.export import search_command, stock_class, wr
 from pyserini_ance.pyserini_bridge.launch import run_module
 from pyserini_ance.pyserini_bridge.register import register
 
-stock, lowered, auto, pair = map(Path, sys.argv[1:5])
+stock, lowered, auto, pair, dpr = map(Path, sys.argv[1:6])
 queries, documents, in_passages = json.loads(sys.stdin.read())
 in_passages = list(map(Path, in_passages))
 ids, titles, texts = zip(*documents)
 
 # our export, torch and faiss at work before Java starts
 choices = []
-for folder in (stock, lowered, auto, pair):
+for folder in (stock, lowered, auto, pair, dpr):
     records = [{"title": title, "text": text} for title, text in zip(titles, texts)]
     write_index(load_encoder(folder / "model").encode(records, "document"), ids, folder / "index", {})
     topics = write_topics([tuple(query) for query in queries], folder)
-    choices.append(stock_class(read_side_file(folder / "model"), folder / "model"))
+    choices.append(stock_class(read_side_file(folder / "model"), folder / "model", [text for _, text in queries]))
     (folder / "command").write_text(search_command(topics, folder / "index", folder / "run.pyserini.txt", choices[-1], 100))
+encode_corpus(lowered / "corpus.jsonl", dpr / "model", dpr / "again", "fp32", 4096, "cpu", dpr / "scratch", World())
 for folder in in_passages:
     encode_corpus(lowered / "corpus.jsonl", folder / "model", folder / "index", "fp32", 4096, "cpu", folder / "scratch", World())
     write_topics([tuple(query) for query in queries], folder)
@@ -57,6 +59,11 @@ np.save(stock / "queries.npy", [encoder.encode(text) for _, text in queries])
 encoder = AnceDocumentEncoder(str(stock / "model"), device="cpu")
 np.save(stock / "documents.npy", encoder.encode(texts, titles, max_length=256))
 np.save(stock / "untitled.npy", encoder.encode(texts, max_length=256))
+from pyserini.encode import DprDocumentEncoder, DprQueryEncoder
+encoder = DprQueryEncoder(str(dpr / "model/queries"))
+np.save(dpr / "queries.npy", [encoder.encode(text) for _, text in queries])
+encoder = DprDocumentEncoder(str(dpr / "model/documents"), device="cpu")
+np.save(dpr / "documents.npy", encoder.encode(texts, titles, max_length=256))
 
 def search(folder, *flags, model="model"):
     files = ["--topics", str(folder / "topics.test.json"), "--output", str(folder / "run.pyserini.txt")]
@@ -66,6 +73,7 @@ def search(folder, *flags, model="model"):
 search(lowered, "--batch-size", "3")  # our class is added, since it is our folder
 search(auto, "--encoder-class", "auto", *choices[2].flags)
 search(pair, "--encoder-class", "auto", *choices[3].flags, model="model/queries")
+search(dpr, "--encoder-class", "dpr", *choices[4].flags, model="model/queries")
 for folder in in_passages:
     search(folder, "--hits", "30", "--max-passage", "--max-passage-hits", "10")
 
@@ -79,11 +87,12 @@ def indexed(folder):
     index = faiss.read_index(str(folder / "index"))
     return index.reconstruct_n(0, index.ntotal)
 np.save(lowered / "encoded.npy", [indexed(lowered / name) for name in ("index", "again")])
+np.save(dpr / "encoded.npy", indexed(dpr / "again"))
 for folder in in_passages:
     np.save(folder / "encoded.npy", indexed(folder / "index"))
 
 from pyserini.query_iterator import DefaultQueryIterator
-topics = [list(DefaultQueryIterator.from_topics(path)) for path in sys.argv[5:]]
+topics = [list(DefaultQueryIterator.from_topics(path)) for path in sys.argv[6:]]
 (stock / "read.json").write_text(json.dumps(topics))
 """
 # all-digit ids that are numbers already come back as such, and runs show them alike
@@ -113,20 +122,24 @@ def in_passages(checkpoint, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def runs(checkpoint, child, topics_files, in_passages, tmp_path_factory):
-    """Run folders, exported, and searched by Pyserini: `ance` and `auto` reproduce the first and the others, nothing the second.
+def runs(checkpoint, bert, child, topics_files, in_passages, tmp_path_factory):
+    """Run folders, exported, and searched by Pyserini: `ance` and `auto` reproduce the first and the next, nothing the second.
 
-    The last has two towers.
+    The last two have two towers, of RoBERTa, and of BERT as for OpenQA, which `dpr` reproduces.
     """
-    folders = [tmp_path_factory.mktemp(name) for name in ("stock", "lowered", "auto", "pair")]
+    folders = [tmp_path_factory.mktemp(name) for name in ("stock", "lowered", "auto", "pair", "openqa")]
+    openqa = {"query": {"length_tokens": 256}, "document": {"length_tokens": 256, "template": "{title} [SEP] {text}"}}
     models = [
         checkpoint("roberta_ance", head="new"),
         checkpoint("roberta_ance", head="new", tokenization={"lowercase": True}),
         checkpoint("transformer", pooling="mean", l2=True, tokenization={"query": {"length_tokens": 256}}),
         checkpoint("transformer", tied=False, tokenization={"query": {"length_tokens": 48}}),
+        checkpoint("transformer", model=str(bert), tied=False, tokenization=openqa),
     ]
-    weights = models[3] / "documents" / "model.safetensors"
-    save_file({name: value * 0.9 for name, value in load_file(weights).items()}, weights, {"format": "pt"})
+    for pair in models[3:]:
+        weights = pair / "documents" / "model.safetensors"
+        save_file({name: value * 0.9 for name, value in load_file(weights).items()}, weights, {"format": "pt"})
+        to_dpr(pair)
     for folder, model in zip(folders, models, strict=True):
         model.rename(folder / "model")
         records = [{"id": id, "title": title, "text": text} for id, title, text in DOCUMENTS]
@@ -145,8 +158,8 @@ def vectors(runs):
 
 def test_the_classes_chosen(runs):
     queries, documents = zip(*json.loads((runs[0] / "classes.json").read_text()))
-    assert queries == ("ance", "pyserini_ance", "auto", "auto")
-    # a byte-level tokenizer, and a template of two fields of which one may be empty
+    assert queries == ("ance", "pyserini_ance", "auto", "auto", "dpr")
+    # a byte-level tokenizer, and a template of two fields of which one may be empty, or the first long
     assert set(documents) == {"pyserini_ance"}
 
 
@@ -178,6 +191,23 @@ def test_stock_auto_searches_with_the_query_tower_over_the_document_towers_index
     queries, documents = vectors[3]
     assert not np.allclose(queries[0], load_encoder(runs[3] / "model/documents").encode([{"text": QUERIES[0][1]}], "query")[0], atol=1e-2)
     ours = QueryEncoder(str(runs[3] / "model")), DocumentEncoder(str(runs[3] / "model"))
+    np.testing.assert_allclose(ours[0].encode(QUERIES[0][1]), queries[0], atol=1e-5)
+    np.testing.assert_allclose(ours[1].encode([DOCUMENTS[3][2]], titles=[DOCUMENTS[3][1]]), documents[3:4], atol=1e-5)
+
+
+def test_stock_dpr_loads_the_pair_gives_our_vectors_and_ranks_as_we_do(runs, vectors):
+    """The longest texts, of 272 tokens, are cut; titles have 6."""
+    assert "--encoder-class dpr" in (command := (runs[4] / "command").read_text()) and f"--encoder {runs[4]}/model/queries" in command
+    queries, documents = vectors[4]
+    np.testing.assert_allclose(np.load(runs[4] / "queries.npy"), queries, atol=1e-5)
+    np.testing.assert_allclose(np.load(runs[4] / "documents.npy"), documents, atol=1e-5)
+    assert_same_ranking(runs[4] / "run.pyserini.txt", queries, documents)
+
+
+def test_a_pair_in_dprs_form_is_read_by_our_own_encode_and_class(runs, vectors):
+    queries, documents = vectors[4]
+    np.testing.assert_allclose(np.load(runs[4] / "encoded.npy"), documents, atol=1e-5)
+    ours = QueryEncoder(str(runs[4] / "model")), DocumentEncoder(str(runs[4] / "model/documents"))
     np.testing.assert_allclose(ours[0].encode(QUERIES[0][1]), queries[0], atol=1e-5)
     np.testing.assert_allclose(ours[1].encode([DOCUMENTS[3][2]], titles=[DOCUMENTS[3][1]]), documents[3:4], atol=1e-5)
 
