@@ -11,6 +11,8 @@ Value = Annotated[float, Field(ge=0, le=1)]
 
 
 def _are_of_splits(value: Any) -> Any:
+    if value is None:  # of a recipe that extends one whose figures are not its own
+        return {}
     if not isinstance(value, dict) or not all(isinstance(figures, dict) for figures in value.values()):
         raise ValueError("expected a value for each measure of a split, for example {dev: {RR@10: 0.33}}")
     return value

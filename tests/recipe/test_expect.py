@@ -19,6 +19,11 @@ def test_a_recipe_that_extends_another_may_expect_more(base, write):
     assert recipe.expect == {"dev": {"RR@10": 0.3, "R@100": 0.9}, "test": {"AP": 0.2}}
 
 
+def test_or_says_that_the_figures_of_the_other_are_not_its_own(base, write):
+    write("one", "extends: base\nexpect: {dev: {RR@10: 0.3}}")
+    assert load(write("two", "extends: one\nexpect: null")).recipe.expect == {}
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
