@@ -36,5 +36,5 @@ def test_what_it_scores_above_the_threshold_goes(monkeypatch, anchor):
 
 def test_without_the_library_the_cure_is_named(monkeypatch):
     monkeypatch.setattr(rerankers, "find_spec", lambda name: None)
-    with pytest.raises(RuntimeError, match=r"not installed: python -m pip install 'pyserini_ance\[rerank\]'"):
+    with pytest.raises(RuntimeError, match="not installed: python -m pip install sentence-transformers"):
         CrossEncoder(model="some/name", above=0).check_data(candidates_of([[2]], [[0]]).direction)
