@@ -19,6 +19,7 @@ from pyserini_ance.storage.files import read_json, read_json_object, sha256_file
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 TEMPLATES: dict[Side, tuple[str, ...]] = {"query": ("{text}",), "document": ("{text}", "{title} [SEP] {text}")}
 PREFIX: dict[Side, str] = {"query": "question_encoder.bert_model.", "document": "ctx_encoder.bert_model."}
+BYTES_AT_ONCE = 1 << 22
 METADATA = "__metadata__"  # beside the names of weights in their header
 
 
@@ -44,7 +45,9 @@ def weights_sha256(weights: Path) -> str:
     with open(weights, "rb") as file:
         names = {name.removeprefix(PREFIX["query"]).removeprefix(PREFIX["document"]): where for name, where in _read_header(file).items()}
         digest = hashlib.sha256(_as_header(names))
-        return hashlib.file_digest(file, lambda: digest).hexdigest()
+        while part := file.read(BYTES_AT_ONCE):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def _has_dpr_form(folder: Path) -> bool:
@@ -63,7 +66,7 @@ def _rename(tower: Path, side: Side) -> None:
     with open(tower / WEIGHTS, "rb") as file, open(renamed, "wb") as out:
         header = _read_header(file)
         out.write(_as_header({name if name == METADATA else PREFIX[side] + name: where for name, where in header.items()}))
-        shutil.copyfileobj(file, out, 1 << 22)
+        shutil.copyfileobj(file, out, BYTES_AT_ONCE)
     renamed.replace(tower / WEIGHTS)
     write_json(tower / CONFIG, {**read_json(tower / CONFIG), "model_type": "dpr", "architectures": [architecture]})
 

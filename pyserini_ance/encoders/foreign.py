@@ -1,6 +1,7 @@
 """Files of other projects' checkpoints that Hugging Face does not read: DPR's, Tevatron's heads, sentence-transformers' layers, ANCE's arguments."""
 
 import json
+import logging
 from argparse import Namespace
 from pathlib import Path
 from pickle import UnpicklingError  # what torch.load raises; nothing is unpickled here
@@ -9,6 +10,8 @@ from typing import Any
 import torch
 
 from pyserini_ance.data.collection import Side
+
+log = logging.getLogger(__name__)
 
 DPR_FILE: dict[Side, str] = {"query": "question_model.", "document": "ctx_model."}
 TEVATRON_FOLDER: dict[Side, str] = {"query": "query_model", "document": "passage_model"}
@@ -48,7 +51,8 @@ def read_arguments(source: str) -> dict[str, Any]:
     try:
         with torch.serialization.safe_globals([Namespace]):
             arguments = torch.load(file, map_location="cpu", weights_only=True)
-    except (UnpicklingError, RuntimeError, EOFError):  # another trainer's; Hugging Face's has a class of its own there
+    except Exception as error:  # another trainer's, or damaged: torch raises anything, and nothing else needs the file
+        log.info("%s is not read: %s", file, error)
         return {}
     return vars(arguments) if isinstance(arguments, Namespace) else {}
 

@@ -1,5 +1,6 @@
 """The closing evaluation of one row of the table: a ranking of the test queries, its measures, and what it took."""
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +27,10 @@ from pyserini_ance.refresher.report import positive_ranks
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import read_json_object, write_json
+from pyserini_ance.storage.files import read_json_lines, read_json_object, write_json
+from pyserini_ance.vectors.precision import resolve_precision
+
+log = logging.getLogger(__name__)
 
 QUERIES = "queries "  # before the measures of query retrieval
 
@@ -77,11 +81,22 @@ class Closing:
         return snapshot
 
     def rank_training_queries(self, stage: str, checkpoint: Checkpoint) -> None:
-        """Record the ranks of the training queries' positives with a stage's result, as each refresh does with the model before it."""
-        snapshot, step = self._snapshot(checkpoint), self.recipe.stages[stage].steps
+        """Record once the ranks of the training queries' positives with the last stage's result, as each refresh has them of its model.
+
+        Not where documents are tested in another precision than they were mined in: rounding alone would change ranks.
+        """
+        snapshot = self._snapshot(checkpoint)
+        mined = self.world.once(lambda: resolve_precision(self.recipe.encoding.precision, self.device))
+        if mined != snapshot.precision:
+            what = "the last episode of --forgetting is left out: documents were mined in %s and are tested in %s; set test.precision as encoding's"
+            log.info(what, mined, snapshot.precision)
+            return
+        if self.world.once(lambda: any(r["event"] == "training_queries" for r in read_json_lines(self.run.metrics))):
+            return  # a run that was stopped at its very end
         direction = snapshot.direction("query")
         ranks = positive_ranks(direction, snapshot.search("query", direction.anchors, "document", CUTOFF)[1])
-        RunLog(self.run, self.world.is_main).metric("training_queries", stage=stage, step=step, of=step, positive_ranks=ranks)
+        where = {"stage": stage, "step": self.recipe.stages[stage].steps, "weights": checkpoint.weights}
+        RunLog(self.run, self.world.is_main).metric("training_queries", **where, positive_ranks=ranks)
 
     def _snapshot(self, checkpoint: Checkpoint) -> Snapshot:
         encoding = self.recipe.encoding.model_copy(update={"precision": self.recipe.test.precision})

@@ -2,16 +2,21 @@
 
 import shutil
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyserini_ance.data.passages import passage_ids
-from pyserini_ance.encoders.checkpoint import read_side_file
-from pyserini_ance.encoders.dpr import to_dpr
+from pyserini_ance.encoders.checkpoint import TOWERS, read_side_file
+from pyserini_ance.encoders.dpr import is_dpr, to_dpr
 from pyserini_ance.experiment.closing import Closing
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.storage.files import copy_whole
 from pyserini_ance.storage.folders import whole_folder
 from pyserini_ance.vectors.shards import ShardedVectors
+
+if TYPE_CHECKING:
+    from pyserini_ance.pyserini_bridge.stock import StockChoice
 
 
 def export(row: str, checkpoint: Checkpoint, closing: Closing, seconds: dict) -> tuple[dict, dict]:
@@ -29,13 +34,12 @@ def export(row: str, checkpoint: Checkpoint, closing: Closing, seconds: dict) ->
 
 
 def _write(row: str, checkpoint: Checkpoint, closing: Closing, vectors: ShardedVectors, about: dict) -> dict:
-    from pyserini_ance.pyserini_bridge.export import search_command, stock_class, write_index, write_topics
+    from pyserini_ance.pyserini_bridge.export import search_command, write_index, write_topics
 
     run = closing.run
-    _replace(run.model, lambda beside: _copy_encoder(checkpoint.encoder, beside))
     queries = {split: closing.data.collection.split(split).queries for split in closing.recipe.test.split}
     asked = [text for of_split in queries.values() for text in of_split.columns["text"]]
-    choice = stock_class(read_side_file(run.model), run.model, asked)
+    choice = _write_model(checkpoint.encoder, run.model, asked)
     shutil.rmtree(run.index, ignore_errors=True)
     ids, passages = closing.data.collection.documents.ids, closing.data.passages
     write_index(vectors, passage_ids(ids, passages), run.index, {"encoder": "../model", **about})
@@ -49,10 +53,21 @@ def _write(row: str, checkpoint: Checkpoint, closing: Closing, vectors: ShardedV
     return {"class": choice.query_class, "documents": documents, "notes": choice.describe(), "command": "\n".join(commands)}
 
 
-def _copy_encoder(encoder: Path, folder: Path) -> None:
-    """A pair in the form that Pyserini loads it in."""
-    shutil.copytree(encoder, folder, dirs_exist_ok=True)
-    to_dpr(folder)
+def _write_model(encoder: Path, folder: Path, asked: Sequence[str]) -> "StockChoice":
+    """Copy an encoder, a pair in DPR's form where stock `dpr` then encodes the queries `asked` as we do; which stock classes do."""
+    from pyserini_ance.pyserini_bridge.export import stock_class
+
+    def fill(beside: Path) -> None:
+        shutil.copytree(encoder, beside, dirs_exist_ok=True)
+        if in_dprs_form:
+            to_dpr(beside)
+
+    for in_dprs_form in (True, False):
+        _replace(folder, fill)
+        choice = stock_class(read_side_file(folder), folder, asked)
+        if choice.query_class == "dpr" or not is_dpr(folder / TOWERS["query"]):
+            break
+    return choice
 
 
 def _replace(folder: Path, fill) -> None:

@@ -24,8 +24,8 @@ COLUMNS = {"forgotten": "forgotten", "learnt": "learnt", f"train RR@{CUTOFF}": "
 
 @dataclass(frozen=True)
 class Episode:
-    """Between two generations of negatives, or the last one and the run's result, named `<stage>-<step>` by the places of the models
-    that they were mined with: the shares of the training queries whose RR@100 fell (`forgotten`) and rose (`learnt`), and its mean after it.
+    """Between two generations of negatives, or the last one and the run's result, named `<stage>-<step>` by the places that they were mined
+    for, and that of the result: the shares of the training queries whose RR@100 fell (`forgotten`) and rose (`learnt`), and its mean after it.
     """
 
     since: str
@@ -37,7 +37,7 @@ class Episode:
 
 def episodes(run: Path) -> list[Episode]:
     """Those of a run, from the ranks of the positives that `metrics.jsonl` has of each generation, and of the run's
-    result where the last stage has mined.
+    result where the last stage has mined: of its best checkpoint, unless negatives were mined with that one or a later one.
 
     Raises ValueError for a run that mines for other training queries each time (`refresh.chunks`), and for one whose rankings are too short
     for RR@100: where a positive is in none, nobody knows whether it is beyond rank 100.
@@ -45,8 +45,13 @@ def episodes(run: Path) -> list[Episode]:
     stages = load(RunDir(run).recipe).recipe.stages
     if chunked := [name for name, stage in stages.items() if stage.refresh and stage.refresh.chunks > 1]:
         raise ValueError(f"{run}: stage {chunked[0]} has refresh.chunks, which mine for other training queries each time; forgetting needs the same")
-    records = [record for record in read_json_lines(RunDir(run).metrics) if record["event"] in ("generation", "training_queries")]
-    ranks = {(r["stage"], r["of"]): found for r in records if (found := _ranks(run, stages, r)) is not None}
+    records = read_json_lines(RunDir(run).metrics)
+    generations = [record for record in records if record["event"] == "generation"]
+    ranks = {(r["stage"], r["of"]): found for r in generations if (found := _ranks(run, r["stage"], stages[r["stage"]], r["tables"])) is not None}
+    for record in (record for record in records if record["event"] == "training_queries"):
+        result = record["stage"], _result_step(run, record["stage"])
+        if all(result > mined for mined in ranks if mined[0] == result[0]):
+            ranks[result] = record["positive_ranks"]
     found = {f"{stage}-{of}": _reciprocal(of_queries) for (stage, of), of_queries in ranks.items()}
     return [_episode(*before, *after) for before, after in pairwise(found.items())]
 
@@ -74,12 +79,15 @@ def _episode(since: str, old: np.ndarray, until: str, new: np.ndarray) -> Episod
     return Episode(since, until, float((new < old).mean()), float((new > old).mean()), float(new.mean()))
 
 
-def _ranks(run: Path, stages: Mapping[str, Stage], record: Mapping) -> Sequence[int | None] | None:
-    """(Q,) of the training queries' positives, None beyond the ranking; None for a generation that was not mined with the queries."""
-    if record["event"] == "training_queries":
-        return record["positive_ranks"]
-    name, stage = record["stage"], stages[record["stage"]]
-    for place, report in record["tables"].items():
+def _result_step(run: Path, stage: str) -> int:
+    """The step of the checkpoint that the stage has come to: the last, or the best."""
+    [*_, ended] = [record for record in read_json_lines(RunDir(run).decisions) if record["event"] == "stage_end" and record["stage"] == stage]
+    return int(ended["result"].rpartition("-")[2])
+
+
+def _ranks(run: Path, name: str, stage: Stage, tables: Mapping[str, Mapping]) -> Sequence[int | None] | None:
+    """(Q,) of the training queries' positives in a generation, None beyond the ranking; None when it was not mined with the queries."""
+    for place, report in tables.items():
         term, _, position = place.rpartition(".")
         if "positive_ranks" not in report or stage.terms[term].anchor != "query":
             continue

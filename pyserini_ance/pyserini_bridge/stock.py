@@ -128,7 +128,7 @@ def _against_queries(tokens: StockTokens, l2: bool, folder: Path, asked: Sequenc
     if not reasons and (difference := tokens.difference("query")):
         reasons.append(difference)
     if stock == "dpr" and not reasons and (longer := tokens.uncut(asked)):
-        reasons.append(f"stock `dpr` cuts no query, and {longer:,} of {len(asked):,} have more than {settings.length_tokens} tokens")
+        reasons.append(f"stock `dpr` cuts no query, and {longer:,} of {len(asked):,} are longer than is read here, {settings.length_tokens} tokens")
     return reasons
 
 

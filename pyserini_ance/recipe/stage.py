@@ -71,7 +71,7 @@ class Stage(Settings):
     """A run of optimiser steps with one objective, `batch_queries` queries a step, with one, or all, of their positives.
 
     Each query comes once an epoch, in a random order; with `in_a_row` as many times one after the other, each time with a positive and
-    negatives drawn for it: 20 in microsoft/ANCE, whose batches of 64 hold 4 to 5 queries.
+    negatives drawn for it: 20 in microsoft/ANCE, whose batches of 64 hold 4 to 8 queries.
 
     `start` is the untrained encoder (`initial`), the result of the stage before (`previous`; of the first stage the same), or a Start.
     `chunk_queries` bounds what a process has in memory at once: own pools accumulate, a step pool goes through GradCache; the draw and

@@ -121,6 +121,24 @@ def test_processes_close_a_run_as_one_does(run_processes, recipe, tmp_path):
     assert json.loads((folders[1] / "runs" / "untrained.json").read_text()) == ends[0][0]
 
 
+def export_a_pair(world: World, recipe: Recipe, folder: Path) -> tuple[str, dict]:
+    """The form of the tower of queries, and how to search with it."""
+    closing = Closing(recipe, tokenise(recipe, read_collection(recipe)), RunDir(folder), "cpu", world)
+    exported = export("a", Checkpoint.open(closing.run.checkpoint("initial", 0)), closing, {})[1]
+    return json.loads((closing.run.model / "queries" / "config.json").read_text())["model_type"], exported
+
+
+@pytest.mark.parametrize("length, form, stock", [(24, "dpr", "dpr"), (4, "bert", "auto")])
+def test_a_pair_has_dprs_form_where_stock_dpr_encodes_the_test_queries(run_processes, small_recipe, tmp_path, length, form, stock):
+    """Which it does not cut; stock `auto` does, where BERT's form says."""
+    encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
+    lengths = {"query": {"length_tokens": length}, "document": {"length_tokens": 24, "template": "{text}"}}
+    recipe = small_recipe(STAGES, encoder={**encoder, "tied": False, "pooling": "cls", "tokenization": lengths}, test={"measures": ["RR@10"]})
+    start(recipe, tmp_path)
+    ((found, exported),) = run_processes(1, export_a_pair, recipe, tmp_path)
+    assert (found, exported["class"]) == (form, stock) and f"--encoder-class {stock}" in exported["command"]
+
+
 def test_the_judgments_of_documents_are_those_of_queries_turned_round():
     qrels = {"q1": {"a": 2, "b": 0}, "q2": {"a": 1, "c": 1}, "q3": {"b": 2}}
     assert reversed_qrels(qrels, 1) == {"a": {"q1": 2, "q2": 1}, "b": {"q1": 0, "q3": 2}, "c": {"q2": 1}}

@@ -59,7 +59,8 @@ def test_its_pool_is_a_new_one_and_the_former_one_whole_with_its_origins(undistu
 
 def test_at_the_end_the_training_queries_are_ranked_with_the_result(undisturbed, recipe):
     (record,) = [r for r in read_json_lines(undisturbed / "metrics.jsonl") if r["event"] == "training_queries"]
-    assert (record["stage"], record["of"]) == ("epi-2", 7)
+    result = read_manifest(undisturbed / "checkpoints" / "epi-2-00000007")["parts"]["encoder/model.safetensors"]["sha256"]
+    assert (record["stage"], record["step"], record["weights"]) == ("epi-2", 7, result)
     encoder, collection = load_encoder(undisturbed / "model"), read_collection(load(recipe).recipe)
     queries, documents = collection.split("train").queries, collection.documents
     scores = encoder.encode(queries.take(range(15)), "query") @ encoder.encode(documents.take(range(len(documents))), "document").T

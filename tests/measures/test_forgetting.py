@@ -36,13 +36,15 @@ def test_what_fell_and_what_rose_of_each_query(make_run):
     assert second == Episode("ance-40", "ance-80", 0.25, 0.25, pytest.approx((0 + 1 + 1 / 7 + 1 / 100) / 4))
 
 
-def test_the_result_of_the_run_comes_after_its_last_generation(make_run):
-    """As recorded last: a run that was stopped at its end ranks once more."""
+@pytest.mark.parametrize("best, until", [(120, "ance-120"), (100, "ance-100"), (40, None), (20, None)])
+def test_the_result_of_the_run_comes_after_its_last_generation_if_it_is_later(make_run, best, until):
     run = make_run("1", ("ance", 0, [1, 4, 7]), ("ance", 40, [2, 4, 7]))
     with (run / "metrics.jsonl").open("a") as metrics:
-        for ranks in ([9, 9, 9], [1, 8, None]):
-            metrics.write(json.dumps({"event": "training_queries", "stage": "ance", "step": 120, "of": 120, "positive_ranks": ranks}) + "\n")
-    assert episodes(run)[1:] == [Episode("ance-40", "ance-120", pytest.approx(2 / 3), pytest.approx(1 / 3), pytest.approx((1 + 1 / 8) / 3))]
+        metrics.write(json.dumps({"event": "training_queries", "stage": "ance", "step": 120, "positive_ranks": [1, 8, None]}) + "\n")
+    ended = [{"event": "stage_end", "stage": stage, "result": f"{stage}-{step:08d}"} for stage, step in (("bm25-neg", 60), ("ance", best))]
+    (run / "decisions.jsonl").write_text("".join(json.dumps(record) + "\n" for record in ended))
+    expected = [Episode("ance-40", until, pytest.approx(2 / 3), pytest.approx(1 / 3), pytest.approx((1 + 1 / 8) / 3))]
+    assert episodes(run)[1:] == (expected if until else [])
 
 
 def test_a_table_of_means_over_seeds(make_run, capsys):

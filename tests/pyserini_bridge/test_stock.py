@@ -96,7 +96,7 @@ def test_dpr_cuts_no_query(folders):
     )
     longer = stock_class(side_file, folders["dpr"], [*asked, "x" * 15])
     assert (longer.query_class, longer.document_class) == ("pyserini_ance", "dpr")
-    assert longer.why == ("queries: stock `dpr` cuts no query, and 1 of 3 have more than 16 tokens",)
+    assert longer.why == ("queries: stock `dpr` cuts no query, and 1 of 3 are longer than is read here, 16 tokens",)
     assert stock_class(side(AUTO, query_tokens=64), folders["bert"], ["x" * 100]).query_class == "auto"
 
 
