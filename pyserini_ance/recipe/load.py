@@ -29,15 +29,18 @@ def load(name: str | Path, *overrides: str) -> LoadedRecipe:
     """Load a recipe by name or path and apply `dotted.key=value` overrides.
 
     `extends:` names files in the same folder (or any recipe); mappings merge, anything else replaces.
-    `every_stage:` gives defaults to each stage. What is said under `test` of splits that data had which other data has replaced
-    is left out, unless they are tested. Raises ValueError naming file or override, key and value.
+    `every_stage:` gives defaults to each stage. What is said under `test` of splits that data had which data of another kind has
+    replaced is left out, unless they are tested, and so are the figures that were expected on it. Raises ValueError naming file or override, key and value.
     """
     path = find_recipe(str(name))
     origins: dict[str, str] = {}
     splits: set[str] = set()
     raw = _read_chain(path, origins, splits, ())
+    expected = raw.get("expect"), dict(_mapping(raw, "data"))
     for override in overrides:
         _apply(raw, override, origins)
+    if raw.get("expect") is expected[0] and _differ_in_kind(expected[1], _mapping(raw, "data")):
+        _leave_out_expected(raw, origins)
     raw.setdefault("name", f"{path.resolve().parent.name}/{path.stem}")
     _spread_every_stage(raw, origins)
     _leave_out_replaced_splits(raw, splits)
@@ -93,7 +96,14 @@ def _read_chain(path: Path, origins: dict[str, str], splits: set[str], seen: tup
     for base in _bases(own, path):
         _merge(merged, _read_chain(base, origins, splits, (*seen, path.resolve())), {}, "")
     splits.update(_mapping(_mapping(own, "data"), "splits"))
+    if _differ_in_kind(_mapping(merged, "data"), _mapping(own, "data")):
+        _leave_out_expected(merged, origins)
     return _merge(merged, own, origins, "", str(path))
+
+
+def _leave_out_expected(raw: dict, origins: dict[str, str]) -> None:
+    if raw.pop("expect", None) is not None:
+        _forget_origins("expect", origins)
 
 
 def _bases(own: dict, path: Path) -> list[Path]:

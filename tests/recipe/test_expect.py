@@ -24,6 +24,16 @@ def test_or_says_that_the_figures_of_the_other_are_not_its_own(base, write):
     assert load(write("two", "extends: one\nexpect: null")).recipe.expect == {}
 
 
+def test_figures_are_of_the_data_and_go_with_it(base, write):
+    """Another kind of data has none of them, unless it says so itself; the same kind elsewhere has."""
+    write("one", "extends: base\nexpect: {dev: {RR@10: 0.3}}")
+    other = "data: {kind: docstrings}"
+    assert load(write("two", f"extends: one\n{other}")).recipe.expect == {}
+    assert load(write("three", f"extends: one\n{other}\nexpect: {{dev: {{RR@10: 0.5}}}}")).recipe.expect == {"dev": {"RR@10": 0.5}}
+    assert load(write("four", "extends: one"), "data={kind: docstrings}").recipe.expect == {}
+    assert load(write("five", "extends: one"), "seed=7").recipe.expect == {"dev": {"RR@10": 0.3}}
+
+
 @pytest.mark.parametrize(
     ("value", "message"),
     [
