@@ -10,7 +10,7 @@ def result(*overrides: str) -> Results:
 
 
 def test_the_table_and_what_to_type_next():
-    assert result().as_text() == (
+    assert result("expect=null").as_text() == (
         "| row  |  RR@10 | train seconds | refresh seconds | test seconds |\n"
         "| ---- | -----: | ------------: | --------------: | -----------: |\n"
         "| bm25 | 0.5000 |             - |               - |          2.0 |\n"
