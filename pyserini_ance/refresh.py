@@ -14,7 +14,8 @@ from pyserini_ance.runs.rundir import run_folder
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m pyserini_ance.refresh", description=__doc__)
     parser.add_argument("recipe", help="the recipe of the run: a name such as demo/ance, or a file, such as the run's own recipe.yaml")
-    parser.add_argument("overrides", nargs="*", metavar="dotted.key=value", help="as given to train; `refresher`, `device`, `threads`, `cache` may differ")
+    overrides = "as given to train; `refresher`, `device`, `threads`, `cache` may differ"
+    parser.add_argument("overrides", nargs="*", metavar="dotted.key=value", help=overrides)
     parser.add_argument("--output", type=Path, help="the run directory (default: runs/<recipe name>)")
     args = parser.parse_intermixed_args(arguments)
     cli.log_to_stderr()

@@ -13,12 +13,11 @@ from typing import Any, BinaryIO
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.checkpoint import TOWERS, family_of
-from pyserini_ance.encoders.released import DPR_FOLDER
+from pyserini_ance.encoders.released import DPR_FOLDER, DPR_PREFIX
 from pyserini_ance.storage.files import read_json, read_json_object, sha256_file, write_json
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"
 TEMPLATES: dict[Side, tuple[str, ...]] = {"query": ("{text}",), "document": ("{text}", "{title} [SEP] {text}")}
-PREFIX: dict[Side, str] = {"query": "question_encoder.bert_model.", "document": "ctx_encoder.bert_model."}
 BYTES_AT_ONCE = 1 << 22
 METADATA = "__metadata__"  # beside the names of weights in their header
 
@@ -43,7 +42,8 @@ def weights_sha256(weights: Path) -> str:
     if not is_dpr(weights.parent):
         return sha256_file(weights)
     with open(weights, "rb") as file:
-        names = {name.removeprefix(PREFIX["query"]).removeprefix(PREFIX["document"]): where for name, where in _read_header(file).items()}
+        query, document = DPR_PREFIX.values()
+        names = {name.removeprefix(query).removeprefix(document): where for name, where in _read_header(file).items()}
         digest = hashlib.sha256(_as_header(names))
         while part := file.read(BYTES_AT_ONCE):
             digest.update(part)
@@ -65,7 +65,7 @@ def _rename(tower: Path, side: Side) -> None:
     renamed = tower / f"{WEIGHTS}.tmp"
     with open(tower / WEIGHTS, "rb") as file, open(renamed, "wb") as out:
         header = _read_header(file)
-        out.write(_as_header({name if name == METADATA else PREFIX[side] + name: where for name, where in header.items()}))
+        out.write(_as_header({name if name == METADATA else DPR_PREFIX[side] + name: where for name, where in header.items()}))
         shutil.copyfileobj(file, out, BYTES_AT_ONCE)
     renamed.replace(tower / WEIGHTS)
     write_json(tower / CONFIG, {**read_json(tower / CONFIG), "model_type": "dpr", "architectures": [architecture]})

@@ -122,11 +122,14 @@ DANCE = replace(
     reads={**ANCE.reads, **LITERAL_SEP},
     vectors={"l2": True, "layer_norm": {"query": True, "document": False}},
 )
+# Of Hugging Face's DPRQuestionEncoder and DPRContextEncoder.
+DPR_FOLDER: dict[str, Side] = {"DPRQuestionEncoder": "query", "DPRContextEncoder": "document"}
+DPR_PREFIX: dict[Side, str] = {"query": "question_encoder.bert_model.", "document": "ctx_encoder.bert_model."}
 DPR = Form(
     "DPR and ANCE's OpenQA checkpoints: a .cp file of both towers, or a Hugging Face folder of one (castorini/ance-dpr-*)",
     "transformer",
     model_types=("dpr",),
-    names={r"^question_encoder\.bert_model\.": "", r"^ctx_encoder\.bert_model\.": ""},
+    names={f"^{re.escape(prefix)}": "" for prefix in DPR_PREFIX.values()},
     reads=_reads(256, 256, lowercase=False, **_template("{title} [SEP] {text}")),
 )
 TELE = Form(
@@ -136,7 +139,6 @@ TELE = Form(
     reads=_reads(32, 156, lowercase=False, **_template("{title} [SEP] {text}")),
 )
 FORMS = (STAR, SEED, DANCE, MAXP, ANCE, DPR, TELE)
-DPR_FOLDER: dict[str, Side] = {"DPRQuestionEncoder": "query", "DPRContextEncoder": "document"}
 
 
 def form_of(kind: str, source: str, config: Mapping[str, Any]) -> Form | None:

@@ -33,7 +33,7 @@ from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.retention import prune_stage
-from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.rundir import RunDir, step_of
 from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.lease import sweep_leases
 from pyserini_ance.trainer.desks import Background, Inline
@@ -148,7 +148,7 @@ class Experiment:
     def _clear_up(self) -> None:
         """What was still read when its stage ended, and vectors."""
         for ended in self.log.decisions("stage_end"):
-            result, tables = int(ended["result"].rpartition("-")[2]), [d["of"] for d in self.log.decisions("adopt") if d["stage"] == ended["stage"]]
+            result, tables = step_of(ended["result"]), [d["of"] for d in self.log.decisions("adopt") if d["stage"] == ended["stage"]]
             prune_stage(self.run, ended["stage"], self.recipe.keep, {result}, set(), set(tables[-1:]))
         for room in (self.run.checkpoints, self.run.negatives, self.run.scratch):
             sweep_leases(room)

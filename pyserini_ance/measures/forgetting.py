@@ -15,7 +15,7 @@ import numpy as np
 from pyserini_ance.negatives.source import MinedSource, Source
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.rundir import RunDir, step_of
 from pyserini_ance.storage.files import read_json_lines
 
 CUTOFF = 100
@@ -82,7 +82,7 @@ def _episode(since: str, old: np.ndarray, until: str, new: np.ndarray) -> Episod
 def _result_step(run: Path, stage: str) -> int:
     """The step of the checkpoint that the stage has come to: the last, or the best."""
     [*_, ended] = [record for record in read_json_lines(RunDir(run).decisions) if record["event"] == "stage_end" and record["stage"] == stage]
-    return int(ended["result"].rpartition("-")[2])
+    return step_of(ended["result"])
 
 
 def _ranks(run: Path, name: str, stage: Stage, tables: Mapping[str, Mapping]) -> Sequence[int | None] | None:

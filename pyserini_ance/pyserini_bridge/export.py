@@ -27,8 +27,8 @@ def require_faiss() -> None:
 def write_index(vectors: np.ndarray | Iterable[tuple[int, np.ndarray]], ids: Sequence[str], folder: Path, about: dict[str, Any]) -> None:
     """Write a Faiss folder as Pyserini reads it: `index` (flat, inner product), `docid`, and `encoder.json` with `about`.
 
-    `vectors`: (N, D) float32, an array or what reads like one, or blocks (start row, (B, D) float32) in row order. The folder appears only when complete.
-    Raises ValueError for ids that no run can carry, and when ids and vectors do not match.
+    `vectors`: (N, D) float32, an array or what reads like one, or blocks (start row, (B, D) float32) in row order. The folder appears
+    only when complete. Raises ValueError for ids that no run can carry, and when ids and vectors do not match.
     """
     import faiss
 

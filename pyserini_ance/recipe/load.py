@@ -30,7 +30,8 @@ def load(name: str | Path, *overrides: str) -> LoadedRecipe:
 
     `extends:` names files in the same folder (or any recipe); mappings merge, anything else replaces.
     `every_stage:` gives defaults to each stage. What is said under `test` of splits that data had which data of another kind has
-    replaced is left out, unless they are tested, and so are the figures that were expected on it. Raises ValueError naming file or override, key and value.
+    replaced is left out, unless they are tested, and so are the figures that were expected on it. Raises ValueError naming file or
+    override, key and value.
     """
     path = find_recipe(str(name))
     origins: dict[str, str] = {}

@@ -15,6 +15,11 @@ LAYOUT = 2
 RUNS = Path("runs")
 
 
+def step_of(name: str) -> int:
+    """Of the name of a checkpoint, a generation or an evaluation, without suffix: `ance-00000040`."""
+    return int(name.rpartition("-")[2])
+
+
 def run_folder(recipe_name: str) -> Path:
     """Where the run of a recipe lies unless --output says otherwise."""
     return RUNS / recipe_name.replace("/", "-")

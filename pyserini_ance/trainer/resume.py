@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from math import inf
-from pathlib import Path
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.runs.checkpoint import Checkpoint, Place, newest_place
 from pyserini_ance.runs.log import RunLog
 from pyserini_ance.runs.orders import ProductKind
-from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.rundir import RunDir, step_of
 from pyserini_ance.storage.files import read_json
 from pyserini_ance.storage.publish import is_complete, read_manifest
 from pyserini_ance.trainer.adoption import Adoption
@@ -67,13 +66,9 @@ def _known_weights(run: RunDir, stage: str) -> Iterator[tuple[int, str]]:
     """(step, weights) of checkpoints, and of what was made of them: that is enough where the checkpoint has been removed since."""
     for folder in run.checkpoints.glob(f"{stage}-????????"):
         if is_complete(folder):
-            yield _step(folder), Checkpoint.open(folder, verify=False).weights
+            yield step_of(folder.name), Checkpoint.open(folder, verify=False).weights
     for folder in run.negatives.glob(f"{stage}-????????"):
         if is_complete(folder):
-            yield _step(folder), read_manifest(folder, verify=False)["weights"]
+            yield step_of(folder.name), read_manifest(folder, verify=False)["weights"]
     for path in run.evaluations.glob(f"{stage}-????????.json"):
-        yield _step(path), read_json(path)["weights"]
-
-
-def _step(path: Path) -> int:
-    return int(path.stem.rpartition("-")[2])
+        yield step_of(path.stem), read_json(path)["weights"]

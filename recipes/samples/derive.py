@@ -2,9 +2,10 @@
 
     python recipes/samples/derive.py SAMPLES data/samples
 
-SAMPLES has, each plain or .gz, msmarco-passage-dl19-pool/{collection.tsv, queries.dl19.tsv, qrels.dl19-passage.txt, runs/*},
+SAMPLES has, each plain or .gz, msmarco-passage-dl19-pool/{collection.tsv, queries.dl19.tsv, qrels.dl19-passage.txt, runs/*.gz},
 msmarco-doc/{msmarco-docs.tsv, msmarco-doctrain-queries.tsv, msmarco-doctrain-qrels.tsv}, dpr/{nq-dev.sample.json, psgs_w100.first100.tsv},
-nq-oracle/nq-open-oracle.jsonl. Everything is the samples' own text and judgments; what is chosen, and how it is split, is said at each function. Nothing is drawn at random.
+nq-oracle/nq-open-oracle.jsonl. Everything is the samples' own text and judgments; what is chosen, and how it is split, is said at each
+function. Nothing is drawn at random.
 """
 
 import argparse

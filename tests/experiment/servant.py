@@ -23,7 +23,7 @@ class Servant:
         self._process.stdout.close()
 
     def start(self, command: str, arguments: Sequence[str], trouble: str | None = None, stage: str = "", step: int = 0) -> int:
-        """The process id of `python -m pyserini_ance.<command> <arguments>`; `trouble` is a function of processes.py."""
+        """The process id of `python -m pyserini_ance.<command> <arguments>`; `trouble` is a function of troubles.py."""
         return self._ask(command=command, arguments=list(arguments), trouble=trouble, stage=stage, step=step)["pid"]
 
     def wait(self, pid: int) -> dict:

@@ -65,7 +65,8 @@ DPR = {
 STAR = {"steps": 50_000, "batch_queries": 256, "optimizer__learning_rate": 1e-4, "optimizer__weight_decay": 0.01, "optimizer__warmup_steps": 1000}
 # Zhan et al. 2020, sections 5.3, 6.4.1 and 6.1.
 RATE = {"optimizer__learning_rate": 5e-6, "optimizer__weight_decay": 0.01, "optimizer__warmup_steps": 2000}
-LTRE = {"encoding.precision": "fp32", "test.precision": "fp32"} | of("ltre", {"kind": "live"}, train="queries", steps=60_000, batch_queries=32, **ADAMW, **RATE)
+ONE_PRECISION = {"encoding.precision": "fp32", "test.precision": "fp32"}
+LTRE = ONE_PRECISION | of("ltre", {"kind": "live"}, train="queries", steps=60_000, batch_queries=32, **ADAMW, **RATE)
 # Li et al. 2021, section 4.
 DANCE_LAMB = {"batch_queries": 64, "optimizer__learning_rate": 5e-6, "optimizer__warmup_steps": 3000, **LAMB}
 NORM = {"encoder.l2": True, **of("norm", ANN, steps=110_000, terms__query__loss__temperature=0.01, **DANCE_LAMB)}
