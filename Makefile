@@ -1,4 +1,4 @@
-# Needs GNU make and Python >= 3.12, nothing else. Both commands install into .venv first: once, and again when the
+# Needs GNU make and Python >= 3.12, nothing else. Every target installs into .venv first: once, and again when the
 # ranges (setup.py) or the tested versions (constraints.txt) change.
 
 INSTALLED := .venv/.installed
@@ -13,27 +13,46 @@ those_that = $(foreach name,$(CANDIDATES),$(if $(shell $(name) -c '$(1)' 2>/dev/
 FOUND = $(firstword $(call those_that,$(HAS_PIP); $(NEW_ENOUGH)) $(call those_that,$(NEW_ENOUGH)))
 PYTHON ?= $(eval PYTHON := $(FOUND))$(PYTHON)
 
-.PHONY: help demo test test-whole clean
+.PHONY: help demo test test-all test-fast lint docs clean
 
 help:
-	@echo "make demo   install everything, train the demo recipe, leave its run in runs/demo-ance"
-	@echo "make test   install everything, run the tests but those of whole runs: minutes"
-	@echo "make test-whole  the others: runs from end to end, killed and taken up again, and Pyserini's Java"
-	@echo "make clean  remove .venv and what builds and tests leave; runs/ stays"
+	@echo "make demo       install everything, train the demo recipe, write its run to runs/demo-ance"
+	@echo "make test       install everything, run the tests: minutes"
+	@echo "make test-all   run these tests, then the long ones: whole runs, kills and resumes, Pyserini's Java"
+	@echo "make test-fast  run the tests that need no process of their own: under a minute"
+	@echo "make lint       check format, style and types: ruff and mypy"
+	@echo "make docs       install mkdocs, build the site from docs/ into site/"
+	@echo "make clean      remove .venv and what builds and tests leave; runs/ stays"
 	@echo "Another interpreter: make demo PYTHON=/path/to/python3.12"
 
 demo: $(INSTALLED)
 	$(RUN) -m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite
 
-# In the order of their names: by the number of tests, files of a few long ones would come last, and one process would wait for the other.
-# With bytecode, whatever the user's setting is: the processes that tests start would compile the package again and again.
+# Files run in the order of their names: sorted by their number of tests, files of a few long tests would come last,
+# and one process would wait for the other. Bytecode is written whatever the user's setting is: otherwise the
+# processes that tests start would compile the package again and again.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
 test: $(INSTALLED)
-	$(PYTEST) -m 'not whole'
+	$(PYTEST) -m 'not long'
 
-test-whole: $(INSTALLED)
-	$(PYTEST) -m whole
+test-all: test
+	$(PYTEST) -m long
+
+test-fast: $(INSTALLED)
+	$(PYTEST) -m fast
+
+lint: $(INSTALLED)
+	$(RUN) -m ruff format --check
+	$(RUN) -m ruff check
+	$(RUN) -m mypy
+
+docs: .venv/.installed-docs
+	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet
+
+.venv/.installed-docs: $(INSTALLED)
+	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[docs]'
+	@touch $@
 
 # The stamp is the last line: an install that fails or is interrupted leaves none, and the next command goes on.
 $(INSTALLED): setup.py constraints.txt
@@ -44,9 +63,9 @@ $(INSTALLED): setup.py constraints.txt
 	@$(RUN) -c 'import pip; $(NEW_ENOUGH)' 2>/dev/null || $(PYTHON) -m venv --clear .venv
 	@echo "Installing into .venv, some 6 GB: this takes a few minutes ..."
 	@$(PIP) install --constraint constraints.txt setuptools
-	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[cpu,demo,test]'
+	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[cpu,demo,test,lint]'
 	@touch $@
 
 clean:
-	rm -rf .venv build dist *.egg-info .pytest_cache
+	rm -rf .venv build dist site *.egg-info .pytest_cache .mypy_cache .ruff_cache
 	find pyserini_ance tests -name __pycache__ -prune -exec rm -rf {} +

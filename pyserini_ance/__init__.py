@@ -1,14 +1,85 @@
 """Train dense retrievers with hard negatives that the model itself finds, for search with Pyserini.
 
-Reading path: `recipes/_methods/ance.yaml` -> `trainer/trainer.py` -> `trainer/objective.py`
--> `trainer/handover.py` -> `negatives/ann.py` -> `refresher/refresher.py`.
+The Python API is `import pyserini_ance as pa` (api.py); its parts are imported on first use. Reading path:
+`recipes/_methods/ance.yaml` -> `trainer/trainer.py` -> `trainer/batch.py` -> `trainer/step.py` ->
+`trainer/objective.py` -> `trainer/refresh.py` -> `refresher/refresher.py` -> `negatives/ann.py`.
 """
 
+import importlib
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyserini_ance.api import (
+        Collection,
+        Encoder,
+        MinedNegatives,
+        Recipe,
+        Run,
+        TrainerCallback,
+        evaluate,
+        load_collection,
+        load_encoder,
+        load_recipe,
+        mine,
+        resume,
+        search,
+        train,
+    )
+
 __version__ = "0.1.0"
+__all__ = [
+    "Collection",
+    "Encoder",
+    "MinedNegatives",
+    "Recipe",
+    "Run",
+    "TrainerCallback",
+    "evaluate",
+    "load_collection",
+    "load_encoder",
+    "load_recipe",
+    "mine",
+    "register",
+    "resume",
+    "search",
+    "train",
+]
 
 
 def register() -> None:
-    """Put our encoder classes into Pyserini's maps, under the name `pyserini_ance`; starts Java if it does not run yet."""
-    from pyserini_ance.pyserini_bridge.register import register as register_encoders
+    """Put our encoder classes into Pyserini's maps as `pyserini_ance`. Starts Java unless it already runs.
+
+    Call it before anything imports Pyserini. Raises RuntimeError without a Java that Pyserini can use.
+    """
+    from pyserini_ance.pyserini_bridge.encoder_classes import register as register_encoders
 
     register_encoders()
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module("pyserini_ance.api"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
+class _Package(ModuleType):
+    """The type of this package: `pyserini_ance.train` stays the function of the API.
+
+    The import system sets a submodule as an attribute of its package, and the command `python -m
+    pyserini_ance.train` is such a submodule.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in __all__ and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

@@ -1,29 +1,61 @@
-"""Fixtures that several rooms share: real data beside the repository, and small random models made on the spot."""
+"""Fixtures that several rooms share: real data beside the repository, and small random models made on the
+spot.
+"""
 
 import json
+import logging
 import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from clock import Clock
-from small import TINY_SHAPE, make_small_collection, make_tiny_bert, make_tiny_cross_encoder, make_tiny_reader, small_settings
+from helpers.fake_clock import Clock
+from helpers.small_set import (
+    TINY_SHAPE,
+    make_small_collection,
+    make_tiny_bert,
+    make_tiny_cross_encoder,
+    make_tiny_reader,
+    small_settings,
+)
 
-# One thread, here and in child processes: matrices are tiny, and on a busy machine threads that wait for one another
-# cost some 8 ms an operation.
+# One thread, here and in child processes: matrices are tiny, and on a busy machine threads that wait for one
+# another cost some 8 ms an operation.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
-WHOLE = {"servant", "in_java", "child"}  # fixtures that run our commands, or Pyserini, from end to end
+# Fixtures that start processes: our commands or Pyserini from end to end, or the processes of one torchrun.
+PROCESS_FIXTURES = {"servant", "in_java", "child", "run_processes"}
+# Fixtures that make models, train, or read real data: seconds rather than milliseconds.
+SLOW_FIXTURES = {
+    "shared_data",
+    "shared_papers",
+    "small_recipe",
+    "tiny_bert",
+    "tiny_cross_encoder",
+    "tiny_reader",
+    "tiny_roberta",
+}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by what they need: `long` unless they are marked `core`, or `fast`."""
     for item in items:
-        if not WHOLE.isdisjoint(getattr(item, "fixturenames", ())):
-            item.add_marker(pytest.mark.whole)
+        needs = set(getattr(item, "fixturenames", ()))
+        if needs & PROCESS_FIXTURES and not item.get_closest_marker("core"):
+            item.add_marker(pytest.mark.long)
+        elif not needs & (PROCESS_FIXTURES | SLOW_FIXTURES) and not item.get_closest_marker("long"):
+            item.add_marker(pytest.mark.fast)
+
+
+@pytest.fixture(autouse=True)
+def quiet_package() -> Iterator[None]:
+    """Commands that a test calls set the package's log level for the whole process."""
+    yield
+    logging.getLogger("pyserini_ance").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")
@@ -49,14 +81,22 @@ def _beside(name: str, without: str) -> Path:
 def clock(monkeypatch) -> Clock:
     """The time of all that wait for another process, in this one; a child of it would stand still."""
     turned = Clock()
-    for module in ("storage.watch", "storage.election", "trainer.desks", "refresher.watching", "experiment.refreshing"):
+    for module in (
+        "storage.liveness",
+        "storage.lock_file",
+        "trainer.executors",
+        "refresher.watch_loop",
+        "pipeline.refresher_process",
+    ):
         monkeypatch.setattr(f"pyserini_ance.{module}.time", turned)
     return turned
 
 
 @pytest.fixture(scope="session")
 def resident_bytes():
-    """How much of the files in a folder this process has in memory through maps of them, pages that it shares included."""
+    """How much of the files in a folder this process has in memory through maps of them, pages that it shares
+    included.
+    """
 
     def measure(folder: Path) -> int:
         inside, total = False, 0
@@ -88,7 +128,9 @@ def tiny_reader(tiny_bert, tmp_path_factory) -> str:
 
 @pytest.fixture(scope="session")
 def tiny_roberta(tmp_path_factory) -> Path:
-    """A random plain RoBERTa (no ANCE head) of 32 dimensions, 514 positions, with a byte-level tokenizer of two merges."""
+    """A random plain RoBERTa (no ANCE head) of 32 dimensions, 514 positions, with a byte-level tokenizer of
+    two merges.
+    """
     import torch
     from tokenizers.pre_tokenizers import ByteLevel
     from transformers import RobertaConfig, RobertaModel, RobertaTokenizer
@@ -99,7 +141,9 @@ def tiny_roberta(tmp_path_factory) -> Path:
     (folder / "merges.txt").write_text("#version: 0.2\nt h\nth e\n")
     RobertaTokenizer.from_pretrained(str(folder), model_max_length=512).save_pretrained(folder)
     torch.manual_seed(0)
-    RobertaModel(RobertaConfig(vocab_size=len(pieces), max_position_embeddings=514, type_vocab_size=1, **TINY_SHAPE)).save_pretrained(folder)
+    RobertaModel(
+        RobertaConfig(vocab_size=len(pieces), max_position_embeddings=514, type_vocab_size=1, **TINY_SHAPE)
+    ).save_pretrained(folder)
     return folder
 
 
@@ -117,10 +161,12 @@ def small_recipe(tiny_bert, tmp_path_factory):
 
 
 class Processes:
-    """Runs a test's own function in the processes of a world, with torchrun's environment and real gloo on one machine.
+    """Runs a test's own function in the processes of a world, with torchrun's environment and real gloo on
+    one machine.
 
-    A world costs about half a second: its processes are forked from one that has imported the test file already. So
-    what the function needs is imported at the top of that file, and the function stands there by a name of its own:
+    A world costs about half a second: its processes are forked from one that has imported the test file
+    already. So what the function needs is imported at the top of that file, and the function stands there by
+    a name of its own:
 
         def total(world, part):
             return sum(int(one) for one in world.gather(torch.tensor([part + world.rank])))
@@ -128,33 +174,48 @@ class Processes:
         def test_total(run_processes):
             assert run_processes(3, total, 10) == [33, 33, 33]
 
-    The function runs within `world.guarding()`; `join=False` leaves the joining to the function, which then gets no
-    world: a command that makes its own. Arguments and values are pickled. Monkeypatches of the test do not reach the
-    processes; the function may patch for itself. `"experiment/processes.py:name"` is a function of a file beside the
-    tests that imports what pytest's own process must not (faiss).
+    The function runs within `world.session()`; `join=False` leaves the joining to the function, which then
+    gets no world: a command that makes its own. Arguments and values are pickled. Monkeypatches of the test
+    do not reach the processes; the function may patch for itself. `"helpers/process_functions.py:name"` is a
+    function of a file beside the tests that imports what pytest's own process must not (faiss).
     """
 
     def __init__(self, server: subprocess.Popen):
         self._server = server
 
-    def __call__(self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 300) -> list:
-        """What `function(world, *arguments)` returns on each rank; fails with the tracebacks when one ends otherwise."""
+    def __call__(
+        self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 300
+    ) -> list:
+        """What `function(world, *arguments)` returns on each rank; fails with the tracebacks when one ends
+        otherwise.
+        """
         ends = self.ends(size, function, *arguments, join=join, seconds=seconds)
-        bad = [f"rank {rank} ended with {end['code']}\n{end['error']}\n{end['output']}" for rank, end in enumerate(ends) if end["code"]]
+        bad = [
+            f"rank {rank} ended with {end['code']}\n{end['error']}\n{end['output']}"
+            for rank, end in enumerate(ends)
+            if end["code"]
+        ]
         assert not bad, "\n".join(bad)
         return [end["value"] for end in ends]
 
-    def ends(self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 300) -> list[dict]:
-        """How each rank ended, for tests in which some fail: value, error (traceback), code, output, seconds from the start.
+    def ends(
+        self, size: int, function: Callable | str, *arguments, join: bool = True, seconds: float = 300
+    ) -> list[dict]:
+        """How each rank ended, for tests in which some fail: value, error (traceback), code, output, seconds
+        from the start.
 
-        `code` is minus the signal's number for a killed process. One that is left after `seconds`, or stopped when
-        all others have ended, is killed.
+        `code` is minus the signal's number for a killed process. One that is left after `seconds`, or stopped
+        when all others have ended, is killed.
         """
         if isinstance(function, str):
             file, _, name = function.partition(":")
             where = {"file": str(Path(__file__).parent / file), "module": f"of {file}", "function": name}
         else:
-            where = {"file": function.__code__.co_filename, "module": function.__module__, "function": function.__qualname__}
+            where = {
+                "file": function.__code__.co_filename,
+                "module": function.__module__,
+                "function": function.__qualname__,
+            }
         how = {"size": size, "arguments": pickle.dumps(arguments), "join": join, "seconds": seconds}
         pickle.dump({**where, **how}, self._server.stdin)
         self._server.stdin.flush()
@@ -166,7 +227,7 @@ class Processes:
 @pytest.fixture(scope="session")
 def run_processes():
     """`run_processes(size, function, *arguments)`: see `Processes`."""
-    program = Path(__file__).parent / "distributed" / "processes.py"
+    program = Path(__file__).parent / "helpers" / "process_server.py"
     with subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         yield Processes(server)
         server.stdin.close()

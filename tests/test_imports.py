@@ -1,8 +1,11 @@
-"""What imports what: heavy packages stay in the bridge, and rooms import only downwards."""
+"""The dependencies between packages: imports go down only, and Pyserini, Java and Faiss stay in the
+bridge.
+"""
 
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -10,26 +13,41 @@ import pytest
 import pyserini_ance
 
 PACKAGE = Path(pyserini_ance.__file__).parent
-# Each room may import from its own row and from those below it.
-ROWS = [
-    {
-        "train", "prepare", "refresh", "encode", "search", "evaluate", "coverage", "cases", "rerank", "fuse", "answer", "compare", "convert",
-        "doctor",
-    },
-    {"experiment", "health", "cli"},
-    {"trainer", "refresher", "pyserini_bridge", "measures"},
-    {"negatives", "runs"},
-    {"vectors"},
-    {"encoders", "data", "rerankers", "readers"},
-    {"recipe"},
-    {"distributed"},
-    {"storage"},
+# From low to high: each package (or top-level module) may import itself and those listed before it.
+ORDER = [
+    "storage",
+    "distributed",
+    "recipe",
+    "data",
+    "encoders",
+    "vectors",
+    "negatives",
+    "runs",
+    "evaluation",
+    "trainer",
+    "refresher",
+    "pyserini_bridge",
+    "analysis",
+    "pipeline",
+    "downstream",
+    "api",
+    "commands",
+    "train",
+    "__main__",
 ]
-# Within a row: trainer and refresher meet only in a run directory, and nobody imports back.
-NEVER = {
-    ("trainer", "refresher"), ("refresher", "trainer"), ("trainer", "pyserini_bridge"), ("refresher", "pyserini_bridge"),
-    ("measures", "refresher"), ("negatives", "runs"), ("data", "encoders"), ("experiment", "health"), ("health", "experiment"),
-}  # fmt: skip
+# Not even downwards: trainer, refresher and the bridge do not import one another; tables read only files.
+FORBIDDEN = {
+    ("recipe", "distributed"),
+    ("data", "distributed"),
+    ("encoders", "distributed"),
+    ("evaluation", "distributed"),
+    ("refresher", "trainer"),
+    ("pyserini_bridge", "trainer"),
+    ("pyserini_bridge", "refresher"),
+    ("analysis", "trainer"),
+    ("analysis", "refresher"),
+    ("analysis", "pyserini_bridge"),
+}
 
 IMPORT_ALL = """
 import importlib, pkgutil, sys
@@ -43,59 +61,97 @@ print([name for name in ("pyserini", "jnius", "jnius_config", "faiss") if name i
 """
 
 
-def room_of(module: str) -> str | None:
-    """The room of `pyserini_ance.room...`; None for the package itself and for anything else."""
-    parts = module.split(".")
-    return parts[1] if parts[0] == "pyserini_ance" and len(parts) > 1 else None
+def package_of(module: str) -> str | None:
+    """The package in `pyserini_ance.package...`; None for the root package and for other libraries."""
+    words = module.split(".")
+    return words[1] if words[0] == "pyserini_ance" and len(words) > 1 else None
 
 
 def imports() -> list[tuple[str, str, str]]:
-    """(file, its room, a room that it imports), imports inside functions included."""
-    found = []
+    """(file, its package, a package that it imports), including imports inside functions."""
+    edges = []
     for path in sorted(PACKAGE.rglob("*.py")):
-        inside = path.relative_to(PACKAGE)
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        file = path.relative_to(PACKAGE)
+        for node in run_time_nodes(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.ImportFrom):
-                assert node.level == 0, f"{inside}: relative import"
-                names = [node.module, *(f"{node.module}.{alias.name}" for alias in node.names if node.module == "pyserini_ance")]
+                assert node.level == 0 and node.module, f"{file}: relative import"
+                modules = [node.module]
+                if node.module == "pyserini_ance":
+                    modules += [f"{node.module}.{alias.name}" for alias in node.names]
             else:
-                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            found += [(str(inside), inside.with_suffix("").parts[0], room) for room in map(room_of, names) if room]
-    return found
+                modules = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            packages = [package for module in modules if (package := package_of(module))]
+            edges += [(str(file), file.with_suffix("").parts[0], package) for package in packages]
+    return edges
 
 
-def test_every_room_has_its_place():
-    rooms = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()}
-    assert rooms - {"__init__"} - set().union(*ROWS) == set()
+def run_time_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """All nodes below `node` but those under `if TYPE_CHECKING:`."""
+    is_for_types = isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+    children = node.orelse if is_for_types else ast.iter_child_nodes(node)
+    for child in children:
+        yield child
+        yield from run_time_nodes(child)
+
+
+def test_every_package_is_in_the_order():
+    packages = {
+        path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    }
+    assert packages - {"__init__"} == set(ORDER)
 
 
 def test_imports_go_down_only():
-    height = {room: -row for row, rooms in enumerate(ROWS) for room in rooms}
+    height = {package: position for position, package in enumerate(ORDER)}
     upwards = [
-        f"{file} imports {to}"
-        for file, room, to in imports()
-        if room != "__init__" and to in height and (height[to] > height[room] or (room, to) in NEVER)
+        f"{file} imports {imported}"
+        for file, package, imported in imports()
+        if package != "__init__" and imported in height and height[imported] > height[package]
     ]
     assert upwards == []
 
 
+def test_forbidden_imports_do_not_occur():
+    assert [
+        (file, imported) for file, package, imported in imports() if (package, imported) in FORBIDDEN
+    ] == []
+
+
 def test_commands_do_not_import_one_another():
-    assert [(file, to) for file, room, to in imports() if room != to and {room, to} <= ROWS[0]] == []
+    """But for the console, which imports each by its name."""
+    shared = {"console"}
+    crossing = [
+        (path.name, node.module)
+        for path in sorted((PACKAGE / "commands").glob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ImportFrom)
+        and (node.module or "").startswith("pyserini_ance.commands.")
+        and (node.module or "").rpartition(".")[2] not in shared
+    ]
+    assert crossing == []
 
 
 @pytest.fixture(scope="module")
 def imported() -> list[str]:
-    """What a fresh process prints that imports every module but the bridge's."""
-    done = subprocess.run([sys.executable, "-c", IMPORT_ALL], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return done.stdout.splitlines()
+    """The output of a fresh process that imports every module but those of the bridge."""
+    process = subprocess.run([sys.executable, "-c", IMPORT_ALL], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr[-2000:]
+    return process.stdout.splitlines()
 
 
-def test_everything_but_the_bridge_leaves_pyserini_java_and_faiss_alone(imported):
-    assert {"pyserini_ance.train", "pyserini_ance.trainer.trainer", "pyserini_ance.vectors.search"} <= set(imported)
+def test_only_the_bridge_imports_pyserini_java_and_faiss(imported):
+    assert {
+        "pyserini_ance.commands.train",
+        "pyserini_ance.trainer.trainer",
+        "pyserini_ance.vectors.search",
+    } <= set(imported)
     assert imported[-1] == "[]"
 
 
 def test_the_package_itself_imports_nothing_heavy():
-    program = "import sys, pyserini_ance, pyserini_ance.train; print([m for m in ('torch', 'transformers', 'faiss') if m in sys.modules])"
-    assert subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "[]\n"
+    program = (
+        "import sys, pyserini_ance, pyserini_ance.commands.train; "
+        "print([m for m in ('torch', 'transformers', 'faiss') if m in sys.modules])"
+    )
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert process.stdout == "[]\n"

@@ -12,7 +12,8 @@ pytestmark = pytest.mark.skipif(MAKE is None, reason="GNU make is not installed"
 
 PYTEST = "-m pytest -n 2 --dist loadfile --no-loadscope-reorder"
 
-# A stand-in for Python: answers the Makefile's questions and makes a .venv whose Python is the stand-in again.
+# A stand-in for Python: answers the Makefile's questions and makes a .venv whose Python is the stand-in
+# again.
 STAND_IN = """#!/bin/sh
 echo "$@" >> {log}
 case "$*" in
@@ -26,7 +27,7 @@ esac
 
 @pytest.fixture
 def make(tmp_path):
-    """Run make in a folder and a PATH that hold only what the Makefile may rely on."""
+    """Run make in a folder and with a PATH that hold only the tools that the Makefile may rely on."""
     for name in ("Makefile", "setup.py", "constraints.txt"):
         shutil.copy(ROOT / name, tmp_path)
     tools = tmp_path / "tools"
@@ -35,11 +36,23 @@ def make(tmp_path):
 
     def run(target: str, ensurepip=0, version=0, pip=0):
         script = tools / "python3"
-        script.write_text(STAND_IN.format(log=tmp_path / "log", ensurepip=ensurepip, version=version, pip=pip))
+        script.write_text(
+            STAND_IN.format(log=tmp_path / "log", ensurepip=ensurepip, version=version, pip=pip)
+        )
         script.chmod(0o755)
         (tmp_path / "log").write_text("")
-        environment = {key: value for key, value in os.environ.items() if not key.startswith(("MAKE", "MFLAGS", "PYTHON"))}
-        done = subprocess.run([MAKE, target], cwd=tmp_path, env=environment | {"PATH": str(tools)}, capture_output=True, text=True)
+        environment = {
+            key: value
+            for key, value in os.environ.items()
+            if not key.startswith(("MAKE", "MFLAGS", "PYTHON"))
+        }
+        done = subprocess.run(
+            [MAKE, target],
+            cwd=tmp_path,
+            env=environment | {"PATH": str(tools)},
+            capture_output=True,
+            text=True,
+        )
         return done, (tmp_path / "log").read_text()
 
     return run
@@ -47,14 +60,20 @@ def make(tmp_path):
 
 @pytest.mark.parametrize(
     ("target", "last"),
-    [("test", f"{PYTEST} -m not whole"), ("test-whole", f"{PYTEST} -m whole"), ("demo", "-m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite")],
+    [
+        ("test", f"{PYTEST} -m not long"),
+        ("test-fast", f"{PYTEST} -m fast"),
+        ("lint", "-m mypy"),
+        ("demo", "-m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite"),
+    ],
 )
 def test_installs_once_and_then_works_at_once(make, tmp_path, target, last):
     done, log = make(target)
     assert done.returncode == 0, done.stderr
-    assert "install --constraint constraints.txt --no-build-isolation --editable .[cpu,demo,test]" in log
+    assert "install --constraint constraints.txt --no-build-isolation --editable .[cpu,demo,test,lint]" in log
     assert log.splitlines()[-1] == last
-    assert make(target)[1].splitlines() == [last]
+    assert make(target)[1].splitlines()[-1] == last
+    assert "install" not in make(target)[1]
 
 
 def test_changed_versions_install_again(make, tmp_path):

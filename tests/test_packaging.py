@@ -20,7 +20,9 @@ BUILD = "from setuptools import build_meta; import sys; build_meta.{}(sys.argv[1
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Built offline from the sdist of a copy: what MANIFEST.in forgets is missing here, and stale builds are not in it."""
+    """A wheel built offline from the sdist of a copy: it lacks the files that MANIFEST.in forgets, and has no
+    stale builds.
+    """
     base = tmp_path_factory.mktemp("packaging")
     tree = shutil.copytree(ROOT, base / "tree", ignore=_only_sources)
     _build("build_sdist", base, tree)
@@ -36,30 +38,58 @@ def _only_sources(folder: str, names: list[str]) -> set[str]:
 
 
 def _build(hook: str, into: Path, tree: Path) -> None:
-    subprocess.run([sys.executable, "-c", BUILD.format(hook), str(into)], cwd=tree, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-c", BUILD.format(hook), str(into)], cwd=tree, check=True, capture_output=True
+    )
 
 
 def test_wheel_holds_the_code_and_the_recipes(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
-    recipes = {path.relative_to(ROOT).as_posix() for path in (ROOT / "recipes").rglob("*") if path.suffix in (".yaml", ".md")}
+    recipes = {
+        path.relative_to(ROOT).as_posix()
+        for path in (ROOT / "recipes").rglob("*")
+        if path.suffix in (".yaml", ".md")
+    }
     modules = {path.relative_to(ROOT).as_posix() for path in (ROOT / "pyserini_ance").rglob("*.py")}
     assert {f"pyserini_ance/{name}" for name in recipes} | modules <= names
-    assert {name.split("/")[0] for name in names} == {"pyserini_ance", f"pyserini_ance-{__version__}.dist-info"}
+    assert {name.split("/")[0] for name in names} == {
+        "pyserini_ance",
+        f"pyserini_ance-{__version__}.dist-info",
+    }
 
 
 def test_recipe_is_found_in_an_installed_wheel(wheel, tmp_path):
     zipfile.ZipFile(wheel).extractall(tmp_path)
     program = "from pyserini_ance.recipe.find import find_recipe; print(find_recipe('demo/ance'))"
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
     )
-    assert done.stdout.strip() == str(tmp_path / "pyserini_ance" / "recipes" / "demo" / "ance.yaml"), done.stderr
+    assert done.stdout.strip() == str(tmp_path / "pyserini_ance" / "recipes" / "demo" / "ance.yaml"), (
+        done.stderr
+    )
 
 
 def test_metadata(wheel):
     about = _metadata(wheel)
-    assert (about["Version"], about["Requires-Python"], about["License-Expression"]) == (__version__, ">=3.12", "Apache-2.0")
-    assert about.get_all("Provides-Extra") == ["cpu", "gpu", "demo", "rerank", "ir-datasets", "test"]
+    assert (about["Version"], about["Requires-Python"], about["License-Expression"]) == (
+        __version__,
+        ">=3.12",
+        "Apache-2.0",
+    )
+    assert about.get_all("Provides-Extra") == [
+        "cpu",
+        "gpu",
+        "demo",
+        "rerank",
+        "ir-datasets",
+        "lint",
+        "docs",
+        "test",
+    ]
 
 
 def test_one_tested_version_for_every_range(wheel):

@@ -1,7 +1,7 @@
-"""The collection: documents, and splits of queries with what is relevant to each.
+"""The collection: documents, and splits of queries with their relevance judgments.
 
-Rows are contiguous ints in file order; string ids stay exactly as they were read. Strings and arrays are in memory, as a
-format reads them, or memory-mapped from the cache (`stored.py`).
+Rows are contiguous ints in file order. String ids stay exactly as they were read. Strings and arrays are
+either in memory, as a format reads them, or memory-mapped from the cache (`collection_cache.py`).
 """
 
 import hashlib
@@ -14,7 +14,8 @@ from typing import Literal
 
 import numpy as np
 
-from pyserini_ance.data.strings import Strings
+from pyserini_ance.data.positives import KnownPositives, offsets_of
+from pyserini_ance.data.string_arrays import Strings
 
 logger = logging.getLogger(__name__)
 
@@ -24,10 +25,10 @@ SIDES: tuple[Side, Side] = ("query", "document")
 
 @dataclass(frozen=True, eq=False)
 class Texts:
-    """Documents or queries: one id and one value of every field a row. Compare by `digest`."""
+    """Documents or queries: each row has an id and a value of every field. Compare by `digest`."""
 
     ids: Sequence[str]
-    columns: dict[str, Sequence[str]]
+    columns: Mapping[str, Sequence[str]]
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -36,15 +37,19 @@ class Texts:
         return {name: values[row] for name, values in self.columns.items()}
 
     def take(self, rows: Iterable[int]) -> list[dict[str, str]]:
+        """The fields of some rows."""
         return [self[row] for row in rows]
 
-    def subset(self, rows: Sequence[int]) -> "Texts":
-        """Only these rows, renumbered in the order given."""
+    def subset(self, rows: Sequence[int] | np.ndarray) -> "Texts":
+        """Select these rows and renumber them in the order given."""
         columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
         return Texts([self.ids[row] for row in rows], columns)
 
     def blocks(self, size: int, first: int = 0) -> Iterator[list[dict[str, str]]]:
-        """All texts from row `first` on, so many at a time; what a mapped block took of memory is given back when the next is read."""
+        """Iterate over the texts from row `first` on, in blocks of `size`.
+
+        The memory that a memory-mapped block occupied is released before the next block is read.
+        """
         for start in range(first, len(self), size):
             yield self.take(range(start, min(start + size, len(self))))
             for strings in (self.ids, *self.columns.values()):
@@ -58,52 +63,18 @@ class Texts:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over the field names, then id and fields row by row, each with its length before it."""
+        """sha256 over the field names, then id and fields row by row, each preceded by its length."""
         rows = zip(self.ids, *self.columns.values(), strict=True)
-        parts = chain([str(len(self.columns))], self.columns, chain.from_iterable(rows))
-        return _sha256(part.encode() for part in parts)
-
-
-@dataclass(frozen=True, eq=False)
-class Relation:
-    """What is relevant to each row of one side: offsets (rows + 1,) int64 into int32 rows of the other side and their int32 grades."""
-
-    offsets: np.ndarray
-    rows: np.ndarray
-    grades: np.ndarray
-
-    def of(self, row: int) -> np.ndarray:
-        return self.rows[self.offsets[row] : self.offsets[row + 1]]
-
-    @property
-    def counts(self) -> np.ndarray:
-        return np.diff(self.offsets)
-
-    @cached_property
-    def anchors(self) -> np.ndarray:
-        """(A,) int32, ascending: the rows to which something is relevant."""
-        return np.flatnonzero(self.counts).astype(np.int32)
-
-    def subset(self, rows: np.ndarray) -> "Relation":
-        """Only these, renumbered in the order given."""
-        counts = self.counts[rows]
-        offsets = _offsets(counts)
-        places = np.repeat(self.offsets[rows] - offsets[:-1], counts) + np.arange(offsets[-1])
-        return Relation(offsets, self.rows[places], self.grades[places])
-
-    def inverse(self) -> "Relation":
-        """The other side, up to its last row that is relevant to something."""
-        anchors = np.repeat(np.arange(len(self.offsets) - 1, dtype=np.int32), self.counts)
-        order = np.argsort(self.rows, kind="stable")
-        return Relation(_offsets(np.bincount(self.rows)), anchors[order], self.grades[order])
+        strings = chain([str(len(self.columns))], self.columns, chain.from_iterable(rows))
+        return _sha256(string.encode() for string in strings)
 
 
 @dataclass(frozen=True, eq=False)
 class Qrels:
-    """Judged documents of every query, compressed by query row; in file order within a query.
+    """The judged documents of every query in compressed sparse row form, in file order within a query.
 
     offsets: (queries + 1,) int64; rows: (judgments,) int32 document rows; grades: (judgments,) int32.
-    A document is relevant from grade `threshold` on.
+    A document is relevant if its grade is at least `threshold`.
     """
 
     offsets: np.ndarray
@@ -112,56 +83,68 @@ class Qrels:
     threshold: int = 1
 
     @classmethod
-    def of(cls, query_rows, document_rows, grades, queries: int, threshold: int = 1) -> "Qrels":
-        """From judgments in any order, one in each place of the three sequences."""
+    def of(
+        cls,
+        query_rows: Sequence[int] | np.ndarray,
+        document_rows: Sequence[int] | np.ndarray,
+        grades: Sequence[int] | np.ndarray,
+        queries: int,
+        threshold: int = 1,
+    ) -> "Qrels":
+        """Build qrels from parallel sequences of judgments, which may be in any order."""
         query_rows = np.asarray(query_rows, np.int64)
         order = np.argsort(query_rows, kind="stable")
         return cls(
-            _offsets(np.bincount(query_rows, minlength=queries)),
+            offsets_of(np.bincount(query_rows, minlength=queries)),
             np.asarray(document_rows, np.int32)[order],
             np.asarray(grades, np.int32)[order],
             threshold,
         )
 
     def judged(self, query_row: int) -> tuple[np.ndarray, np.ndarray]:
-        """Document rows and their grades."""
-        here = slice(self.offsets[query_row], self.offsets[query_row + 1])
-        return self.rows[here], self.grades[here]
+        """The judged documents of a query: their rows and their grades."""
+        judgments = slice(self.offsets[query_row], self.offsets[query_row + 1])
+        return self.rows[judgments], self.grades[judgments]
 
     def relevant(self, query_row: int) -> np.ndarray:
-        """Document rows."""
+        """The rows of the documents that are relevant to a query."""
         return self.relevant_rows[self.relevant_offsets[query_row] : self.relevant_offsets[query_row + 1]]
 
     @cached_property
     def relevant_offsets(self) -> np.ndarray:
         """(queries + 1,) int64 into `relevant_rows`."""
-        return _offsets(self.grades >= self.threshold)[self.offsets]
+        return offsets_of(self.grades >= self.threshold)[self.offsets]
 
     @cached_property
     def relevant_rows(self) -> np.ndarray:
+        """(relevant judgments,) int32 document rows, grouped by query."""
         return self.rows[self.grades >= self.threshold]
 
     @cached_property
     def relevant_grades(self) -> np.ndarray:
-        """Those of `relevant_rows`."""
+        """(relevant judgments,) int32, parallel to `relevant_rows`."""
         return self.grades[self.grades >= self.threshold]
 
     def subset(self, query_rows: np.ndarray) -> "Qrels":
-        """Only these queries, renumbered in the order given."""
+        """Select these queries and renumber them in the order given."""
         counts = np.diff(self.offsets)[query_rows]
-        offsets = _offsets(counts)
-        places = np.repeat(self.offsets[query_rows] - offsets[:-1], counts) + np.arange(offsets[-1])
-        return Qrels(offsets, self.rows[places], self.grades[places], self.threshold)
+        offsets = offsets_of(counts)
+        positions = np.repeat(self.offsets[query_rows] - offsets[:-1], counts) + np.arange(offsets[-1])
+        return Qrels(offsets, self.rows[positions], self.grades[positions], self.threshold)
 
     @cached_property
     def digest(self) -> str:
+        """sha256 over the threshold and the three arrays."""
         arrays = (self.offsets.astype("<i8"), self.rows.astype("<i4"), self.grades.astype("<i4"))
         return _sha256([str(self.threshold).encode(), *(array.tobytes() for array in arrays)])
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Queries that each have at least one relevant document; or of which nobody has judged anything."""
+    """A named set of queries.
+
+    Each has at least one relevant document, or the whole split has no judgments.
+    """
 
     name: str
     queries: Texts
@@ -169,62 +152,65 @@ class Split:
 
     @property
     def is_judged(self) -> bool:
+        """Whether the split has judgments."""
         return len(self.qrels.rows) > 0
 
-    def relation(self, anchor: Side) -> Relation:
-        """What is relevant to each query; or each document's queries, up to the last document that has one."""
+    def known_positives(self, anchor: Side) -> KnownPositives:
+        """The relevant documents of each query, or the queries of each document.
+
+        The second relation ends with the last document that is relevant to a query.
+        """
         return self._of_queries if anchor == "query" else self._of_documents
 
     @cached_property
-    def _of_queries(self) -> Relation:
-        return Relation(self.qrels.relevant_offsets, self.qrels.relevant_rows, self.qrels.relevant_grades)
+    def _of_queries(self) -> KnownPositives:
+        qrels = self.qrels
+        return KnownPositives(qrels.relevant_offsets, qrels.relevant_rows, qrels.relevant_grades)
 
     @cached_property
-    def _of_documents(self) -> Relation:
+    def _of_documents(self) -> KnownPositives:
         return self._of_queries.inverse()
 
 
 @dataclass(frozen=True, eq=False)
 class Collection:
-    """Documents and named splits; `skipped` says what was left out on reading, and how many."""
+    """Documents and named splits.
+
+    `skipped` counts what was skipped when the files were read, by description.
+    """
 
     documents: Texts
     splits: dict[str, Split]
     skipped: dict[str, int] = field(default_factory=dict)
 
     def log_skipped(self) -> None:
-        """A warning for each thing that was left out."""
-        for what, count in self.skipped.items():
-            logger.warning("left out: %d %s", count, what)
+        """Log a warning for each kind of skipped input."""
+        for description, count in self.skipped.items():
+            logger.warning("skipped: %d %s", count, description)
 
     def split(self, name: str) -> Split:
-        """Raises ValueError for a split that is not there."""
+        """The split of this name. Raises ValueError if it does not exist."""
         if name not in self.splits:
             names = ", ".join(self.splits) or "none"
-            raise ValueError(f"no split {name!r}; splits: {names}; name one of them, or add it under `data`")
+            raise ValueError(f"no split {name!r}; splits: {names}; use one of them, or add it under `data`")
         return self.splits[name]
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over the documents and, by name, every split's queries and judgments."""
-        parts = [self.documents.digest]
+        """sha256 over the documents and the queries and judgments of every split, sorted by name."""
+        digests = [self.documents.digest]
         for name, split in sorted(self.splits.items()):
-            parts += [name, split.queries.digest, split.qrels.digest]
-        return _sha256(part.encode() for part in parts)
+            digests += [name, split.queries.digest, split.qrels.digest]
+        return _sha256(digest.encode() for digest in digests)
 
 
-def _offsets(counts: np.ndarray) -> np.ndarray:
-    """Where each of consecutive runs starts, and the end of the last."""
-    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+def add_to_digest(sha: "hashlib._Hash", chunks: Iterable[bytes]) -> None:
+    """Add each chunk to the hash, preceded by its length."""
+    for chunk in chunks:
+        sha.update(len(chunk).to_bytes(8, "little") + chunk)
 
 
-def add_to_digest(sha, parts: Iterable[bytes]) -> None:
-    """Each part with its length before it."""
-    for part in parts:
-        sha.update(len(part).to_bytes(8, "little") + part)
-
-
-def _sha256(parts: Iterable[bytes]) -> str:
+def _sha256(chunks: Iterable[bytes]) -> str:
     sha = hashlib.sha256()
-    add_to_digest(sha, parts)
+    add_to_digest(sha, chunks)
     return sha.hexdigest()

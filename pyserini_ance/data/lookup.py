@@ -1,4 +1,4 @@
-"""From ids to rows without a dictionary in memory: a sorted list of hashes on disk, checked against the ids; or hashes alone, as they come."""
+"""Lookup of rows by id with little memory, through 64-bit hashes of the ids."""
 
 import hashlib
 from array import array
@@ -8,25 +8,27 @@ from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.data.strings import Strings
+from pyserini_ance.data.string_arrays import Strings
 
 NO_ROW = -1
 
 
 class RowsOfIds(Mapping[str, int]):
-    """The row of each of `ids`, which are distinct.
+    """A mapping from distinct ids to their rows: a sorted list of hashes on disk, verified against the ids.
 
-    hashes: (N,) uint64, ascending; rows: (N,) int32, `rows[i]` the row of the id that has `hashes[i]`.
+    hashes: (N,) uint64, ascending; rows: (N,) int32, `rows[i]` is the row of the id with hash `hashes[i]`.
     """
 
     def __init__(self, ids: Strings, hashes: np.ndarray, rows: np.ndarray):
         self.ids, self.hashes, self.rows = ids, hashes, rows
-        self._hashes, self._rows = memoryview(hashes), memoryview(rows)  # their items cost a tenth of a memory map's
+        # Reading an item of a memoryview costs a tenth of reading it from a memory map.
+        self._hashes, self._rows = memoryview(hashes), memoryview(rows)
 
     @classmethod
     def open(cls, path: Path, ids: Strings) -> "RowsOfIds":
-        """Written by `write_rows` under the same path."""
-        return cls(ids, *(np.load(file, mmap_mode="r", allow_pickle=False) for file in _files(path)))
+        """Open the files that `write_rows` wrote under the same path."""
+        hashes, rows = (np.load(file, mmap_mode="r", allow_pickle=False) for file in _files(path))
+        return cls(ids, hashes, rows)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -35,32 +37,34 @@ class RowsOfIds(Mapping[str, int]):
         return iter(self.ids)
 
     def __getitem__(self, id: str) -> int:
-        wanted = id.encode("utf-8", "surrogatepass")  # half a surrogate pair is no stored id, and no error either
-        hashed = hash_of(wanted)
-        place = bisect_left(self._hashes, hashed)
-        while place < len(self) and self._hashes[place] == hashed:
-            row = self._rows[place]
-            if self.ids.encoded(row) == wanted:
+        # Half a surrogate pair is never a stored id, but looking it up is not an error either.
+        encoded = id.encode("utf-8", "surrogatepass")
+        hashed = hash_of(encoded)
+        position = bisect_left(self._hashes, hashed)
+        while position < len(self) and self._hashes[position] == hashed:
+            row = self._rows[position]
+            if self.ids.encoded(row) == encoded:
                 return row
-            place += 1
+            position += 1
         raise KeyError(id)
 
 
 class RowsOfHashes:
-    """The row of each hash, counted from 0 in the order in which they came: 14 to 20 bytes each, where a dictionary takes 100.
+    """A mapping from hashes to rows, counted from 0 in the order of arrival.
 
-    Two of 9 million ids have one hash by a chance of 2 in a million.
+    It takes 14 to 20 bytes for each hash, where a dictionary takes 100. Two of 9 million ids share a hash
+    with a probability of 2 in a million.
     """
 
     def __init__(self, slots: int = 1 << 10):
         self._hashes = array("Q")
-        self._slots = array("i", [NO_ROW]) * slots  # a power of two, at most two thirds of them taken
+        self._slots = array("i", [NO_ROW]) * slots  # a power of two; at most two thirds are occupied
 
     def __len__(self) -> int:
         return len(self._hashes)
 
     def row_of(self, hashed: int) -> int:
-        """Its row; `len` before the call where it comes for the first time."""
+        """The row of a hash. A new hash is added and gets the length before the call."""
         slot = self._slot(hashed)
         if self._slots[slot] == NO_ROW:
             self._slots[slot] = len(self)
@@ -71,7 +75,7 @@ class RowsOfHashes:
         return self._slots[slot]
 
     def _slot(self, hashed: int) -> int:
-        """Where the row of the hash stands, or would."""
+        """The slot that holds the row of the hash, or the free slot for it."""
         last = len(self._slots) - 1
         slot = hashed & last
         while (row := self._slots[slot]) != NO_ROW and self._hashes[row] != hashed:
@@ -85,37 +89,37 @@ class RowsOfHashes:
 
 
 def hash_of(encoded: bytes) -> int:
-    """64 bits, the same in every process, unlike `hash`."""
+    """A 64-bit hash that, unlike `hash`, is the same in every process."""
     return int.from_bytes(hashlib.blake2b(encoded, digest_size=8).digest(), "little")
 
 
 def hashes_of(encoded: Iterable[bytes], count: int) -> np.ndarray:
-    """(count,) uint64, of ids in UTF-8."""
+    """(count,) uint64, the hashes of ids in UTF-8."""
     return np.fromiter(map(hash_of, encoded), np.uint64, count)
 
 
 def write_rows(path: Path, hashes: np.ndarray) -> None:
-    """Write two files that start with `path`: the `hashes` of ids, ascending, and the rows in their order."""
+    """Write the ascending hashes of ids and their rows into two files whose names start with `path`."""
     order = np.argsort(hashes, kind="stable")
     for file, values in zip(_files(path), (hashes[order], order.astype(np.int32)), strict=True):
         np.save(file, values, allow_pickle=False)
 
 
-def first_repeat(ids: Strings, found: RowsOfIds) -> tuple[int, int] | None:
-    """The first row whose id comes again, and where it does so first; None where all ids are distinct."""
-    same = np.flatnonzero(found.hashes[1:] == found.hashes[:-1])
-    repeats = (_repeat_from(int(place), ids, found) for place in same)
+def first_repeat(ids: Strings, lookup: RowsOfIds) -> tuple[int, int] | None:
+    """The first row whose id occurs again, and the row of its next occurrence; None if there is none."""
+    same = np.flatnonzero(lookup.hashes[1:] == lookup.hashes[:-1])
+    repeats = (_repeat_from(int(position), ids, lookup) for position in same)
     return min(filter(None, repeats), default=None)
 
 
-def _repeat_from(place: int, ids: Strings, found: RowsOfIds) -> tuple[int, int] | None:
-    """The row at a place of the sorted list, and the next row of those with its hash that has its id."""
-    row, hashed = int(found.rows[place]), found.hashes[place]
-    for other in range(place + 1, len(found.hashes)):
-        if found.hashes[other] != hashed:
+def _repeat_from(position: int, ids: Strings, lookup: RowsOfIds) -> tuple[int, int] | None:
+    """The row at a position of the sorted hashes, and the next row that has the same id."""
+    row, hashed = int(lookup.rows[position]), lookup.hashes[position]
+    for other in range(position + 1, len(lookup.hashes)):
+        if lookup.hashes[other] != hashed:
             return None
-        if ids.encoded(int(found.rows[other])) == ids.encoded(row):
-            return row, int(found.rows[other])
+        if ids.encoded(int(lookup.rows[other])) == ids.encoded(row):
+            return row, int(lookup.rows[other])
     return None
 
 

@@ -1,6 +1,7 @@
-"""Passages: a long document in several pieces, each with a row of its own among tokens and vectors ("MaxP").
+"""Passages of long documents ("MaxP"): each passage has its own row among tokens and vectors.
 
-Source: Dai and Callan 2019; Xiong et al. 2021, arXiv:2007.00808, Section 5 (documents of 4 passages of 512 tokens).
+Source: Dai and Callan 2019; Xiong et al. 2021, arXiv:2007.00808, Section 5 (documents of 4 passages of 512
+tokens).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,9 +16,10 @@ DOCUMENTS_PER_BLOCK = 16_384
 
 @dataclass(frozen=True)
 class Passages:
-    """Document i has the passages offsets[i]:offsets[i + 1], at least one. offsets (N + 1,) int64.
+    """The passages of N documents: document i has the rows offsets[i]:offsets[i + 1], at least one.
 
-    The first filled[i] of them, at least one, hold tokens of it, and those after are empty; None: none is. filled (N,) int64.
+    offsets: (N + 1,) int64. filled: (N,) int64 or None. The first filled[i] passages of document i, at least
+    one, hold its tokens; the passages after them are empty. None: no passage is empty.
     """
 
     offsets: np.ndarray
@@ -25,102 +27,130 @@ class Passages:
 
     @classmethod
     def of_counts(cls, counts: np.ndarray) -> "Passages":
-        """Document i has counts[i] passages."""
+        """Passages of documents that have counts[i] passages each."""
         return cls(np.concatenate([[0], np.cumsum(counts)]))
 
     @cached_property
-    def most(self) -> int:
-        """Passages of the document that has most."""
+    def max_passages(self) -> int:
+        """The largest number of passages of a document."""
         return int(np.diff(self.offsets).max(initial=1))
 
     @property
     def empty(self) -> int:
+        """The number of empty passages."""
         return 0 if self.filled is None else int(self.offsets[-1] - self.filled.sum())
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def of(self, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rows (..., most) of the passages of `documents` (...), and mask: False where a document has fewer, whose first stands there."""
+        """Rows and mask, both (..., max_passages), of the passages of `documents` (...).
+
+        The mask is False where a document has fewer passages; the row there is that of its first passage.
+        """
         starts = self.offsets[documents][..., None]
-        rows = starts + np.arange(self.most)
+        rows = starts + np.arange(self.max_passages)
         mask = rows < self.offsets[np.asarray(documents) + 1][..., None]
         return np.where(mask, rows, starts), mask
 
     def rows(self, documents: np.ndarray) -> tuple[np.ndarray, "Passages"]:
-        """All passages of some documents (n,), in their order, and where those of each stand among them."""
-        return self._firsts(documents, self.offsets[documents + 1] - self.offsets[documents])
+        """The rows of all passages of some documents (n,), in order, and their grouping by document."""
+        return self._first_rows(documents, self.offsets[documents + 1] - self.offsets[documents])
 
     def filled_rows(self, documents: np.ndarray) -> tuple[np.ndarray, "Passages"]:
-        """The same without the empty ones."""
-        return self.rows(documents) if self.filled is None else self._firsts(documents, self.filled[documents])
+        """Like `rows`, without the empty passages."""
+        if self.filled is None:
+            return self.rows(documents)
+        return self._first_rows(documents, self.filled[documents])
 
-    def _firsts(self, documents: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, "Passages"]:
+    def _first_rows(self, documents: np.ndarray, counts: np.ndarray) -> tuple[np.ndarray, "Passages"]:
         among = Passages.of_counts(counts)
-        return np.repeat(self.offsets[documents] - among.offsets[:-1], counts) + np.arange(among.offsets[-1]), among
+        firsts = np.repeat(self.offsets[documents] - among.offsets[:-1], counts)
+        return firsts + np.arange(among.offsets[-1]), among
 
     def documents(self, rows: np.ndarray) -> np.ndarray:
-        """The document, int32, of each passage; -1 for -1, which is none."""
+        """int32, the document of each passage; -1 for row -1 (no passage)."""
         return (np.searchsorted(self.offsets, rows, side="right") - 1).astype(np.int32)
 
-    def search(self, search: Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]], queries: np.ndarray, k: int):
-        """What `search` (queries (Q, D), k) finds of passages, as scores (Q, k) and rows (Q, k) of documents; k is cut to all."""
+    def search(
+        self, search: Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]], queries: np.ndarray, k: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Search documents with a function that searches passages.
+
+        `search` takes queries (Q, D) and k. Returns the scores (Q, k) and rows (Q, k) of documents; k is at
+        most the number of documents.
+        """
         k = min(k, len(self))
-        return self.best(*search(queries, k * self.most), k)
+        return self.best(*search(queries, k * self.max_passages), k)
 
     def best(self, scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """The k documents of the best passages: a ranking (Q, n) of passages, best first, as one of documents (Q, k).
+        """Turn rankings of passages (Q, n), best first, into rankings of documents (Q, k).
 
-        With n = k * most it is exact: among so many passages there are k documents, and a document stands where its best
-        passage does. A ranking that ends early (-1, of an index that looks at a part only) is one of fewer documents, -1 after
-        them. Raises ValueError when a whole one holds fewer than k.
+        A document ranks by its best passage. The result is exact if n = k * max_passages, since so many
+        passages cover at least k documents. A ranking that ends early (with -1, from an approximate index)
+        gives one of fewer documents, padded with -1. Raises ValueError if a complete ranking covers fewer
+        than k documents.
         """
         documents = self.documents(rows)
-        found = ~repeats(documents) & (documents >= 0)
-        if (short := (found.sum(1) < k) & (documents >= 0).all(1)).any():
-            raise ValueError(f"{int(short.sum())} rankings of {rows.shape[1]} passages hold fewer than {k} documents; search deeper")
-        kept = np.argsort(~found, axis=1, kind="stable")[:, :k]
-        there = np.take_along_axis(found, kept, 1)
-        return np.where(there, np.take_along_axis(scores, kept, 1), -np.inf), np.where(there, np.take_along_axis(documents, kept, 1), -1)
+        first = ~repeats(documents) & (documents >= 0)
+        if (short := (first.sum(1) < k) & (documents >= 0).all(1)).any():
+            raise ValueError(
+                f"{int(short.sum())} rankings of {rows.shape[1]} passages hold fewer than {k} documents; "
+                "search deeper"
+            )
+        order = np.argsort(~first, axis=1, kind="stable")[:, :k]
+        mask = np.take_along_axis(first, order, 1)
+        best_scores = np.where(mask, np.take_along_axis(scores, order, 1), -np.inf)
+        return best_scores, np.where(mask, np.take_along_axis(documents, order, 1), -1)
 
     def merge(self, scores: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """What each document finds: from the rankings of all its passages (P, k), best first, one (N, k), where a row that
-        several have found has the best of its scores.
+        """Merge the rankings of all passages (P, k), best first, into one ranking for each document (N, k).
 
-        It is exact: the k best for a document are among the k best for its passages.
+        A row that several passages of a document retrieve gets the best of its scores. The result is exact:
+        the k best rows of a document are among the k best rows of its passages.
         """
-        blocks = [np.arange(start, min(start + DOCUMENTS_PER_BLOCK, len(self))) for start in range(0, len(self), DOCUMENTS_PER_BLOCK)]
+        blocks = [
+            np.arange(start, min(start + DOCUMENTS_PER_BLOCK, len(self)))
+            for start in range(0, len(self), DOCUMENTS_PER_BLOCK)
+        ]
         merged = [self._merge(scores, rows, block) for block in blocks] or [(scores, rows)]
-        return np.concatenate([found for found, _ in merged]), np.concatenate([found for _, found in merged])
+        merged_scores, merged_rows = zip(*merged, strict=True)
+        return np.concatenate(merged_scores), np.concatenate(merged_rows)
 
-    def _merge(self, scores: np.ndarray, rows: np.ndarray, documents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        pieces, there = self.of(documents)
-        scores = np.where(there[..., None], scores[pieces], -np.inf).reshape(len(documents), -1)
-        k, rows = rows.shape[1], rows[pieces].reshape(len(documents), -1)
+    def _merge(
+        self, scores: np.ndarray, rows: np.ndarray, documents: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        passages, mask = self.of(documents)
+        scores = np.where(mask[..., None], scores[passages], -np.inf).reshape(len(documents), -1)
+        k, rows = rows.shape[1], rows[passages].reshape(len(documents), -1)
         order = np.lexsort((rows, -scores), axis=-1)
         scores, rows = np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
-        kept = np.argsort(repeats(rows), axis=1, kind="stable")[:, :k]
-        return np.take_along_axis(scores, kept, 1), np.take_along_axis(rows, kept, 1)
+        top = np.argsort(repeats(rows), axis=1, kind="stable")[:, :k]
+        return np.take_along_axis(scores, top, 1), np.take_along_axis(rows, top, 1)
 
 
 def passage_ids(ids: Sequence[str], passages: Passages | None) -> Sequence[str]:
-    """One for each passage, `id#0`, `id#1`, ...: what Pyserini's `--max-passage` takes apart again. None: `ids` themselves."""
+    """The ids of passages, `id#0`, `id#1`, ..., for Pyserini's `--max-passage`; without passages, `ids`."""
     if passages is None:
         return ids
-    return [f"{id}{DELIMITER}{piece}" for id, count in zip(ids, np.diff(passages.offsets).tolist(), strict=True) for piece in range(count)]
+    return [
+        f"{id}{DELIMITER}{index}"
+        for id, count in zip(ids, np.diff(passages.offsets).tolist(), strict=True)
+        for index in range(count)
+    ]
 
 
-def refuse_delimiter(ids: Sequence[str]) -> None:
-    """Raises ValueError for a document whose own id could not be told from a passage's."""
+def check_delimiter(ids: Sequence[str]) -> None:
+    """Raise ValueError if a document id contains the delimiter of passage ids."""
     if taken := [id for id in ids if DELIMITER in id]:
         raise ValueError(
-            f"{len(taken)} document ids hold {DELIMITER!r}, first {taken[0]!r}, where Pyserini cuts the ids of passages; rename them, "
-            "or set encoder.tokenization.document.passages=1"
+            f"{len(taken)} document ids contain {DELIMITER!r}, first {taken[0]!r}; "
+            "Pyserini splits passage ids there. Rename them, or set encoder.tokenization.document.passages=1"
         )
 
 
 def repeats(rows: np.ndarray) -> np.ndarray:
-    """(B, n) bool: does it stand in an earlier column of its line already?"""
+    """(B, n) bool: whether an earlier column of the same line has the same value."""
     order = np.argsort(rows, axis=1, kind="stable")
     ranked = np.take_along_axis(rows, order, 1)
     repeated = np.zeros(rows.shape, bool)

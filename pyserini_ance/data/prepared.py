@@ -1,26 +1,118 @@
-"""What training reads: a collection, the token ids of all its texts, and rankings made beforehand."""
+"""Prepared data: everything that training reads, and its anchor sets: the split seen from either side."""
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.data.collection import SIDES, Collection, Side, Split
-from pyserini_ance.data.direction import Direction
-from pyserini_ance.data.joint import rows_of_parts
+from pyserini_ance.data.collection import SIDES, Collection, Qrels, Side, Split, Texts
 from pyserini_ance.data.passages import Passages
+from pyserini_ance.data.positives import KnownPositives
 from pyserini_ance.data.token_store import TokenStore
 
 
 @dataclass(frozen=True)
-class PreparedData:
-    """`queries` holds one token store a split; `run_files` names TREC runs over the training queries (`bm25`).
+class AnchorSet:
+    """The anchors of one side, and their positives among the `candidates` rows of the other side.
 
-    `parts` names the splits that `train_split` joins, where it does.
-    `documents` has a row for each passage; `passages` says which are of which document, None: the document is its only one.
-    Empty passages are searched, and mined from, but not trained on.
-    `tokenization` is a digest of how texts become tokens.
+    Every loss term has an anchor set, and so has every table of negatives. `chunk` restricts the anchors to
+    these rows of the queries, or to the documents that are relevant to them.
+    """
+
+    split: Split
+    anchor: Side
+    candidates: int
+    chunk: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, collection: Collection, split: str, anchor: Side) -> "AnchorSet":
+        """The anchor set of one side of a split. Raises ValueError if the split does not exist."""
+        chosen = collection.split(split)
+        return cls(chosen, anchor, len(collection.documents if anchor == "query" else chosen.queries))
+
+    @property
+    def candidate(self) -> Side:
+        """The side that candidates are on."""
+        return "document" if self.anchor == "query" else "query"
+
+    @property
+    def known_positives(self) -> KnownPositives:
+        """The positives of the anchors."""
+        return self.split.known_positives(self.anchor)
+
+    @cached_property
+    def anchors(self) -> np.ndarray:
+        """(A,) int32, ascending: every query that has a positive, or every document that is one."""
+        if self.chunk is None:
+            return self.known_positives.anchors
+        known_positives = self.split.known_positives("query")
+        queries = known_positives.anchors[self.chunk]
+        return queries if self.anchor == "query" else np.unique(known_positives.subset(queries).rows)
+
+
+def merge_splits(collection: Collection, name: str, names: Sequence[str]) -> Collection:
+    """Return `collection` with one more split, `name`, that merges the splits `names`.
+
+    With a single name, the collection is returned unchanged. Raises ValueError for a split that does not
+    exist, and if a split is called `name` already.
+    """
+    if len(names) == 1:
+        return collection
+    if name in collection.splits:
+        raise ValueError(
+            f"split {name!r} already exists, but {', '.join(names)} take this name when they are merged; "
+            f"rename {name!r} under `data`"
+        )
+    merged = merged_split(name, [collection.split(one) for one in names])
+    return replace(collection, splits={**collection.splits, name: merged})
+
+
+def merged_split(name: str, splits: Sequence[Split]) -> Split:
+    """Concatenate the queries of several splits, with the fields that all of them have.
+
+    Ids stay as they are unless two splits share one. In that case every id is prefixed with the name of its
+    split (`nq:17`): DPR numbers the questions of every data set from 0.
+    """
+    ids = [id for split in splits for id in split.queries.ids]
+    if len(set(ids)) < len(ids):
+        ids = [f"{split.name}:{id}" for split in splits for id in split.queries.ids]
+    shared = [
+        column
+        for column in splits[0].queries.columns
+        if all(column in split.queries.columns for split in splits)
+    ]
+    columns = {
+        column: [value for split in splits for value in split.queries.columns[column]] for column in shared
+    }
+    return Split(name, Texts(ids, columns), _merged_qrels([split.qrels for split in splits]))
+
+
+def _merged_qrels(qrels: Sequence[Qrels]) -> Qrels:
+    counts = np.concatenate([np.diff(one.offsets) for one in qrels])
+    rows = np.concatenate([one.rows for one in qrels])
+    grades = np.concatenate([one.grades for one in qrels])
+    query_rows = np.repeat(np.arange(len(counts)), counts)
+    return Qrels.of(query_rows, rows, grades, len(counts), qrels[0].threshold)
+
+
+def rows_of_splits(splits: Sequence[Split]) -> tuple[slice, ...]:
+    """The range of rows that the queries of each split have in the merged split."""
+    ends = np.cumsum([0, *(len(split.queries) for split in splits)]).tolist()
+    return tuple(slice(start, end) for start, end in pairwise(ends))
+
+
+@dataclass(frozen=True)
+class PreparedData:
+    """A collection, the token ids of all its texts, and the rankings that were made beforehand.
+
+    documents: the token store of the documents, with a row for each passage. queries: a token store for each
+    split. train_split: the split that is trained on; it may merge several. tokenization: a digest of how
+    texts become tokens. run_files: TREC runs over the training queries, by name (`bm25`). passages: the
+    grouping of passages by document; None if every document is its only passage. Empty passages are searched
+    and mined from, but not trained on. source_splits: the splits that `train_split` merges, if it merges any.
     """
 
     collection: Collection
@@ -30,31 +122,33 @@ class PreparedData:
     tokenization: str
     run_files: dict[str, Path] = field(default_factory=dict)
     passages: Passages | None = None
-    parts: tuple[str, ...] = ()
+    source_splits: tuple[str, ...] = ()
 
     @cached_property
     def split(self) -> Split:
+        """The training split."""
         return self.collection.split(self.train_split)
 
     @cached_property
-    def part_rows(self) -> tuple[slice, ...]:
-        """Of the training queries, those of each split that they come from."""
-        return rows_of_parts([self.collection.split(part) for part in self.parts or (self.train_split,)])
+    def split_rows(self) -> tuple[slice, ...]:
+        """Row ranges of the training queries, one per source split."""
+        names = self.source_splits or (self.train_split,)
+        return rows_of_splits([self.collection.split(name) for name in names])
 
     @cached_property
-    def directions(self) -> dict[Side, Direction]:
-        """Of the training queries and their relevant documents, by the anchors' side."""
-        return {side: Direction.of(self.collection, self.train_split, side) for side in SIDES}
+    def anchor_sets(self) -> dict[Side, AnchorSet]:
+        """The anchor sets of the training split, by the anchors' side."""
+        return {side: AnchorSet.of(self.collection, self.train_split, side) for side in SIDES}
 
     def rows_of(self, documents: np.ndarray) -> tuple[np.ndarray, Passages | None]:
-        """What a search finds of some documents, rows among tokens and vectors, and which of them are of which."""
+        """The token and vector rows of some documents for a search, and their grouping by document."""
         return self.passages.rows(documents) if self.passages else (documents, None)
 
     def training_rows_of(self, documents: np.ndarray) -> tuple[np.ndarray, Passages | None]:
-        """What a step scores of them."""
+        """Like `rows_of`, for the rows that a training step scores: those that are not empty."""
         return self.passages.filled_rows(documents) if self.passages else (documents, None)
 
     @property
     def identity(self) -> dict[str, str]:
-        """What tables of negatives were made from, beside weights."""
+        """The inputs, besides weights, that tables of negatives depend on."""
         return {"collection": self.collection.digest, "tokenization": self.tokenization}

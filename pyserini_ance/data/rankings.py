@@ -1,14 +1,17 @@
-"""Rankings from which negatives are drawn, in the forms in which they are published: a file says itself which form it has.
+"""Ranking files, from which negatives are drawn, in the forms in which they are published.
 
-| a line, columns separated by tabs | |
+The reader detects the form of a file:
+
+| a line, columns separated by tabs | form |
 |---|---|
-| `qid Q0 docid rank score tag`, by any blanks | a TREC run, also MS MARCO's document `top100` |
-| `qid docid rank`, by any blanks | MS MARCO's runs |
-| `qid pid query passage` | MS MARCO's `top1000.dev`, which is in no order |
-| `qid pid pid`, or three texts, in a file with `triples` in its name | query, positive, negative: MS MARCO's `qidpidtriples` and `triples` |
-| JSON, in a `.json` or `.jsonl` file | what DPR's, Tevatron's and FlagEmbedding's training files list as negatives |
+| `qid Q0 docid rank score tag`, separated by any blanks | a TREC run, also MS MARCO's document `top100` |
+| `qid docid rank`, separated by any blanks | MS MARCO's runs |
+| `qid pid query passage` | MS MARCO's `top1000.dev`, which is unordered |
+| `qid pid pid`, or three texts, if `triples` is in the file's name | query, positive, negative (MS MARCO) |
+| JSON, in a `.json` or `.jsonl` file | the negatives in training files of DPR, Tevatron and FlagEmbedding |
 
-Apart from TREC runs, which have scores, documents count in the order of their ranks or their lines, and score minus their place.
+TREC runs have scores. In every other form, documents are ordered by their ranks or lines, and the score is
+the negative rank.
 """
 
 import re
@@ -19,52 +22,67 @@ from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.data.best import PADDING, Best, Repeated
 from pyserini_ance.data.collection import Split, Texts
 from pyserini_ance.data.formats import dpr, flagembedding, tevatron
-from pyserini_ance.data.formats.contexts import Layout, checked_id, listed_negatives
 from pyserini_ance.data.formats.lines import Line, extension, read_lines, shown
 from pyserini_ance.data.formats.records import read_records
-from pyserini_ance.data.trec import RUN_COLUMNS, Hit, Run, read_hits, read_run, repeated
+from pyserini_ance.data.formats.training_files import Layout, checked_id, listed_negatives
+from pyserini_ance.data.ranking_builder import PADDING, RankingBuilder, RepeatedHit
+from pyserini_ance.data.trec import RUN_COLUMNS, Hit, Run, read_hits, read_run, repeated_document
 
 LAYOUTS = (dpr.LAYOUT, tevatron.LAYOUT, flagembedding.LAYOUT)
 TRIPLES = "triples"
 RANK_COLUMNS = 3
 _RANK = re.compile("0{0,8}[1-9][0-9]{0,8}")
 FORMS = (
-    "6 columns separated by blanks (query, Q0, document, rank, score, tag: a TREC run), 3 (query, document, rank), "
-    f"3 separated by tabs in a file with {TRIPLES!r} in its name (query, positive, negative), or 4 (query id, passage id, query, passage)"
+    "6 columns separated by blanks (query, Q0, document, rank, score, tag: a TREC run), "
+    "3 (query, document, rank), "
+    f"3 separated by tabs in a file with {TRIPLES!r} in its name (query, positive, negative), "
+    "or 4 (query id, passage id, query, passage)"
 )
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Of each query the best documents, (Q, depth): `found` their rows, PADDING at the end, `scores` -inf there; and `positives` (Q,), what the
-    best of its relevant documents scores, NaN where none is ranked.
+    """The top k documents of Q queries.
+
+    rows: (Q, top_k) int32 document rows, best first, PADDING at the end.
+    scores: (Q, top_k) float32, -inf at the padding.
+    positives: (Q,) float32, the score of the best relevant document; NaN if the file ranks none.
     """
 
-    found: np.ndarray
+    rows: np.ndarray
     scores: np.ndarray
     positives: np.ndarray
 
 
-def read_ranking(path: Path, split: Split, documents: Texts, depth: int) -> Ranking:
-    """The ranking of a file for the queries of a split; other queries are passed over.
+def read_ranking(path: Path, split: Split, documents: Texts, top_k: int) -> Ranking:
+    """Read the ranking of a split's queries from a file; other queries in it are skipped.
 
-    However long the file is, 12 bytes are kept for each of `depth` documents a query. Raises ValueError naming the line for a file of no
-    known form, and for a line that is not of the file's; for a document that the collection lacks, and when no query of the split occurs.
+    Memory is 12 bytes for each of the `top_k` documents of a query, however long the file is. Raises
+    ValueError, with the line, for a file of unknown form, for a malformed line and for a document that the
+    collection lacks; and if the file ranks documents for no query of the split.
     """
-    known = _Known(path, split, documents)
+    ids = _IdLookup(path, split, documents)
     hits = _hits(path)
-    ranking = _in_order(_pairs(path, split.queries, documents), known, depth) if hits is None else _by_score(hits, known, depth)
-    if (ranking.found == PADDING).all():
-        count = len(split.queries)
-        raise ValueError(f"{path} ranks documents for none of the {count} queries of split {split.name!r}; is it a run of another split?")
+    ranking = (
+        _in_order(_pairs(path, split.queries, documents), ids, top_k)
+        if hits is None
+        else _by_score(hits, ids, top_k)
+    )
+    if (ranking.rows == PADDING).all():
+        raise ValueError(
+            f"{path} ranks documents for none of the {len(split.queries)} queries of split {split.name!r}; "
+            "is it a run of another split?"
+        )
     return ranking
 
 
 def read_ranked(path: Path) -> Run:
-    """Scores by query and document, of a TREC run or of MS MARCO's `qid docid rank`, whatever the collection."""
+    """Read scores by query and document from a TREC run or MS MARCO's `qid docid rank`.
+
+    The collection does not matter.
+    """
     if not _has_ranks(path):
         return read_run(path)
     run: defaultdict[str, dict[str, float]] = defaultdict(dict)
@@ -77,63 +95,74 @@ def read_ranked(path: Path) -> Run:
     return dict(run)
 
 
-class _Known:
-    """Rows of the ids of a split and its collection, and which documents are relevant."""
+class _IdLookup:
+    """The rows of the ids of a split and its collection, and the relevant pairs."""
 
     def __init__(self, path: Path, split: Split, documents: Texts):
         self.path, self.ids, self.documents = path, split.queries.ids, documents
         self.queries = {id: row for row, id in enumerate(split.queries.ids)}
-        relation = split.relation("query")
-        self.relevant = {(row, documents.ids[document]) for row in range(len(self.ids)) for document in relation.of(row).tolist()}
+        known_positives = split.known_positives("query")
+        self.relevant = {
+            (row, documents.ids[document])
+            for row in range(len(self.ids))
+            for document in known_positives.of(row).tolist()
+        }
 
     def document(self, query: str, id: str) -> int:
         row = self.documents.rows.get(id)
         if row is None:
             raise ValueError(
-                f"{self.path} ranks document {id!r} for query {query!r}, but the collection has no such document; "
-                f"name a run over these {len(self.documents)} documents"
+                f"{self.path} ranks document {id!r} for query {query!r}, "
+                "but the collection has no such document; "
+                f"pass a run over these {len(self.documents)} documents"
             )
         return row
 
 
-def _by_score(hits: Iterator[Hit], known: _Known, depth: int) -> Ranking:
-    positives = np.full(len(known.ids), np.nan, np.float32)
-    best = Best(len(known.ids), depth, distinct_scores=_has_ranks(known.path))
+def _by_score(hits: Iterator[Hit], ids: _IdLookup, top_k: int) -> Ranking:
+    positives = np.full(len(ids.ids), np.nan, np.float32)
+    builder = RankingBuilder(len(ids.ids), top_k, distinct_scores=_has_ranks(ids.path))
     try:
         for line, query, document, score in hits:
-            row = known.queries.get(query)
+            row = ids.queries.get(query)
             if row is not None:
-                best.add(row, known.document(query, document), score, line.number)
-                if (row, document) in known.relevant:
+                builder.add(row, ids.document(query, document), score, line.number)
+                if (row, document) in ids.relevant:
                     positives[row] = np.fmax(positives[row], score)
-        best.merge()
-    except Repeated as again:
-        raise _repeated(Line(known.path, again.number, ""), known.ids[again.query], known.documents.ids[again.document], again.score) from None
-    return Ranking(best.found, best.scores.astype(np.float32), positives)
+        builder.merge()
+    except RepeatedHit as hit:
+        line = Line(ids.path, hit.number, "")
+        raise _repeated(line, ids.ids[hit.query], ids.documents.ids[hit.document], hit.score) from None
+    return Ranking(builder.rows, builder.scores.astype(np.float32), positives)
 
 
-def _in_order(pairs: Iterable[tuple[str, str]], known: _Known, depth: int) -> Ranking:
-    """Documents that come again count once; beyond `depth`, where only the place of a relevant one is asked for, lines are counted."""
-    found, positives = np.full((len(known.ids), depth), PADDING, np.int32), np.full(len(known.ids), np.nan, np.float32)
-    counts = [0] * len(known.ids)
+def _in_order(pairs: Iterable[tuple[str, str]], ids: _IdLookup, top_k: int) -> Ranking:
+    """Rank documents by the order of the lines. Documents that repeat count once within the top k.
+
+    Beyond the top k only the ranks of relevant documents matter, and every line counts.
+    """
+    rows = np.full((len(ids.ids), top_k), PADDING, np.int32)
+    positives = np.full(len(ids.ids), np.nan, np.float32)
+    counts = [0] * len(ids.ids)
     for query, document in pairs:
-        row = known.queries.get(query)
-        if row is None:
+        query_row = ids.queries.get(query)
+        if query_row is None:
             continue
-        count = counts[row]
-        if count < depth:
-            place = known.document(query, document)
-            if place in found[row, :count]:
+        count = counts[query_row]
+        if count < top_k:
+            row = ids.document(query, document)
+            if row in rows[query_row, :count]:
                 continue
-            found[row, count] = place
-        counts[row] = count + 1
-        if (row, document) in known.relevant:
-            positives[row] = np.fmax(positives[row], -counts[row])
-    return Ranking(found, np.where(found == PADDING, -np.inf, -np.arange(1, depth + 1)).astype(np.float32), positives)
+            rows[query_row, count] = row
+        counts[query_row] = count + 1
+        if (query_row, document) in ids.relevant:
+            positives[query_row] = np.fmax(positives[query_row], -counts[query_row])
+    scores = np.where(rows == PADDING, -np.inf, -np.arange(1, top_k + 1)).astype(np.float32)
+    return Ranking(rows, scores, positives)
 
 
 def _hits(path: Path) -> Iterator[Hit] | None:
-    """Of a file whose lines have scores, or ranks; None for those that are in order."""
+    """The hits of a file whose lines have scores or ranks; None for a file whose lines are in order."""
     first = _first(path)
     words = len(first.text.split())
     if _is_listed(path) or _has_texts(first) or _has_triples(first):
@@ -142,11 +171,11 @@ def _hits(path: Path) -> Iterator[Hit] | None:
         return _ranks(path)
     if words in (0, len(RUN_COLUMNS)):
         return read_hits(path)
-    raise first.error(f"{words} columns in {shown(first.text)}", FORMS, "name a file of one of these forms")
+    raise first.error(f"{words} columns in {shown(first.text)}", FORMS, "pass a file of one of these forms")
 
 
 def _pairs(path: Path, queries: Texts, documents: Texts) -> Iterator[tuple[str, str]]:
-    """Of a file whose lines are in order. Texts, in files without ids, are looked up."""
+    """Query and document ids of a file whose lines are in order. Files without ids are matched by text."""
     if _is_listed(path):
         return listed_negatives(path, _layout(path))
     first = _first(path)
@@ -172,41 +201,46 @@ def _first(path: Path) -> Line:
 
 
 def _layout(path: Path) -> Layout:
-    line, record = next(read_records(path), (Line(path, 1, ""), {}))
+    empty: tuple[Line, dict] = (Line(path, 1, ""), {})
+    line, record = next(read_records(path), empty)
     for layout in LAYOUTS:
         if layout.positives in record:
             return layout
-    known = ", ".join(f"{layout.positives} ({layout.name})" for layout in LAYOUTS)
-    raise line.error(f"a record with the keys {shown(list(record))}", f"one that lists passages under {known}", "name such a file")
+    layouts = ", ".join(f"{layout.positives} ({layout.name})" for layout in LAYOUTS)
+    raise line.error(
+        f"a record with the keys {shown(list(record))}",
+        f"one that lists passages under {layouts}",
+        "pass such a file",
+    )
 
 
 def _has_ranks(path: Path) -> bool:
-    """Of a file with scores or ranks."""
+    """Whether a file with scores or ranks has ranks."""
     return len(_first(path).text.split()) == RANK_COLUMNS
 
 
 def _ranks(path: Path) -> Iterator[Hit]:
-    first = False
+    has_first = False
     for line in read_lines(path):
         query, document, rank = line.columns(("query", "document", "rank"), separator=None)
         if not _RANK.fullmatch(rank):
-            raise _no_rank(line, f"rank {shown(rank)}")
-        first = first or int(rank) == 1
+            raise _rank_error(line, f"rank {shown(rank)}")
+        has_first = has_first or int(rank) == 1
         yield line, query, document, -float(rank)
-    if not first:
-        raise _no_rank(Line(path, 1, ""), "a file without any rank 1")
+    if not has_first:
+        raise _rank_error(Line(path, 1, ""), "a file without any rank 1")
 
 
 def _repeated(line: Line, query: str, document: str, score: float) -> ValueError:
-    """Of a file with scores, or with ranks, which are whole numbers below 0 as scores."""
+    """The error for a repeated document, or a repeated rank; the score of a rank is its negative."""
     if _has_ranks(line.path):
-        return _no_rank(line, f"document {document!r} or rank {-score:.0f} again for query {query!r}")
-    return repeated(line, query, document)
+        return _rank_error(line, f"document {document!r} or rank {-score:.0f} again for query {query!r}")
+    return repeated_document(line, query, document)
 
 
-def _no_rank(line: Line, found: str) -> ValueError:
+def _rank_error(line: Line, problem: str) -> ValueError:
     cure = f"correct it; a file of triples (query, positive, negative) must have {TRIPLES!r} in its name"
-    return line.error(found, "ranks counted from 1, each document and each rank once a query", cure)
+    return line.error(problem, "ranks counted from 1, each document and each rank once per query", cure)
 
 
 def _top(path: Path) -> Iterator[tuple[str, str]]:
@@ -222,24 +256,25 @@ def _triples(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[tuple[str, str]]:
-    """Texts are the same when they differ in blanks only; of equal documents it is the first."""
-    asked = defaultdict(list)
+    """Match texts by their words, ignoring differences in blanks; of equal documents the first is used."""
+    query_ids = defaultdict(list)
     for id, text in zip(queries.ids, queries.columns["text"], strict=True):
-        asked[_key(text)].append(id)
+        query_ids[_key(text)].append(id)
     keys = np.fromiter(map(_key, documents.columns["text"]), np.uint64, len(documents))
     rows = np.argsort(keys, kind="stable")
     keys = keys[rows]
     for line in read_lines(path):
         query, _, negative = line.columns(("query", "positive", "negative"))
-        for id in asked.get(_key(query), ()):
-            wanted = np.uint64(_key(negative))
-            place = int(np.searchsorted(keys, wanted))
-            if place == len(keys) or keys[place] != wanted:
-                cure = "name a file made from this collection, or one with ids"
-                raise line.error(f"negative {shown(negative)}", "the text of a document of the collection", cure)
-            yield id, documents.ids[int(rows[place])]
+        for id in query_ids.get(_key(query), ()):
+            key = np.uint64(_key(negative))
+            position = int(np.searchsorted(keys, key))
+            if position == len(keys) or keys[position] != key:
+                expected = "the text of a document of the collection"
+                cure = "pass a file made from this collection, or one with ids"
+                raise line.error(f"negative {shown(negative)}", expected, cure)
+            yield id, documents.ids[int(rows[position])]
 
 
 def _key(text: str) -> int:
-    """8 bytes: a collection's texts need not be in memory."""
+    """A text's key of 8 bytes, so that the texts of the collection need not be in memory."""
     return int(flagembedding.text_id(" ".join(text.split())), 16)

@@ -1,4 +1,4 @@
-"""TREC runs and qrels: text files that every evaluation tool reads."""
+"""TREC runs and qrels: the text files that every evaluation tool reads."""
 
 import math
 from collections.abc import Callable, Iterable, Iterator
@@ -18,87 +18,113 @@ QRELS_COLUMNS = ("query", "0", "document", "grade")
 
 
 def read_run(path: str | Path) -> Run:
-    """Scores by query and document. The rank column is not read: like trec_eval, the score alone ranks.
+    """Read scores by query and document. The rank column is ignored: as in trec_eval, scores alone rank.
 
-    Raises ValueError naming file and line for a malformed line, a score that is no number, or a repeated document.
+    Raises ValueError, with file and line, for a malformed line, a score that is not a number and a repeated
+    document.
     """
     return _read(Path(path), RUN_COLUMNS, "score", _finite, "a finite number")
 
 
 def read_qrels(path: str | Path) -> Qrels:
-    """Grades by query and document; a grade above 0 is relevant. Raises ValueError as `read_run` does."""
+    """Read grades by query and document; a grade above 0 is relevant.
+
+    Raises ValueError as `read_run` does.
+    """
     return _read(Path(path), QRELS_COLUMNS, "grade", whole_number, "a whole number of at most nine digits")
 
 
 def write_run(path: str | Path, rows: Rows, tag: str, decimals: int = 6) -> None:
-    """Write (query id, document id, score) rows, best first within a query, in Pyserini's text form, whole or not at all."""
-    _write(path, rows, lambda query, document, rank, score: f"{query} Q0 {document} {rank} {score:.{decimals}f} {tag}")
+    """Write (query id, document id, score) rows in Pyserini's text form, atomically.
+
+    Rows must be ordered best first within a query.
+    """
+
+    def format_line(query: str, document: str, rank: int, score: float) -> str:
+        return f"{query} Q0 {document} {rank} {score:.{decimals}f} {tag}"
+
+    _write(path, rows, format_line)
 
 
 def write_ranks(path: str | Path, rows: Rows) -> None:
-    """The same as MS MARCO's `qid TAB docid TAB rank`, without scores."""
+    """Write the same rows as MS MARCO's `qid TAB docid TAB rank`, without scores."""
     _write(path, rows, lambda query, document, rank, score: f"{query}\t{document}\t{rank}")
 
 
-def _write(path: str | Path, rows: Rows, written: Callable[[str, str, int, float], str]) -> None:
+def _write(path: str | Path, rows: Rows, format_line: Callable[[str, str, int, float], str]) -> None:
     ranks: dict[str, Iterator[int]] = {}
     lines = []
     for query, document, score in rows:
-        _refuse_unwritable(query, document, score, path)
-        lines.append(written(query, document, next(ranks.setdefault(query, count(1))), score) + "\n")
+        _check_writable(query, document, score, path)
+        lines.append(format_line(query, document, next(ranks.setdefault(query, count(1))), score) + "\n")
     write_whole(Path(path), "".join(lines))
 
 
 def read_hits(path: Path) -> Iterator[Hit]:
-    """Query, document and score of each line of a run, with the line. Raises ValueError as `read_run` does, but for repeats."""
+    """Iterate over (line, query, document, score) of a run.
+
+    Raises ValueError as `read_run` does, except for repeated documents.
+    """
     return _rows(path, RUN_COLUMNS, "score", _finite, "a finite number")
 
 
-def repeated(line: Line, query: str, document: str) -> ValueError:
-    found = f"document {shown(document)} again for query {shown(query)}"
-    return line.error(found, "each document once a query", "keep one line")
+def repeated_document(line: Line, query: str, document: str) -> ValueError:
+    """The error to raise for a line whose document an earlier line has for the same query."""
+    problem = f"document {shown(document)} again for query {shown(query)}"
+    return line.error(problem, "each document once per query", "keep one line")
 
 
 def _read[Value](
-    path: Path, columns: tuple[str, ...], wanted: str, convert: Callable[[str], Value], expected: str
+    path: Path, columns: tuple[str, ...], column: str, convert: Callable[[str], Value], expected: str
 ) -> dict[str, dict[str, Value]]:
     values: dict[str, dict[str, Value]] = {}
-    for line, query, document, value in _rows(path, columns, wanted, convert, expected):
+    for line, query, document, value in _rows(path, columns, column, convert, expected):
         of_query = values.setdefault(query, {})
         if document in of_query:
-            raise repeated(line, query, document)
+            raise repeated_document(line, query, document)
         of_query[document] = value
     return values
 
 
 def _rows[Value](
-    path: Path, columns: tuple[str, ...], wanted: str, convert: Callable[[str], Value], expected: str
+    path: Path, columns: tuple[str, ...], column: str, convert: Callable[[str], Value], expected: str
 ) -> Iterator[tuple[Line, str, str, Value]]:
-    line, places = None, [columns.index(name) for name in ("query", "document", wanted)]
+    line = None
+    indices = [columns.index(name) for name in ("query", "document", column)]
     for line in read_lines(path):
         fields = line.columns(columns, separator=None)
-        query, document, text = (fields[place] for place in places)
+        query, document, text = (fields[index] for index in indices)
         try:
             value = convert(text)
         except ValueError:
-            raise line.error(f"{wanted} {shown(text)}", expected, "correct the line") from None
+            raise line.error(f"{column} {shown(text)}", expected, "correct the line") from None
         yield line, query, document, value
     if line is None:
-        raise ValueError(f"{path} has no lines; expected lines of {len(columns)} columns: {', '.join(columns)}")
+        raise ValueError(
+            f"{path} has no lines; expected lines of {len(columns)} columns: {', '.join(columns)}"
+        )
 
 
 def _finite(text: str) -> float:
-    # Python alone reads 1_000, and digits of other scripts.
+    # float() also accepts 1_000 and digits of other scripts, which other tools do not read.
     if "_" in text or not text.isascii() or not math.isfinite(value := float(text)):
         raise ValueError
     return value
 
 
-def _refuse_unwritable(query: str, document: str, score: float, path: str | Path) -> None:
+def _check_writable(query: str, document: str, score: float, path: str | Path) -> None:
     if not math.isfinite(score):
-        raise ValueError(f"{path}: score {score} of document {shown(document)} for query {shown(query)} is not a finite number")
-    for name in (query, document):
-        if name.split() != [name]:
-            raise ValueError(f"{path}: id {shown(name)} is empty or contains blanks, which the TREC run format cannot hold; rename it")
-        if not is_writable(name):
-            raise ValueError(f"{path}: id {shown(name)} holds a NUL character or half a surrogate pair; rename it")
+        raise ValueError(
+            f"{path}: score {score} of document {shown(document)} for query {shown(query)} "
+            "is not a finite number"
+        )
+    for id in (query, document):
+        if id.split() != [id]:
+            raise ValueError(
+                f"{path}: id {shown(id)} is empty or contains blanks, "
+                "which the TREC run format cannot represent; rename it"
+            )
+        if not is_writable(id):
+            raise ValueError(
+                f"{path}: id {shown(id)} holds a NUL character or half a surrogate pair; rename it"
+            )

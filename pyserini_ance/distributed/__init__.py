@@ -1,1 +1,1 @@
-"""The processes of one torchrun: how they share work, agree, and hear of one another's end."""
+"""The processes of one torchrun: how they share work, agree, and learn that one of them has ended."""

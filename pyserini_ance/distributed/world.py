@@ -1,9 +1,10 @@
-"""World: the processes that torchrun started for one command, or the one process without it.
+"""World: the processes that torchrun started for one command, or a single process without torchrun.
 
-Every process runs the same program. Collectives (`gather`, `sum_gradients`) are called by all, at the same point, with
-work of even length before them; where one process works and the others wait, or work is of uneven length, they wait by
-polling a store (`once`, `meet`), which costs no processor and never times out. When a process ends before the others,
-they raise PeerError within a minute, wherever they wait, or call `check`.
+Every process runs the same program. All processes call a collective (`gather`, `sum_gradients`) at the same
+point, after work of even length. Where one process works and the others wait, or work is of uneven length,
+they wait by polling a store (`on_main`, `barrier`), which takes no processor time and has no time limit. When
+a process ends before the others, they raise PeerError within a minute, wherever they wait, or when they call
+`check`.
 """
 
 import json
@@ -16,25 +17,29 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.distributed_c10d import Store
 
-from pyserini_ance.distributed.gradients import sum_gradients
-from pyserini_ance.distributed.interruption import begin_the_end
-from pyserini_ance.distributed.join import COLLECTIVE_SECONDS, device_of, join
-from pyserini_ance.distributed.loss import CURE, Loss, PeerError
-from pyserini_ance.distributed.peers import HEAR_SECONDS, POLL_SECONDS, Peers, Silence
+from pyserini_ance.distributed.failures import CURE, PeerError, PeerLoss, begin_shutdown
+from pyserini_ance.distributed.peers import POLL_SECONDS, PROPAGATION_SECONDS, Peers, StallTimer
+from pyserini_ance.distributed.process_group import COLLECTIVE_SECONDS, device_of, join
 
-COLLECTIVE_POLL_SECONDS = 0.0002  # gloo on one host needs 0.5 to 1 ms for the smallest
+BUCKET_BYTES = 64 * 2**20  # extra memory next to the gradients while they are summed
+COLLECTIVE_POLL_SECONDS = 0.0002  # gloo on one host needs 0.5 to 1 ms for the smallest collective
 
 
 class World:
+    """`rank` of `size` processes, and the peers that show when one of them ends.
+
+    `device` is where this process computes: cpu, cuda, or cuda:N under torchrun.
+    """
+
     def __init__(self, rank: int = 0, size: int = 1, device: str = "cpu", peers: Peers | None = None):
-        """`device` is where this process computes: cpu, cuda, or cuda:N under torchrun."""
         self.rank, self.size, self.device, self._peers = rank, size, device, peers
-        self._turn = 0
+        self._calls = 0
 
     @classmethod
     def join(cls, device: str) -> "World":
-        """The world that torchrun's environment describes; `device` is a recipe's setting (auto, cpu, cuda)."""
+        """Join the world that torchrun's environment describes; `device` is a recipe's setting."""
         device = device_of(device)
         if int(os.environ.get("WORLD_SIZE", "1")) == 1:
             return cls(device=device)
@@ -42,10 +47,10 @@ class World:
         return cls(dist.get_rank(), dist.get_world_size(), device, peers)
 
     @contextmanager
-    def guarding(self) -> Iterator["World"]:
-        """Around a command's work: an error inside is told to the others, a clean end closes the world."""
+    def session(self) -> Iterator["World"]:
+        """Run a command's work: an error inside is reported to the others, a clean end closes the world."""
         try:
-            with self.saying_why():
+            with self.reraise_peer_error():
                 yield self
         except BaseException as error:
             self.fail(error)
@@ -53,17 +58,22 @@ class World:
         self.close()
 
     @contextmanager
-    def saying_why(self) -> Iterator[None]:
-        """Inside everything that records how the work ends: the error that leaves it says why, and is the last.
+    def reraise_peer_error(self) -> Iterator[None]:
+        """Replace an error by the one that caused it.
 
-        torchrun ends all when one has ended, by a signal: an interruption is a PeerError where another process was lost,
-        and news of another's interruption are an interruption.
+        Use it inside everything that records how the work ends.
+
+        torchrun ends all processes by a signal when one has ended. An interruption therefore becomes a
+        PeerError when another process was lost, and a PeerError about an interrupted process becomes a
+        KeyboardInterrupt.
         """
         try:
             yield
         except BaseException as error:
-            begin_the_end()
-            if isinstance(error, KeyboardInterrupt) or (isinstance(error, PeerError) and error.loss.interrupted):
+            begin_shutdown()
+            if isinstance(error, KeyboardInterrupt) or (
+                isinstance(error, PeerError) and error.loss.interrupted
+            ):
                 if self.lost():
                     self.check()
                 raise KeyboardInterrupt from error
@@ -71,92 +81,108 @@ class World:
 
     @property
     def is_main(self) -> bool:
+        """Whether this is the main process, rank 0."""
         return self.rank == 0
 
-    def gather(self, part: torch.Tensor) -> list[torch.Tensor]:
-        """Every process's `part` (n_r, ...), in rank order, without gradients; first dimensions may differ."""
-        part = part.detach()
+    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        """Return every process's `tensor` (n_r, ...) in rank order, without gradients; n_r may differ."""
+        tensor = tensor.detach()
         if self.size == 1:
-            return [part]
-        rows = [int(n) for n in self._all_gather(torch.tensor([len(part)]))]
-        padded = torch.zeros((max(rows), *part.shape[1:]), dtype=part.dtype, device=part.device)
-        padded[: len(part)] = part
-        return [one[:n] for one, n in zip(self._all_gather(padded), rows, strict=True)]
+            return [tensor]
+        lengths = [int(n) for n in self._all_gather(torch.tensor([len(tensor)]))]
+        padded = torch.zeros((max(lengths), *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
+        padded[: len(tensor)] = tensor
+        return [gathered[:n] for gathered, n in zip(self._all_gather(padded), lengths, strict=True)]
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Replace each gradient by the sum over all processes, the same bits on all; who has none anywhere keeps none."""
+        """Replace each gradient by the sum over all processes, with the same bits on all processes.
+
+        A parameter that has a gradient on no process keeps none.
+        """
         parameters = [parameter for parameter in parameters if parameter.requires_grad]
         if self.size == 1 or not parameters:
             return
-        there = torch.tensor([parameter.grad is not None for parameter in parameters], dtype=torch.int32)
-        self._collective(dist.all_reduce, there, dist.ReduceOp.MAX)
-        summed = [parameter for parameter, somewhere in zip(parameters, there.tolist(), strict=True) if somewhere]
+        has_gradient = torch.tensor(
+            [parameter.grad is not None for parameter in parameters], dtype=torch.int32
+        )
+        self._collective(dist.all_reduce, has_gradient, dist.ReduceOp.MAX)
+        summed = [
+            parameter
+            for parameter, anywhere in zip(parameters, has_gradient.tolist(), strict=True)
+            if anywhere
+        ]
         sum_gradients(summed, lambda flat: self._collective(dist.all_reduce, flat))
 
     def all_agree(self, value: bool) -> bool:
         """Whether `value` is true on every process."""
         if self.size == 1:
             return value
-        return all(bool(one) for one in self._all_gather(torch.tensor([value])))
+        return all(bool(gathered) for gathered in self._all_gather(torch.tensor([value])))
 
-    def same(self, value: float, what: str) -> None:
-        """Raise RuntimeError, on all processes, when `value` is not the same on all."""
+    def assert_same(self, value: float, what: str) -> None:
+        """Raise RuntimeError on all processes when `value` differs between them."""
         if self.size == 1:
             return
         values = [float(one) for one in self._all_gather(torch.tensor([value], dtype=torch.float64))]
         if len({repr(one) for one in values}) > 1:
-            told = ", ".join(f"{one!r} on process {rank}" for rank, one in enumerate(values))
-            raise RuntimeError(f"{what} must be the same on all processes, but is {told}: they have diverged")
+            listed = ", ".join(f"{one!r} on process {rank}" for rank, one in enumerate(values))
+            raise RuntimeError(
+                f"{what} must be the same on all processes, but is {listed}: the processes have diverged"
+            )
 
-    def once(self, work: Callable[[], Any]) -> Any:
-        """What `work()` returns on the first process, on all of them, through JSON; the others wait without a time limit.
+    def on_main(self, work: Callable[[], Any]) -> Any:
+        """Run `work()` on the main process and return its value on all processes, through JSON.
 
-        When it raises, the others raise PeerError with its message.
+        The others wait without a time limit. When `work` raises, they raise PeerError with its message.
         """
-        key = self._next("once")
+        key = self._next_key("on_main")
         if self.is_main:
             return self._work_for_all(work, key)
         self._wait_until(lambda store: store.check([key]))
-        told = json.loads(self._peers.ask(lambda store: store.get(key)))
-        if "error" in told:
-            raise PeerError(Loss(**told["error"]))
-        # Processes that took different paths would take each other's answers, and go on with them.
-        assert told["work"] == getattr(work, "__qualname__", ""), f"process 0 did {told['work']}, process {self.rank} waits for {work}"
-        return told["value"]
+        answer = json.loads(self._connected().call(lambda store: store.get(key)))
+        if "error" in answer:
+            raise PeerError(PeerLoss(**answer["error"]))
+        # Processes that took different paths would take each other's answers, and continue with them.
+        assert answer["work"] == getattr(work, "__qualname__", ""), (
+            f"process 0 did {answer['work']}, process {self.rank} waits for {work}"
+        )
+        return answer["value"]
 
-    def meet(self) -> None:
-        """Return when every process has come here, however long the last one takes."""
+    def barrier(self) -> None:
+        """Return when every process has called this, however long the last one takes."""
         if self.size == 1:
             return
-        key = self._next("meet")
-        self._peers.ask(lambda store: store.add(key, 1))
+        key = self._next_key("barrier")
+        self._connected().call(lambda store: store.add(key, 1))
         self._wait_until(lambda store: store.add(key, 0) == self.size)
 
     def check(self) -> None:
-        """Raise PeerError when another process is known to have ended; costs a microsecond, for long loops without others."""
+        """Raise PeerError when another process is known to have ended.
+
+        Costs a microsecond, for use in long loops.
+        """
         if self._peers is not None:
             self._peers.check()
 
     def lost(self) -> str | None:
         """Which other process failed or died first; None when none did, or one was only interrupted.
 
-        For a process that is told to end, as torchrun does when another has failed, and records why.
+        For a process that receives a signal, as torchrun sends it when another process has failed, and
+        records why.
         """
         return None if self._peers is None else self._peers.lost()
 
     def fail(self, error: BaseException) -> None:
-        """Tell the others why this process ends, unless another ended before it."""
+        """Tell the others why this process ends, unless another process ended before it."""
         if self._peers is None:
             return
-        try:
-            self._peers.publish(Loss.by(error, self.rank, self.size))
-        except KeyboardInterrupt:
-            pass  # torchrun ends all when one has ended; `error` came first
+        with suppress(KeyboardInterrupt):  # torchrun ends all when one has ended; `error` came first
+            self._peers.report(PeerLoss.from_error(error, self.rank, self.size))
 
     def close(self) -> None:
-        """Leave together, when all have come to their end."""
+        """Leave together with all other processes, when all have come to their end."""
         if self._peers is not None:
-            self.meet()
+            self.barrier()
             self._peers.leave()
             self._peers = None
         if dist.is_initialized():  # under torchrun accelerate makes a group even for one process
@@ -166,50 +192,102 @@ class World:
         try:
             text = json.dumps({"work": getattr(work, "__qualname__", ""), "value": work()})
         except BaseException as error:
-            with suppress(PeerError):  # nobody left to tell, perhaps; `error` came first
-                self._tell(key, json.dumps({"error": asdict(Loss.by(error, self.rank, self.size))}))
+            with suppress(PeerError):  # perhaps no other process is left; `error` came first
+                self._set(
+                    key, json.dumps({"error": asdict(PeerLoss.from_error(error, self.rank, self.size))})
+                )
             raise
-        self._tell(key, text)
+        self._set(key, text)
         return json.loads(text)["value"]
 
-    def _tell(self, key: str, text: str) -> None:
+    def _set(self, key: str, text: str) -> None:
         if self._peers is not None:
-            self._peers.ask(lambda store: store.set(key, text))
+            self._peers.call(lambda store: store.set(key, text))
 
-    def _next(self, what: str) -> str:
-        self._turn += 1
-        return f"{what}/{self._turn}"
+    def _next_key(self, kind: str) -> str:
+        self._calls += 1
+        return f"{kind}/{self._calls}"
 
-    def _wait_until(self, question: Callable[[dist.Store], bool]) -> None:
-        while not self._peers.ask(question):
-            self._peers.check()
+    def _connected(self) -> Peers:
+        assert self._peers is not None, "the world has been closed"
+        return self._peers
+
+    def _wait_until(self, condition: Callable[[Store], bool]) -> None:
+        peers = self._connected()
+        while not peers.call(condition):
+            peers.check()
             time.sleep(POLL_SECONDS)
 
-    def _all_gather(self, part: torch.Tensor) -> list[torch.Tensor]:
-        parts = [torch.empty_like(part) for _ in range(self.size)]
-        self._collective(dist.all_gather, parts, part)
-        return parts
+    def _all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+        gathered = [torch.empty_like(tensor) for _ in range(self.size)]
+        self._collective(dist.all_gather, gathered, tensor)
+        return gathered
 
-    def _collective(self, start: Callable[..., dist.Work], *arguments: Any) -> None:
-        """Start a collective and wait for it in Python, where a signal or the end of another process is noticed."""
-        work, waited = start(*arguments, async_op=True), Silence()
+    def _collective(self, start: Callable[..., Any], *arguments: Any) -> None:
+        """Start a collective and wait for it in Python, where signals and the end of others are noticed."""
+        work, timer = start(*arguments, async_op=True), StallTimer()
         try:
             while not work.is_completed():
-                self._peers.check()
-                if waited.of(work) > COLLECTIVE_SECONDS:
-                    raise RuntimeError(f"the others did not come within {COLLECTIVE_SECONDS} s")
+                self.check()
+                if timer.unchanged_seconds(work) > COLLECTIVE_SECONDS:
+                    raise RuntimeError(f"the others did not join within {COLLECTIVE_SECONDS} s")
                 time.sleep(COLLECTIVE_POLL_SECONDS)
             work.wait()
         except PeerError:
             raise
         except RuntimeError as error:
-            self._explain(error)
+            self._raise_cause(error)
 
-    def _explain(self, error: RuntimeError) -> None:
-        """Raise why a collective failed, which the watch may hear a moment later."""
-        until = time.monotonic() + HEAR_SECONDS
-        while time.monotonic() < until:
-            self._peers.check()
+    def _raise_cause(self, error: RuntimeError) -> None:
+        """Raise the reason why a collective failed, which may arrive a moment later."""
+        end = time.monotonic() + PROPAGATION_SECONDS
+        while time.monotonic() < end:
+            self.check()
             time.sleep(POLL_SECONDS)
-        text = f"process {self.rank} of {self.size} lost the others ({error}); their own messages say why; {CURE}"
-        raise PeerError(Loss(self.rank, text)) from error
+        message = (
+            f"process {self.rank} of {self.size} lost the others ({error}); "
+            f"their own messages say why; {CURE}"
+        )
+        raise PeerError(PeerLoss(self.rank, message)) from error
+
+
+def sum_gradients(parameters: list[torch.nn.Parameter], all_reduce: Callable[[torch.Tensor], None]) -> None:
+    """Replace each gradient by the result of `all_reduce`, called for a few flat buckets of gradients.
+
+    A parameter without a gradient contributes zeros.
+    """
+    for bucket in buckets(parameters):
+        gradients = [gradient_or_zeros(parameter) for parameter in bucket]
+        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        all_reduce(flat)
+        sizes = [gradient.numel() for gradient in gradients]
+        for gradient, summed in zip(gradients, flat.split(sizes), strict=True):
+            gradient.copy_(summed.view_as(gradient))
+
+
+def gradient_or_zeros(parameter: torch.nn.Parameter) -> torch.Tensor:
+    """The parameter's gradient, set to zeros first when it has none."""
+    if parameter.grad is None:
+        parameter.grad = torch.zeros_like(parameter)
+    return parameter.grad
+
+
+def buckets(parameters: Iterable[torch.nn.Parameter]) -> Iterator[list[torch.nn.Parameter]]:
+    """Yield parameters of one device and type, in order, up to BUCKET_BYTES together.
+
+    A larger parameter gets its own bucket.
+    """
+    groups: dict[tuple, list[torch.nn.Parameter]] = {}
+    for parameter in parameters:
+        groups.setdefault((parameter.device, parameter.dtype), []).append(parameter)
+    for group in groups.values():
+        bucket: list[torch.nn.Parameter] = []
+        size_bytes = 0
+        for parameter in group:
+            parameter_bytes = parameter.numel() * parameter.element_size()
+            if bucket and size_bytes + parameter_bytes > BUCKET_BYTES:
+                yield bucket
+                bucket, size_bytes = [], 0
+            bucket.append(parameter)
+            size_bytes += parameter_bytes
+        yield bucket

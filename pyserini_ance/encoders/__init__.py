@@ -1,3 +1,12 @@
-"""Encoders: two towers, their tokenisation, and one file a family. A checkpoint folder says everything about its encoder."""
+"""Encoders: two towers and their tokenization, one file a family; loading, saving and export."""
 
-NOT_KINDS = ("batching", "checkpoint", "dpr", "encoder", "family", "foreign", "released", "tokenization", "tokenizer_files", "two_tower")
+NOT_KINDS = (
+    "cross_encoder_model",
+    "dpr_export",
+    "encoder",
+    "family",
+    "foreign_formats",
+    "load_save",
+    "released",
+    "tokenization",
+)

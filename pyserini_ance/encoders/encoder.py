@@ -1,7 +1,10 @@
-"""An encoder ready for use: towers, tokenisation, device. Records go in, vectors come out."""
+"""Encoder: towers, tokenizer and device, ready to encode records as vectors.
 
-from collections.abc import Iterator
-from contextlib import nullcontext
+Texts are batched by length under a budget of padded tokens, which removes nearly all padding.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Literal
 
 import numpy as np
@@ -10,16 +13,37 @@ from torch import nn
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.data.token_store import TokenStore
-from pyserini_ance.encoders.batching import length_sorted_batches
-from pyserini_ance.encoders.family import Family
+from pyserini_ance.encoders.family import Family, TwoTower
 from pyserini_ance.encoders.tokenization import TextTokenizer
-from pyserini_ance.encoders.two_tower import TwoTower
+
+
+def length_sorted_batches(
+    lengths: np.ndarray, tokens_per_batch: int, texts_per_batch: int | None = None
+) -> list[np.ndarray]:
+    """Split the positions 0..N-1 of `lengths` (N,) into batches, longest texts first.
+
+    A batch has at most `tokens_per_batch` padded tokens (or one text), and at most `texts_per_batch` texts.
+    The first batch shows the peak of memory.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    batches, start = [], 0
+    while start < len(order):
+        count = max(1, tokens_per_batch // max(1, int(lengths[order[start]])))
+        count = min(count, texts_per_batch or count)
+        batches.append(order[start : start + count])
+        start += count
+    return batches
+
 
 Precision = Literal["fp32", "bf16"]
 
 
 class Encoder:
-    """`towers` may be in training mode; encoding switches to evaluation mode and back."""
+    """Two towers with their tokenizer, on a device. Encoding switches to evaluation mode and back.
+
+    Raises ValueError if the towers give vectors of different sizes, or if a maximum length does not fit its
+    tower.
+    """
 
     def __init__(self, family: Family, towers: TwoTower, tokenizer: TextTokenizer, device: str = "cpu"):
         self.family, self.tokenizer, self.device = family, tokenizer, torch.device(device)
@@ -29,20 +53,26 @@ class Encoder:
         if self.device.type == "cpu":
             _use_eager_attention(towers)
         if (dimensions := {towers.tower(side).dimension for side in SIDES}) != {self.dimension}:
-            raise ValueError(f"the two towers give vectors of {' and '.join(map(str, sorted(dimensions)))} numbers, which cannot be compared")
+            sizes = " and ".join(map(str, sorted(dimensions)))
+            raise ValueError(f"the two towers give vectors of {sizes} numbers, which cannot be compared")
         for side in SIDES:
-            wanted, longest = self.length_tokens(side), self.towers.tower(side).longest_input
-            if wanted > longest:
-                raise ValueError(f"encoder.tokenization.{side}.length_tokens is {wanted}, but {family.model_of(side)} reads at most {longest}")
-            if wanted <= (specials := len(tokenizer.specials.before) + len(tokenizer.specials.after)):
-                raise ValueError(f"encoder.tokenization.{side}.length_tokens is {wanted}, and {specials} of them are special tokens")
+            self._check_length(side)
+
+    def _check_length(self, side: Side) -> None:
+        length, longest = self.length_tokens(side), self.towers.tower(side).longest_input
+        where = f"encoder.tokenization.{side}.length_tokens is {length}"
+        if length > longest:
+            raise ValueError(f"{where}, but {self.family.model_of(side)} reads at most {longest}")
+        specials = self.tokenizer.specials
+        if length <= (count := len(specials.before) + len(specials.after)):
+            raise ValueError(f"{where}, and {count} of them are special tokens")
 
     @property
     def dimension(self) -> int:
         return self.towers.queries.dimension
 
     def untie(self) -> None:
-        """From here on documents have a tower of their own."""
+        """Give documents a tower of their own, with equal weights at first."""
         self.towers.untie()
         self.family = self.family.model_copy(update={"tied": False})
 
@@ -50,25 +80,57 @@ class Encoder:
         return self.family.tokenization.side(side).length_tokens
 
     def encode(
-        self, records: list[dict[str, str]], side: Side, precision: Precision = "fp32", tokens_per_batch: int = 8192
+        self,
+        texts: Sequence[str | Mapping[str, str]],
+        side: Side = "query",
+        precision: Precision = "fp32",
+        tokens_per_batch: int = 8192,
     ) -> np.ndarray:
-        """Vectors (N, D) float32 of records (fields such as `title` and `text`), in their order."""
+        """Encode texts into vectors (N, D) float32, in their order.
+
+        texts: strings, or dicts of fields (such as `title` and `text`) for the template of `side`. A string
+        is the field `text`. Longer texts are cut at `length_tokens(side)`; a document is not split into
+        passages. Raises ValueError for a text without any field of the template, for an unknown side, and for
+        a single string in place of a list.
+        """
+        if isinstance(texts, str):
+            raise ValueError(f"texts is the string {texts!r}; expected a list: encode([{texts!r}])")
+        if side not in SIDES:
+            raise ValueError(f"side is {side!r}; expected {' or '.join(map(repr, SIDES))}")
+        records = [self._fields(text, side) for text in texts]
         tokens = TokenStore.of_lists(self.tokenizer.ids(side, records), self.tokenizer.specials)
         vectors = np.empty((len(records), self.dimension), np.float32)
-        for rows, block in self.encode_rows(tokens, np.arange(len(records)), side, precision, tokens_per_batch):
+        for rows, block in self.encode_rows(
+            tokens, np.arange(len(records)), side, precision, tokens_per_batch
+        ):
             vectors[rows] = block
         return vectors
+
+    def _fields(self, text: str | Mapping[str, str], side: Side) -> dict[str, str]:
+        fields = {"text": text} if isinstance(text, str) else dict(text)
+        template = self.family.tokenization.side(side).template
+        if not any(f"{{{name}}}" in template for name in fields):
+            raise ValueError(
+                f"this encoder reads a {side} as {template!r}, but a text has only "
+                f"{', '.join(fields) or 'no fields'}; "
+                "pass dicts with these fields"
+            )
+        return fields
 
     def encode_rows(
         self, tokens: TokenStore, rows: np.ndarray, side: Side, precision: Precision, tokens_per_batch: int
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield (rows (B,), vectors (B, D) float32), each row of `rows` once, longest texts first."""
+        """Yield batches (rows (B,), vectors (B, D) float32), longest texts first; each row occurs once."""
         length = self.length_tokens(side)
         for batch in length_sorted_batches(tokens.lengths(length, rows), tokens_per_batch):
             yield rows[batch], self._encode_batch(tokens, rows[batch], side, precision)
 
-    def _encode_batch(self, tokens: TokenStore, rows: np.ndarray, side: Side, precision: Precision) -> np.ndarray:
-        ids, mask = (torch.from_numpy(x).to(self.device) for x in tokens.batch(rows, self.length_tokens(side)))
+    def _encode_batch(
+        self, tokens: TokenStore, rows: np.ndarray, side: Side, precision: Precision
+    ) -> np.ndarray:
+        ids, mask = (
+            torch.from_numpy(x).to(self.device) for x in tokens.batch(rows, self.length_tokens(side))
+        )
         training = self.towers.training
         self.towers.eval()
         try:
@@ -77,16 +139,16 @@ class Encoder:
         finally:
             self.towers.train(training)
 
-    def autocast(self, precision: Precision):
-        """bf16 multiplies with float32 accumulation; vectors leave as float32 either way."""
+    def autocast(self, precision: Precision) -> AbstractContextManager[object]:
+        """The context of a forward pass: bf16 products accumulate in float32; vectors are float32."""
         return torch.autocast(self.device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
 
 
 def _use_eager_attention(towers: TwoTower) -> None:
-    """On the CPU, attention by two plain products is 1.2 (bf16) to 2 times (fp32) as fast as torch's fused one."""
+    """On CPUs, eager attention is 1.2 (bf16) to 2 times (fp32) as fast as torch's fused attention."""
     for module in towers.modules():
-        if hasattr(module, "set_attn_implementation"):
-            module.set_attn_implementation("eager")
+        if (set_implementation := getattr(module, "set_attn_implementation", None)) is not None:
+            set_implementation("eager")
 
 
 def _set_dropout(towers: TwoTower, probability: float) -> None:

@@ -1,108 +1,189 @@
-"""A family of encoders: the configuration of a tower, and how to build, load and save one."""
+"""TwoTower, the module that is trained, and Family, the base class of encoder families.
 
+A family is the configuration of a tower, and builds, loads and saves one.
+"""
+
+import copy
 import importlib.util
-import logging
 from abc import abstractmethod
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, PlainValidator, model_validator
 from torch import nn
 
-from pyserini_ance.data.collection import Side
+from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.tokenization import Tokenization
-from pyserini_ance.recipe.parts import Part, Settings
+from pyserini_ance.recipe.components import Component, Settings
 
-log = logging.getLogger(__name__)
-SIDE_FILE = "pyserini_ance.json"  # in a folder that we saved: what the files of Hugging Face leave out
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
 
 class Tower(nn.Module):
-    """side, ids (B, L), mask (B, L) -> vectors (B, D) float32."""
+    """One tower: side, ids (B, L) and mask (B, L) -> vectors (B, D) float32."""
 
     dimension: int
     longest_input: int
 
 
+class TwoTower(nn.Module):
+    """The query tower and the document tower as one module, which data-parallel wrapping needs.
+
+    `documents=None` ties the towers: both sides share all weights. A frozen tower has no gradients and no
+    dropout.
+    """
+
+    def __init__(self, queries: Tower, documents: Tower | None = None):
+        super().__init__()
+        self.queries = queries
+        self.documents = queries if documents is None else documents
+
+    @property
+    def tied(self) -> bool:
+        return self.documents is self.queries
+
+    def tower(self, side: Side) -> Tower:
+        return self.queries if side == "query" else self.documents
+
+    def untie(self) -> None:
+        """Give documents a tower of their own, with equal weights at first."""
+        if self.tied:
+            self.documents = copy.deepcopy(self.queries)
+
+    def freeze(self, side: Side) -> None:
+        """Disable gradients and dropout of a tower. Raises ValueError if the other side shares it."""
+        if self.tied:
+            raise ValueError(
+                f"the {side} tower cannot be frozen alone, because the towers are tied; untie them first"
+            )
+        self.tower(side).requires_grad_(False)
+        self.train(self.training)
+
+    def trains(self, side: Side) -> bool:
+        """Whether any weight of a side's tower has gradients."""
+        return any(parameter.requires_grad for parameter in self.tower(side).parameters())
+
+    def train(self, mode: bool = True) -> "TwoTower":
+        super().train(mode)
+        for side in SIDES:
+            if not self.trains(side):
+                self.tower(side).eval()
+        return self
+
+    def forward(self, side: Side, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """ids (B, L) and mask (B, L) of one side -> vectors (B, D) float32."""
+        return self.tower(side)(side, ids, mask)
+
+
+SIDE_FILE = "pyserini_ance.json"  # in a saved folder: the settings that Hugging Face's files lack
+
+
 class BySide(Settings):
+    """A switch with a value for each side."""
+
     query: bool
+    """The value for queries."""
     document: bool
+    """The value for documents."""
 
 
 def _switch(value: Any) -> bool | BySide:
-    """One message, not one for each type that it might be of. Sides that agree are one switch."""
+    """Validate a switch; sides with equal values become one switch.
+
+    Reports one error at the key instead of one per union member.
+    """
     if isinstance(value, BySide):
         value = value.model_dump()
-    if isinstance(value, dict) and value.keys() == BySide.model_fields.keys() and all(isinstance(one, bool) for one in value.values()):
+    if (
+        isinstance(value, dict)
+        and value.keys() == BySide.model_fields.keys()
+        and all(isinstance(one, bool) for one in value.values())
+    ):
         return value["query"] if value["query"] == value["document"] else BySide(**value)
     if not isinstance(value, bool):
         raise ValueError("expected true or false, or one for each side: {query: true, document: false}")
     return value
 
 
-# On or off; DANCE's released code treats queries and documents differently.
-Switch = Annotated[Any, PlainValidator(_switch)]
+# On or off; the sides may differ, because DANCE's released code treats queries and documents differently.
+Switch = Annotated[bool | BySide, PlainValidator(_switch)]
 
 
 def at(side: Side, switch: bool | BySide) -> bool:
+    """The value of a switch for one side."""
     return switch if isinstance(switch, bool) else getattr(switch, side)
 
 
-class Family(Part):
-    """Where the weights of an encoder come from and how a tower is made of them.
+class Family(Component):
+    """The weights of an encoder, and how a tower computes vectors with them.
 
-    `model` is a hub name, a local folder, or `python:package/folder` for weights that a Python package carries. With
-    `tied: false` documents have a tower of their own, which starts from `document_model` (default: `model`). `base`, of the
-    same forms, gives the tokenizer, and of a .cp file the configuration, to a release that comes without.
-    `l2` normalises vectors. `dropout` replaces all of the model's dropout probabilities in training; null leaves them.
-    `weight_files` is how often `save` writes the weights.
+    weight_files: the number of copies of the weights that `save` writes.
     """
 
     weight_files: ClassVar[int] = 1
 
     model: str
+    """A hub name, a local folder, or `python:package/folder` for weights in a Python package."""
     tied: bool = True
+    """Whether queries and documents share one tower."""
     document_model: str | None = None
+    """The initial weights of the document tower with `tied: false`; null: those of `model`."""
     base: str | None = None
+    """A model with the tokenizer, and for a .cp file the configuration, of a release that lacks them."""
     dropout: float | None = Field(default=None, ge=0, lt=1)
+    """The probability of all dropouts in training; null: those of the model."""
     pooling: Literal["cls", "mean"] = "cls"
-    l2: Switch = False
+    """Use the vector of the first token, or the mean over all tokens."""
+    normalize: Switch = False
+    """Whether vectors are scaled to length 1; `{query: true, document: false}` differs by side."""
     tokenization: Tokenization = Tokenization()
+    """How records become texts, and texts become token ids."""
 
     @model_validator(mode="after")
-    def tied_towers_have_one_model(self):
+    def check_document_model(self) -> "Family":
         if self.tied and self.document_model is not None:
-            raise ValueError("document_model is set, but the towers share their weights; set `tied: false`, or leave document_model out")
+            raise ValueError(
+                "document_model is set, but the towers share their weights; "
+                "set `tied: false`, or remove document_model"
+            )
         return self
 
     def model_of(self, side: Side) -> str:
+        """The initial weights of a side's tower."""
         return self.document_model or self.model if side == "document" else self.model
 
     @abstractmethod
     def build(self, source: str, side: Side, generator: torch.Generator) -> Tower:
-        """The tower of a side from the weights at `source`; parts that the source lacks by design are drawn from `generator`."""
+        """The tower of a side from the weights at `source`.
+
+        Layers that the source lacks by design are drawn from `generator`.
+        """
 
     @abstractmethod
     def load(self, folder: Path) -> Tower:
-        """A tower from a folder that `save` wrote. Raises RuntimeError when a weight is missing."""
+        """A tower from a folder that `save` wrote. Raises RuntimeError if a weight is missing."""
 
     @abstractmethod
     def save(self, tower: Tower, folder: Path) -> None:
-        """Write weights and configuration so that Hugging Face, and the stock Pyserini class, can load them."""
+        """Write weights and configuration; Hugging Face and the stock Pyserini class can load them."""
 
 
 def resolve_model(model: str) -> str:
-    """A folder or hub name that transformers can load.
+    """Convert a recipe's `model` to a folder or hub name that transformers can load.
 
-    Raises FileNotFoundError for a package or folder that is not there.
+    Raises FileNotFoundError for a package or folder that does not exist.
     """
     if model.startswith("python:"):
         package, _, inner = model.removeprefix("python:").partition("/")
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
             hint = package.replace("_", "-")
-            raise FileNotFoundError(f"encoder.model {model!r}: no Python package {package!r} here; try `pip install {hint}`")
+            raise FileNotFoundError(
+                f"encoder.model {model!r}: no Python package {package!r} is installed; try `pip install "
+                f"{hint}`"
+            )
         if not (folder := Path(spec.origin).parent / inner).is_dir():
             raise FileNotFoundError(f"encoder.model {model!r}: the package has no folder {folder}")
         return str(folder)
@@ -110,29 +191,35 @@ def resolve_model(model: str) -> str:
     if path.exists():
         return str(path)
     if model.startswith((".", "/", "~")):
-        raise FileNotFoundError(f"encoder.model {model!r}: no such folder; expected a Hugging Face model folder or a hub name")
+        raise FileNotFoundError(
+            f"encoder.model {model!r}: no such folder; expected a Hugging Face model folder or a hub name"
+        )
     return model
 
 
 def quiet_transformers() -> None:
-    """transformers reports each load at length; what matters of it is checked by us."""
+    """Silence transformers' reports on loading; families check for missing and unexpected weights."""
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
 
 
-def longest_input(model) -> int:
-    """Tokens that the position embeddings allow; those with a padding row (RoBERTa, MPNet, ...) count from after it."""
-    longest = getattr(model.config, "max_position_embeddings", 512)
+def longest_input(model: "PreTrainedModel") -> int:
+    """The number of tokens that the position embeddings allow.
+
+    Position embeddings with a padding row (RoBERTa, MPNet, ...) count positions from after that row.
+    """
+    longest: int = getattr(model.config, "max_position_embeddings", 512)
     for name, module in model.named_modules():
-        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
-            return longest - module.padding_idx - 1
+        padding: int | None = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding is not None:
+            return longest - padding - 1
     return longest
 
 
 def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
-    """(B, L, H) and mask (B, L) -> (B, H) float32; the mean is taken in float32, since bf16 sums lose digits."""
+    """hidden (B, L, H), mask (B, L) -> (B, H) float32; means use float32, because bf16 sums lose digits."""
     if pooling == "cls":
         return hidden[:, 0].float()
     weights = mask.unsqueeze(-1).float()

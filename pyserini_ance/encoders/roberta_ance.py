@@ -1,11 +1,12 @@
-"""ANCE's encoder: RoBERTa, then Linear and LayerNorm on the first token; stock Pyserini class `ance`.
+"""ANCE's encoder: RoBERTa, then Linear and LayerNorm on the first token; Pyserini's stock class `ance`.
 
-Source: Xiong et al. 2021, arXiv:2007.00808; key names as in microsoft/ANCE and Pyserini (`roberta`, `embeddingHead`, `norm`).
+Source: Xiong et al. 2021, arXiv:2007.00808; key names as in microsoft/ANCE and Pyserini (`roberta`,
+`embeddingHead`, `norm`).
 """
 
 from functools import cache
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import torch
 from pydantic import PositiveInt
@@ -14,16 +15,30 @@ from torch.nn import functional
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.family import Family, Switch, Tower, at, longest_input, quiet_transformers
-from pyserini_ance.encoders.released import ANCE, SEED, STAR, Form, form_of, refuse_unexpected, tell_reading, tell_vectors
+from pyserini_ance.encoders.released import (
+    ANCE,
+    SEED,
+    STAR,
+    Form,
+    check_unexpected_weights,
+    form_of,
+    warn_about_tokenization,
+    warn_about_vectors,
+)
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, RobertaConfig
 
 HEAD = ("embeddingHead.weight", "embeddingHead.bias", "norm.weight", "norm.bias")
 TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
 
 
 class RobertaAnceTower(Tower):
-    def __init__(self, model, layer_norm: Switch, l2: Switch):
+    """RoBERTa with ANCE's head."""
+
+    def __init__(self, model: Any, layer_norm: Switch, normalize: Switch):
         super().__init__()
-        self.model, self.layer_norm, self.l2 = model, layer_norm, l2
+        self.model, self.layer_norm, self.normalize = model, layer_norm, normalize
         self.dimension = model.config.head_dimension
         self.longest_input = longest_input(model)
 
@@ -31,36 +46,41 @@ class RobertaAnceTower(Tower):
         hidden = self.model.roberta(input_ids=ids, attention_mask=mask).last_hidden_state
         vectors = self.model.embeddingHead(hidden[:, 0])
         vectors = (self.model.norm(vectors) if at(side, self.layer_norm) else vectors).float()
-        return functional.normalize(vectors, dim=-1) if at(side, self.l2) else vectors
+        return functional.normalize(vectors, dim=-1) if at(side, self.normalize) else vectors
 
 
 class RobertaAnce(Family):
-    """`head: load` demands the head in the starting weights, `head: new` draws one (to start from plain RoBERTa or SEED-Encoder).
+    """RoBERTa or SEED-Encoder with ANCE's head.
 
-    `layer_norm: {query: true, document: false}` with `l2: true` is what DANCE's released code computes (thunlp/DANCE,
-    model/models.py): its `query_emb` normalises after the LayerNorm, its `body_emb` leaves the LayerNorm out.
+    `layer_norm: {query: true, document: false}` with `normalize: true` is what DANCE's released code computes
+    (thunlp/DANCE, model/models.py): its `query_emb` normalizes after the LayerNorm, its `body_emb` has no
+    LayerNorm.
     """
 
     weight_files: ClassVar[int] = 2
     kind: Literal["roberta_ance"] = "roberta_ance"
     pooling: Literal["cls"] = "cls"
+    """Always the first token."""
     dimension: PositiveInt = 768
+    """The size of vectors."""
     layer_norm: Switch = True
+    """Whether a LayerNorm follows the linear layer; `{query: true, document: false}` differs by side."""
     head: Literal["load", "new"] = "load"
+    """Load the head with the initial weights, or draw a new one (for plain RoBERTa or SEED-Encoder)."""
 
     def build(self, source: str, side: Side, generator: torch.Generator) -> Tower:
         from transformers import PreTrainedConfig
 
         written = PreTrainedConfig.get_config_dict(source)[0]
         form = None
-        if "head_dimension" not in written:  # not saved by us
+        if "head_dimension" not in written:  # not saved by `save`
             form = form_of(self.kind, source, written)
             if self.head == "load":
                 form = form or ANCE
-                tell_reading(form, source, self.tokenization)
-                tell_vectors(form, source, self)
+                warn_about_tokenization(form, source, self.tokenization)
+                warn_about_vectors(form, source, self)
             elif form is not None:
-                tell_reading(form, source, self.tokenization, only=form.vocabulary)
+                warn_about_tokenization(form, source, self.tokenization, only=form.vocabulary)
         tower = self._read(source, form, head_required=self.head == "load")
         if self.head == "new":
             _draw_head(tower.model, generator)
@@ -70,60 +90,82 @@ class RobertaAnce(Family):
         return self._read(str(folder), None, head_required=True)
 
     def save(self, tower: Tower, folder: Path) -> None:
-        """Write safetensors and, since Pyserini opens `pytorch_model.bin` by name, that file too."""
-        tower.model.save_pretrained(folder, save_original_format=False)  # else under the names that a release had
+        """Write safetensors, and `pytorch_model.bin`, which Pyserini opens by name."""
+        assert isinstance(tower, RobertaAnceTower)
+        # By default, transformers would restore the names of the release.
+        tower.model.save_pretrained(folder, save_original_format=False)
         state = {key: value.detach().cpu().contiguous() for key, value in tower.model.state_dict().items()}
         torch.save(state, folder / "pytorch_model.bin")
 
-    def _read(self, source: str, form: Form | None, head_required: bool) -> Tower:
+    def _read(self, source: str, form: Form | None, head_required: bool) -> RobertaAnceTower:
         quiet_transformers()
         config, names = self._config(source, form), dict(form.names) if form else {}
-        model, report = _model_class().from_pretrained(
-            source, config=config, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True, key_mapping=names
+        model_class: Any = _model_class()
+        model, report = model_class.from_pretrained(
+            source,
+            config=config,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            key_mapping=names,
         )
-        wrong = {key[0] if isinstance(key, tuple) else key for key in report["mismatched_keys"]}
-        lost = {k for k in {*report["missing_keys"], *wrong} if ".pooler." not in k and (head_required or k not in HEAD)}
-        if form is SEED and TOKEN_TYPES in lost:
-            lost.remove(TOKEN_TYPES)
+        mismatched = {key[0] if isinstance(key, tuple) else key for key in report["mismatched_keys"]}
+        missing = {
+            key
+            for key in {*report["missing_keys"], *mismatched}
+            if ".pooler." not in key and (head_required or key not in HEAD)
+        }
+        if form is SEED and TOKEN_TYPES in missing:
+            missing.remove(TOKEN_TYPES)
             model.roberta.embeddings.token_type_embeddings.weight.data.zero_()
-        if lost:
+        if missing:
             raise RuntimeError(
-                f"{source} is not a complete ANCE checkpoint: no {', '.join(sorted(lost)[:4])} of the expected shape. "
-                f"To start from a plain RoBERTa or SEED-Encoder, set encoder.head=new; otherwise fetch the checkpoint again."
+                f"{source} is not a complete ANCE checkpoint: no {', '.join(sorted(missing)[:4])} of the "
+                "expected shape. "
+                "To start from a plain RoBERTa or SEED-Encoder, set encoder.head=new; "
+                "otherwise download the checkpoint again."
             )
-        refuse_unexpected(source, report["unexpected_keys"], form)
-        return RobertaAnceTower(model, self.layer_norm, self.l2)
+        check_unexpected_weights(source, report["unexpected_keys"], form)
+        return RobertaAnceTower(model, self.layer_norm, self.normalize)
 
-    def _config(self, source: str, form: Form | None):
+    def _config(self, source: str, form: Form | None) -> "RobertaConfig":
         from transformers import RobertaConfig
 
         written = RobertaConfig.get_config_dict(source)[0]
-        model_type = written.get("model_type", "roberta")  # the first ANCE checkpoints name none
+        model_type = written.get("model_type", "roberta")  # the first ANCE checkpoints have none
         if form is SEED:
             config = RobertaConfig(**_seed_shape(written))
         elif "roberta" in model_type:
             config = RobertaConfig.from_pretrained(source)
         else:
             raise ValueError(
-                f"{source} is a {model_type} model; encoder.kind roberta_ance needs a RoBERTa or SEED-Encoder; for any other that Hugging Face's "
-                f"AutoModel knows, set encoder.kind=transformer"
+                f"{source} is a {model_type} model; encoder.kind roberta_ance needs a RoBERTa or "
+                "SEED-Encoder; "
+                "for any other model that Hugging Face's AutoModel supports, set encoder.kind=transformer"
             )
-        if form is STAR and self.head == "load" and (size := written.get("output_embedding_size", config.hidden_size)) != self.dimension:
-            raise ValueError(f"{source} gives vectors of {size} numbers, but encoder.dimension is {self.dimension}; set it to {size}")
+        if (
+            form is STAR
+            and self.head == "load"
+            and (size := written.get("output_embedding_size", config.hidden_size)) != self.dimension
+        ):
+            raise ValueError(
+                f"{source} gives vectors of {size} numbers, but encoder.dimension is {self.dimension}; set "
+                f"it to {size}"
+            )
         config.head_dimension = self.dimension
         return config
 
 
 @cache
-def _model_class() -> type:
-    """Defined on first use, so that importing this file does not import transformers."""
+def _model_class() -> "type[PreTrainedModel]":
+    """The model class, defined on first use, because importing transformers is slow."""
     from transformers import PreTrainedModel, RobertaConfig, RobertaModel
 
     class AnceModel(PreTrainedModel):
         config_class = RobertaConfig
         base_model_prefix = "roberta"
 
-        def __init__(self, config):
+        def __init__(self, config: "RobertaConfig"):
             super().__init__(config)
             self.roberta = RobertaModel(config, add_pooling_layer=False)
             self.embeddingHead = nn.Linear(config.hidden_size, config.head_dimension)
@@ -133,8 +175,8 @@ def _model_class() -> type:
     return AnceModel
 
 
-def _draw_head(model, generator: torch.Generator) -> None:
-    """N(0, 0.02) and zero bias, as microsoft/ANCE initialises it; the LayerNorm starts as the identity."""
+def _draw_head(model: Any, generator: torch.Generator) -> None:
+    """Initialize the head as microsoft/ANCE does: N(0, 0.02), zero bias, the LayerNorm as the identity."""
     with torch.no_grad():
         model.embeddingHead.weight.normal_(0.0, 0.02, generator=generator)
         model.embeddingHead.bias.zero_()
@@ -143,7 +185,7 @@ def _draw_head(model, generator: torch.Generator) -> None:
 
 
 def _seed_shape(written: dict[str, Any]) -> dict[str, Any]:
-    """SEED-Encoder's configuration as a RoBERTa's: fairseq counts positions without those that come before the first."""
+    """SEED-Encoder's configuration as a RoBERTa's; fairseq counts positions from the first token."""
     padding = written["pad_token_id"]
     return {
         "vocab_size": written["vocab_size"],

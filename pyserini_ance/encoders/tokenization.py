@@ -1,138 +1,180 @@
-"""Tokenisation as a property of a checkpoint: how a record becomes one text, and a text becomes ids."""
+"""Tokenization as a property of a checkpoint: how a record becomes a text, and a text becomes token ids."""
 
 import re
-from collections.abc import Mapping
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import PositiveInt, field_validator, model_validator
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.token_store import Specials
-from pyserini_ance.recipe.parts import Settings
+from pyserini_ance.recipe.components import Settings
 from pyserini_ance.storage.files import sha256_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK)\])")
 
 
 class SideTokenization(Settings):
-    """One side's cap (special tokens included) and its template over the record's fields, such as `{title} {text}`."""
+    """The tokenization of one side."""
 
     length_tokens: PositiveInt
+    """The maximum length, special tokens included."""
     template: str
+    """The text of a record, with its fields in braces, such as `{title} {text}`."""
 
     @field_validator("template")
     @classmethod
-    def names_a_field(cls, template: str) -> str:
+    def check_template(cls, template: str) -> str:
         if not re.search(r"\{\w+\}", template):
-            raise ValueError("a template names at least one field, for example '{text}' or 'query: {text}'")
+            raise ValueError("a template needs at least one field, for example '{text}' or 'query: {text}'")
         return template
 
 
 class QueryTokenization(SideTokenization):
+    """The tokenization of queries."""
+
     length_tokens: PositiveInt = 64
+    """The maximum length, special tokens included."""
     template: str = "{text}"
+    """The text of a query, with its fields in braces."""
 
 
 class DocumentTokenization(SideTokenization):
-    """A document longer than `length_tokens` is cut there (FirstP), or read in up to `passages` pieces of that length, each
-    with a vector of its own; its score is that of the best ("MaxP", Xiong et al. 2021, arXiv:2007.00808, Section 5).
+    """The tokenization of documents.
 
-    Of the other two keys, the second choices are microsoft/ANCE's. `special_tokens` stand around each passage, or around the
-    document before it is cut, so that only its first passage begins with one. A document with text for fewer passages has
-    fewer, or the index is filled up with empty ones, padding only: then a search may find an empty passage best, while
-    training takes the maximum over the others.
+    A document longer than `length_tokens` is truncated (FirstP), or split into up to `passages` passages of
+    that length, each with a vector of its own. The document scores as its best passage (MaxP, Xiong et al.
+    2021, arXiv:2007.00808, Section 5). `special_tokens: per_document` and `pad_passages: true` are the
+    choices of microsoft/ANCE.
     """
 
     passages: PositiveInt = 1
-    special_tokens: Literal["passage", "document"] = "passage"
-    empty_passages: Literal["drop", "index"] = "drop"
+    """The maximum number of passages of a document."""
+    special_tokens: Literal["per_passage", "per_document"] = "per_passage"
+    """Add special tokens to each passage, or to the document before it is split."""
+    pad_passages: bool = False
+    """Index empty passages up to `passages`; searches may rank one best, but training ignores them."""
     length_tokens: PositiveInt = 256
+    """The maximum length of a passage, special tokens included."""
     template: str = "{title} {text}"
+    """The text of a document, with its fields in braces."""
 
     @model_validator(mode="after")
-    def choices_are_about_passages(self):
-        chosen = [key for key in ("special_tokens", "empty_passages") if getattr(self, key) != type(self).model_fields[key].default]
+    def check_passages(self) -> "DocumentTokenization":
+        chosen = [
+            key
+            for key in ("special_tokens", "pad_passages")
+            if getattr(self, key) != type(self).model_fields[key].default
+        ]
         if self.passages == 1 and chosen:
-            raise ValueError(f"{chosen[0]} is {getattr(self, chosen[0])}, but documents have one passage; set passages, or leave {chosen[0]} out")
+            raise ValueError(
+                f"{chosen[0]} is {getattr(self, chosen[0])}, but documents have one passage; "
+                f"set passages, or remove {chosen[0]}"
+            )
         return self
 
 
 class Tokenization(Settings):
-    """Lower-casing is done here, on the text: transformers 5 ignores `do_lower_case` of RoBERTa tokenizers.
-
-    `prefix_space` overrides the tokenizer's own setting (ANCE: none, STAR and ADORE: one), None leaves it.
-    """
+    """The settings that turn records into texts and texts into token ids."""
 
     lowercase: bool = False
+    """Lower-case texts first; transformers 5 ignores `do_lower_case` of RoBERTa tokenizers."""
     prefix_space: bool | None = None
+    """Put a blank before a text (ANCE: false; STAR, ADORE: true; null: as the byte-level tokenizer does)."""
     max_characters: PositiveInt = 10_000
+    """The number of characters of a text that are tokenized."""
     query: QueryTokenization = QueryTokenization()
+    """The tokenization of queries."""
     document: DocumentTokenization = DocumentTokenization()
+    """The tokenization of documents."""
 
     def side(self, side: Side) -> SideTokenization:
+        """The settings of one side."""
         return self.query if side == "query" else self.document
 
-    def without_lengths(self) -> dict:
-        of_document = {"length_tokens", "passages", "special_tokens", "empty_passages"}
-        return self.model_dump(exclude={"query": {"length_tokens"}, "document": of_document})
+    def without_lengths(self) -> dict[str, Any]:
+        """All settings but lengths and passages, which may change between stages."""
+        document_keys = {"length_tokens", "passages", "special_tokens", "pad_passages"}
+        return self.model_dump(exclude={"query": {"length_tokens"}, "document": document_keys})
 
-    def text(self, side: Side, record: dict[str, str]) -> str:
-        """The one text of a record."""
+    def text(self, side: Side, record: Mapping[str, str]) -> str:
+        """The text of a record."""
         template = self.side(side).template
-        text = filled(template, record)[: self.max_characters]
+        text = fill_template(template, record)[: self.max_characters]
         return _lowered(text, SPECIAL.search(template) is not None) if self.lowercase else text
 
 
 def _lowered(text: str, special: bool) -> str:
-    """`special`: the text has BERT's special tokens, which have no other case (as in microsoft/ANCE's SEEDTokenizer)."""
-    return "".join(part if SPECIAL.fullmatch(part) else part.lower() for part in SPECIAL.split(text)) if special else text.lower()
+    """`special`: BERT's special tokens in the text keep their case, as in microsoft/ANCE's SEEDTokenizer."""
+    return (
+        "".join(part if SPECIAL.fullmatch(part) else part.lower() for part in SPECIAL.split(text))
+        if special
+        else text.lower()
+    )
 
 
-def filled(template: str, record: Mapping[str, str]) -> str:
-    """A field that the record lacks is blank; blanks at the ends go."""
+def fill_template(template: str, record: Mapping[str, str]) -> str:
+    """`template` with the record's values (empty if missing) for `{field}`s, without outer blanks."""
     return re.sub(r"\{(\w+)\}", lambda field: record.get(field[1], ""), template).strip()
 
 
 class TextTokenizer:
-    """A Hugging Face fast tokenizer under our settings: records in, ids without special tokens out."""
+    """A Hugging Face fast tokenizer with the settings of a checkpoint; ids exclude special tokens."""
 
-    def __init__(self, tokenizer, settings: Tokenization):
+    def __init__(self, tokenizer: "PreTrainedTokenizerBase", settings: Tokenization):
         if settings.prefix_space is not None:
             _set_prefix_space(tokenizer, settings.prefix_space)
         self.tokenizer, self.settings = tokenizer, settings
         self.specials = _specials(tokenizer)
 
-    def ids(self, side: Side, records: list[dict[str, str]]) -> list[list[int]]:
+    def ids(self, side: Side, records: Sequence[Mapping[str, str]]) -> list[list[int]]:
+        """The token ids of records, not truncated."""
+        if not records:
+            return []
         texts = [self.settings.text(side, record) for record in records]
-        return self.tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)["input_ids"] if texts else []
+        tokens = self.tokenizer(texts, add_special_tokens=False, truncation=False, verbose=False)
+        ids: list[list[int]] = tokens["input_ids"]
+        return ids
 
     def key(self, side: Side) -> str:
-        """A digest of everything that decides `ids`: the settings but the length, the tokenizer, the library's version."""
+        """A hash of all that `ids` depend on: settings except lengths, tokenizer, library version."""
         import tokenizers
 
-        settings = self.settings
-        parts = [settings.lowercase, settings.prefix_space, settings.max_characters, settings.side(side).template]
-        parts += ["special tokens keep their case"] if settings.lowercase and SPECIAL.search(settings.side(side).template) else []
-        return sha256_json([*parts, self.tokenizer.backend_tokenizer.to_str(), tokenizers.__version__])
+        settings, template = self.settings, self.settings.side(side).template
+        values = [settings.lowercase, settings.prefix_space, settings.max_characters, template]
+        if settings.lowercase and SPECIAL.search(template):
+            values.append("special tokens keep their case")
+        return sha256_json([*values, self.tokenizer.backend_tokenizer.to_str(), tokenizers.__version__])
 
 
-def _set_prefix_space(tokenizer, wanted: bool) -> None:
+def _set_prefix_space(tokenizer: "PreTrainedTokenizerBase", value: bool) -> None:
     from tokenizers.pre_tokenizers import ByteLevel
 
     splitter = tokenizer.backend_tokenizer.pre_tokenizer
     if not isinstance(splitter, ByteLevel):
-        raise ValueError("tokenization.prefix_space is for byte-level tokenizers (RoBERTa, GPT-2); leave it null for this one")
-    splitter.add_prefix_space = wanted
+        raise ValueError(
+            "tokenization.prefix_space is for byte-level tokenizers (RoBERTa, GPT-2); set it to null for "
+            "this one"
+        )
+    splitter.add_prefix_space = value
     tokenizer.backend_tokenizer.pre_tokenizer = splitter
-    tokenizer.add_prefix_space = wanted
+    tokenizer.add_prefix_space = value
 
 
-def _specials(tokenizer) -> Specials:
+def _specials(tokenizer: "PreTrainedTokenizerBase") -> Specials:
+    """The special tokens around a text. Raises ValueError if they cannot be determined."""
     with_specials = tokenizer("a")["input_ids"]
     plain = tokenizer("a", add_special_tokens=False)["input_ids"]
     starts = [i for i in range(len(with_specials)) if with_specials[i : i + len(plain)] == plain]
     if not plain or len(starts) != 1:
-        raise ValueError(f"cannot tell which special tokens {type(tokenizer).__name__} puts around a text")
+        raise ValueError(
+            f"cannot determine the special tokens that {type(tokenizer).__name__} puts around a text"
+        )
     start = starts[0]
     pad = tokenizer.pad_token_id
-    return Specials(tuple(with_specials[:start]), tuple(with_specials[start + len(plain) :]), 0 if pad is None else pad)
+    return Specials(
+        tuple(with_specials[:start]), tuple(with_specials[start + len(plain) :]), 0 if pad is None else pad
+    )

@@ -1,3 +1,3 @@
-"""Negatives: tables of candidates, what makes them (one file a source), and the guards against false ones."""
+"""Tables of negatives, the sources that mine them (one file a kind), and filters against false negatives."""
 
-NOT_KINDS = ("episode", "guards", "mixing", "snapshot", "source", "table")
+NOT_KINDS = ("filters", "snapshot", "source", "table")

@@ -1,84 +1,194 @@
-"""Mix: several sources in one table, a sample of each or all of each; mixes may hold mixes."""
+"""Mix: several sources in one table, a sample of each or all of each; mixes may contain mixes.
 
-from typing import Literal
+The table keeps the order and the origin of every candidate.
+"""
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Literal
+
+import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from pyserini_ance.data.collection import Side
-from pyserini_ance.data.direction import Direction
-from pyserini_ance.negatives.episode import Episode
-from pyserini_ance.negatives.mixing import concatenate, sample, without_repeats
+from pyserini_ance.data.passages import repeats
+from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.negatives.filters.base import select
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import Source, TableSource
-from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.recipe.parts import part_of
+from pyserini_ance.negatives.source import MiningContext, Source, TableSource
+from pyserini_ance.negatives.table import PADDING, NegativeTable, Origin
+from pyserini_ance.recipe.components import component_of
 
-OF_THE_DRAW = ("per_query", "when_short", "sample")
+MAX_ORIGINS = 256  # a table stores origins as uint8
+DRAW_KEYS = ("num_negatives", "on_shortage", "sampling_strategy")
+
+
+def sample(table: NegativeTable, n: int, rng: np.random.Generator) -> NegativeTable:
+    """`n` candidates of each anchor, uniform without replacement; all candidates of an anchor with fewer."""
+    present = table.candidates != PADDING
+    keys = np.where(present, rng.random(present.shape, np.float32), np.inf)
+    chosen = np.zeros(present.shape, bool)
+    np.put_along_axis(chosen, np.argsort(keys, axis=1, kind="stable")[:, :n], True, axis=1)
+    return _select(table, chosen & present, n)
+
+
+def concatenate(tables: Sequence[NegativeTable], source: str, dropped: dict[str, int]) -> NegativeTable:
+    """One table of `source` with all candidates of each anchor, table after table; duplicates are kept.
+
+    The tables are over the same anchors, and each has an `origin` array. Raises ValueError for more than
+    MAX_ORIGINS origins.
+    """
+    first = tables[0]
+    same_anchors = all(np.array_equal(table.anchors, first.anchors) for table in tables)
+    assert same_anchors, "tables of different anchors cannot be mixed"
+    origins = tuple(dict.fromkeys(origin for table in tables for origin in table.origins))
+    _check_origins(origins)
+    whole = NegativeTable(
+        first.anchor_side,
+        first.candidate_side,
+        first.anchors,
+        candidates=np.concatenate([table.candidates for table in tables], axis=1),
+        scores=np.concatenate([table.scores for table in tables], axis=1),
+        source=source,
+        dropped=dropped,
+        origins=origins,
+        origin=np.concatenate([_renumbered(table, origins) for table in tables], axis=1),
+    )
+    return _select(whole, whole.candidates != PADDING, int(whole.counts.max(initial=0)))
+
+
+def drop_duplicates(table: NegativeTable) -> NegativeTable:
+    """Keep the first occurrence of each candidate of an anchor; `dropped["duplicates"]` counts the others."""
+    present = table.candidates != PADDING
+    repeated = present & repeats(table.candidates)
+    unique = _select(table, present & ~repeated, table.candidates.shape[1])
+    return replace(unique, dropped={**table.dropped, "duplicates": int(repeated.sum())})
+
+
+def _select(table: NegativeTable, mask: np.ndarray, width: int) -> NegativeTable:
+    """The first `width` candidates of each anchor where `mask` (A, n) is true, in order."""
+    assert table.origin is not None, "candidates of a mix have origins"
+    candidates, scores, origin = select(
+        mask,
+        width,
+        (table.candidates, np.int32(PADDING)),
+        (table.scores, np.float32(-np.inf)),
+        (table.origin, np.uint8(0)),
+    )
+    return replace(table, candidates=candidates, scores=scores, origin=origin)
+
+
+def _renumbered(table: NegativeTable, origins: tuple[Origin, ...]) -> np.ndarray:
+    """(A, n) uint8: the table's `origin`, pointing into `origins`."""
+    return np.array([origins.index(origin) for origin in table.origins], np.uint8)[table.origin]
+
+
+def _check_origins(origins: Sequence[Origin]) -> None:
+    if len(origins) > MAX_ORIGINS:
+        raise ValueError(
+            f"candidates of {len(origins)} origins in one table; at most {MAX_ORIGINS}. "
+            "Start a stage without momentum."
+        )
 
 
 class Mix(TableSource):
-    """With `weights`, `depth` candidates of each anchor, drawn from each source in proportion, uniformly from what it found;
-    without, all that the sources found (the code of ANCE-Tele, whose pools grow by that: 60, 120, 180).
+    """With `weights`, a sample of `top_k` candidates per anchor; without, all that the sources retrieve.
 
-    A candidate that several sources found stands there several times, and is drawn as often, unless `duplicates: drop`
-    (Sun et al. 2022, arXiv:2210.17167, Table 8). Of that paper's weights, Eq. 5 and 6 and appendix C.2, alpha is the share of
-    momentum in all, beta that of lookahead in what is new: `weights: [1 - alpha, alpha]` over a mix of `[1 - beta, beta]`.
+    The latter is what the code of ANCE-Tele does: its pools grow to 60, 120, 180 candidates. A candidate
+    that several sources retrieve is kept several times and drawn as often, unless `duplicates: drop`.
+    The weights of Sun et al. 2022 (arXiv:2210.17167, Eq. 5 and 6, appendix C.2) are alpha, the share of
+    momentum in all candidates, and beta, the share of lookahead in the new ones: `weights: [1 - alpha,
+    alpha]` over a mix of `[1 - beta, beta]`.
     """
 
     kind: Literal["mix"] = "mix"
-    sources: tuple[part_of("negatives"), ...] = Field(min_length=1)
+    sources: tuple[Annotated[Source, component_of("negatives")], ...] = Field(min_length=1)
+    """The sources to mix; each has a table."""
     weights: tuple[PositiveFloat, ...] | None = None
-    depth: PositiveInt | None = None
+    """One weight per source; `top_k` candidates are sampled from the sources in these proportions."""
+    top_k: PositiveInt | None = None
+    """The number of candidates sampled per anchor; required with `weights`."""
     duplicates: Literal["keep", "drop"] = "keep"
+    """Keep or drop repeated candidates of an anchor (Sun et al. 2022, Table 8)."""
 
+    # A class variable elsewhere; here it depends on the sources.
     @property
-    def refreshed(self) -> bool:
-        return any(source.refreshed for source in self.sources)
+    def is_dynamic(self) -> bool:  # type: ignore[override]
+        return any(source.is_dynamic for source in self.sources)
 
     @property
     def needs(self) -> frozenset[str]:
         return frozenset().union(*(source.needs for source in self.sources))
 
     @property
-    def leaves(self) -> tuple[Source, ...]:
-        return tuple(leaf for source in self.sources for leaf in source.leaves)
+    def components(self) -> tuple[Source, ...]:
+        return tuple(leaf for source in self.sources for leaf in source.components)
 
-    def most_candidates(self, former: int) -> int:
-        return self.depth or sum(source.most_candidates(former) for source in self.sources)
+    @property
+    def _table_sources(self) -> tuple[TableSource, ...]:
+        return tuple(source for source in self.sources if isinstance(source, TableSource))
+
+    def max_candidates(self, previous_stage: int) -> int:
+        return self.top_k or sum(source.max_candidates(previous_stage) for source in self.sources)
 
     @model_validator(mode="after")
-    def can_be_mixed(self):
+    def check_mix(self) -> "Mix":
         for position, source in enumerate(self.sources):
-            if not source.has_table:
-                raise ValueError(f"sources.{position}: `{source.kind}` has no table to be mixed; list it under `negatives:` beside the mix")
-            said = [name for name in OF_THE_DRAW if hasattr(source, name) and getattr(source, name) != type(source).model_fields[name].default]
-            if said:
-                raise ValueError(f"sources.{position}: {said[0]} says nothing within a mix, which draws for all its sources; leave it out there")
-        if (self.weights is None) != (self.depth is None):
-            raise ValueError("`weights` and `depth` go together: so many candidates, in these proportions; without both, all are taken")
+            _check_mixable(position, source)
+        if (self.weights is None) != (self.top_k is None):
+            raise ValueError(
+                "set both `weights` and `top_k` (sample top_k candidates in these proportions), "
+                "or neither (take all candidates)"
+            )
         if self.weights and len(self.weights) != len(self.sources):
-            raise ValueError(f"{len(self.weights)} weights for {len(self.sources)} sources; give one each")
+            raise ValueError(
+                f"{len(self.weights)} weights for {len(self.sources)} sources; pass one for each source"
+            )
         return self
 
-    def check_data(self, direction: Direction) -> None:
-        super().check_data(direction)
+    def check_data(self, anchor_set: AnchorSet) -> None:
+        super().check_data(anchor_set)
         for source in self.sources:
-            source.check_data(direction)
+            source.check_data(anchor_set)
 
-    def mine(self, snapshot: Snapshot, anchor: Side, episode: Episode = Episode()) -> NegativeTable:
-        episodes = [episode.part(position) for position in range(len(self.sources))]
-        found = [source.mine(snapshot, anchor, own) for source, own in zip(self.sources, episodes, strict=True)]
-        tables = [table.of_generation(episode.generation) for table in found]
-        if self.weights:
-            sizes = shares(self.weights, self.depth)
-            tables = [sample(table, size, own.rng()) for table, size, own in zip(tables, sizes, episodes, strict=True)]
-        dropped = {name: sum(table.dropped.get(name, 0) for table in found) for name in {n for table in found for n in table.dropped}}
+    def mine(
+        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
+    ) -> NegativeTable:
+        contexts = [context.child(position) for position in range(len(self.sources))]
+        mined = [
+            source.mine(snapshot, anchor_set, own)
+            for source, own in zip(self._table_sources, contexts, strict=True)
+        ]
+        tables = [table.of_generation(context.generation) for table in mined]
+        if self.weights and self.top_k:
+            sizes = shares(self.weights, self.top_k)
+            tables = [
+                sample(table, size, own.rng())
+                for table, size, own in zip(tables, sizes, contexts, strict=True)
+            ]
+        names = {name for table in mined for name in table.dropped}
+        dropped = {name: sum(table.dropped.get(name, 0) for table in mined) for name in names}
         mixed = concatenate(tables, self.kind, dropped)
-        return mixed if self.duplicates == "keep" else without_repeats(mixed)
+        return mixed if self.duplicates == "keep" else drop_duplicates(mixed)
+
+
+def _check_mixable(position: int, source: Source) -> None:
+    """Raises ValueError for a source without a table, and for settings of the draw, which the mix decides."""
+    if not isinstance(source, TableSource):
+        raise ValueError(
+            f"sources.{position}: `{source.kind}` has no table to be mixed; "
+            "list it under `negatives:`, next to the mix"
+        )
+    fields = type(source).model_fields
+    given = [key for key in DRAW_KEYS if key in fields and getattr(source, key) != fields[key].default]
+    if given:
+        raise ValueError(
+            f"sources.{position}.{given[0]} has no effect inside a mix: "
+            "the mix draws for all its sources. Remove it."
+        )
 
 
 def shares(weights: tuple[float, ...], total: int) -> list[int]:
-    """Whole numbers in proportion to `weights` that add up to `total`: what rounding down leaves goes to the largest remainders."""
+    """Split `total` into whole numbers in proportion to `weights`, by the largest remainder method."""
     exact = [total * weight / sum(weights) for weight in weights]
     sizes = [int(size) for size in exact]
     order = sorted(range(len(sizes)), key=lambda i: sizes[i] - exact[i])

@@ -1,31 +1,36 @@
-"""Momentum negatives: those that the stage before drew from when it ended, all of them, with their own origins.
+"""Momentum negatives: all candidates of the previous stage's last tables, with their origins.
 
 Source: Sun et al. 2022 (ANCE-Tele), arXiv:2210.17167, Eq. 5.
 """
 
 from typing import ClassVar, Literal
 
-from pyserini_ance.data.collection import Side
-from pyserini_ance.negatives.episode import Episode
-from pyserini_ance.negatives.mixing import concatenate
+from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.negatives.mix import concatenate
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import TableSource
+from pyserini_ance.negatives.source import MiningContext, TableSource
 from pyserini_ance.negatives.table import NegativeTable
 
 
 class Momentum(TableSource):
-    """The tables of the term of the same name in the stage before, one after the other; duplicates stay.
+    """The tables of the term of the same name in the previous stage, concatenated; duplicates are kept.
 
-    A first stage has none before it (Eq. 7): leave the source out there. Scores are those of their own time.
+    The first stage has no previous tables (Eq. 7) and cannot use this source. Scores are those of the
+    earlier mining.
     """
 
     kind: Literal["momentum"] = "momentum"
-    takes_over: ClassVar[bool] = True
+    uses_previous_tables: ClassVar[bool] = True
 
-    def most_candidates(self, former: int) -> int:
-        return former
+    def max_candidates(self, previous_stage: int) -> int:
+        return previous_stage
 
-    def mine(self, snapshot: Snapshot, anchor: Side, episode: Episode = Episode()) -> NegativeTable:
-        if not episode.former:
-            raise ValueError("negatives momentum: there are no tables of a former stage; a first stage leaves this source out")
-        return concatenate(episode.former, self.kind, {})
+    def mine(
+        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
+    ) -> NegativeTable:
+        if not context.previous_stage:
+            raise ValueError(
+                "negatives momentum: there are no tables of a previous stage; remove this source from the "
+                "first stage"
+            )
+        return concatenate(context.previous_stage, self.kind, {})

@@ -1,4 +1,7 @@
-"""Snapshot: the collection as one checkpoint sees it. Vectors and rankings are made on first use, once."""
+"""Snapshot: the collection as one checkpoint sees it.
+
+Vectors and rankings are computed once, on first use.
+"""
 
 import hashlib
 import time
@@ -12,34 +15,35 @@ import numpy as np
 import torch
 
 from pyserini_ance.data.collection import Collection, Side, Split
-from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.passages import Passages
-from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import family_of, load_encoder
-from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.encoder import Encoder, Precision
+from pyserini_ance.encoders.load_save import family_of, load_encoder
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.models import Encoding
 from pyserini_ance.storage.files import sha256_json
-from pyserini_ance.vectors.encode import encode_some
-from pyserini_ance.vectors.index import FLAT, FactoryIndex, factory_and_search, make_index
-from pyserini_ance.vectors.precision import resolve_precision
-from pyserini_ance.vectors.search import Searcher, searcher, standing
-from pyserini_ance.vectors.sharded_search import search_shards
-from pyserini_ance.vectors.shards import ShardedVectors, encode_shards, has_shards
-from pyserini_ance.vectors.standing import FlatSearch
+from pyserini_ance.vectors.backend import resolve_precision
+from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some, has_shards
+from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, factory_and_search, make_index
+from pyserini_ance.vectors.search import FlatIndex, Searcher, resident, search_shards, searcher
 
 PAIRS_PER_BLOCK = 65_536
 Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
+RankingKey = tuple[Side, Side, bytes]
 
 
 class Snapshot:
-    """`model` is a checkpoint's encoder folder, `weights` its hash, and `document_weights` that of the document tower
-    (default: the same). All processes of `world` make the same calls in the same order, share the work, and have the same results.
+    """The vectors and rankings of one checkpoint over the prepared data.
 
-    `scratch` holds document vectors, one folder for their tower's weights and precision: whoever looks at a checkpoint with
-    the same document tower finds them there. `seconds` records what each part took, waiting for the other processes
-    included: load, encode_documents, encode_queries, build (of an index), search.
+    All processes of `world` make the same calls in the same order, share the work, and get the same results.
+
+    model: the checkpoint's encoder folder. weights: the hash of its weights.
+    document_weights: the hash of the document tower's weights (default: `weights`).
+    scratch: the folder of document vectors, one folder per document tower and precision; snapshots of other
+        checkpoints with the same document tower use the same vectors.
+    seconds: the time spent by part, waiting for other processes included: load, encode_documents,
+        encode_queries, build (of an index), search.
     """
 
     def __init__(
@@ -57,8 +61,7 @@ class Snapshot:
         self.document_weights = document_weights or weights
         self.scratch, self.device, self.world = scratch, device, world
         self.seconds: dict[str, float] = {}
-        self._rankings: dict[tuple, Ranking] = {}
-        self._chunk: np.ndarray | None = None
+        self._rankings: dict[RankingKey, Ranking] = {}
 
     @property
     def collection(self) -> Collection:
@@ -76,19 +79,10 @@ class Snapshot:
     def run_files(self) -> dict[str, Path]:
         return self.data.run_files
 
-    def direction(self, anchor: Side) -> Direction:
-        """Of the training queries and their relevant documents; within `only`, of a chunk of them."""
-        whole = self.data.directions[anchor]
-        return replace(whole, chunk=self._chunk) if self._chunk is not None else whole
-
-    @contextmanager
-    def only(self, chunk: np.ndarray | None) -> Iterator[None]:
-        """Meanwhile, only these rows of the training queries, or their relevant documents, are anchors."""
-        self._chunk = chunk
-        try:
-            yield
-        finally:
-            self._chunk = None
+    def anchor_set(self, anchor: Side, chunk: np.ndarray | None = None) -> AnchorSet:
+        """Anchors and positives of the training split, restricted to the query rows `chunk` if given."""
+        whole = self.data.anchor_sets[anchor]
+        return whole if chunk is None else replace(whole, chunk=chunk)
 
     @cached_property
     def encoder(self) -> Encoder:
@@ -97,54 +91,90 @@ class Snapshot:
 
     @cached_property
     def tokenization(self) -> Tokenization:
-        """How the encoder reads texts, without loading it."""
+        """The encoder's tokenization settings, read without loading its weights."""
         return family_of(self.model).tokenization
 
     @cached_property
     def document_vectors(self) -> ShardedVectors:
-        """(N, D) float32 of all passages, memory-mapped; what an interrupted encoding wrote is kept."""
-        key = {"weights": self.document_weights, "texts": self.collection.digest, "side": "document", "precision": self.precision}
-        folder, budget = vectors_folder(self.scratch, self.document_weights, self.precision), self.encoding.tokens_per_batch
-        encoder, documents = self.encoder, self.data.documents
+        """(N, D) float32 of all passages, memory-mapped. An interrupted encoding is continued."""
+        key = {
+            "weights": self.document_weights,
+            "texts": self.collection.digest,
+            "side": "document",
+            "precision": self.precision,
+        }
+        folder, encoder = self._vectors_folder, self.encoder
         with self._timed("encode_documents"):
-            return encode_shards(folder, key, encoder, documents, "document", self.precision, budget, "documents", self.world)
+            return encode_shards(
+                folder,
+                key,
+                encoder,
+                self.data.documents,
+                "document",
+                self.precision,
+                self.encoding.tokens_per_batch,
+                "documents",
+                self.world,
+            )
 
     @cached_property
-    def standing_vectors(self) -> torch.Tensor:
-        """This process's part of them, on its device to stay."""
-        return standing(self.document_vectors.own, self.device)
+    def resident_vectors(self) -> torch.Tensor:
+        """This process's shard of the document vectors, kept on its device."""
+        return resident(self.document_vectors.own, self.device)
 
     @cached_property
     def query_vectors(self) -> np.ndarray:
-        """(A, D) float32 of the training queries."""
+        """(Q, D) float32 of the training queries."""
         return self.encode_queries(self.data.train_split, np.arange(len(self.split.queries)))
 
     def vectors(self, side: Side) -> ShardedVectors | np.ndarray:
-        """Of all training queries, or of all documents."""
+        """The vectors of all training queries, or of all documents."""
         return self.query_vectors if side == "query" else self.document_vectors
 
-    def encode_queries(self, split: str, rows: np.ndarray, precision: str | None = None) -> np.ndarray:
-        """(R, D) float32 of some queries of a split, in the snapshot's precision or another."""
-        encoder, precision, budget = self.encoder, precision or self.precision, self.encoding.tokens_per_batch
+    def encode_queries(self, split: str, rows: np.ndarray, precision: Precision | None = None) -> np.ndarray:
+        """(R, D) float32 of the queries `rows` (R,) of a split, in `precision` (default: the snapshot's)."""
+        encoder, precision = self.encoder, precision or self.precision
         with self._timed("encode_queries"):
-            return encode_some(encoder, self.data.queries[split], rows, "query", precision, budget, f"{split} queries", self.world)
+            return encode_some(
+                encoder,
+                self.data.queries[split],
+                rows,
+                "query",
+                precision,
+                self.encoding.tokens_per_batch,
+                f"{split} queries",
+                self.world,
+            )
 
     def encode_documents(self, rows: np.ndarray) -> tuple[np.ndarray, Passages | None]:
-        """Vectors of some documents' passages, for an evaluation on a sample, and which are of which of them."""
+        """The vectors of all passages of the documents `rows`, and which passages belong to which document.
+
+        Serves evaluations on a sample: other documents are not encoded.
+        """
         rows, passages = self.data.rows_of(rows)
-        folder = vectors_folder(self.scratch, self.document_weights, self.precision)
-        if "document_vectors" in vars(self) or self.world.once(lambda: has_shards(folder, self.world)):  # another with the same tower
+        folder = self._vectors_folder
+        # Another checkpoint with the same document tower may have encoded all documents.
+        if "document_vectors" in vars(self) or self.world.on_main(lambda: has_shards(folder, self.world)):
             return self.document_vectors[rows], passages
-        encoder, precision, budget = self.encoder, self.precision, self.encoding.tokens_per_batch
+        encoder, precision = self.encoder, self.precision
         with self._timed("encode_documents"):
-            vectors = encode_some(encoder, self.data.documents, rows, "document", precision, budget, "sampled documents", self.world)
+            vectors = encode_some(
+                encoder,
+                self.data.documents,
+                rows,
+                "document",
+                precision,
+                self.encoding.tokens_per_batch,
+                "sampled documents",
+                self.world,
+            )
         return vectors, passages
 
     def search(self, side: Side, rows: np.ndarray, over: Side, k: int) -> Ranking:
-        """The k nearest of all training queries, or of all documents, to `rows` (A,) of `side`; themselves included. Between
-        the sides a score is that of a document's best passage, whichever of them searches.
+        """The k nearest rows of the side `over` for each of `rows` (A,) of `side`; a row may find itself.
 
-        Called by all processes; what was found before is not searched again.
+        A score between the sides is that of the document's best passage, whichever side searches. All
+        processes make the call. A ranking that was computed before is not computed again.
         """
         key = _key(side, rows, over)
         k = min(k, len(self.collection.documents if over == "document" else self.split.queries))
@@ -154,47 +184,58 @@ class Snapshot:
             else:
                 passages = self.passages if over == "document" else None
                 self._rankings[key] = self.rank(self.vectors(side)[rows], self.vectors(over), k, passages)
-        scores, found = self._rankings[key]
-        return scores[:, :k], found[:, :k]
+        scores, hits = self._rankings[key]
+        return scores[:, :k], hits[:, :k]
 
-    def ranking(self, anchor: Side) -> Ranking | None:
-        """What was found for all anchors of a direction, as deep as it was searched; None when nobody has."""
-        direction = self.direction(anchor)
-        return self._rankings.get(_key(anchor, direction.anchors, direction.candidate))
+    def ranking(self, anchor_set: AnchorSet) -> Ranking | None:
+        """The ranking of the candidates for the anchors, as computed so far; None if there is none."""
+        return self._rankings.get(_key(anchor_set.anchor, anchor_set.anchors, anchor_set.candidate))
 
-    def positive_scores(self, anchor: Side) -> np.ndarray:
+    def positive_scores(self, anchor_set: AnchorSet) -> np.ndarray:
         """(A,) float32: the score of each anchor's best known positive."""
-        direction = self.direction(anchor)
-        relation = direction.relation.subset(direction.anchors)
-        pairs = np.repeat(direction.anchors, relation.counts), relation.rows
-        queries, documents = pairs if anchor == "query" else pairs[::-1]
-        return np.maximum.reduceat(self.score(self.query_vectors, queries, documents), relation.offsets[:-1])
+        known_positives = anchor_set.known_positives.subset(anchor_set.anchors)
+        pairs = np.repeat(anchor_set.anchors, known_positives.counts), known_positives.rows
+        queries, documents = pairs if anchor_set.anchor == "query" else pairs[::-1]
+        return np.maximum.reduceat(
+            self.score(self.query_vectors, queries, documents), known_positives.offsets[:-1]
+        )
 
     def score(self, vectors: np.ndarray, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        """(P,) float32 of pairs of queries (P,), rows of `vectors` (Q, D), and documents (P,): each that of the document's best passage."""
-        size = PAIRS_PER_BLOCK // (self.passages.most if self.passages else 1)
+        """(P,) float32 scores of pairs: queries (P,), rows of `vectors` (Q, D), and documents (P,).
+
+        A document scores as its best passage.
+        """
+        size = PAIRS_PER_BLOCK // (self.passages.max_passages if self.passages else 1)
         blocks = [slice(start, start + size) for start in range(0, len(queries), size)]
-        return np.concatenate([np.empty(0, np.float32), *(self._scores(vectors[queries[block]], documents[block]) for block in blocks)])
+        scores = [self._scores(vectors[queries[block]], documents[block]) for block in blocks]
+        return np.concatenate([np.empty(0, np.float32), *scores])
 
     def _scores(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
-        """(P,) of pairs of vectors (P, D) and documents (P,)."""
+        """(P,) scores of pairs of query vectors (P, D) and documents (P,)."""
         if self.passages is None:
             return np.einsum("pd,pd->p", queries, self.document_vectors[documents])
-        pieces, there = self.passages.of(documents)
+        pieces, mask = self.passages.of(documents)
         vectors = self.document_vectors[pieces.ravel()].reshape(*pieces.shape, -1)
-        return np.where(there, np.einsum("pd,pcd->pc", queries, vectors), -np.inf).max(1)
+        return np.where(mask, np.einsum("pd,pcd->pc", queries, vectors), -np.inf).max(1)
 
     def rank_for_documents(self, rows: np.ndarray, queries: np.ndarray, k: int) -> Ranking:
-        """The other direction: the k best of `queries` (N, D) for each of some documents (A,), all of whose passages search."""
+        """The k best of `queries` (N, D) for each of the documents `rows` (A,), over all its passages."""
         if self.passages is None:
             return self.rank(self.document_vectors[rows], queries, k)
         pieces, passages = self.passages.rows(rows)
         return passages.merge(*self.rank(self.document_vectors[pieces], queries, k))
 
-    def rank(self, queries: np.ndarray, documents: ShardedVectors | np.ndarray, k: int, passages: Passages | None = None) -> Ranking:
-        """The k best of `documents` (N, D) for each of `queries` (Q, D): scores (Q, k) float32 and rows (Q, k) int32.
+    def rank(
+        self,
+        queries: np.ndarray,
+        documents: ShardedVectors | np.ndarray,
+        k: int,
+        passages: Passages | None = None,
+    ) -> Ranking:
+        """The k best of `documents` (N, D) for each of `queries` (Q, D).
 
-        With `passages`, `documents` are theirs, and a document scores what its best passage does.
+        Returns scores (Q, k) float32 and rows (Q, k) int32. With `passages`, `documents` are the vectors of
+        passages, and a document scores as its best passage.
         """
         if not isinstance(documents, ShardedVectors):
             documents = ShardedVectors.split(documents, self.world)
@@ -205,34 +246,48 @@ class Snapshot:
             return search(queries, k) if passages is None else passages.search(search, queries, k)
 
     def _searcher(self, vectors: np.ndarray | torch.Tensor) -> Searcher:
-        return searcher(vectors, self.encoding.search, self.device, self.world, self.encoding.documents_per_block)
+        return searcher(
+            vectors, self.encoding.search, self.device, self.world, self.encoding.documents_per_block
+        )
 
-    def _search_shards(self, own: Searcher, documents: ShardedVectors, queries: np.ndarray, k: int) -> Ranking:
+    def _search_shards(
+        self, own: Searcher, documents: ShardedVectors, queries: np.ndarray, k: int
+    ) -> Ranking:
         return search_shards(own, queries, documents, k, self.world)
 
-    def standing_search(self, index: str, seed: int) -> Searcher:
-        """Search over all documents that is made once and asked often: `flat`, or by the Faiss index that a factory string describes
-        (with its search settings), kept in `scratch` beside the vectors that it is of. Raises as `make_index` does.
+    def static_index(self, index: str, seed: int) -> Searcher:
+        """A search over all documents that is built once and called often.
+
+        index: `flat`, or a Faiss factory string with search settings; a Faiss index is stored in `scratch`,
+        next to its vectors. Raises what `make_index` raises.
         """
         vectors = self.document_vectors
         with self._timed("build"):
-            search = self._standing_search(index, seed, vectors)
+            search = self._static_index(index, seed, vectors)
         return search if self.passages is None else partial(self.passages.search, search)
 
-    def _standing_search(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
+    def _static_index(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
         if index == FLAT:
-            own = self.standing_vectors if self.encoding.search == "torch" else vectors.own
-            return FlatSearch(vectors, self._searcher(own), self.world)
+            own = self.resident_vectors if self.encoding.search == "torch" else vectors.own
+            return FlatIndex(vectors, self._searcher(own), self.world)
         factory, search = factory_and_search(index)
-        name = f"{vectors_folder(self.scratch, self.document_weights, self.precision).name}-{sha256_json([factory, seed])[:12]}"
-        about = {"weights": self.document_weights, "texts": self.collection.digest, "precision": self.precision}
+        name = f"{self._vectors_folder.name}-{sha256_json([factory, seed])[:12]}"
+        about = {
+            "weights": self.document_weights,
+            "texts": self.collection.digest,
+            "precision": self.precision,
+        }
         make_index(self.scratch / name, vectors, factory, seed, about, self.world)
         return FactoryIndex(self.scratch / name, self.world, search)
 
     @cached_property
-    def precision(self) -> str:
-        """What `auto` means on the first process, for all: vectors of two precisions are not compared."""
-        return self.world.once(lambda: resolve_precision(self.encoding.precision, self.device))
+    def precision(self) -> Precision:
+        """The precision of vectors: `auto` is resolved on rank 0, because precisions must not be mixed."""
+        return self.world.on_main(lambda: resolve_precision(self.encoding.precision, self.device))
+
+    @property
+    def _vectors_folder(self) -> Path:
+        return vectors_folder(self.scratch, self.document_weights, self.precision)
 
     @contextmanager
     def _timed(self, part: str) -> Iterator[None]:
@@ -241,9 +296,10 @@ class Snapshot:
         self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
 
 
-def _key(side: Side, rows: np.ndarray, over: Side) -> tuple:
+def _key(side: Side, rows: np.ndarray, over: Side) -> RankingKey:
     return side, over, hashlib.sha256(np.ascontiguousarray(rows, np.int32)).digest()
 
 
 def vectors_folder(scratch: Path, document_weights: str, precision: str) -> Path:
+    """The folder of document vectors of one document tower in one precision."""
     return scratch / f"{document_weights[:16]}-{precision}"

@@ -1,179 +1,278 @@
-"""A source of negatives: what a recipe lists under `negatives:`."""
+"""Sources of negatives: their base classes, which a recipe lists under `negatives:`, and random draws."""
 
 from abc import abstractmethod
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt, model_validator
 
 from pyserini_ance.data.collection import Collection, Side, Split
-from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.passages import repeats
-from pyserini_ance.negatives.episode import Episode
-from pyserini_ance.negatives.guards import known_positive
-from pyserini_ance.negatives.guards.candidates import Candidates
-from pyserini_ance.negatives.guards.guard import screen
+from pyserini_ance.data.positives import is_known_positive
+from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.data.rankings import Ranking, read_ranking
+from pyserini_ance.negatives.filters.base import Candidates, Filter, apply_filters
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
-from pyserini_ance.recipe.parts import Part, part_of
+from pyserini_ance.recipe.components import Component, component_of
 
-PLURALS = {"query": "queries", "document": "documents"}
+PLURALS: dict[Side, str] = {"query": "queries", "document": "documents"}
 
 
-class Source(Part):
-    """`per_query` negatives are drawn for each anchor of a step: each query, or each positive of a term with document anchors.
+@dataclass(frozen=True)
+class MiningContext:
+    """What a mining call depends on besides the model and the anchors.
 
-    `refreshed` sources are mined again at each refresh, `live` ones search in each step; `needs` names what the run must make
-    ready (`bm25`). `has_table`: it is mined; `takes_over`: from the tables of the stage before; `ranked`: by the anchors' own
-    scores; `asks_positives`: with the vectors of positives, one each.
+    generation: the name of the generation that the table is mined for (`<stage>-<step>`).
+    previous_stage: the last tables of the same term in the previous stage.
+    key: the key of all random choices: seed, stage, step, term, and the source's position.
     """
 
-    per_query: PositiveInt = 1
-    refreshed: ClassVar[bool] = False
+    generation: str = ""
+    previous_stage: tuple[NegativeTable, ...] = ()
+    key: tuple[int, ...] = (0,)
+
+    def rng(self) -> np.random.Generator:
+        seed, *path = self.key
+        return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=tuple(path)))
+
+    def child(self, position: int) -> "MiningContext":
+        """The context of a source within a source, with random choices of its own."""
+        return replace(self, key=(*self.key, position))
+
+
+class Source(Component):
+    """A source of negatives.
+
+    A term's anchors are the queries of a step, or their positives with `anchor: document`.
+
+    is_dynamic: the source is mined again at each refresh.
+    live: the source searches in each step.
+    is_mined: the source has a table (see TableSource).
+    uses_previous_tables: the table is made from those of the previous stage.
+    scores_comparable: the table's scores are those between an anchor and its candidates, by the current
+        model.
+    uses_positive_vectors: the source searches with the vectors of positives and needs one vector per
+        document.
+    """
+
+    num_negatives: PositiveInt = 1
+    """The number of negatives drawn for each anchor of a step."""
+    is_dynamic: ClassVar[bool] = False
     live: ClassVar[bool] = False
-    has_table: ClassVar[bool] = False
-    takes_over: ClassVar[bool] = False
-    ranked: ClassVar[bool] = False
-    asks_positives: ClassVar[bool] = False
+    is_mined: ClassVar[bool] = False
+    uses_previous_tables: ClassVar[bool] = False
+    scores_comparable: ClassVar[bool] = False
+    uses_positive_vectors: ClassVar[bool] = False
 
     @property
-    def leaves(self) -> tuple["Source", ...]:
-        """The sources that it is made of: itself, unless it mixes others."""
+    def components(self) -> tuple["Source", ...]:
+        """The basic sources that this one is made of: itself, unless it mixes others."""
         return (self,)
 
     @property
     def needs(self) -> frozenset[str]:
+        """Inputs that the run must prepare: `bm25`, or nothing."""
         return frozenset()
 
-    def most_candidates(self, former: int) -> int:
-        """Of an anchor in its table, as far as the settings tell, when it had `former` in those of the stage before; 0 without a table."""
-        return getattr(self, "depth", 0) if self.has_table else 0
+    def max_candidates(self, previous_stage: int) -> int:
+        """Upper bound on the candidates per anchor in the table; 0 if the source has no table.
 
-    def check_data(self, direction: Direction) -> None:
-        """Raises ValueError or FileNotFoundError, before anything is trained, when this data cannot be served."""
-        refuse_too_few(self.per_query, direction)
+        previous_stage: the same bound for the previous stage's tables of the term.
+        """
+        return getattr(self, "top_k", 0) if self.is_mined else 0
+
+    def check_data(self, anchor_set: AnchorSet) -> None:
+        """Raises ValueError or FileNotFoundError, before training, if the source cannot serve this data."""
+        check_enough_candidates(self.num_negatives, anchor_set)
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """That it is mined from. Raises FileNotFoundError for one that is not there."""
+        """The files that the source is mined from. Raises FileNotFoundError for a missing file."""
         return ()
 
-    def read_ahead(self, collection: Collection, direction: Direction) -> None:
-        """Raises, before anything is trained, what mining would: ValueError for `files` of which no table can be made."""
+    def read_ahead(self, collection: Collection, anchor_set: AnchorSet) -> None:
+        """Raises, before training, what mining would raise: ValueError for `files` that are not valid."""
 
     @abstractmethod
-    def draw(self, rows: np.ndarray, table: NegativeTable | None, direction: Direction, rng: np.random.Generator) -> np.ndarray:
-        """(B, per_query) candidates, rows of the other side, for the anchors `rows` (B,); PADDING where there is none."""
+    def draw(
+        self, rows: np.ndarray, table: NegativeTable | None, anchor_set: AnchorSet, rng: np.random.Generator
+    ) -> np.ndarray:
+        """(B, num_negatives) int32 rows of the other side for the anchors `rows` (B,); PADDING if missing."""
 
 
 class TableSource(Source):
-    """A source with a table over all anchors of its term's direction, from which `per_query` of an anchor's candidates are drawn.
+    """A source with a table over all anchors of its term, from which the negatives of each step are drawn."""
 
-    `when_short` decides about anchors with fewer candidates than `per_query`: an error, or random ones fill up.
-    """
-
-    when_short: Literal["error", "random"] = "error"
-    has_table: ClassVar[bool] = True
+    on_shortage: Literal["error", "fill_random"] = "error"
+    """If an anchor has fewer than `num_negatives` candidates: raise an error, or fill up with random ones."""
+    is_mined: ClassVar[bool] = True
 
     @abstractmethod
-    def mine(self, snapshot: Snapshot, anchor: Side, episode: Episode = Episode()) -> NegativeTable:
-        """The table over `snapshot.direction(anchor).anchors`, in that order, without known positives."""
+    def mine(
+        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
+    ) -> NegativeTable:
+        """The table over `anchor_set.anchors`, in this order, without known positives.
+
+        All processes of the snapshot's world make the call and get the same table.
+        """
 
     @property
-    def deeper(self) -> str:
-        """What gives anchors more candidates."""
-        return "raise depth"
+    def shortage_remedy(self) -> str:
+        """The changes of settings that give anchors more candidates."""
+        return "raise top_k"
 
     def check(self, table: NegativeTable, collection: Collection, split: Split) -> int:
-        """The number of anchors with fewer candidates than `per_query`; raises ValueError if that is not allowed."""
-        short = np.flatnonzero(table.counts < self.per_query)
-        if len(short) and self.when_short == "error":
+        """Count anchors with fewer than `num_negatives` candidates; ValueError with `on_shortage: error`."""
+        short = np.flatnonzero(table.counts < self.num_negatives)
+        if len(short) and self.on_shortage == "error":
             ids = (split.queries if table.anchor_side == "query" else collection.documents).ids
-            first = ", ".join(f"{ids[table.anchors[place]]} ({table.counts[place]})" for place in short[:5])
+            first = ", ".join(f"{ids[table.anchors[index]]} ({table.counts[index]})" for index in short[:5])
             raise ValueError(
-                f"negatives {self.kind}: {len(short)} of {len(table.anchors)} {PLURALS[table.anchor_side]} have fewer than "
-                f"per_query={self.per_query} candidates, first {first}. "
-                f"Lower per_query, {self.deeper}, or set when_short: random to fill up with random ones."
+                f"negatives {self.kind}: {len(short)} of {len(table.anchors)} {PLURALS[table.anchor_side]} "
+                f"have fewer than num_negatives={self.num_negatives} candidates, first {first}. "
+                f"Lower num_negatives, {self.shortage_remedy}, "
+                "or set on_shortage: fill_random to fill up with random ones."
             )
         return len(short)
 
-    def draw(self, rows: np.ndarray, table: NegativeTable | None, direction: Direction, rng: np.random.Generator) -> np.ndarray:
-        return fill_random(table.draw(rows, self.per_query, rng), rows, direction, rng)
+    def draw(
+        self, rows: np.ndarray, table: NegativeTable | None, anchor_set: AnchorSet, rng: np.random.Generator
+    ) -> np.ndarray:
+        assert table is not None, f"a {self.kind} source draws from its table"
+        return fill_random(table.draw(rows, self.num_negatives, rng), rows, anchor_set, rng)
 
 
 class MinedSource(TableSource):
-    """One that finds candidates of its own, in an order.
+    """A source that retrieves its own ranked candidates and filters them.
 
-    `guards` are the rules that take out false negatives, beside known positives, which always go; where there are some, `spare`
-    candidates more than a table needs are looked at. `sample` draws `per_query` of an anchor's candidates, or takes the hardest:
-    the first. `scores_positives`: it can say what an anchor's positive scores, which some guards ask.
+    scores_positives: the source can score an anchor's positives, which the margin filters need.
     """
 
-    guards: tuple[part_of("guards"), ...] = ()
-    spare: NonNegativeInt = 100
-    sample: Literal["uniform", "hardest"] = "uniform"
+    filters: tuple[Annotated[Filter, component_of("filters")], ...] = ()
+    """The filters against false negatives. Known positives are always removed."""
+    oversample: NonNegativeInt = 100
+    """The number of candidates retrieved beyond `top_k` if there are filters, to replace what they remove."""
+    sampling_strategy: Literal["random", "top"] = "random"
+    """Draw `num_negatives` of an anchor's candidates at random, or take the top-ranked ones."""
     scores_positives: ClassVar[bool] = False
 
     @model_validator(mode="after")
-    def guards_can_be_asked(self):
-        if not self.scores_positives and (asking := [guard.kind for guard in self.guards if guard.compares]):
-            raise ValueError(f"guard {asking[0]} compares scores with the positive's, but {self.kind} gives positives no score; leave the guard out")
+    def check_filters(self) -> "MinedSource":
+        needing = [filter.kind for filter in self.filters if filter.needs_positive_scores]
+        if needing and not self.scores_positives:
+            raise ValueError(
+                f"filter {needing[0]} compares scores with the positive's, "
+                f"but {self.kind} gives positives no score; remove the filter"
+            )
         return self
 
-    def check_data(self, direction: Direction) -> None:
-        super().check_data(direction)
-        for guard in self.guards:
-            guard.check_data(direction)
+    def check_data(self, anchor_set: AnchorSet) -> None:
+        super().check_data(anchor_set)
+        for filter in self.filters:
+            filter.check_data(anchor_set)
 
     @property
-    def guarded_depth(self) -> int:
-        """How many candidates to fetch beyond a table's depth for what guards take out."""
-        return sum(guard.extra_depth for guard in self.guards) + (self.spare if self.guards else 0)
+    def filtered_candidates(self) -> int:
+        """The number of candidates to retrieve beyond `top_k` because filters remove some."""
+        return sum(filter.extra_candidates for filter in self.filters) + bool(self.filters) * self.oversample
 
-    def extra_depth(self, direction: Direction) -> int:
-        """The same, and for known positives."""
-        return int(direction.relation.counts.max()) + self.guarded_depth
+    def extra_candidates(self, anchor_set: AnchorSet) -> int:
+        """The number of candidates to retrieve beyond `top_k` because of filters and known positives."""
+        return int(anchor_set.known_positives.counts.max()) + self.filtered_candidates
 
     @property
-    def deeper(self) -> str:
-        return "raise depth, raise spare or loosen guards" if self.guards else super().deeper
+    def shortage_remedy(self) -> str:
+        return "raise top_k, raise oversample or loosen filters" if self.filters else super().shortage_remedy
 
-    def table_of(self, found: Candidates, depth: int) -> NegativeTable:
-        """The table of the first `depth` candidates of each anchor that are no known positives and pass all guards."""
-        direction = found.direction
-        candidates, scores, dropped = screen(found, self.guards, depth)
-        return NegativeTable(direction.anchor, direction.candidate, direction.anchors, candidates, scores, self.kind, dropped)
+    def table_of(self, candidates: Candidates, top_k: int) -> NegativeTable:
+        """The first `top_k` candidates of each anchor that are not known positives and pass all filters."""
+        anchor_set = candidates.anchor_set
+        rows, scores, dropped = apply_filters(candidates, self.filters, top_k)
+        return NegativeTable(
+            anchor_set.anchor,
+            anchor_set.candidate,
+            anchor_set.anchors,
+            rows,
+            scores,
+            source=self.kind,
+            dropped=dropped,
+        )
 
-    def draw(self, rows: np.ndarray, table: NegativeTable | None, direction: Direction, rng: np.random.Generator) -> np.ndarray:
-        if self.sample == "uniform":
-            return super().draw(rows, table, direction, rng)
-        return fill_random(table.first(rows, self.per_query), rows, direction, rng)
+    def draw(
+        self, rows: np.ndarray, table: NegativeTable | None, anchor_set: AnchorSet, rng: np.random.Generator
+    ) -> np.ndarray:
+        if self.sampling_strategy == "random":
+            return super().draw(rows, table, anchor_set, rng)
+        assert table is not None, f"a {self.kind} source draws from its table"
+        return fill_random(table.first(rows, self.num_negatives), rows, anchor_set, rng)
 
 
-def fill_random(drawn: np.ndarray, rows: np.ndarray, direction: Direction, rng: np.random.Generator) -> np.ndarray:
-    """`drawn` (B, n) with a candidate for each PADDING (last in its row): uniform, unlike all others in the row, never a known
-    positive of the row's anchor. What was drawn stays, repeats included: they carry weight.
+def fill_random(
+    drawn: np.ndarray, rows: np.ndarray, anchor_set: AnchorSet, rng: np.random.Generator
+) -> np.ndarray:
+    """`drawn` (B, n) with each PADDING replaced by a random candidate of the anchor in `rows` (B,).
 
-    Raises ValueError when there are too few for that.
+    Random candidates are uniform, differ from all others in their line, and are never known positives.
+    Entries that were drawn stay, repeats included, because repeats carry weight. Raises ValueError if an
+    anchor has too few candidates.
     """
     empty = bad = drawn == PADDING
     if bad.any():
-        refuse_too_few(drawn.shape[1], direction)
+        check_enough_candidates(drawn.shape[1], anchor_set)
     drawn = drawn.astype(np.int64)
     while bad.any():
-        drawn[bad] = rng.integers(0, direction.candidates, int(bad.sum()))
-        bad = empty & (known_positive(direction.relation, rows, drawn) | repeats(drawn))
+        drawn[bad] = rng.integers(0, anchor_set.candidates, int(bad.sum()))
+        bad = empty & (is_known_positive(anchor_set.known_positives, rows, drawn) | repeats(drawn))
     return drawn.astype(np.int32)
 
 
-def refuse_too_few(n: int, direction: Direction) -> None:
-    """Raises ValueError when an anchor has fewer than `n` candidates that are not its known positives."""
-    counts, total = direction.relation.counts, direction.candidates
+def check_enough_candidates(n: int, anchor_set: AnchorSet) -> None:
+    """Raises ValueError if an anchor has fewer than `n` candidates that are not its known positives."""
+    counts, total = anchor_set.known_positives.counts, anchor_set.candidates
     row = int(counts.argmax())
-    if total - counts[row] < n:
-        anchor = f"query {direction.split.queries.ids[row]}" if direction.anchor == "query" else f"the document of row {row}"
-        raise ValueError(
-            f"per_query={n} negatives, but {anchor} has only {total - counts[row]}: {counts[row]} of the {total} "
-            f"{PLURALS[direction.candidate]} are its positives. Lower per_query."
-        )
+    if total - counts[row] >= n:
+        return
+    if anchor_set.anchor == "query":
+        anchor = f"query {anchor_set.split.queries.ids[row]}"
+    else:
+        anchor = f"the document of row {row}"
+    raise ValueError(
+        f"num_negatives={n} negatives, but {anchor} has only {total - counts[row]}: {counts[row]} of the "
+        f"{total} "
+        f"{PLURALS[anchor_set.candidate]} are its positives. Lower num_negatives."
+    )
+
+
+class RankedSource(MinedSource):
+    """Static negatives: the ranking does not depend on the model in training."""
+
+    top_k: PositiveInt = 100
+    """The number of candidates per query, after known positives and filtered candidates are removed."""
+    scores_positives: ClassVar[bool] = True
+
+    @abstractmethod
+    def ranking_file(self, snapshot: Snapshot) -> Path:
+        """The file of the ranking, in a format of `data/rankings.py`."""
+
+    def check_data(self, anchor_set: AnchorSet) -> None:
+        super().check_data(anchor_set)
+        if anchor_set.anchor != "query":
+            raise ValueError(
+                f"a `{self.kind}` source ranks documents for queries; "
+                "it cannot serve a term with `anchor: document`"
+            )
+
+    def mine(
+        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
+    ) -> NegativeTable:
+        ranking = self.read(self.ranking_file(snapshot), snapshot.collection, anchor_set)
+        candidates = Candidates(snapshot, anchor_set, ranking.rows, ranking.scores, lambda: ranking.positives)
+        return self.table_of(candidates, self.top_k)
+
+    def read(self, path: Path, collection: Collection, anchor_set: AnchorSet) -> Ranking:
+        """The ranking in `path`, with as many candidates per query as a table and its filters need."""
+        top_k = self.top_k + self.extra_candidates(anchor_set)
+        return read_ranking(path, anchor_set.split, collection.documents, top_k)

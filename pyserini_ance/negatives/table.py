@@ -1,13 +1,16 @@
-"""NegativeTable: for each anchor its candidates in rank order, and where they came from."""
+"""NegativeTable: the candidates of each anchor in rank order, with their origins."""
 
 import json
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from pyserini_ance.data.best import PADDING
 from pyserini_ance.data.collection import Side
+from pyserini_ance.data.ranking_builder import (
+    PADDING as PADDING,  # negatives are read together with their padding
+)
 from pyserini_ance.storage.files import write_json
 
 ABOUT = "table.json"
@@ -16,7 +19,7 @@ ARRAYS = {"anchors": np.int32, "candidates": np.int32, "scores": np.float32, "or
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a candidate was first found: by which kind of source, for which generation (`<stage>-<step>`)."""
+    """The kind of source that first retrieved a candidate, and the generation (`<stage>-<step>`)."""
 
     source: str
     generation: str
@@ -27,11 +30,15 @@ class Origin:
 
 @dataclass(frozen=True)
 class NegativeTable:
-    """anchors (A,) int32 rows, ascending; candidates (A, n) int32 rows in rank order, then PADDING; scores (A, n) float32.
+    """The candidates of each anchor. No candidate is a known positive of its anchor.
 
-    An anchor's candidates never hold one of its known positives; one that stands there twice is drawn twice as often.
-    Scores are those by which `source` found the candidates. `dropped` says how many candidates each filter took out.
-    origin (A, n) uint8 points into `origins`, 0 at PADDING; None: all candidates are `source`'s, found for this generation.
+    anchors: (A,) int32 rows, ascending.
+    candidates: (A, n) int32 rows in rank order, then PADDING. A repeated candidate is drawn as often as it
+        occurs.
+    scores: (A, n) float32, those by which `source` ranked the candidates.
+    dropped: the number of candidates that each filter removed.
+    origin: (A, n) uint8 positions in `origins`, 0 at PADDING. None if `source` retrieved all candidates for
+        this generation.
     """
 
     anchor_side: Side
@@ -46,61 +53,72 @@ class NegativeTable:
 
     @property
     def counts(self) -> np.ndarray:
-        """(A,) candidates of each anchor."""
+        """(A,) int64, the number of candidates of each anchor."""
         return (self.candidates != PADDING).sum(1)
 
     def draw(self, rows: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
-        """(B, n) candidates of the anchors `rows` (B,), uniform without replacement; PADDING where there are fewer."""
+        """(B, n) candidates of the anchors `rows` (B,), uniform without replacement, then PADDING."""
         choices = self.candidates[self.positions(rows)]
         keys = np.where(choices != PADDING, rng.random(choices.shape), np.inf)
         columns = np.argsort(keys, axis=1)[:, :n]
         return _padded(np.take_along_axis(choices, columns, 1), n)
 
     def first(self, rows: np.ndarray, n: int) -> np.ndarray:
-        """(B, n) candidates of the anchors `rows` (B,), the first in rank order; PADDING where there are fewer."""
+        """(B, n) candidates of the anchors `rows` (B,), the first in rank order, then PADDING."""
         return _padded(self.candidates[self.positions(rows), :n], n)
 
     def positions(self, rows: np.ndarray) -> np.ndarray:
-        """Where the anchors `rows` stand in the table."""
+        """The positions of the anchors `rows` (B,) in the table."""
         positions = np.minimum(np.searchsorted(self.anchors, rows), len(self.anchors) - 1)
         assert (self.anchors[positions] == rows).all(), f"the table of {self.source} lacks anchors"
         return positions
 
     def of_generation(self, name: str) -> "NegativeTable":
-        """The same table, with its candidates' origins spelt out; `name` is the generation that it was mined for."""
+        """The same table with an `origin` array; `name` is the generation that it was mined for."""
         if self.origin is not None:
             return self
-        return replace(self, origins=(Origin(self.source, name),), origin=np.zeros(self.candidates.shape, np.uint8))
+        return replace(
+            self, origins=(Origin(self.source, name),), origin=np.zeros(self.candidates.shape, np.uint8)
+        )
 
     def origin_counts(self) -> dict[str, int]:
-        """Candidates of each origin; empty when all are the table's own."""
+        """The number of candidates of each origin; empty if `source` retrieved all of them."""
         if self.origin is None:
             return {}
         counts = np.bincount(self.origin[self.candidates != PADDING], minlength=len(self.origins))
         return {str(origin): int(count) for origin, count in zip(self.origins, counts, strict=True)}
 
     def save(self, folder: Path) -> None:
-        """Write a folder, one file an array: equal tables are equal bytes, with equal hashes."""
+        """Write a folder with one file per array; equal tables give equal bytes and hashes."""
         folder.mkdir(parents=True)
-        there = {name: kind for name, kind in ARRAYS.items() if getattr(self, name) is not None}
-        arrays = {name: np.ascontiguousarray(getattr(self, name), kind) for name, kind in there.items()}
+        arrays = {
+            name: np.ascontiguousarray(getattr(self, name), dtype)
+            for name, dtype in ARRAYS.items()
+            if getattr(self, name) is not None
+        }
         for name, array in arrays.items():
             np.save(folder / f"{name}.npy", array, allow_pickle=False)
         sides = {"anchor_side": self.anchor_side, "candidate_side": self.candidate_side}
         about = {**sides, "source": self.source, "dropped": dict(sorted(self.dropped.items()))}
-        about |= {"origins": [asdict(origin) for origin in self.origins]} if self.origins else {}
-        write_json(folder / ABOUT, {**about, "shapes": {name: array.shape for name, array in arrays.items()}})
+        origins = {"origins": [asdict(origin) for origin in self.origins]} if self.origins else {}
+        shapes = {name: array.shape for name, array in arrays.items()}
+        write_json(folder / ABOUT, {**about, **origins, "shapes": shapes})
 
     @classmethod
     def load(cls, folder: Path) -> "NegativeTable":
-        """Memory-mapped: processes share its pages. Raises RuntimeError naming the file that is not as `table.json` says."""
+        """Open a table memory-mapped; processes share its pages.
+
+        Raises RuntimeError for a file that does not match `table.json`.
+        """
         about = _read_about(folder / ABOUT)
-        arrays = {name: _open_array(folder / f"{name}.npy", shape) for name, shape in about.pop("shapes").items()}
+        arrays = {
+            name: _open_array(folder / f"{name}.npy", shape) for name, shape in about.pop("shapes").items()
+        }
         origins = tuple(Origin(**origin) for origin in about.pop("origins", ()))
-        return cls(**about, **arrays, origins=origins)
+        return cls(**about, **arrays, origins=origins)  # type: ignore[arg-type]  # fields by name
 
 
-def _read_about(path: Path) -> dict:
+def _read_about(path: Path) -> dict[str, Any]:
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:
@@ -111,11 +129,13 @@ def _open_array(path: Path, shape: list[int]) -> np.ndarray:
     expected = f"{np.dtype(ARRAYS[path.stem])} {tuple(shape)}"
     try:
         array = np.load(path, mmap_mode="r", allow_pickle=False)
-        found = f"{array.dtype} {array.shape}"
+        actual = f"{array.dtype} {array.shape}"
     except (OSError, ValueError, EOFError) as error:
-        found = str(error)
-    if found != expected:
-        raise RuntimeError(f"{path} is not as {ABOUT} says: expected {expected}, found {found}; mine the table again")
+        actual = str(error)
+    if actual != expected:
+        raise RuntimeError(
+            f"{path} does not match {ABOUT}: expected {expected}, found {actual}; mine the table again"
+        )
     return array
 
 
@@ -124,9 +144,9 @@ def _padded(drawn: np.ndarray, n: int) -> np.ndarray:
 
 
 def turnover(new: NegativeTable, old: NegativeTable) -> float:
-    """The share of `new`'s candidates that are not among the same anchor's in `old`. Both are over the same anchors."""
+    """The share of `new`'s candidates that `old` lacks for the same anchor, over the same anchors."""
     width = int(max(new.candidates.max(initial=0), old.candidates.max(initial=0))) + 1
     keys = [t.anchors[:, None].astype(np.int64) * width + t.candidates for t in (new, old)]
     fresh = ~np.isin(keys[0], keys[1][old.candidates != PADDING])
-    there = new.candidates != PADDING
-    return float(fresh[there].mean()) if there.any() else 0.0
+    present = new.candidates != PADDING
+    return float(fresh[present].mean()) if present.any() else 0.0

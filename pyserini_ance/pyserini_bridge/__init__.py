@@ -1,0 +1,1 @@
+"""The bridge to Pyserini: Java, BM25, export, encoder classes and fusion; only it imports Pyserini."""

@@ -1,38 +1,139 @@
-"""What a run leaves for Pyserini's own code: the Faiss folder, and (from their files) topics, stock class and command."""
+"""Export of a run for Pyserini's own code: a Faiss folder, topics, and the search command."""
 
 import importlib.util
+import json
+import re
+import shlex
+import shutil
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from pyserini_ance.pyserini_bridge.command import search_command
-from pyserini_ance.pyserini_bridge.ids import refuse_unwritable
-from pyserini_ance.pyserini_bridge.stock import stock_class
-from pyserini_ance.pyserini_bridge.topics import write_topics
+from pyserini_ance.pyserini_bridge.java import choose_java
+from pyserini_ance.pyserini_bridge.stock_class import StockChoice
 from pyserini_ance.storage.files import write_json, write_whole
-from pyserini_ance.storage.folders import whole_folder
+from pyserini_ance.storage.publish import whole_folder
 
-__all__ = ["require_faiss", "search_command", "stock_class", "write_index", "write_topics"]
+SHOWN = 5
+
+
+def check_ids(ids: Sequence[str], what: str) -> None:
+    """Raises ValueError for ids that are empty or contain blanks, because runs are split at blanks.
+
+    what: `query` or `document`, for the message.
+    """
+    if bad := [id for id in ids if id.split() != [id]]:
+        shown = ", ".join(map(repr, bad[:SHOWN]))
+        raise ValueError(
+            f"{len(bad)} {what} ids are empty or contain blanks or line ends, which runs cannot represent: "
+            f"{shown}. "
+            "Rename them."
+        )
+
+
+# A tab ends the text, a line end the record, and Java trims all characters up to the blank.
+CHANGED_BY_TSV = re.compile(r"[\t\r\n]|\A[\x00- ]|[\x00- ]\Z")
+
+
+def write_topics(queries: Sequence[tuple[str, str]], folder: Path, split: str = "test") -> Path:
+    """Write the topics for Pyserini and return the file: `topics.SPLIT.tsv` or `topics.SPLIT.json`.
+
+    The .json file is written if Pyserini would change ids or texts of the .tsv file.
+
+    All topic readers except that of .json convert an id of digits to a number (007 becomes 7), and a .tsv
+    under a path that contains `cacm` is read as that collection. Texts are stripped, as encoders strip them.
+    """
+    folder = Path(folder)
+    check_ids([id for id, _ in queries], "query")
+    tsv, exact = folder / f"topics.{split}.tsv", folder / f"topics.{split}.json"
+    topics = {id: text.strip() for id, text in queries}
+    write_whole(tsv, "".join(f"{id}\t{CHANGED_BY_TSV.sub(' ', text)}\n" for id, text in topics.items()))
+    exact.unlink(missing_ok=True)
+    survive = all(_id_survives(id) and not CHANGED_BY_TSV.search(text) for id, text in topics.items())
+    if survive and "cacm" not in str(folder):
+        return tsv
+    # ASCII, because Pyserini opens the file in the encoding of the locale.
+    write_whole(exact, json.dumps({id: {"title": text} for id, text in topics.items()}, indent=0) + "\n")
+    return exact
+
+
+def _id_survives(id: str) -> bool:
+    """Whether an id is not changed by `int`. `isdigit` includes superscripts, which `int` rejects."""
+    return not id.isdigit() or (id.isdecimal() and str(int(id)) == id)
+
+
+def search_command(
+    topics: Path, index: Path, output: Path, choice: StockChoice, hits: int, passages: int = 1
+) -> str:
+    """The shell command that searches with Pyserini: the stock module if possible, else this package's.
+
+    The stock module must be able to start Java, and must reproduce the checkpoint. If documents have up to
+    `passages` rows in the index, the search retrieves `passages` times as many rows.
+    """
+    stock = choice.reproduces_exactly and _stock_commands_run()
+    program = ["pyserini.search.faiss"] if stock else ["pyserini_ance", "search", "faiss"]
+    encoder = ["--encoder", choice.query_folder, "--encoder-class", choice.query_class, *choice.flags]
+    files = ["--topics", topics, "--index", index, "--output", output]
+    deep = (
+        ["--hits", hits]
+        if passages == 1
+        else ["--hits", hits * passages, "--max-passage", "--max-passage-hits", hits]
+    )
+    return shlex.join(map(str, [_python(), "-m", *program, *encoder, *files, *deep]))
+
+
+def _stock_commands_run() -> bool:
+    try:
+        return choose_java().runs_stock_commands
+    except RuntimeError:
+        return False
+
+
+def _python() -> str:
+    """`python` if it is in this interpreter's environment, else the interpreter's path."""
+    path = shutil.which("python")
+    return "python" if path and Path(path).parent == Path(sys.executable).parent else sys.executable
+
+
 ROWS_PER_BLOCK = 1 << 16
 
 
+@runtime_checkable
+class Rows(Protocol):
+    """An array, or an object such as ShardedVectors that reads rows like one."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, rows: Any, /) -> np.ndarray: ...
+
+
 def require_faiss() -> None:
-    """Raises RuntimeError when there is no faiss: better known before hours of training than after."""
+    """Raises RuntimeError without faiss; called before training instead of after."""
     if importlib.util.find_spec("faiss") is None:
-        raise RuntimeError("faiss is not installed: python -m pip install faiss-cpu, or faiss-gpu where there is an NVIDIA GPU, never both")
+        raise RuntimeError(
+            "faiss is not installed: python -m pip install faiss-cpu, or faiss-gpu with an NVIDIA GPU, "
+            "never both"
+        )
 
 
-def write_index(vectors: np.ndarray | Iterable[tuple[int, np.ndarray]], ids: Sequence[str], folder: Path, about: dict[str, Any]) -> None:
-    """Write a Faiss folder as Pyserini reads it: `index` (flat, inner product), `docid`, and `encoder.json` with `about`.
+def write_index(
+    vectors: Rows | Iterable[tuple[int, np.ndarray]], ids: Sequence[str], folder: Path, about: dict[str, Any]
+) -> None:
+    """Write a Faiss folder for Pyserini: `index` (flat, inner product), `docid`, `encoder.json` (`about`).
 
-    `vectors`: (N, D) float32, an array or what reads like one, or blocks (start row, (B, D) float32) in row order. The folder appears
-    only when complete. Raises ValueError for ids that no run can carry, and when ids and vectors do not match.
+    vectors: (N, D) float32, an array or an array-like object, or blocks (start row, (B, D) float32) in row
+    order. The folder appears when it is complete. Raises ValueError for ids that runs cannot represent, and
+    if ids and vectors do not match.
     """
     import faiss
 
-    refuse_unwritable(ids, "document")
+    check_ids(ids, "document")
     index = None
     for start, block in _blocks(vectors):
         index = index or faiss.IndexFlatIP(block.shape[1])
@@ -41,13 +142,16 @@ def write_index(vectors: np.ndarray | Iterable[tuple[int, np.ndarray]], ids: Seq
         index.add(np.ascontiguousarray(block, np.float32))
     if index is None or index.ntotal != len(ids):
         raise ValueError(f"{len(ids)} document ids, but {index.ntotal if index else 0} vectors")
-    with whole_folder(Path(folder)) as beside:
-        faiss.write_index(index, str(beside / "index"))
-        write_whole(beside / "docid", "".join(f"{id}\n" for id in ids))
-        write_json(beside / "encoder.json", about)
+    with whole_folder(Path(folder)) as temporary:
+        faiss.write_index(index, str(temporary / "index"))
+        write_whole(temporary / "docid", "".join(f"{id}\n" for id in ids))
+        write_json(temporary / "encoder.json", about)
 
 
-def _blocks(vectors: np.ndarray | Iterable[tuple[int, np.ndarray]]) -> Iterator[tuple[int, np.ndarray]]:
-    if hasattr(vectors, "shape"):
-        return ((start, vectors[start : start + ROWS_PER_BLOCK]) for start in range(0, len(vectors), ROWS_PER_BLOCK))
+def _blocks(vectors: Rows | Iterable[tuple[int, np.ndarray]]) -> Iterator[tuple[int, np.ndarray]]:
+    if isinstance(vectors, Rows):
+        return (
+            (start, vectors[start : start + ROWS_PER_BLOCK])
+            for start in range(0, len(vectors), ROWS_PER_BLOCK)
+        )
     return iter(vectors)

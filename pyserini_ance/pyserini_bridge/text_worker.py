@@ -1,7 +1,9 @@
-"""The process in which Java lives while texts are read: `python -m pyserini_ance.pyserini_bridge.text_worker JOB`.
+"""The worker process that reads texts with Java: `python -m pyserini_ance.pyserini_bridge.text_worker JOB`.
 
-JOB is JSON: {"index": a folder or a name, "sets": [{"topics": name}, {"qrels": name}, ...]}. It writes JSON lines to stdout: each document's
-id, and what the index stores of it; then each set's topics, or where its qrels lie. An empty object ends each of them.
+JOB is JSON: {"index": a folder or a name, "sets": [{"topics": name}, {"qrels": name}, ...]}. The output on
+stdout is JSON
+lines: the id and stored fields of each document, then each set's topics or the path of its qrels. An empty
+object ends each of these lists.
 """
 
 import json
@@ -10,11 +12,12 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from pyserini_ance.pyserini_bridge.jvm import import_pyserini
-from pyserini_ance.pyserini_bridge.lucene import open_searcher
+from pyserini_ance.pyserini_bridge.java import import_pyserini
+from pyserini_ance.pyserini_bridge.searchers import open_searcher
 
 
 def documents(index: str) -> Iterator[dict[str, Any]]:
+    """The id and the stored fields of each document."""
     searcher = open_searcher(index, "data.index")
     for number in range(searcher.num_docs):
         document = searcher.doc(number)
@@ -22,26 +25,31 @@ def documents(index: str) -> Iterator[dict[str, Any]]:
 
 
 def topics(name: str) -> Iterator[dict[str, Any]]:
-    """Pyserini makes a number of an id of digits: 007 becomes 7."""
+    """The topics of a set. Pyserini converts an id of digits to a number: 007 becomes 7."""
     for id, fields in import_pyserini("pyserini.search").get_topics(name).items():
         yield {"id": str(id), **fields}
 
 
 def qrels(name: str) -> Iterator[dict[str, Any]]:
+    """The path of a set's qrels."""
     yield {"file": str(import_pyserini("pyserini.search").get_qrels_file(name))}
 
 
-PARTS = {"topics": topics, "qrels": qrels}
+READERS = {"topics": topics, "qrels": qrels}
 
 
 def main() -> None:
+    """Run the job that is the only argument."""
     job = json.loads(sys.argv[1])
     with os.fdopen(os.dup(1), "w", encoding="ascii") as out:
         os.dup2(2, 1)  # Anserini logs to stdout
-        parts = [documents(job["index"]), *(PARTS[part](name) for one in job["sets"] for part, name in one.items())]
+        lists = [
+            documents(job["index"]),
+            *(READERS[kind](name) for one in job["sets"] for kind, name in one.items()),
+        ]
         try:
-            for part in parts:
-                out.writelines(json.dumps(record) + "\n" for record in part)
+            for records in lists:
+                out.writelines(json.dumps(record) + "\n" for record in records)
                 out.write("{}\n")
         except (RuntimeError, ValueError, OSError) as error:
             sys.exit(f"{type(error).__name__}: {error}")

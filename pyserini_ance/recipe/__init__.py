@@ -1,5 +1,5 @@
-"""Recipes: frozen models, their loading, and the parts they name. The room that reads YAML."""
+"""Recipes: frozen settings, loaded from YAML files, and the components that they choose by `kind`."""
 
-from pyserini_ance.recipe.parts import Part, Settings, part_class
+from pyserini_ance.recipe.components import Component, Settings, component_class
 
-__all__ = ["Part", "Settings", "part_class"]
+__all__ = ["Component", "Settings", "component_class"]

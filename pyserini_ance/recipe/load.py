@@ -1,4 +1,4 @@
-"""Loading a recipe: files that extend one another, dotted overrides, and errors that name the key."""
+"""Load recipes: files that extend one another, dotted overrides, and errors that name the key."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,19 +7,22 @@ from typing import Any
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails
 
+from pyserini_ance.recipe.components import did_you_mean
+from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
 from pyserini_ance.recipe.find import find_recipe
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.parts import did_you_mean
-from pyserini_ance.recipe.test import OF_SPLITS
 
 COMMAND_LINE = "command line"
-WHOLE = {"start"}  # keys whose mappings never merge: half of one place and half of another is no place
+# Keys whose mappings merge even if their `kind` differs: it does not change the meaning of their other keys.
+SAME_KEYS = {"lr_schedule"}
+WHOLE = {"init_from"}  # keys whose mappings never merge: halves of two checkpoints are not a checkpoint
 
 
 @dataclass(frozen=True)
 class LoadedRecipe:
-    """A checked recipe, and for each dotted key the file (or the command line) that set it."""
+    """A validated recipe, and for each dotted key the file (or the command line) that set it."""
 
     recipe: Recipe
     origins: dict[str, str]
@@ -29,22 +32,22 @@ def load(name: str | Path, *overrides: str) -> LoadedRecipe:
     """Load a recipe by name or path and apply `dotted.key=value` overrides.
 
     `extends:` names files in the same folder (or any recipe); mappings merge, anything else replaces.
-    `every_stage:` gives defaults to each stage. What is said under `test` of splits that data had which data of another kind has
-    replaced is left out, unless they are tested, and so are the figures that were expected on it. Raises ValueError naming file or
-    override, key and value.
+    `stage_defaults:` gives defaults to each stage. Where data of another kind replaces the base's data, the
+    base's `expect` is dropped, and so are its settings under `final_evaluation` for splits that the new data
+    lacks and that are not evaluated. Raises ValueError naming file or override, key and value.
     """
     path = find_recipe(str(name))
     origins: dict[str, str] = {}
     splits: set[str] = set()
     raw = _read_chain(path, origins, splits, ())
-    expected = raw.get("expect"), dict(_mapping(raw, "data"))
+    expect, data = raw.get("expect"), dict(_mapping(raw, "data"))
     for override in overrides:
         _apply(raw, override, origins)
-    if raw.get("expect") is expected[0] and _differ_in_kind(expected[1], _mapping(raw, "data")):
-        _leave_out_expected(raw, origins)
+    if raw.get("expect") is expect and _differ_in_kind(data, _mapping(raw, "data")):
+        _drop_expect(raw, origins)
     raw.setdefault("name", f"{path.resolve().parent.name}/{path.stem}")
-    _spread_every_stage(raw, origins)
-    _leave_out_replaced_splits(raw, splits)
+    _fill_stage_defaults(raw, origins)
+    _drop_replaced_splits(raw, splits)
     return LoadedRecipe(_check(raw, path, origins), origins)
 
 
@@ -54,42 +57,49 @@ def dump(recipe: Recipe) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key written twice, which plain YAML would settle silently."""
+    """Safe YAML that rejects a repeated key; plain YAML would silently use the last."""
 
 
-def _mapping_without_repeats(loader: yaml.Loader, node: yaml.MappingNode) -> dict:
+def _construct_mapping(loader: yaml.Loader, node: yaml.MappingNode) -> dict:
     seen = set()
     for key, _ in node.value:
         if key.value in seen:
-            raise ValueError(f"{loader.name}:{key.start_mark.line + 1}: key {key.value!r} is written twice in one mapping; keep one")
+            raise ValueError(
+                f"{loader.name}:{key.start_mark.line + 1}: key {key.value!r} is written twice in "
+                "one mapping; "
+                "keep one"
+            )
         seen.add(key.value)
     return loader.construct_mapping(node, deep=True)
 
 
-_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _mapping_without_repeats)
+_Loader.add_constructor(yaml.resolver.BaseResolver.DEFAULT_MAPPING_TAG, _construct_mapping)
 
 
-def read_yaml(text: str | bytes, where: str) -> Any:
-    """What YAML says; errors name `where` it stands."""
+def read_yaml(text: str | bytes, origin: str) -> Any:
+    """The parsed YAML. Raises ValueError naming `origin`, the file or argument that the text comes from."""
     try:
         loader = _Loader(text)
-        loader.name = where  # which errors show
+        loader.name = origin  # shown in errors
         return _copy(loader.get_single_data())
     except yaml.YAMLError as error:
-        raise ValueError(f"{where} is not YAML: {error}") from error
+        raise ValueError(f"{origin} is not YAML: {error}") from error
 
 
 def _copy(value: Any) -> Any:
-    """Nothing shared with `value`, nor within: a YAML alias is one object in two places, and merging writes in place."""
+    """A deep copy that also separates YAML aliases, which are one object in two places: merging writes in
+    place."""
     if isinstance(value, dict):
         return {key: _copy(inner) for key, inner in value.items()}
     return [_copy(inner) for inner in value] if isinstance(value, list) else value
 
 
 def _read_chain(path: Path, origins: dict[str, str], splits: set[str], seen: tuple[Path, ...]) -> dict:
-    """The file merged into those that it extends; `splits` gets the names of all that any of them gives its data."""
+    """The file, merged into the files that it extends; adds the split names of every file to `splits`."""
     if path.resolve() in seen:
-        raise ValueError(f"recipes extend one another in a circle: {' -> '.join(map(str, (*seen, path.resolve())))}")
+        raise ValueError(
+            f"recipes extend one another in a circle: {' -> '.join(map(str, (*seen, path.resolve())))}"
+        )
     own = read_yaml(path.read_bytes(), str(path))
     if not isinstance(own, dict):
         raise ValueError(f"{path}: expected a mapping of recipe keys, got {type(own).__name__}")
@@ -98,39 +108,48 @@ def _read_chain(path: Path, origins: dict[str, str], splits: set[str], seen: tup
         _merge(merged, _read_chain(base, origins, splits, (*seen, path.resolve())), {}, "")
     splits.update(_mapping(_mapping(own, "data"), "splits"))
     if _differ_in_kind(_mapping(merged, "data"), _mapping(own, "data")):
-        _leave_out_expected(merged, origins)
+        _drop_expect(merged, origins)
     return _merge(merged, own, origins, "", str(path))
 
 
-def _leave_out_expected(raw: dict, origins: dict[str, str]) -> None:
+def _drop_expect(raw: dict, origins: dict[str, str]) -> None:
     if raw.pop("expect", None) is not None:
-        _forget_origins("expect", origins)
+        _delete_origins("expect", origins)
 
 
 def _bases(own: dict, path: Path) -> list[Path]:
-    """Takes `extends` out of a file's keys: the files it names, in order."""
+    """Remove `extends` from a file's keys and return the files that it names, in order."""
     names = own.pop("extends", [])
     names = [names] if isinstance(names, str) else names
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise ValueError(f"{path}: extends: expected the name of a recipe or a list of them, got {names!r}")
-    besides = [path.parent / f"{name.removesuffix('.yaml')}.yaml" for name in names]
+    siblings = [path.parent / f"{name.removesuffix('.yaml')}.yaml" for name in names]
     try:
-        return [beside if beside.exists() else find_recipe(name) for beside, name in zip(besides, names, strict=True)]
+        return [
+            sibling if sibling.exists() else find_recipe(name)
+            for sibling, name in zip(siblings, names, strict=True)
+        ]
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{path}: extends: {error}") from None
 
 
 def _merge(into: dict, new: Mapping, origins: dict[str, str], prefix: str, origin: str = "") -> dict:
-    """Merge mappings deeply; a mapping with another `kind` replaces, since its keys mean something else, and so does a start."""
+    """Merge mappings deeply. A mapping of another `kind` replaces, since its keys mean something else; so
+    does one of the keys in WHOLE."""
     for key, value in new.items():
         path, old = f"{prefix}{key}", into.get(key)
-        if isinstance(old, dict) and isinstance(value, dict) and key not in WHOLE and not _differ_in_kind(old, value):
+        if (
+            isinstance(old, dict)
+            and isinstance(value, dict)
+            and key not in WHOLE
+            and (key in SAME_KEYS or not _differ_in_kind(old, value))
+        ):
             _merge(old, value, origins, f"{path}.", origin)
             continue
         into[key] = value
-        _forget_origins(path, origins)
+        _delete_origins(path, origins)
         if origin:
-            _note_origin(value, path, origin, origins)
+            _set_origin(value, path, origin, origins)
     return into
 
 
@@ -138,22 +157,25 @@ def _differ_in_kind(old: Mapping, new: Mapping) -> bool:
     return "kind" in old and "kind" in new and old["kind"] != new["kind"]
 
 
-def _note_origin(value: Any, path: str, origin: str, origins: dict[str, str]) -> None:
+def _set_origin(value: Any, path: str, origin: str, origins: dict[str, str]) -> None:
     if isinstance(value, dict) and value:
         for key, inner in value.items():
-            _note_origin(inner, f"{path}.{key}", origin, origins)
+            _set_origin(inner, f"{path}.{key}", origin, origins)
     else:
         origins[path] = origin
 
 
 def origin_of(key: str, origins: Mapping[str, str]) -> str | None:
-    """Where a value comes from, None if it is a default. A list is set as a whole: what is inside has the list's origin."""
+    """The file that set a value; None if it is a default.
+
+    Lists are set as a whole: their items have the list's origin.
+    """
     while key and key not in origins:
         key = key.rpartition(".")[0]
     return origins.get(key)
 
 
-def _forget_origins(path: str, origins: dict[str, str]) -> None:
+def _delete_origins(path: str, origins: dict[str, str]) -> None:
     for name in [n for n in origins if n == path or n.startswith(f"{path}.")]:
         del origins[name]
 
@@ -161,52 +183,65 @@ def _forget_origins(path: str, origins: dict[str, str]) -> None:
 def _apply(raw: dict, override: str, origins: dict[str, str]) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
-        raise ValueError(f"override {override!r}: expected dotted.key=value, for example stages.ance.steps=500")
+        raise ValueError(
+            f"override {override!r}: expected dotted.key=value, for example stages.ance.steps=500"
+        )
     value = read_yaml(text, f"override {override!r}")
-    _refuse_new_stage(key, raw, override)
+    _check_stage_exists(key, raw, override)
     target: dict | list = raw
     parent, _, last = key.rpartition(".")
-    for part in parent.split(".") if parent else ():
-        target = _descend(target, part, override)
+    for word in parent.split(".") if parent else ():
+        target = _descend(target, word, override)
     if isinstance(target, list):
         target[_index(target, last, override)] = value
-        _forget_origins(key, origins)
-        _note_origin(value, key, COMMAND_LINE, origins)
+        _delete_origins(key, origins)
+        _set_origin(value, key, COMMAND_LINE, origins)
         return
-    if _differ_in_kind(target, {last: value}):
+    if parent.rpartition(".")[2] not in SAME_KEYS and _differ_in_kind(target, {last: value}):
         target.clear()
-        _forget_origins(parent, origins)
+        _delete_origins(parent, origins)
     _merge(target, {last: value}, origins, f"{parent}." if parent else "", COMMAND_LINE)
 
 
-def _refuse_new_stage(key: str, raw: dict, override: str) -> None:
-    """A misspelt stage would else be one more stage to train, complete thanks to `every_stage`."""
+def _check_stage_exists(key: str, raw: dict, override: str) -> None:
+    """Without this check, a misspelt stage would be one more stage, completed by `stage_defaults`."""
     first, _, rest = key.partition(".")
-    (stage, below, _), known = rest.partition("."), raw.get("stages")
-    if first == "stages" and below and isinstance(known, dict) and stage not in known:
-        raise ValueError(f"override {override!r}: no stage {stage!r}{did_you_mean(stage, known)}; stages: {', '.join(map(str, known))}")
+    stage, below, _ = rest.partition(".")
+    stages = raw.get("stages")
+    if first == "stages" and below and isinstance(stages, dict) and stage not in stages:
+        raise ValueError(
+            f"override {override!r}: no stage {stage!r}{did_you_mean(stage, stages)}; "
+            f"stages: {', '.join(map(str, stages))}"
+        )
 
 
-def _descend(target: dict | list, part: str, override: str) -> dict | list:
-    place = _index(target, part, override) if isinstance(target, list) else part
-    if isinstance(target, dict) and target.get(part) is None:
-        target[part] = {}
-    if not isinstance(target[place], dict | list):
-        raise ValueError(f"override {override!r}: {part!r} is {target[place]!r}, which has no keys below it")
-    return target[place]
+def _descend(target: dict | list, word: str, override: str) -> dict | list:
+    """The mapping or list under `word`; an empty mapping is created where there is none."""
+    inner: Any
+    if isinstance(target, list):
+        inner = target[_index(target, word, override)]
+    else:
+        if target.get(word) is None:
+            target[word] = {}
+        inner = target[word]
+    if not isinstance(inner, dict | list):
+        raise ValueError(f"override {override!r}: {word!r} is {inner!r}, which has no keys below it")
+    return inner
 
 
-def _index(target: list, part: str, override: str) -> int:
-    if not part.isdecimal() or int(part) >= len(target):
-        raise ValueError(f"override {override!r}: {part!r} must be a position in a list of {len(target)} (from 0)")
-    return int(part)
+def _index(target: list, word: str, override: str) -> int:
+    if not word.isdecimal() or int(word) >= len(target):
+        raise ValueError(
+            f"override {override!r}: {word!r} must be a position in a list of {len(target)} (from 0)"
+        )
+    return int(word)
 
 
-def _spread_every_stage(raw: dict, origins: dict[str, str]) -> None:
-    """Fill each stage's missing keys from `every_stage`, so that a checked stage is complete by itself."""
-    defaults = raw.pop("every_stage", {})
+def _fill_stage_defaults(raw: dict, origins: dict[str, str]) -> None:
+    """Fill each stage's missing keys from `stage_defaults`, so that every stage is complete by itself."""
+    defaults = raw.pop("stage_defaults", {})
     if not isinstance(defaults, dict):
-        raise ValueError(f"every_stage: expected a mapping of a stage's keys, got {defaults!r}")
+        raise ValueError(f"stage_defaults: expected a mapping of a stage's keys, got {defaults!r}")
     stages = raw.get("stages")
     if not isinstance(stages, dict):
         return
@@ -215,22 +250,30 @@ def _spread_every_stage(raw: dict, origins: dict[str, str]) -> None:
             filled: dict = {}
             _merge(filled, _copy(defaults), {}, "")
             stages[name] = _merge(filled, stage, {}, "")
-            for key in [k for k in origins if k.startswith("every_stage.")]:
-                origins.setdefault(f"stages.{name}.{key.removeprefix('every_stage.')}", origins[key])
+            for key in [k for k in origins if k.startswith("stage_defaults.")]:
+                origins.setdefault(f"stages.{name}.{key.removeprefix('stage_defaults.')}", origins[key])
 
 
-def _leave_out_replaced_splits(raw: dict, splits: set[str]) -> None:
-    """Takes out of `test` what is said of those `splits` that neither the data has nor the test names: a base said it of its own data."""
-    test = _mapping(raw, "test")
-    tested = test.get("split")
-    kept = [*_mapping(_mapping(raw, "data"), "splits"), *(tested if isinstance(tested, list) else [tested])]
-    for key in OF_SPLITS:
-        if isinstance(test.get(key), dict):
-            test[key] = {split: value for split, value in test[key].items() if split in kept or split not in splits}
+def _drop_replaced_splits(raw: dict, splits: set[str]) -> None:
+    """Remove settings under `final_evaluation` of `splits` that neither the data has nor the evaluation
+    names: a base wrote them for its own data."""
+    final_evaluation = _mapping(raw, "final_evaluation")
+    evaluated = final_evaluation.get("split")
+    evaluated = evaluated if isinstance(evaluated, list) else [evaluated]
+    keep = [*_mapping(_mapping(raw, "data"), "splits"), *evaluated]
+    for key in PER_SPLIT_KEYS:
+        by_split = final_evaluation.get(key)
+        if isinstance(by_split, dict):
+            final_evaluation[key] = {
+                split: value for split, value in by_split.items() if split in keep or split not in splits
+            }
 
 
 def _mapping(raw: dict, key: str) -> dict:
-    """What stands there, if it is a mapping; else an empty one: what is wrong with it is said when it is checked."""
+    """The mapping under `key`; an empty one if there is none.
+
+    Validation reports a value of another type later.
+    """
     return raw[key] if isinstance(raw.get(key), dict) else {}
 
 
@@ -242,10 +285,14 @@ def _check(raw: dict, path: Path, origins: dict[str, str]) -> Recipe:
         raise ValueError("\n".join([f"recipe {path} is not valid:", *lines])) from None
 
 
-def explain(problem: dict, path: Path, origins: dict[str, str]) -> str:
-    """A line for one of pydantic's errors of what `path` says: the key, what is wrong with it, its value, and where that comes from."""
-    key = ".".join(str(part) for part in problem["loc"] if part != "[key]")  # pydantic's mark of a key that is wrong itself
-    origin = {origin for name, origin in origins.items() if name.startswith(f"{key}.")} or {origin_of(key, origins) or str(path)}
+def explain(problem: ErrorDetails, path: Path, origins: Mapping[str, str]) -> str:
+    """One line for one of pydantic's errors about file `path`: the key, the problem, the value, and the
+    value's origin."""
+    # "[key]" is pydantic's mark of a mapping's key that is wrong itself
+    key = ".".join(str(word) for word in problem["loc"] if word != "[key]")
+    origin = {origin for name, origin in origins.items() if name.startswith(f"{key}.")} or {
+        origin_of(key, origins) or str(path)
+    }
     value = "" if isinstance(problem["input"], dict) else f", got {problem['input']!r}"
     message = problem["msg"].removeprefix("Value error, ")
     return f"  {key or 'recipe'}: {message}{value} (set in {', '.join(sorted(origin))})"

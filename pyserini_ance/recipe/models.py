@@ -1,115 +1,154 @@
-"""The recipe: one frozen tree of settings that says everything about an experiment."""
+"""The recipe: one frozen tree of settings that fully describes an experiment."""
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt, ValidationError, field_validator, model_validator
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from pyserini_ance.recipe import agreement
-from pyserini_ance.recipe.expect import Expect
-from pyserini_ance.recipe.parts import Settings, did_you_mean, part_of
+from pyserini_ance.recipe.components import Component, Settings, component_of, did_you_mean
+from pyserini_ance.recipe.consistency import check_consistency
+from pyserini_ance.recipe.evaluation_settings import Expect, FinalEvaluation
+from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.splits import TrainSplit, read_train_split
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.recipe.start import Start
-from pyserini_ance.recipe.test import Test
 
-RESERVED_NAMES = {"bm25", "untrained", "initial"}  # names of rows and checkpoints that are not stages
-START_PREFIX = "start-"  # of rows and checkpoints of what a stage starts from, before the stage's name
+if TYPE_CHECKING:  # at run time, component packages import the recipe, and component_of imports them by name
+    from pyserini_ance.data.formats.format import Format
+    from pyserini_ance.encoders.family import Family
+    from pyserini_ance.negatives.source import Source
+else:
+    Format = Family = Component
+
+RESERVED_NAMES = {"bm25", "untrained", "initial"}  # rows and checkpoints that are not stages
+START_PREFIX = "start-"  # prefixes a stage's name in the row and checkpoint of its external initial weights
 
 
 class Encoding(Settings):
-    """How texts become vectors for mining and dev evaluation, and are searched. `auto`: bf16 where the processor is fast at it.
+    """How texts are encoded and searched for mining and dev evaluation.
 
-    What is in memory at once is bounded by `tokens_per_batch` in encoding, by `training_tokens_per_batch` in a step, and in a search
-    by the vectors of `documents_per_block`; all others are mapped from disk.
+    The two token budgets and `documents_per_block` bound memory; all other vectors are mapped from disk.
     """
 
     precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """The precision of encoding and of the vectors; `auto` is bf16 where the processor is fast at it."""
     tokens_per_batch: PositiveInt = 8192
+    """Tokens that are encoded at once."""
     training_tokens_per_batch: PositiveInt = 8192
+    """Tokens that a training step passes through a tower at once."""
     search: Literal["torch", "faiss"] = "torch"
+    """The library that searches exactly."""
     documents_per_block: PositiveInt = 65_536
+    """Document vectors that a search holds in memory at once."""
 
 
 class RefresherProcess(Settings):
-    """The refresher of `run: background`: a `child` of the training command, or started by somebody `elsewhere`.
+    """The refresher process of `mode: async`, which mines and evaluates while training goes on."""
 
-    `threads` and `processes` (under torchrun) are a child's. Training that needs it and does not hear of it stops after
-    `wait_seconds`; a refresher that does not hear of training leaves after `leave_after_seconds`.
-    """
-
-    start: Literal["child", "elsewhere"] = "child"
+    launch: Literal["subprocess", "external"] = "subprocess"
+    """Started by the training command (`subprocess`), or by you with `pyserini-ance refresh` (`external`)."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    """The device of the refresher: `auto`, `cpu`, `cuda` or `cuda:N`; several processes take the GPUs from N
+    on."""
     threads: PositiveInt | None = None
+    """CPU threads of a subprocess; null: torch's choice."""
     processes: PositiveInt = 1
-    wait_seconds: PositiveInt = 600
-    leave_after_seconds: PositiveInt = 600
+    """Processes of a subprocess, under torchrun."""
+    refresher_timeout_seconds: PositiveInt = 600
+    """Training that needs the refresher stops after this many seconds without a sign of life from it."""
+    trainer_timeout_seconds: PositiveInt = 600
+    """The refresher exits after this many seconds without a sign of life from training."""
 
 
 class Retention(Settings):
-    """What a run directory keeps: of each stage the newest and the best checkpoints, the newest document vectors, and tables of
-    negatives, all of them by default. What training still needs, or somebody reads, stays in any case.
+    """Which files a run directory keeps.
+
+    Files that training still needs, or that another process reads, are always kept, as are each stage's best
+    checkpoint and the newest document vectors.
     """
 
-    checkpoints: PositiveInt = 1
-    tables: PositiveInt | Literal["all"] = "all"
+    save_total_limit: PositiveInt = 1
+    """The number of newest checkpoints to keep of each stage, besides its best."""
+    keep_negatives: PositiveInt | Literal["all"] = "all"
+    """The number of newest tables of negatives to keep, or `all`."""
 
-    @field_validator("tables", mode="before")
+    @field_validator("keep_negatives", mode="before")
     @classmethod
-    def is_all_or_a_number(cls, value: Any) -> Any:
-        """One message at the key itself, not one for each type that it might be of."""
+    def read_keep_negatives(cls, value: Any) -> Any:
+        """Report one error at the key instead of one per union member."""
         if value != "all" and (not isinstance(value, int) or value < 1):
             raise ValueError("expected `all` or a number from 1")
         return value
 
 
 class Rm3(Settings):
-    """Pseudo-relevance feedback, with Pyserini's own defaults: terms and documents to expand a query by, and the weight it keeps."""
+    """RM3 pseudo-relevance feedback, with Pyserini's defaults."""
 
     fb_terms: PositiveInt = 10
+    """Terms that a query is expanded by."""
     fb_docs: PositiveInt = 10
+    """Top documents that the terms come from."""
     original_query_weight: float = Field(default=0.5, ge=0, le=1)
+    """The weight of the original query in the expanded one."""
 
 
 class Bm25(Settings):
-    """BM25 by Pyserini: `index` is `build` (from the collection), a Lucene index folder, or a prebuilt index name.
-
-    With `rm3` the closing table has a row `bm25+rm3` too, and what is built is an index with document vectors; negatives are BM25's.
-    """
+    """BM25 by Pyserini: a row of the results table, and the ranking that `bm25` negatives come from."""
 
     k1: float = Field(default=0.9, ge=0)
+    """The saturation of term frequency."""
     b: float = Field(default=0.4, ge=0, le=1)
+    """The strength of length normalization."""
     threads: PositiveInt = 2
+    """CPU threads of indexing and search."""
     index: str = "build"
+    """`build` (from the collection), a Lucene index folder, or the name of a prebuilt index."""
     hits: PositiveInt = 200
+    """Documents that are retrieved for each training query."""
     rm3: Rm3 | None = None
+    """Add a row `bm25+rm3` to the results table, and document vectors to the index that is built; negatives
+    stay BM25's."""
 
 
 class Recipe(Settings):
-    """An experiment: data, encoder, stages, and how it is measured. `expect` holds published or earlier figures of the last stage's result.
-
-    `threads` are the processor threads of each training process (default: torch's choice).
-    """
+    """An experiment: data, encoder, training stages and final evaluation."""
 
     name: str
-    about: str = ""
-    data: part_of("data")
-    encoder: part_of("encoder")
+    """The name of the experiment; by default folder and file name, as in `demo/ance`."""
+    description: str = ""
+    """A sentence on what the recipe is for."""
+    data: Annotated[Format, component_of("data")]
+    """The collection: documents, queries and judgments."""
+    encoder: Annotated[Family, component_of("encoder")]
+    """The encoder and the weights that it starts from."""
     encoding: Encoding = Encoding()
+    """How texts are encoded and searched."""
     bm25: Bm25 | None = Bm25()
+    """BM25's settings; null: no BM25 row and no `bm25` negatives."""
     stages: dict[str, Stage] = Field(min_length=1)
-    test: Test = Test()
-    train_split: Annotated[TrainSplit, BeforeValidator(read_train_split)] = TrainSplit(splits="train")
+    """The training stages, by name, in the order in which they run."""
+    final_evaluation: FinalEvaluation = FinalEvaluation()
+    """The measures, splits and rankings of the evaluation after training."""
+    train_split: Annotated[TrainSplit, BeforeValidator(read_train_split)] = TrainSplit(splits=("train",))
+    """The split, or the splits, to train on."""
     refresher: RefresherProcess = RefresherProcess()
-    keep: Retention = Retention()
+    """The refresher process of `mode: async`."""
+    retention: Retention = Retention()
+    """Which files the run directory keeps."""
     threads: PositiveInt | None = None
+    """CPU threads of each training process; null: torch's choice."""
     seed: int = Field(default=42, ge=0)
+    """The seed of all random choices."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    """The device of training; `auto` is `cuda` where there is one."""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
+    """The precision of training; `auto` is bf16 where the processor is fast at it."""
     cache: Path = Field(default=Path("~/.cache/pyserini_ance"), validate_default=True)
-    expect: Expect = {}
+    """The folder of prepared data, which runs share."""
+    expect: Expect = Field(default={})
+    """Published or earlier scores of the last stage's result, by split and measure; the results table
+    compares with them."""
 
     @field_validator("cache")
     @classmethod
@@ -117,44 +156,54 @@ class Recipe(Settings):
         return path.expanduser()
 
     @property
-    def sources(self) -> list:
-        """Of negatives, of all stages."""
+    def sources(self) -> "list[Source]":
+        """The sources of negatives of all stages."""
         return [source for stage in self.stages.values() for source in stage.sources]
 
     @property
-    def outside_starts(self) -> dict[str, Start]:
-        """What was made before the run and stages start from, by the name of its row and checkpoint: that of the first such stage."""
-        first: dict[Start, str] = {}
+    def external_starts(self) -> dict[str, InitFrom]:
+        """Initial weights made before the run, by the name of their row and checkpoint: that of the first
+        such stage."""
+        first: dict[InitFrom, str] = {}
         for name, stage in self.stages.items():
-            if stage.starts_outside:
-                first.setdefault(stage.start, f"{START_PREFIX}{name}")
+            if isinstance(stage.init_from, InitFrom) and stage.init_from.is_external:
+                first.setdefault(stage.init_from, f"{START_PREFIX}{name}")
         return {name: start for start, name in first.items()}
 
     @field_validator("stages")
     @classmethod
-    def names_fit_files(cls, stages: dict[str, Stage]) -> dict[str, Stage]:
+    def check_stage_names(cls, stages: dict[str, Stage]) -> dict[str, Stage]:
         for name in stages:
-            if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name) or name in RESERVED_NAMES or name.startswith(START_PREFIX):
+            if (
+                not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)
+                or name in RESERVED_NAMES
+                or name.startswith(START_PREFIX)
+            ):
                 reserved = ", ".join([*sorted(RESERVED_NAMES), f"{START_PREFIX}..."])
-                raise ValueError(f"stage name {name!r}: use small letters, digits and single dashes, and none of {reserved}")
+                raise ValueError(
+                    f"stage name {name!r}: use small letters, digits and single dashes, and none "
+                    f"of {reserved}"
+                )
         return stages
 
     @field_validator("stages")
     @classmethod
-    def starts_are_earlier_stages(cls, stages: dict[str, Stage]) -> dict[str, Stage]:
+    def check_initial_stages(cls, stages: dict[str, Stage]) -> dict[str, Stage]:
+        """A stage that starts from another stage of the recipe comes after it."""
         earlier: list[str] = []
         problems = []
         for name, stage in stages.items():
-            if isinstance(stage.start, Start) and not stage.start.is_outside and stage.start.stage not in earlier:
-                problems.append(_no_earlier_stage(name, stage.start.stage, earlier))
+            start = stage.init_from
+            if isinstance(start, InitFrom) and not start.is_external and start.stage not in earlier:
+                problems.append(_no_earlier_stage(name, start.stage or "", earlier))
             earlier.append(name)
         if problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
         return stages
 
     @model_validator(mode="after")
-    def parts_agree(self):
-        agreement.check(self)
+    def check_stages_agree(self) -> "Recipe":
+        check_consistency(self)
         return self
 
     def stage_before(self, name: str) -> str | None:
@@ -163,7 +212,11 @@ class Recipe(Settings):
         return names[names.index(name) - 1] if name != names[0] else None
 
 
-def _no_earlier_stage(name: str, wanted: str, earlier: list[str]) -> InitErrorDetails:
-    known = f"earlier stages: {', '.join(earlier)}" if earlier else "no stage comes before this one"
-    message = f"no stage {wanted!r} before {name!r}{did_you_mean(wanted, earlier)}; {known}"
-    return InitErrorDetails(type=PydanticCustomError("no_stage", "{message}", {"message": message}), loc=(name, "start", "stage"), input=wanted)
+def _no_earlier_stage(name: str, start: str, earlier: list[str]) -> InitErrorDetails:
+    choices = f"earlier stages: {', '.join(earlier)}" if earlier else "no stage comes before this one"
+    message = f"no stage {start!r} before {name!r}{did_you_mean(start, earlier)}; {choices}"
+    return InitErrorDetails(
+        type=PydanticCustomError("no_stage", "{message}", {"message": message}),
+        loc=(name, "init_from", "stage"),
+        input=start,
+    )

@@ -1,163 +1,225 @@
-"""A stage, the terms of its loss, and its optimizer: the part of a recipe that says what a method is."""
+"""A stage, the terms of its loss, its optimizer and its learning rate: the settings that define a method."""
 
 from math import inf
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from pyserini_ance.recipe.parts import Settings, part_of
-from pyserini_ance.recipe.products import Evaluate, Refresh
-from pyserini_ance.recipe.start import Start, read_start
+from pyserini_ance.recipe.components import Component, Settings, component_of
+from pyserini_ance.recipe.init_from import InitFrom, read_init_from
+from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
+
+if TYPE_CHECKING:  # at run time, component packages import the recipe, and component_of imports them by name
+    from pyserini_ance.negatives.source import Source
+    from pyserini_ance.trainer.losses.base import Loss
+    from pyserini_ance.trainer.regularizers.regularizer import Regularizer
+else:
+    Source = Loss = Regularizer = Component
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
 
 class Term(Settings):
-    """One summand of the loss: for each anchor, its positive against a pool of negatives.
+    """One summand of the loss: each anchor's positive against negatives.
 
-    With `anchor: document`, the positive drawn for each query is the anchor, the query its positive, and other queries the
-    negatives (the dual term of Li et al. 2021, DANCE). A `regularizer` asks something of the vectors themselves, those of all
-    anchors and positives of the step, in place of negatives and loss.
+    With `anchor: document`, the positive drawn for each query is the anchor, the query is its positive, and
+    other queries are the negatives (the dual term of Li et al. 2021, DANCE). A term with a `regularizer` has
+    neither negatives nor a contrastive loss: it constrains the vectors of all anchors and positives of the
+    step.
     """
 
     anchor: Literal["query", "document"] = "query"
-    negatives: tuple[part_of("negatives"), ...] = ()
-    pool: Literal["own", "step"] = "own"
-    hardest: PositiveInt | None = None
-    loss: part_of("loss") = Field(default={"kind": "nll"}, validate_default=True)
-    regularizer: part_of("regularizer", optional=True) = None
+    """The side that is trained to rank the other one."""
+    negatives: tuple[Annotated[Source, component_of("negatives")], ...] = ()
+    """The sources that each anchor's negatives are drawn from."""
+    in_batch_negatives: bool = False
+    """Whether all other texts of the batch are negatives too, across all processes."""
+    num_hardest: PositiveInt | None = None
+    """Keep only this many negatives of each anchor, those with the highest scores; null keeps all."""
+    loss: Annotated[Loss, component_of("loss")] = Field(default={"kind": "nll"}, validate_default=True)
+    """The loss of each anchor, given the scores of its positives and negatives."""
+    regularizer: Annotated[Regularizer, component_of("regularizer")] | None = None
+    """A loss on the vectors themselves, instead of `negatives` and `loss`."""
     weight: float = 1.0
+    """The factor of this term in the sum of all terms."""
 
     @property
-    def leaves(self) -> tuple:
-        """All sources of negatives, mixes taken apart."""
-        return tuple(leaf for source in self.negatives for leaf in source.leaves)
+    def components(self) -> "tuple[Source, ...]":
+        """All sources of negatives; a mix is replaced by the sources that it mixes."""
+        return tuple(leaf for source in self.negatives for leaf in source.components)
 
     @model_validator(mode="before")
     @classmethod
-    def regularizes_the_step(cls, values: Any) -> Any:
-        return {"pool": "step", **values} if isinstance(values, dict) and values.get("regularizer") else values
+    def set_in_batch_for_regularizer(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("regularizer"):
+            return {"in_batch_negatives": True, **values}
+        return values
 
     @model_validator(mode="after")
-    def regularizes_or_contrasts(self):
-        if self.regularizer is not None and (self.negatives or self.hardest or self.pool == "own"):
-            raise ValueError("a regularizer is of all anchors and positives of the step; give it a term of its own without negatives, pool, hardest")
+    def check_regularizer(self) -> "Term":
+        if self.regularizer is not None and (
+            self.negatives or self.num_hardest or not self.in_batch_negatives
+        ):
+            raise ValueError(
+                "a regularizer applies to all anchors and positives of the step; give it a term of its "
+                "own without "
+                "negatives, in_batch_negatives, num_hardest"
+            )
         return self
 
     @model_validator(mode="after")
-    def has_negatives(self):
-        if self.pool == "own" and not self.negatives:
-            raise ValueError("pool: own has no negatives; name a source under `negatives:` or use `pool: step`")
+    def check_negatives(self) -> "Term":
+        if not (self.in_batch_negatives or self.negatives):
+            raise ValueError(
+                "a term needs negatives: list a source under `negatives:`, or set in_batch_negatives: true"
+            )
         return self
 
 
 class Optimizer(Settings):
-    """`lamb` is that of the papers (trainer/lamb.py); the papers' code runs it with `weight_decay: 0`.
-
-    The rate warms up from 0, then decays to 0 at the horizon of the stage's schedule.
-    """
+    """AdamW, or LAMB as in the papers (trainer/optim.py); their code runs LAMB with `weight_decay: 0`."""
 
     kind: Literal["adamw", "lamb"] = "adamw"
+    """The algorithm."""
     learning_rate: float = Field(gt=0)
+    """The peak of the learning rate schedule."""
     weight_decay: float = Field(default=0.01, ge=0)
+    """The weight decay; biases and layer norms are exempt."""
     betas: tuple[Beta, Beta] = (0.9, 0.999)
+    """The decay rates of the first and second moments."""
     eps: float = Field(default=1e-8, gt=0)
-    warmup_steps: int = Field(default=0, ge=0)
-    decay: Literal["linear", "cosine", "constant"] = "linear"
+    """The constant that is added to the denominator."""
     max_grad_norm: float = Field(default=1.0, gt=0)
+    """Gradients with a greater total norm are scaled down to it."""
+
+
+class LrSchedule(Settings):
+    """The learning rate of a stage: it rises from 0 during the warm-up, then falls to 0 at the end of the
+    schedule.
+
+    With `kind: constant` it does not fall. The schedule may be longer than the stage, so that several stages
+    share one.
+    """
+
+    kind: Literal["linear", "cosine", "constant"] = "linear"
+    """The shape of the decay."""
+    warmup_steps: int = Field(default=0, ge=0)
+    """Steps in which the rate rises linearly from 0."""
+    total_steps: PositiveInt | None = None
+    """Length of the schedule; null: one cycle, or up to the end of the stage."""
+    cycle_steps: PositiveInt | None = None
+    """The schedule restarts, with its warm-up, every this many steps; null: never."""
+    offset_steps: int = Field(default=0, ge=0)
+    """Steps of the schedule that earlier stages have used."""
 
 
 class Stage(Settings):
-    """A run of optimiser steps with one objective, `batch_queries` queries a step, with one, or all, of their positives.
+    """A sequence of optimizer steps with one objective.
 
-    Each query comes once an epoch, in a random order; with `in_a_row` as many times one after the other, each time with a positive and
-    negatives drawn for it: 20 in microsoft/ANCE, whose batches of 64 hold 4 to 8 queries.
-
-    `start` is the untrained encoder (`initial`), the result of the stage before (`previous`; of the first stage the same), or a Start.
-    `chunk_queries` bounds what a process has in memory at once: own pools accumulate, a step pool goes through GradCache; the draw and
-    the gradient stay the same. Checkpoints are written where negatives are mined, where dev is measured, and every
-    `save_every_steps`. With `train: queries` the document tower is frozen as it comes, and tied towers part: document vectors stay
-    the same through the stage.
-
-    The learning rate follows a schedule of `schedule_steps` (default: one cycle, or up to the end of the stage), which may be longer
-    than the stage. Every `schedule_cycle_steps` it begins anew, with its warm-up. A stage that goes on in the schedule of those
-    before it says by `schedule_offset_steps` how much of it they have used.
+    A step draws `batch_queries` queries with one, or all, of their positives. Each query occurs once an
+    epoch, in a random order. Checkpoints are saved where negatives are mined, where dev is evaluated, and
+    every `save_every_steps`.
     """
 
-    train: Literal["both", "queries"] = "both"
-    start: Annotated[Literal["initial", "previous"] | Start, BeforeValidator(read_start)] = "previous"
+    trainable: Literal["both", "query_tower"] = "both"
+    """The towers that train; `query_tower` unties the towers and freezes the document tower, and with it all
+    document vectors."""
+    init_from: Annotated[Literal["initial", "previous"] | InitFrom, BeforeValidator(read_init_from)] = (
+        "previous"
+    )
+    """The initial weights: the untrained encoder (`initial`), the result of the previous stage (`previous`;
+    in the first stage the untrained encoder), or a checkpoint."""
     steps: PositiveInt
-    schedule_steps: PositiveInt | None = None
-    schedule_cycle_steps: PositiveInt | None = None
-    schedule_offset_steps: int = Field(default=0, ge=0)
+    """The number of optimizer steps."""
     keep_optimizer: bool = False
+    """Whether the optimizer goes on with the moments of the previous stage."""
     batch_queries: PositiveInt
-    in_a_row: PositiveInt = 1
+    """Queries in a step, over all processes."""
+    repeats_per_query: PositiveInt = 1
+    """How many times in a row each query occurs in an epoch, each time with a positive and negatives of its
+    own draw; 20 in microsoft/ANCE, whose batches of 64 hold 4 to 8 queries."""
     chunk_queries: PositiveInt | None = None
+    """Queries that a process holds in memory at once; draw and gradient do not depend on it.
+
+    Terms without in-batch negatives accumulate gradients, others use GradCache. Null: the whole batch.
+    """
     positives: Literal["first", "random", "all"] = "random"
+    """The positives of a query in a step: the first judged, one at random, or all."""
     terms: dict[str, Term] = Field(min_length=1)
+    """The summands of the loss, by name."""
     optimizer: Optimizer
+    """The optimizer."""
+    lr_schedule: LrSchedule = LrSchedule()
+    """The learning rate schedule."""
     refresh: Refresh | None = None
+    """When negatives are mined again with the model in training; required by sources that are mined with it.
+    """
     evaluate: Evaluate | None = None
+    """When the dev split is evaluated; null: never."""
     save_every_steps: PositiveInt | None = None
+    """Steps between additional checkpoints; null: none."""
 
     @property
-    def sources(self) -> tuple:
-        """Of negatives, those of all terms."""
+    def sources(self) -> "tuple[Source, ...]":
+        """The sources of negatives of all terms."""
         return tuple(source for term in self.terms.values() for source in term.negatives)
 
     @property
-    def leaves(self) -> tuple:
-        """The same, mixes taken apart."""
-        return tuple(leaf for term in self.terms.values() for leaf in term.leaves)
+    def components(self) -> "tuple[Source, ...]":
+        """The sources of all terms; a mix is replaced by the sources that it mixes."""
+        return tuple(leaf for term in self.terms.values() for leaf in term.components)
 
     @property
     def ranks_training_queries(self) -> bool:
-        """Whether each refresh ranks documents for all training queries: from one to the next is seen what was forgotten."""
-        leaves = (leaf for term in self.terms.values() if term.anchor == "query" for leaf in term.leaves)
-        return self.refreshing.chunks == 1 and any(leaf.ranked and leaf.refreshed for leaf in leaves)
+        """Whether each refresh ranks documents for all training queries, as measuring forgetting needs."""
+        query_terms = (term for term in self.terms.values() if term.anchor == "query")
+        return self.effective_refresh.query_chunks == 1 and any(
+            leaf.scores_comparable and leaf.is_dynamic for term in query_terms for leaf in term.components
+        )
 
     @property
     def horizon_steps(self) -> int:
-        """Where the learning rate ends, in steps of its schedule."""
-        return self.schedule_steps or self.schedule_cycle_steps or self.schedule_offset_steps + self.steps
+        """The step of the learning rate schedule at which the rate reaches 0."""
+        schedule = self.lr_schedule
+        return schedule.total_steps or schedule.cycle_steps or schedule.offset_steps + self.steps
 
     def schedule_step(self, step: int) -> int:
-        """Where step `step` (from 0) stands in the schedule of the learning rate."""
-        place = self.schedule_offset_steps + step
-        return place % self.schedule_cycle_steps if self.schedule_cycle_steps else place
+        """The position of step `step` (from 0) in the learning rate schedule."""
+        position, cycle = self.lr_schedule.offset_steps + step, self.lr_schedule.cycle_steps
+        return position % cycle if cycle else position
 
     @property
-    def starts_outside(self) -> bool:
-        """Whether the stage begins with weights that were made before the run."""
-        return isinstance(self.start, Start) and self.start.is_outside
+    def starts_from_checkpoint(self) -> bool:
+        """Whether the initial weights were made before this run."""
+        return isinstance(self.init_from, InitFrom) and self.init_from.is_external
 
     @property
-    def refreshing(self) -> Refresh:
-        """How tables of negatives are made: as `refresh` says; those of a stage without one, once and inline."""
+    def effective_refresh(self) -> Refresh:
+        """`refresh`, or for a stage without one: tables are mined once, in sync."""
         return self.refresh or Refresh(every_steps=self.steps)
 
     @property
-    def measuring(self) -> Evaluate | None:
-        """`evaluate`, with what it leaves open taken from `refresh`."""
+    def effective_evaluate(self) -> Evaluate | None:
+        """`evaluate`, with `mode` and `adopt` filled in from `refresh` where it leaves them open."""
         if self.evaluate is None:
             return None
-        run = self.evaluate.run or self.refreshing.run
-        adopt = self.evaluate.adopt or (self.refreshing.adopt if run == "background" else None)
-        return self.evaluate.model_copy(update={"run": run, "adopt": adopt})
+        mode = self.evaluate.mode or self.effective_refresh.mode
+        adopt = self.evaluate.adopt or (self.effective_refresh.adopt if mode == "async" else None)
+        return self.evaluate.model_copy(update={"mode": mode, "adopt": adopt})
 
     @property
-    def takes_over(self) -> bool:
-        """Whether a source takes up the negatives with which the stage before ended."""
-        return any(leaf.takes_over for leaf in self.leaves)
+    def uses_previous_tables(self) -> bool:
+        """Whether a source starts from the negatives with which the previous stage ended."""
+        return any(leaf.uses_previous_tables for leaf in self.components)
 
     @property
     def mines_with_previous(self) -> bool:
-        """Whether the first tables are mined with the result of the stage before."""
-        return self.refresh is not None and self.refresh.first_with == "previous"
+        """Whether the first tables are mined with the result of the previous stage."""
+        return self.refresh is not None and self.refresh.initial_model == "previous_stage"
 
     def refresh_is_due(self, step: int) -> bool:
-        """The checkpoint before step `step` (from 0) is to be mined with, for it will be used in this stage."""
+        """Whether the checkpoint before step `step` (from 0) is mined with; false if the stage ends before
+        its tables would be adopted."""
         return (
             self.refresh is not None
             and step % self.refresh.every_steps == 0
@@ -165,35 +227,88 @@ class Stage(Settings):
         )
 
     def evaluation_is_due(self, step: int) -> bool:
-        return self.evaluate is not None and step > 0 and (step == self.steps or step % self.evaluate.every_steps == 0)
+        """Whether the checkpoint before step `step` (from 0) is evaluated on dev."""
+        return (
+            self.evaluate is not None
+            and step > 0
+            and (step == self.steps or step % self.evaluate.every_steps == 0)
+        )
 
     @model_validator(mode="after")
-    def is_consistent(self):
-        if self.keep_optimizer and (self.start == "initial" or self.starts_outside):
-            given = "initial" if self.start == "initial" else "weights alone"
-            raise ValueError(f"keep_optimizer: true makes no sense with start: {given}; use start: previous")
-        refreshed = any(source.refreshed for source in self.sources)
-        if refreshed and self.refresh is None:
-            raise ValueError("a source of negatives is mined with the model; say how often: `refresh: {every_steps: N}`")
-        if self.refresh is not None and not refreshed:
-            raise ValueError("`refresh:` is set but no source of negatives is mined with the model")
-        if self.refresh and self.refresh.chunks > 1 and any(len({leaf.refreshed for leaf in s.leaves}) > 1 for s in self.sources):
-            raise ValueError("refresh.chunks: a mix holds a source that is mined once, for all queries; leave chunks out, or list it beside the mix")
-        if self.train != "queries" and any(source.live for source in self.sources):
-            raise ValueError("a `live` source searches document vectors that stay as they are; set train: queries, or draw from `ann`")
-        if self.measuring and self.measuring.run == "inline" and self.evaluate.adopt:
-            raise ValueError("evaluate.adopt is set, but dev is measured inline and adopted at once; leave it out, or set evaluate.run: background")
-        if self.positives == "all" and any(term.anchor == "document" for term in self.terms.values()):
-            raise ValueError("positives: all has no one document to be the anchor of a term; use positives: random or first")
+    def check_keep_optimizer(self) -> "Stage":
+        if self.keep_optimizer and (self.init_from == "initial" or self.starts_from_checkpoint):
+            given = "initial" if self.init_from == "initial" else "weights alone"
+            raise ValueError(
+                f"keep_optimizer: true makes no sense with init_from: {given}; use init_from: previous"
+            )
         return self
 
     @model_validator(mode="after")
-    def rate_is_above_zero(self):
-        offset, cycle, warmup = self.schedule_offset_steps, self.schedule_cycle_steps, self.optimizer.warmup_steps
+    def check_refresh(self) -> "Stage":
+        is_dynamic = any(source.is_dynamic for source in self.sources)
+        if is_dynamic and self.refresh is None:
+            raise ValueError(
+                "a source of negatives is mined with the model; set how often: `refresh: {every_steps: N}`"
+            )
+        if self.refresh is not None and not is_dynamic:
+            raise ValueError("`refresh:` is set, but no source of negatives is mined with the model")
+        if (
+            self.refresh
+            and self.refresh.query_chunks > 1
+            and any(len({leaf.is_dynamic for leaf in source.components}) > 1 for source in self.sources)
+        ):
+            raise ValueError(
+                "refresh.query_chunks: a mix holds a source that is mined once, for all queries; remove "
+                "query_chunks, "
+                "or list that source next to the mix"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def check_frozen_documents(self) -> "Stage":
+        if self.trainable != "query_tower" and any(source.live for source in self.sources):
+            raise ValueError(
+                "a `live` source searches document vectors that do not change; set trainable: query_tower, "
+                "or draw from `ann`"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def check_evaluate(self) -> "Stage":
+        if (
+            self.effective_evaluate
+            and self.effective_evaluate.mode == "sync"
+            and self.effective_evaluate.adopt
+        ):
+            raise ValueError(
+                "evaluate.adopt is set, but a sync evaluation is adopted at once; remove it, "
+                "or set evaluate.mode: async"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def check_positives(self) -> "Stage":
+        if self.positives == "all" and any(term.anchor == "document" for term in self.terms.values()):
+            raise ValueError(
+                "positives: all gives a term with document anchors no single anchor; "
+                "use positives: random or first"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def check_schedule(self) -> "Stage":
+        schedule = self.lr_schedule
+        offset, cycle, warmup = schedule.offset_steps, schedule.cycle_steps, schedule.warmup_steps
         if cycle and warmup >= cycle:
-            raise ValueError(f"optimizer.warmup_steps {warmup} fill the schedule_cycle_steps {cycle}: no cycle would reach the learning rate")
-        own = "schedule_offset_steps + steps" if offset else "steps"
-        end, name = min((offset + self.steps, own), (cycle or inf, "schedule_cycle_steps"))
+            raise ValueError(
+                f"lr_schedule.warmup_steps {warmup} fill the lr_schedule.cycle_steps {cycle}: "
+                "no cycle would reach the learning rate"
+            )
+        steps_key = "lr_schedule.offset_steps + steps" if offset else "steps"
+        end, key = min((offset + self.steps, steps_key), (cycle or inf, "lr_schedule.cycle_steps"))
         if self.horizon_steps < end:
-            raise ValueError(f"schedule_steps {self.schedule_steps} ends before {name} {end}: the rest would train at rate 0")
+            raise ValueError(
+                f"lr_schedule.total_steps {schedule.total_steps} ends before {key} {end}: "
+                "the rest would train at rate 0"
+            )
         return self

@@ -1,1 +1,1 @@
-"""The refresher: turns a checkpoint into what training asks of it. It never imports the trainer."""
+"""The refresher makes from a checkpoint the products that training requests. It never imports the trainer."""

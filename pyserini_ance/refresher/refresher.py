@@ -1,146 +1,201 @@
-"""refresh(checkpoint): mine the negatives of a stage, or measure, with one checkpoint's view of the collection."""
+"""The refresher: make the products of a checkpoint that training requests, tables of negatives and dev
+scores."""
 
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives.episode import Episode
 from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
+from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.products import Refresh
-from pyserini_ance.refresher.evaluation import evaluate_on_dev
-from pyserini_ance.refresher.report import table_report
+from pyserini_ance.recipe.refresh_settings import Refresh
+from pyserini_ance.refresher.dev_evaluation import evaluate_on_dev
+from pyserini_ance.refresher.table_report import table_report
 from pyserini_ance.runs.checkpoint import Checkpoint
-from pyserini_ance.runs.evaluation import publish_evaluation
-from pyserini_ance.runs.former import Former
 from pyserini_ance.runs.generation import (
-    FORMER_TABLES,
+    PREVIOUS_TABLES,
+    PreviousStage,
     TableKey,
     mined_sources,
     newest_generation_before,
     open_generation,
+    publish_evaluation,
     publish_generation,
     table_name,
 )
-from pyserini_ance.runs.orders import Order
+from pyserini_ance.runs.requests import PRODUCT_NAMES, ProductKind, RefreshRequest
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.lease import leased
 from pyserini_ance.storage.publish import is_complete
 
 
-class CheckpointGone(FileNotFoundError):
-    """What was ordered cannot be made any more. All processes of the world hear it together."""
+class CheckpointRemoved(FileNotFoundError):
+    """The checkpoint of a request was removed before its product was made.
+
+    Raised on all processes together.
+    """
 
 
 class Refresher:
-    """Bound to one run. Called by the training processes (inline) or by a refresher's own: every process of the world calls `make`.
+    """Makes products of one run's checkpoints, in the training processes (sync) or in a refresher process
+    (async).
 
-    `say` hears what it does.
+    Every process of the world calls `make`. `report` is called with what the refresher is working on.
     """
 
     def __init__(
-        self, recipe: Recipe, data: PreparedData, run: RunDir, device: str, world: World, say: Callable[[str], None] = lambda doing: None
+        self,
+        recipe: Recipe,
+        data: PreparedData,
+        run: RunDir,
+        device: str,
+        world: World,
+        report: Callable[[str], None] = lambda task: None,
     ):
-        self.recipe, self.data, self.run, self.device, self.world, self.say = recipe, data, run, device, world, say
-        self._seen: Snapshot | None = None
+        self.recipe, self.data, self.run = recipe, data, run
+        self.device, self.world, self.report = device, world, report
+        self._snapshot: Snapshot | None = None
+        self._make: dict[ProductKind, Callable[[RefreshRequest, Snapshot, ExitStack], None]] = {
+            "tables": self._mine,
+            "dev": self._evaluate,
+        }
 
-    def make(self, order: Order) -> None:
-        """Publish what is ordered, unless it is there. Raises CheckpointGone where it applies."""
-        if self.world.once(lambda: order.is_made(self.run)):
+    def make(self, request: RefreshRequest) -> None:
+        """Publish the requested product unless it is already published.
+
+        Raises CheckpointRemoved if its checkpoint was removed.
+        """
+        if self.world.on_main(lambda: request.is_done(self.run)):
             return
         with ExitStack() as leases:
-            if not self.world.once(lambda: self._lease(leases, order)):
-                raise CheckpointGone(f"{order.folder(self.run)} has gone, and {order.kind} were ordered of it")
-            snapshot = self._snapshot(order)
-            self._lease_vectors(leases, order, snapshot)
-            self._mine(order, snapshot, leases) if order.kind == "tables" else self._measure(order, snapshot)
+            if not self.world.on_main(lambda: self._lease_checkpoint(leases, request)):
+                raise CheckpointRemoved(
+                    f"{request.folder(self.run)} was removed before its "
+                    f"{PRODUCT_NAMES[request.kind]} was made"
+                )
+            snapshot = self._snapshot_of(request)
+            self._lease_vectors(leases, request, snapshot)
+            self._make[request.kind](request, snapshot, leases)
 
-    def _lease(self, leases: ExitStack, order: Order) -> bool:
-        """Keep the checkpoint from being removed. False when it has gone already."""
-        folder = order.folder(self.run)
-        self.say(f"{order.kind} of {folder.name}")
+    def _mine(self, request: RefreshRequest, snapshot: Snapshot, leases: ExitStack) -> None:
+        stage = self.recipe.stages[request.stage]
+        previous_stage: PreviousStage | None = None
+        previous_tables: dict[TableKey, NegativeTable] = {}
+        if stage.uses_previous_tables:
+            previous_stage = PreviousStage.of(self.recipe, self.run, request.stage, self.world)
+            previous_tables = previous_stage.tables(self.data.identity)
+        compared = self._tables_before(request, leases) or previous_tables
+        chunk = self._query_chunk(request.step, stage.effective_refresh)
+        tables: dict[TableKey, NegativeTable] = {}
+        reports: dict[str, dict[str, Any]] = {}
+        for key, source in mined_sources(stage, dynamic_only=request.step > 0).items():
+            start, seconds_before = time.perf_counter(), sum(snapshot.seconds.values())
+            anchor_set = snapshot.anchor_set(stage.terms[key[0]].anchor, chunk if source.is_dynamic else None)
+            context = self._mining_context(request, key, previous_tables)
+            tables[key] = source.mine(snapshot, anchor_set, context)
+            reports[table_name(key)] = {
+                "short_queries": source.check(tables[key], self.data.collection, self.data.split),
+                **table_report(tables[key], compared.get(key), snapshot, source, anchor_set),
+            }
+            within = sum(snapshot.seconds.values()) - seconds_before
+            filter_seconds = snapshot.seconds.get("filter", 0.0) + time.perf_counter() - start - within
+            snapshot.seconds["filter"] = filter_seconds
+
+        def publish() -> None:
+            origin = {"stage": request.stage, "step": request.step, "weights": request.weights}
+            made_from = {**origin, **self.data.identity}
+            if previous_stage:
+                made_from[PREVIOUS_TABLES] = previous_stage.digest()
+            folder = self.run.generation(request.stage, request.step)
+            publish_generation(folder, tables, reports, snapshot.seconds, made_from)
+
+        self.world.on_main(publish)
+
+    def _evaluate(self, request: RefreshRequest, snapshot: Snapshot, leases: ExitStack) -> None:
+        settings = self.recipe.stages[request.stage].evaluate
+        assert settings is not None, "only stages with `evaluate` request dev scores"
+        values = evaluate_on_dev(snapshot, settings, self.recipe.seed)
+        seconds = {task: round(seconds, 3) for task, seconds in snapshot.seconds.items()}
+        path = self.run.evaluation(request.stage, request.step)
+        self.world.on_main(lambda: publish_evaluation(path, values, request.weights, seconds))
+
+    def _snapshot_of(self, request: RefreshRequest) -> Snapshot:
+        """Return the last snapshot if it is of the same checkpoint, with its vectors and rankings, else a new
+        one."""
+        folder = request.folder(self.run)
+        checkpoint = Checkpoint(folder, *self.world.on_main(lambda: Checkpoint.open(folder).hashes))
+        if checkpoint.weights != request.weights:
+            raise RuntimeError(
+                f"{checkpoint.folder} holds weights {checkpoint.weights[:12]}, but the request is for "
+                f"{request.weights[:12]}"
+            )
+        if self._snapshot is None or self._snapshot.weights != checkpoint.weights:
+            self._snapshot = Snapshot(
+                checkpoint.encoder,
+                checkpoint.weights,
+                self.data,
+                self.recipe.encoding,
+                self.run.scratch,
+                self.device,
+                self.world,
+                checkpoint.document_weights,
+            )
+        self._snapshot.seconds.clear()
+        return self._snapshot
+
+    def _query_chunk(self, step: int, refresh: Refresh) -> np.ndarray | None:
+        """Return the rows of the training queries to mine for, an equal share of each split; None: all."""
+        if refresh.query_chunks == 1:
+            return None
+        queries = np.arange(len(self.data.split.queries))
+        splits = [queries[rows] for rows in self.data.split_rows]
+        return np.concatenate([split[refresh.chunk(step, len(split))] for split in splits])
+
+    def _mining_context(
+        self, request: RefreshRequest, key: TableKey, previous_tables: Mapping[TableKey, NegativeTable]
+    ) -> MiningContext:
+        term, position = key
+        of_term = tuple(previous_tables[key] for key in sorted(previous_tables) if key[0] == term)
+        stage_index = list(self.recipe.stages).index(request.stage)
+        term_index = list(self.recipe.stages[request.stage].terms).index(term)
+        generation = self.run.generation(request.stage, request.step).name
+        random_key = (self.recipe.seed, stage_index, request.step, term_index, position)
+        return MiningContext(generation, of_term, random_key)
+
+    def _tables_before(self, request: RefreshRequest, leases: ExitStack) -> dict[TableKey, NegativeTable]:
+        """Return the tables of the last generation, to compare; none if training is removing them."""
+        name = self.world.on_main(
+            lambda: str(newest_generation_before(self.run, request.stage, request.step) or "")
+        )
+        if not name or not self.world.on_main(lambda: self._lease_tables(leases, Path(name))):
+            return {}
+        return open_generation(Path(name), self.data.identity).tables
+
+    def _lease_checkpoint(self, leases: ExitStack, request: RefreshRequest) -> bool:
+        """Protect the checkpoint from removal. False if it was already removed."""
+        folder = request.folder(self.run)
+        self.report(f"{request.kind} of {folder.name}")
         if is_complete(folder):
-            leases.enter_context(leased(folder, f"{order.kind} are made of it"))
+            leases.enter_context(leased(folder, f"read to make its {PRODUCT_NAMES[request.kind]}"))
         return is_complete(folder)
 
-    def _lease_vectors(self, leases: ExitStack, order: Order, snapshot: Snapshot) -> None:
-        """Training that has dropped the order meanwhile would remove them under our eyes."""
+    def _lease_vectors(self, leases: ExitStack, request: RefreshRequest, snapshot: Snapshot) -> None:
+        """Protect the vectors, which training removes if it cancels the request in the meantime."""
         folder = vectors_folder(self.run.scratch, snapshot.document_weights, snapshot.precision)
 
         def lease() -> None:
             folder.parent.mkdir(exist_ok=True)
-            leases.enter_context(leased(folder, f"{order.kind} are made of them"))
+            leases.enter_context(leased(folder, f"read to make a {PRODUCT_NAMES[request.kind]}"))
 
-        self.world.once(lease)
-
-    def _snapshot(self, order: Order) -> Snapshot:
-        """The last one when it is of the same checkpoint: what it has encoded and found serves again."""
-        folder = order.folder(self.run)
-        checkpoint = Checkpoint(folder, *self.world.once(lambda: Checkpoint.open(folder).hashes))
-        if checkpoint.weights != order.weights:
-            raise RuntimeError(f"{checkpoint.folder} holds weights {checkpoint.weights[:12]}, but {order.weights[:12]} were ordered")
-        if self._seen is None or self._seen.weights != checkpoint.weights:
-            where = (self.recipe.encoding, self.run.scratch, self.device, self.world)
-            self._seen = Snapshot(checkpoint.encoder, checkpoint.weights, self.data, *where, checkpoint.document_weights)
-        self._seen.seconds.clear()
-        return self._seen
-
-    def _mine(self, order: Order, snapshot: Snapshot, leases: ExitStack) -> None:
-        stage = self.recipe.stages[order.stage]
-        former = Former.of(self.recipe, self.run, order.stage, self.world) if stage.takes_over else None
-        former_tables = former.tables(self.data.identity) if former else {}
-        previous = self._tables_before(order, leases) or former_tables
-        chunk = self._chunk(order.step, stage.refreshing)
-        tables, reports = {}, {}
-        for key, source in mined_sources(stage, refreshed_only=order.step > 0).items():
-            start, before = time.perf_counter(), sum(snapshot.seconds.values())
-            with snapshot.only(chunk if source.refreshed else None):
-                tables[key] = source.mine(snapshot, stage.terms[key[0]].anchor, self._episode(order, key, former_tables))
-                short = source.check(tables[key], self.data.collection, self.data.split)
-                reports[table_name(key)] = {"short_queries": short, **table_report(tables[key], previous.get(key), snapshot, source)}
-            within = sum(snapshot.seconds.values()) - before
-            snapshot.seconds["filter"] = snapshot.seconds.get("filter", 0.0) + time.perf_counter() - start - within
-
-        def publish() -> None:
-            about = {"stage": order.stage, "step": order.step, "weights": order.weights, **self.data.identity}
-            about |= {FORMER_TABLES: former.digest()} if former else {}
-            publish_generation(self.run.generation(order.stage, order.step), tables, reports, snapshot.seconds, about)
-
-        self.world.once(publish)
-
-    def _chunk(self, step: int, refresh: Refresh) -> np.ndarray | None:
-        """Rows of the training queries to mine for now, None: all. Each split that is trained on has its share of every chunk."""
-        if refresh.chunks == 1:
-            return None
-        queries = np.arange(len(self.data.split.queries))
-        parts = [queries[part] for part in self.data.part_rows]
-        return np.concatenate([part[refresh.chunk(step, len(part))] for part in parts])
-
-    def _episode(self, order: Order, key: TableKey, former: Mapping[TableKey, NegativeTable]) -> Episode:
-        term, position = key
-        of_term = tuple(former[key] for key in sorted(former) if key[0] == term)
-        places = list(self.recipe.stages).index(order.stage), order.step, list(self.recipe.stages[order.stage].terms).index(term), position
-        return Episode(self.run.generation(order.stage, order.step).name, of_term, (self.recipe.seed, *places))
-
-    def _tables_before(self, order: Order, leases: ExitStack) -> dict[TableKey, NegativeTable]:
-        """Of the generation before, for comparison; none when training removes it just now."""
-        name = self.world.once(lambda: str(newest_generation_before(self.run, order.stage, order.step) or ""))
-        if not name or not self.world.once(lambda: self._lease_tables(leases, Path(name))):
-            return {}
-        return open_generation(Path(name), self.data.identity).tables
+        self.world.on_main(lease)
 
     def _lease_tables(self, leases: ExitStack, folder: Path) -> bool:
-        leases.enter_context(leased(folder, "new tables are compared with them"))
+        leases.enter_context(leased(folder, "compared with new tables"))
         return is_complete(folder)
-
-    def _measure(self, order: Order, snapshot: Snapshot) -> None:
-        values = evaluate_on_dev(snapshot, self.recipe.stages[order.stage].evaluate, self.recipe.seed)
-        seconds = {part: round(seconds, 3) for part, seconds in snapshot.seconds.items()}
-        path = self.run.evaluation(order.stage, order.step)
-        self.world.once(lambda: publish_evaluation(path, values, order.weights, seconds))

@@ -1,1 +1,1 @@
-"""Run directories: fixed names, checkpoints, and the record of what happened."""
+"""Run directories: fixed names, checkpoints, generations of negatives, and the record of what happened."""

@@ -1,5 +1,6 @@
-"""Checkpoints: the encoder of a step, and, for resuming, the optimiser's moments and the place in the schedule."""
+"""Checkpoints: the encoder of a step, and for resuming optimizer moments and progress; their retention."""
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -7,20 +8,25 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders.checkpoint import TOWERS, save_encoder
-from pyserini_ance.encoders.dpr import weights_sha256
+from pyserini_ance.encoders.dpr_export import weights_sha256
 from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.load_save import TOWERS, save_encoder
+from pyserini_ance.recipe.models import Retention
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
+from pyserini_ance.storage.lease import remove_unless_leased
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 
 ENCODER = "encoder"
-TRAINING, PLACE = "training.safetensors", "place.json"
+TRAINING, PROGRESS = "training.safetensors", "progress.json"
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where training stands before step `step` of `stage`: the best evaluation so far, and how many came since without a new best."""
+class TrainingProgress:
+    """The position of training: before step `step` of `stage`, with the best dev evaluation so far.
+
+    since_best: evaluations since then without a new best.
+    """
 
     stage: str
     step: int
@@ -28,15 +34,16 @@ class Place:
     best_value: float | None = None
     since_best: int = 0
 
-    def after_evaluation(self, of_step: int, value: float) -> "Place":
+    def after_evaluation(self, evaluated_step: int, value: float) -> "TrainingProgress":
+        """The progress after the checkpoint of `evaluated_step` was measured."""
         if self.best_value is None or value > self.best_value:
-            return replace(self, best_step=of_step, best_value=value, since_best=0)
+            return replace(self, best_step=evaluated_step, best_value=value, since_best=0)
         return replace(self, since_best=self.since_best + 1)
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A published checkpoint: its folder and the hashes of its towers' weights, equal ones where the towers are tied."""
+    """A published checkpoint: its folder and its towers' weights hashes, which are equal for tied towers."""
 
     folder: Path
     query_weights: str
@@ -44,65 +51,91 @@ class Checkpoint:
 
     @property
     def weights(self) -> str:
-        """The hash of both towers. Tied towers and a pair of equal ones are the same encoder."""
+        """The hash of both towers. Tied towers and a pair of equal towers are the same encoder."""
         if self.query_weights == self.document_weights:
             return self.query_weights
         return sha256_json([self.query_weights, self.document_weights])
 
     @property
     def hashes(self) -> tuple[str, str]:
+        """The hashes of the query tower and the document tower."""
         return self.query_weights, self.document_weights
 
     @property
     def encoder(self) -> Path:
+        """The folder to load the encoder from."""
         return self.folder / ENCODER
 
     @classmethod
     def open(cls, folder: Path, verify: bool = True) -> "Checkpoint":
-        """Raises FileNotFoundError or RuntimeError when it is not complete and, with `verify`, as it was written."""
-        parts = {name: part["sha256"] for name, part in read_manifest(folder, verify)["parts"].items()}
-        return cls(folder, *(_tower_hash(parts, side) for side in TOWERS))
+        """Read a published checkpoint.
+
+        Raises FileNotFoundError when it is not complete, RuntimeError when a file differs from what was
+        written; `verify` compares hashes, not only sizes.
+        """
+        hashes = {name: file["sha256"] for name, file in read_manifest(folder, verify)["parts"].items()}
+        return cls(folder, *(_tower_hash(hashes, side) for side in TOWERS))
 
 
 def weights_of(encoder: Path) -> str:
-    """The hash that a checkpoint with the same weights has; `encoder` is a folder that `save_encoder` wrote, or that a run exported."""
-    parts = {f"{ENCODER}/{path.relative_to(encoder)}": weights_sha256(path) for path in encoder.rglob("*.safetensors")}
-    return Checkpoint(encoder, *(_tower_hash(parts, side) for side in TOWERS)).weights
+    """The hash that a checkpoint with the same weights has.
+
+    `encoder` is a folder that `save_encoder` wrote, or that a run exported.
+    """
+    hashes = {
+        f"{ENCODER}/{path.relative_to(encoder)}": weights_sha256(path)
+        for path in encoder.rglob("*.safetensors")
+    }
+    return Checkpoint(encoder, *(_tower_hash(hashes, side) for side in TOWERS)).weights
 
 
-def _tower_hash(parts: dict[str, str], side: Side) -> str:
-    """Of all weight files in a tower's folder. Both towers are in the encoder's own where they are tied."""
+def _tower_hash(hashes: dict[str, str], side: Side) -> str:
+    """The hash of all weight files in a tower's folder; tied towers are both in the encoder's own folder."""
     for folder in (f"{ENCODER}/{TOWERS[side]}", ENCODER):
-        hashes = {Path(name).name: sha for name, sha in parts.items() if Path(name).parent == Path(folder) and name.endswith(".safetensors")}
-        if hashes:
-            return next(iter(hashes.values())) if len(hashes) == 1 else sha256_json(hashes)
+        of_tower = {
+            Path(name).name: sha256
+            for name, sha256 in hashes.items()
+            if Path(name).parent == Path(folder) and name.endswith(".safetensors")
+        }
+        if of_tower:
+            return next(iter(of_tower.values())) if len(of_tower) == 1 else sha256_json(of_tower)
     raise RuntimeError(f"the manifest of a checkpoint lists no weights of its {side} tower")
 
 
-def publish_checkpoint(run: RunDir, encoder: Encoder, optimizer: torch.optim.Optimizer | None, place: Place) -> Checkpoint:
-    """Write the checkpoint of `place`, or open it when an earlier attempt has completed it."""
-    folder = run.checkpoint(place.stage, place.step)
-    if written := not is_complete(folder):
-        with publishing(folder, {"stage": place.stage, "step": place.step}) as claimed:
+def publish_checkpoint(
+    run: RunDir, encoder: Encoder, optimizer: torch.optim.Optimizer | None, progress: TrainingProgress
+) -> Checkpoint:
+    """Write the checkpoint at `progress`, or open it when an earlier attempt has completed it.
+
+    Training can resume from a checkpoint with an `optimizer`.
+    """
+    folder = run.checkpoint(progress.stage, progress.step)
+    if is_new := not is_complete(folder):
+        with publishing(folder, {"stage": progress.stage, "step": progress.step}) as claimed:
             (claimed / ENCODER).mkdir()
             save_encoder(encoder, claimed / ENCODER)
             if optimizer is not None:
                 save_file(_moments(optimizer), claimed / TRAINING)
-                write_json(claimed / PLACE, asdict(place))
-    return Checkpoint.open(folder, verify=not written)
+                write_json(claimed / PROGRESS, asdict(progress))
+    return Checkpoint.open(folder, verify=not is_new)
 
 
-def newest_place(run: RunDir, stage: str) -> Place | None:
-    """The last step of `stage` from which training can resume."""
+def newest_progress(run: RunDir, stage: str) -> TrainingProgress | None:
+    """The progress at the last complete checkpoint of `stage` that training can resume from."""
     folders = sorted(run.checkpoints.glob(f"{stage}-????????")) if run.checkpoints.exists() else []
-    complete = [f for f in folders if is_complete(f) and (f / PLACE).exists()]
-    return Place(**read_json(complete[-1] / PLACE)) if complete else None
+    complete = [f for f in folders if is_complete(f) and (f / PROGRESS).exists()]
+    return TrainingProgress(**read_json(complete[-1] / PROGRESS)) if complete else None
 
 
 def restore_moments(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
+    """Load a checkpoint's optimizer state into `optimizer`, on the devices of its parameters."""
     saved = load_file(checkpoint.folder / TRAINING)
     for index, parameter in enumerate(_parameters(optimizer)):
-        state = {name: saved[f"{index}.{name}"] for name in ("step", "exp_avg", "exp_avg_sq") if f"{index}.{name}" in saved}
+        state = {
+            name: saved[f"{index}.{name}"]
+            for name in ("step", "exp_avg", "exp_avg_sq")
+            if f"{index}.{name}" in saved
+        }
         optimizer.state[parameter] = {name: value.to(parameter.device) for name, value in state.items()}
 
 
@@ -111,6 +144,46 @@ def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
 
 
 def _moments(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
-    """Flat names `<position of the parameter>.<moment>`; empty before the first step."""
+    """Moments by `<index of the parameter>.<moment>`; empty before the first step."""
     states = {i: optimizer.state.get(p, {}) for i, p in enumerate(_parameters(optimizer))}
-    return {f"{i}.{name}": value.cpu().contiguous() for i, state in states.items() for name, value in state.items()}
+    return {
+        f"{i}.{name}": value.cpu().contiguous()
+        for i, state in states.items()
+        for name, value in state.items()
+    }
+
+
+def prune_stage(
+    run: RunDir,
+    stage: str,
+    keep: Retention,
+    checkpoints: Collection[int],
+    vectors: Collection[int],
+    tables: Collection[int],
+) -> None:
+    """Remove checkpoints, vectors and tables of `stage` that are not needed, read or kept by `keep`.
+
+    `checkpoints`, `vectors` and `tables` are the steps whose checkpoints, vectors and tables training still
+    needs.
+    """
+    complete = [folder for folder in sorted(run.checkpoints.glob(f"{stage}-????????")) if is_complete(folder)]
+    needed = {run.checkpoint(stage, step) for step in checkpoints} | set(complete[-keep.save_total_limit :])
+    needed_vectors = {
+        Checkpoint.open(f, verify=False).document_weights[:16]
+        for f in complete
+        if f in {run.checkpoint(stage, s) for s in vectors}
+    }
+    for folder in complete:
+        if folder not in needed:
+            remove_unless_leased(folder)
+    for folder in sorted(run.scratch.glob("[!.]*")):
+        if folder.name.partition("-")[0] not in needed_vectors:
+            remove_unless_leased(folder)
+    if keep.keep_negatives != "all":
+        generations = [
+            folder for folder in sorted(run.negatives.glob(f"{stage}-????????")) if is_complete(folder)
+        ]
+        needed = {run.generation(stage, step) for step in tables} | set(generations[-keep.keep_negatives :])
+        for folder in generations:
+            if folder not in needed:
+                remove_unless_leased(folder)

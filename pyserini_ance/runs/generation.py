@@ -1,27 +1,56 @@
-"""A generation of negatives: the tables that were mined with one checkpoint, and a report on them; published as a folder."""
+"""Published results of refreshes: dev evaluations, and generations of negative tables."""
 
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 
+from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.source import TableSource
 from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.rundir import RunDir, RunLog
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 
-TableKey = tuple[str, int]
+TableKey = tuple[str, int]  # term, index of the source in the term
 REPORT = "report.json"
-FORMER_TABLES = "former tables"  # in the manifest, the digest of those that were taken over
+PREVIOUS_TABLES = (
+    "previous tables"  # key in a manifest: digest of the previous stage's tables that were reused
+)
+
+
+def publish_evaluation(
+    path: Path, values: Mapping[str, float], weights: str, seconds: dict[str, float]
+) -> None:
+    """Write a checkpoint's dev measure: the mean of `values` by split, and the values if they are several."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    splits = {"splits": dict(values)} if len(values) > 1 else {}
+    write_json(path, {"value": fmean(values.values()), **splits, "weights": weights, "seconds": seconds})
+
+
+def open_evaluation(path: Path, weights: str) -> dict:
+    """Read a dev evaluation: `value`, `splits` when there are several, and `seconds`.
+
+    Raises RuntimeError when it was measured with other weights.
+    """
+    evaluation = read_json(path)
+    if evaluation["weights"] != weights:
+        raise RuntimeError(
+            f"{path} was measured with weights {evaluation['weights'][:12]}, expected {weights[:12]}; "
+            "remove it"
+        )
+    return evaluation
 
 
 @dataclass(frozen=True)
 class Generation:
-    """Tables by (term, position in the term), of the checkpoint before `step`.
+    """The tables that were mined with the checkpoint before `step`.
 
-    `report` holds `tables` (what `table_report` says of each) and `seconds` (by part of the work).
+    `tables` are by (term, index of the source in the term).
+    `report` holds `tables` (the `table_report` of each) and `seconds` (by task).
     """
 
     folder: Path
@@ -31,9 +60,12 @@ class Generation:
     report: dict
 
     def describe(self) -> str:
-        """One line: what it took, and what is new in it."""
-        parts = ", ".join(f"{part.replace('_', ' ')} {seconds:.1f} s" for part, seconds in self.report["seconds"].items())
-        return f"{parts}; {'; '.join(_describe(name, report) for name, report in self.report['tables'].items())}"
+        """One line: how long mining took, and what is new in the tables."""
+        seconds = ", ".join(
+            f"{task.replace('_', ' ')} {seconds:.1f} s" for task, seconds in self.report["seconds"].items()
+        )
+        tables = "; ".join(_describe(name, report) for name, report in self.report["tables"].items())
+        return f"{seconds}; {tables}"
 
 
 def _describe(name: str, report: dict) -> str:
@@ -44,56 +76,124 @@ def _describe(name: str, report: dict) -> str:
 
 
 def publish_generation(
-    folder: Path, tables: Mapping[TableKey, NegativeTable], reports: dict[str, dict], seconds: dict[str, float], about: dict
+    folder: Path,
+    tables: Mapping[TableKey, NegativeTable],
+    reports: dict[str, dict],
+    seconds: dict[str, float],
+    about: dict,
 ) -> None:
-    """Write `tables` with what they were made from (`about`: stage, step, weights, data) and what is to be said of them."""
+    """Write `tables`, their `reports`, and what they were made from (`about`: stage, step, weights, data)."""
     start = time.perf_counter()
     with publishing(folder, about) as claimed:
         for key, table in tables.items():
             table.save(claimed / table_name(key))
         seconds = {**seconds, "write": time.perf_counter() - start}
-        report = {"tables": reports, "seconds": {part: round(value, 3) for part, value in seconds.items()}}
+        report = {"tables": reports, "seconds": {task: round(value, 3) for task, value in seconds.items()}}
         write_json(claimed / REPORT, report)
 
 
 def open_generation(folder: Path, made_from: Mapping[str, str]) -> Generation:
-    """A published generation, verified. Raises RuntimeError when its manifest says anything else than `made_from` (weights, data)."""
+    """Read and verify a published generation.
+
+    Raises RuntimeError when its manifest differs from `made_from` (weights, data).
+    """
     manifest = read_manifest(folder)
     for key, expected in made_from.items():
         if manifest[key] != expected:
-            raise RuntimeError(f"{folder} was mined with {key} {manifest[key][:12]}, expected {expected[:12]}; remove it, or bring that {key} back")
-    names = sorted({str(Path(part).parent) for part in manifest["parts"] if part != REPORT})
-    tables = {(n.rpartition(".")[0], int(n.rpartition(".")[2])): NegativeTable.load(folder / n) for n in names}
+            raise RuntimeError(
+                f"{folder} was mined with {key} {manifest[key][:12]}, expected {expected[:12]}; "
+                f"remove it, or restore that {key}"
+            )
+    names = sorted({str(Path(file).parent) for file in manifest["parts"] if file != REPORT})
+    tables = {
+        (name.rpartition(".")[0], int(name.rpartition(".")[2])): NegativeTable.load(folder / name)
+        for name in names
+    }
     report = read_json(folder / REPORT)
     return Generation(folder, manifest["step"], manifest["weights"], tables, report)
 
 
 def table_digest(folder: Path) -> str:
-    """Of a published generation's tables: what was made from them names it."""
-    return sha256_json({name: part["sha256"] for name, part in read_manifest(folder, verify=False)["parts"].items() if name != REPORT})
+    """A digest of a published generation's tables, without its report."""
+    files = read_manifest(folder, verify=False)["parts"]
+    return sha256_json({name: file["sha256"] for name, file in files.items() if name != REPORT})
 
 
 def in_use(stage: Stage, adoptions: Sequence[dict]) -> list[dict]:
-    """Of a stage's adoptions, in order, those whose tables are in use after them: static ones of the first, others of the last."""
-    static = mined_sources(stage).keys() - mined_sources(stage, refreshed_only=True).keys()
+    """The adoptions of a stage whose tables are in use after all of them.
+
+    Static tables are those of the first adoption, others those of the last.
+    """
+    static = mined_sources(stage).keys() - mined_sources(stage, dynamic_only=True).keys()
     return [*(adoptions[:1] if static else []), *adoptions[-1:]]
 
 
 def newest_generation_before(run: RunDir, stage: str, step: int) -> Path | None:
-    """The folder of the last complete generation of `stage` from a checkpoint before `step`."""
+    """The folder of the last complete generation of `stage` that was mined before `step`."""
     folders = sorted(run.negatives.glob(f"{stage}-????????")) if run.negatives.exists() else []
-    return next((f for f in reversed(folders) if is_complete(f) and f.name < run.generation(stage, step).name), None)
+    return next(
+        (f for f in reversed(folders) if is_complete(f) and f.name < run.generation(stage, step).name), None
+    )
 
 
-def mined_sources(stage: Stage, refreshed_only: bool = False) -> dict[TableKey, TableSource]:
-    """The sources of a stage that have tables, by (term, position in the term)."""
+def mined_sources(stage: Stage, dynamic_only: bool = False) -> dict[TableKey, TableSource]:
+    """The sources of a stage that have tables, by (term, index in the term)."""
     return {
-        (name, position): source
+        (name, index): source
         for name, term in stage.terms.items()
-        for position, source in enumerate(term.negatives)
-        if source.has_table and (source.refreshed or not refreshed_only)
+        for index, source in enumerate(term.negatives)
+        if isinstance(source, TableSource) and (source.is_dynamic or not dynamic_only)
     }
 
 
 def table_name(key: TableKey) -> str:
+    """The name of a table in its generation: `term.index`."""
     return f"{key[0]}.{key[1]}"
+
+
+@dataclass(frozen=True)
+class PreviousStage:
+    """The result of the previous stage, and the tables with which it ended.
+
+    result, weights: name and weights hash of its resulting checkpoint.
+    generations: weights hashes of the tables last in use, by folder relative to the run directory.
+    """
+
+    run: RunDir
+    result: str
+    weights: str
+    generations: dict[str, str]
+
+    @classmethod
+    def of(cls, recipe: Recipe, run: RunDir, name: str, world: World) -> "PreviousStage":
+        """Look up the stage before stage `name`. Called by all processes.
+
+        Raises RuntimeError when that stage has not ended.
+        """
+        return cls(run, **world.on_main(lambda: _look_up(recipe, run, recipe.stage_before(name))))
+
+    def tables(self, identity: Mapping[str, str]) -> dict[TableKey, NegativeTable]:
+        """The tables, which record their generation as origin. Raises as `open_generation` does."""
+        tables = {}
+        for folder, weights in self.generations.items():
+            opened = open_generation(self.run.folder / folder, {"weights": weights, **identity}).tables
+            tables.update({key: table.of_generation(Path(folder).name) for key, table in opened.items()})
+        return tables
+
+    def digest(self) -> str:
+        """A digest of everything that `tables` reads, for the manifest of what is made from it."""
+        return sha256_json({folder: table_digest(self.run.folder / folder) for folder in self.generations})
+
+
+def _look_up(recipe: Recipe, run: RunDir, name: str | None) -> dict:
+    assert name is not None, "the first stage has no previous stage"
+    log = RunLog(run, writes=False)
+    ended, adoptions = (
+        [r for r in log.decisions(event) if r["stage"] == name] for event in ("stage_end", "adopt")
+    )
+    if not ended:
+        raise RuntimeError(
+            f"{run.decisions} records no end of stage {name}, whose result the next stage starts from"
+        )
+    used = {record["folder"]: record["weights"] for record in in_use(recipe.stages[name], adoptions)}
+    return {"result": ended[-1]["result"], "weights": ended[-1]["weights"], "generations": used}

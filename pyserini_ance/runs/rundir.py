@@ -1,42 +1,59 @@
-"""RunDir: the names of everything an experiment leaves, and the state that says whether it is whole."""
+"""RunDir: the names in a run directory and the state that says who works there; RunLog: its two logs."""
 
+import json
 import shutil
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
-from pyserini_ance.storage.beside import sweep
-from pyserini_ance.storage.election import Election
-from pyserini_ance.storage.files import write_whole
-from pyserini_ance.storage.owner import lives
-from pyserini_ance.storage.post import Post, Status
+from pyserini_ance.recipe.load import LoadedRecipe, load
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.storage.files import append_json_line, read_json_lines, write_whole
+from pyserini_ance.storage.liveness import is_alive, remove_leftovers
+from pyserini_ance.storage.lock_file import LockFile
 from pyserini_ance.storage.publish import clear_abandoned
+from pyserini_ance.storage.role_lock import RoleLock, Status
 
-LAYOUT = 2
+LAYOUT = 3
 RUNS = Path("runs")
+RECIPE = "recipe.yaml"
 
 
 def step_of(name: str) -> int:
-    """Of the name of a checkpoint, a generation or an evaluation, without suffix: `ance-00000040`."""
+    """The step in the name of a checkpoint, a generation or an evaluation without suffix: `ance-00000040`."""
     return int(name.rpartition("-")[2])
 
 
+def load_recipe(name: str | Path, *overrides: str) -> LoadedRecipe:
+    """Load a recipe as `recipe.load` does, also that of a run directory.
+
+    Raises RuntimeError when another version wrote the run directory.
+    """
+    if Path(name).name == RECIPE and Path(name).is_file():
+        RunDir(
+            Path(name).parent
+        ).trainer.read()  # one error for an old directory, instead of one for each old key
+    return load(name, *overrides)
+
+
 def run_folder(recipe_name: str) -> Path:
-    """Where the run of a recipe lies unless --output says otherwise."""
+    """The default run directory of a recipe, without --output."""
     return RUNS / recipe_name.replace("/", "-")
 
 
 class RunDir:
-    """Names only, and who works here: the trainer in `state.json`, the refresher in `refresher.json`.
+    """Names, and the locks of the trainer (`state.json`) and the refresher (`refresher.json`).
 
-    What is written under a name is the writer's business.
+    The modules that write under a name define its content.
     """
 
     def __init__(self, folder: Path):
         self.folder = folder
         self.state = folder / "state.json"
-        self.trainer = Post(self.state, LAYOUT)
-        self.refresher = Post(folder / "refresher.json", LAYOUT)
-        self.recipe = folder / "recipe.yaml"
+        self.trainer = RoleLock(self.state, LAYOUT)
+        self.refresher = RoleLock(folder / "refresher.json", LAYOUT)
+        self.recipe = folder / RECIPE
         self.environment = folder / "environment.json"
         self.metrics = folder / "metrics.jsonl"
         self.decisions = folder / "decisions.jsonl"
@@ -45,7 +62,7 @@ class RunDir:
         self.checkpoints = folder / "checkpoints"
         self.negatives = folder / "negatives"
         self.evaluations = folder / "evaluations"
-        self.orders = folder / "orders.json"
+        self.requests = folder / "requests.json"
         self.replay = folder / "replay.jsonl"
         self.refresher_log = folder / "refresher.log"
         self.scratch = folder / "scratch"
@@ -54,7 +71,10 @@ class RunDir:
         self.run_files = folder / "runs"
 
     def checkpoint(self, stage: str, step: int) -> Path:
-        """A published folder: `encoder/`, and `training.safetensors` + `place.json` when training can resume from it."""
+        """A published folder with `encoder/`.
+
+        Training can resume from it when it also holds `training.safetensors` and `progress.json`.
+        """
         return self.checkpoints / f"{stage}-{step:08d}"
 
     def generation(self, stage: str, step: int) -> Path:
@@ -66,97 +86,187 @@ class RunDir:
         return self.evaluations / f"{stage}-{step:08d}.json"
 
     def ranking(self, row: str, split: str) -> Path:
-        """The ranking of a row of the closing table."""
+        """The ranking of a row of the results table."""
         return self.run_files / f"{row}.{split}.trec"
 
     def bm25_negatives(self, split: str) -> Path:
-        """BM25's ranking of the training queries, which sources of negatives draw from."""
+        """BM25's ranking of the training queries, from which negatives are drawn."""
         return self.run_files / f"bm25.{split}.negatives.trec"
 
     def final_run(self, split: str) -> Path:
+        """The ranking of the final model, as a TREC run file."""
         return self.folder / f"run.{split}.trec"
 
     def qrels(self, split: str) -> Path:
+        """The relevance judgments that the run files are measured with."""
         return self.folder / f"qrels.{split}.txt"
 
     def create(self, recipe_yaml: str, overwrite: bool = False) -> None:
-        """Make the folder for a new run, and take the trainer's post in it; `held` keeps it.
+        """Make the directory of a new run, and acquire its trainer lock; `held` keeps it.
 
-        Raises FileExistsError when the folder holds anything, unless `overwrite` clears a run; Held when processes that
-        live work on that run: those of other hosts are watched for a while to see whether they do.
+        Raises FileExistsError when the directory is not empty, unless `overwrite` clears a run; LockHeld when
+        living processes work on that run. Processes of other hosts are observed for a while to see whether
+        they are alive.
         """
-        if self._holds_something():
+        if self._has_content():
             if not overwrite:
                 raise FileExistsError(
-                    f"{self.folder} holds {self.describe()}. Use --resume to go on with it, --overwrite to replace it, "
-                    f"or another --output."
+                    f"{self.folder} holds {self.describe()}. Use --resume to continue it, --overwrite "
+                    f"to replace it, or another --output."
                 )
             if not self.state.exists():
-                raise FileExistsError(f"{self.folder} is not a run directory (no {self.state.name}); --overwrite refuses to clear it")
-            self.refresher.vacant()
+                raise FileExistsError(
+                    f"{self.folder} is not a run directory (no {self.state.name}); "
+                    "--overwrite does not clear it"
+                )
+            self.refresher.check_free()
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.trainer.take("preparing")
+        self.trainer.acquire("preparing")
         if overwrite:
             self._clear()
-        sweep(self.folder)
+        remove_leftovers(self.folder)
         write_whole(self.recipe, recipe_yaml)
 
-    def _holds_something(self) -> bool:
-        """More than what processes have left that died on their way to the trainer's post: those had not begun."""
-        return self.folder.exists() and any(path == self.state or self.state.name not in path.name for path in self.folder.iterdir())
+    def _has_content(self) -> bool:
+        """Whether there is more than lock files of processes that died before they held the lock."""
+        return self.folder.exists() and any(
+            path == self.state or self.state.name not in path.name for path in self.folder.iterdir()
+        )
 
     def reopen(self) -> None:
-        """Take up a run that stopped, and the trainer's post in it; `held` keeps it.
+        """Acquire the trainer lock of a stopped run, and remove what dead processes left; `held` keeps it.
 
-        Raises FileNotFoundError without one, RuntimeError when another version wrote it, Held as `create` does.
+        Raises FileNotFoundError without a run, RuntimeError when another version wrote it, LockHeld as
+        `create` does.
         """
         if not self.state.exists():
-            raise FileNotFoundError(f"{self.folder} holds no run to resume; leave out --resume to start one")
+            raise FileNotFoundError(f"{self.folder} holds no run to resume; remove --resume to start one")
         where = self.read_state()["where"]
         if not self.recipe.exists():
-            raise FileNotFoundError(f"{self.folder} holds a run without its {self.recipe.name}; use --overwrite to start it again")
-        self._clean_up(self.trainer.take(where))
+            raise FileNotFoundError(
+                f"{self.folder} holds a run without its {self.recipe.name}; use --overwrite to start it again"
+            )
+        self._clean_up(self.trainer.acquire(where))
         self.error.unlink(missing_ok=True)
 
     def held(self) -> AbstractContextManager[None]:
-        """After `create` or `reopen`: inside it, a heartbeat shows other hosts that this process lives."""
-        return self.trainer.hold(self.read_state()["where"])
+        """After `create` or `reopen`: hold the trainer lock with a heartbeat."""
+        return self.trainer.held(self.read_state()["where"])
 
-    def mark(self, status: Status, where: str, **more) -> None:
-        """Record what the run is doing, so that whoever opens the folder knows where it stands."""
-        self.trainer.mark(status, where, **more)
+    def mark(self, status: Status, where: str, **values: Any) -> None:
+        """Record what the run is doing, for everyone who opens the directory."""
+        self.trainer.mark(status, where, **values)
 
     def read_state(self) -> dict:
+        """The record of the trainer. Raises FileNotFoundError without a run."""
         state = self.trainer.read()
         if state is None:
             raise FileNotFoundError(f"{self.folder} holds no run (no {self.state.name})")
         return state
 
+    def read_recipe(self) -> Recipe:
+        """The recipe that the run was started with.
+
+        Raises RuntimeError when another version wrote the run directory, ValueError as `load`.
+        """
+        return load_recipe(self.recipe).recipe
+
     def describe(self) -> str:
-        """One phrase about what lies in the folder: `a run that stopped at stage ance, step 100`."""
-        state = Election(self.state).read()
+        """One phrase about the directory's content: `a run that stopped at stage ance, step 100`."""
+        state = LockFile(self.state).read()
         if state is None:
             return "other files"
         if state["status"] != "running":
             return f"a run that {state['status']} at {state['where']}"
-        doing = {True: "is running", False: "died", None: f"is running, or died, on host {state['host']}"}[lives(state)]
+        doing = {True: "is running", False: "died", None: f"is running, or died, on host {state['host']}"}[
+            is_alive(state)
+        ]
         return f"a run that {doing} at {state['where']}"
 
-    def _clean_up(self, former: dict | None) -> None:
-        """Remove what dead processes left half-done. That a trainer of another host is dead is known only by its silence."""
-        silent = former if former and former["status"] == "running" and lives(former) is None else None
-        sweep(self.folder, silent)
+    def _clean_up(self, previous: dict | None) -> None:
+        """Remove what dead processes left unfinished. The `previous` trainer is dead: its lock was acquired.
+
+        For a trainer of another host only its silence shows that.
+        """
+        silent = (
+            previous if previous and previous["status"] == "running" and is_alive(previous) is None else None
+        )
+        remove_leftovers(self.folder, silent)
         if silent:
-            for room in (self.checkpoints, self.negatives):
-                clear_abandoned(room, silent)
+            for directory in (self.checkpoints, self.negatives):
+                clear_abandoned(directory, silent)
 
     def _clear(self) -> None:
-        """Under the trainer's post, so that of two that overwrite a run neither clears the other's new one."""
+        """Remove everything but the lock.
+
+        The trainer lock is held, so that of two processes that overwrite a run neither clears the other's new
+        run.
+        """
         self.recipe.unlink(missing_ok=True)  # first: without it a half-cleared run cannot be resumed
         for path in self.folder.iterdir():
-            if self.state.name in path.name:  # the post, and another process's attempt to take it
+            if self.state.name in path.name:  # the lock, and other processes' attempts to acquire it
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
                 path.unlink()
+
+
+class RunLog:
+    """Appends to `metrics.jsonl` and `decisions.jsonl`.
+
+    Every record has an `event`, and during training a `stage` and a `step`. Only one process of a world
+    `writes`.
+    """
+
+    def __init__(self, run: RunDir, writes: bool = True):
+        self.run, self.writes = run, writes
+
+    def metric(self, event: str, **values: Any) -> None:
+        """Append a record to the metrics."""
+        if self.writes:
+            append_json_line(self.run.metrics, {"event": event, **values})
+
+    def decide(self, event: str, **values: Any) -> None:
+        """Append a record to the decisions, and return when it is on disk."""
+        if self.writes:
+            append_json_line(self.run.decisions, {"event": event, **values}, durable=True)
+
+    def decisions(self, event: str) -> list[dict]:
+        """All decisions of one kind, in order."""
+        return [record for record in read_json_lines(self.run.decisions) if record["event"] == event]
+
+    def stage_seconds(self, stage: str) -> dict[str, float]:
+        """Seconds that a stage spent in steps and in refreshes, as columns of the results table.
+
+        Refreshes include dev evaluations, and encoding and indexing frozen documents.
+        """
+        spent = self.seconds_spent(stage)
+        return {
+            "train seconds": round(spent["step"], 1),
+            "refresh seconds": round(spent["refresh"] + spent["documents"], 1),
+        }
+
+    def seconds_spent(self, stage: str) -> dict[str, float]:
+        """Seconds of a stage by event; each step counts once, however often the run was resumed."""
+        records = [r for r in read_json_lines(self.run.metrics) if r.get("stage") == stage]
+        spent = {
+            event: sum(r["seconds"] for r in records if r["event"] == event) for event in ("step", "refresh")
+        }
+        return {
+            **spent,
+            "documents": sum(sum(r["parts"].values()) for r in records if r["event"] == "documents"),
+        }
+
+    def forget_after(self, stage: str, step: int, keep: Collection[str] = ()) -> None:
+        """Drop the records of `stage` from `step` on, which a resumed run makes again.
+
+        Decisions whose event is in `keep` stay.
+        """
+        for path, kept_events in ((self.run.metrics, ()), (self.run.decisions, keep)):
+            records = read_json_lines(path)
+            remaining = [
+                r for r in records if r.get("stage") != stage or r["step"] < step or r["event"] in kept_events
+            ]
+            if remaining != records:
+                write_whole(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in remaining))

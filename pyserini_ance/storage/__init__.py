@@ -1,1 +1,4 @@
-"""Files on disk: written whole or not at all, read only when complete. The lowest room: knows nothing of retrieval."""
+"""Files on disk, locks and leases: written whole or not at all, read only when complete.
+
+Knows nothing of retrieval.
+"""

@@ -1,4 +1,4 @@
-"""Small durable writes: a file is replaced whole, and a full disk is an error, never a half-written file."""
+"""Durable file writes: files are replaced as a whole, and a full disk is an error, never half a file."""
 
 import errno
 import hashlib
@@ -10,15 +10,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from pyserini_ance.storage.beside import beside
+from pyserini_ance.storage.liveness import temp_path
 
 BLOCK_BYTES = 1 << 22
 ESTALE_TRIES = 5
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
-    """Let an OSError inside name `path`: the system names no file when a write fails, and a hidden one when an open does."""
+def path_in_errors(path: Path) -> Iterator[None]:
+    """Put `path` into every OSError that is raised inside.
+
+    The system names no file when a write fails, and the hidden temporary file when an open fails.
+    """
     try:
         yield
     except OSError as error:
@@ -28,38 +31,51 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, content: str | bytes) -> None:
-    """Write `content` beside `path`, sync it, and rename it into place: readers see the old file or the new one."""
-    data = content.encode() if isinstance(content, str) else content
-    unfinished = beside(path, "tmp")
-    with naming(path):
+    """Write `content` to a temporary file next to `path`, sync it, and rename it to `path`.
+
+    Readers see either the old file or the new one.
+    """
+    with whole_file(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file to write to; at the end it becomes `path` with the guarantees of `write_whole`."""
+    temporary = temp_path(path, "tmp")
+    with path_in_errors(path):
         try:
-            with open(unfinished, "wb") as file:
-                file.write(data)
+            with open(temporary, "wb") as file:
+                yield file
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(unfinished, path)
+            os.replace(temporary, path)
         finally:
-            unfinished.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def copy_whole(source: Path, path: Path) -> None:
-    """A file of its own with the same content, as `write_whole` leaves it, however large."""
-    unfinished = beside(path, "tmp")
-    with naming(path):
+    """Copy `source` to `path` with the guarantees of `write_whole`, whatever its size."""
+    temporary = temp_path(path, "tmp")
+    with path_in_errors(path):
         try:
-            shutil.copyfile(source, unfinished)
-            sync(unfinished)
-            os.replace(unfinished, path)
+            shutil.copyfile(source, temporary)
+            sync(temporary)
+            os.replace(temporary, path)
         finally:
-            unfinished.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, value: Any) -> None:
+    """Write `value` as indented JSON, as `write_whole` does."""
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object that is there. Raises FileNotFoundError without the file, RuntimeError when it is anything else."""
+    """Read a JSON object.
+
+    Raises FileNotFoundError when the file is missing, RuntimeError when it does not hold one JSON object.
+    """
     value = read_json_object(path)
     if value is None:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
@@ -67,7 +83,10 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_json_object(path: Path) -> dict[str, Any] | None:
-    """A JSON object that others replace whole; None without the file. Raises RuntimeError when it is anything else."""
+    """Read a JSON object that other processes may replace; None when the file is missing.
+
+    Raises RuntimeError when the file does not hold one JSON object.
+    """
     data = _read_current(path)
     if data is None:
         return None
@@ -76,25 +95,33 @@ def read_json_object(path: Path) -> dict[str, Any] | None:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise RuntimeError(f"{path} was damaged: found {data[:40]!r} ({len(data)} bytes), expected one JSON object; restore or remove it")
+        raise RuntimeError(
+            f"{path} was damaged: found {data[:40]!r} ({len(data)} bytes), expected one JSON object; "
+            "restore or remove it"
+        )
     return value
 
 
 def _read_current(path: Path) -> bytes | None:
-    for attempt in range(1, ESTALE_TRIES + 1):
+    attempt = 1
+    while True:
         try:
             return path.read_bytes()
         except FileNotFoundError:
             return None
-        except OSError as error:  # NFS: another host replaced the file between the opening and the reading
+        except OSError as error:  # NFS: another host replaced the file between open and read
             if error.errno != errno.ESTALE or attempt == ESTALE_TRIES:
                 raise
+        attempt += 1
 
 
 def append_json_line(path: Path, value: Any, durable: bool = False) -> None:
-    """Append one JSON line; `durable` waits until the disk has it. A last line that a crash cut short is removed first."""
-    with naming(path), open(path, "ab+") as file:
-        _drop_cut_line(file)
+    """Append one JSON line; with `durable`, return only when it is on disk.
+
+    A last line that a crash cut short is removed first.
+    """
+    with path_in_errors(path), open(path, "ab+") as file:
+        _drop_truncated_line(file)
         file.write(json.dumps(value, ensure_ascii=False).encode() + b"\n")
         if durable:
             file.flush()
@@ -102,24 +129,31 @@ def append_json_line(path: Path, value: Any, durable: bool = False) -> None:
 
 
 def read_json_lines(path: Path) -> list[dict]:
-    """All complete lines; a last line that a crash cut short is left out. A missing file has no lines.
+    """Read all complete lines; a missing file has none, and a last line that a crash cut short is skipped.
 
-    Raises RuntimeError naming the line that is no JSON.
+    Raises RuntimeError with the number of the line that is not JSON.
     """
     if not path.exists():
         return []
     with open(path, "rb") as file:
-        return [_json_of_line(path, number, line) for number, line in enumerate(file, start=1) if line.endswith(b"\n")]
+        return [
+            _parse_line(path, number, line)
+            for number, line in enumerate(file, start=1)
+            if line.endswith(b"\n")
+        ]
 
 
-def _json_of_line(path: Path, number: int, line: bytes) -> dict:
+def _parse_line(path: Path, number: int, line: bytes) -> dict:
     try:
         return json.loads(line)
     except ValueError as error:
-        raise RuntimeError(f"{path}:{number}: expected one JSON object, found {line[:40]!r}; restore the file, or remove the line") from error
+        raise RuntimeError(
+            f"{path}:{number}: expected one JSON object, found {line[:40]!r}; "
+            "restore the file, or remove the line"
+        ) from error
 
 
-def _drop_cut_line(file: BinaryIO) -> None:
+def _drop_truncated_line(file: BinaryIO) -> None:
     size = file.seek(0, os.SEEK_END)
     file.seek(max(0, size - 1))
     if file.read(1) not in (b"", b"\n"):
@@ -128,16 +162,18 @@ def _drop_cut_line(file: BinaryIO) -> None:
 
 
 def sha256_file(path: Path) -> str:
+    """Hex digest of a file's bytes."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def sha256_json(value: Any) -> str:
+    """Hex digest of a JSON value; the order of keys does not matter."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def sync(path: Path) -> None:
-    """Ask the disk to hold what was written to a file or to a folder's list of names."""
+    """Flush a file's content, or a directory's list of names, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -148,8 +184,8 @@ def sync(path: Path) -> None:
 class BlockFile:
     """A file of known size that is filled by positioned writes, in any order.
 
-    The size is reserved first (`posix_fallocate`) and blocks go through `pwrite`, so that a full disk raises
-    OSError at a defined place; writing through a memory map would end the process with SIGBUS.
+    The size is reserved first (`posix_fallocate`) and blocks are written with `pwrite`, so that a full disk
+    raises OSError at a defined place; a write through a memory map would end the process with SIGBUS.
     """
 
     def __init__(self, path: Path, size_bytes: int):
@@ -157,24 +193,26 @@ class BlockFile:
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
         try:
             if size_bytes:
-                with naming(path):
+                with path_in_errors(path):
                     os.posix_fallocate(self._handle, 0, size_bytes)
         except OSError:
             os.close(self._handle)
             raise
 
     def write_at(self, offset_bytes: int, data: memoryview | bytes) -> None:
+        """Write `data` at an offset from the start of the file."""
         view = memoryview(data).cast("B")
-        with naming(self.path):
+        with path_in_errors(self.path):
             while len(view):
                 written = os.pwrite(self._handle, view[:BLOCK_BYTES], offset_bytes)
                 view, offset_bytes = view[written:], offset_bytes + written
 
     def sync(self) -> None:
-        """Return when the disk has what was written."""
-        with naming(self.path):
+        """Return when everything written so far is on disk."""
+        with path_in_errors(self.path):
             os.fsync(self._handle)
 
     def close(self) -> None:
+        """Sync and close the file."""
         os.fsync(self._handle)
         os.close(self._handle)

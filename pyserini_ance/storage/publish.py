@@ -1,4 +1,4 @@
-"""Publishing a folder: claimed by a rename, committed by its manifest, verified when read."""
+"""Folders that are complete or absent: committed by a manifest, or renamed into place at the end."""
 
 import errno
 import fcntl
@@ -14,9 +14,15 @@ from typing import Any
 from safetensors import SafetensorError
 
 from pyserini_ance import __version__
-from pyserini_ance.storage.beside import beside, remove, sweep
 from pyserini_ance.storage.files import read_json, read_json_object, sha256_file, sync, write_json
-from pyserini_ance.storage.owner import lives, process_of, this_process
+from pyserini_ance.storage.liveness import (
+    is_alive,
+    process_of,
+    remove,
+    remove_leftovers,
+    temp_path,
+    this_process,
+)
 
 MANIFEST = "manifest.json"
 CLAIM = "claim.json"
@@ -25,21 +31,59 @@ POLL_SECONDS = 0.5
 log = logging.getLogger(__name__)
 
 
+class AppearedConcurrently(FileExistsError):
+    """Another process has made the folder while this one was making it."""
+
+
 class BeingWritten(RuntimeError):
-    """Another process, which lives, has claimed the folder."""
+    """Another living process has claimed the folder."""
+
+
+@contextmanager
+def whole_folder(folder: Path) -> Iterator[Path]:
+    """Yield an empty temporary folder to fill; rename it to `folder` at the end, remove it after an error.
+
+    For folders that other programs read. Raises FileExistsError when `folder` is not empty,
+    AppearedConcurrently when it is not empty at the end.
+    """
+    if folder.exists() and any(folder.iterdir()):
+        raise FileExistsError(f"{folder} exists and is not empty; remove it or pass another folder")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = temp_path(folder, "tmp")
+    shutil.rmtree(temporary, ignore_errors=True)  # left by a dead process with the same pid
+    temporary.mkdir()
+    try:
+        yield temporary
+        for path in [*temporary.rglob("*"), temporary]:
+            sync(path)
+        _move(temporary, folder)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _move(temporary: Path, folder: Path) -> None:
+    try:
+        os.rename(temporary, folder)
+    except OSError as error:
+        if folder.exists():
+            raise AppearedConcurrently(f"{folder} was written by another process in the meantime") from error
+        raise
+    sync(folder.parent)
 
 
 def is_complete(folder: Path) -> bool:
+    """Whether `folder` was published: its manifest exists."""
     return (folder / MANIFEST).exists()
 
 
 @contextmanager
 def publishing(folder: Path, about: dict[str, Any]) -> Iterator[Path]:
-    """Claim `folder`, let the caller fill it, then commit it with a manifest that holds `about` and every part's hash.
+    """Claim `folder`, let the caller fill it, then commit it with a manifest.
 
-    A folder left by a dead process of this machine is cleared and claimed again; an error inside leaves no folder.
-    Raises FileExistsError when the folder is complete already, BeingWritten when a living process works on it, OSError
-    when a part cannot be written.
+    The manifest holds `about`, and the size and hash of every file.
+    A folder left by a dead process of this host is cleared and claimed again. An error inside removes the
+    folder. Raises FileExistsError when the folder is complete already, BeingWritten when a living process
+    works on it, OSError when a file cannot be written.
     """
     claim = _claim(folder)
     try:
@@ -47,18 +91,18 @@ def publishing(folder: Path, about: dict[str, Any]) -> Iterator[Path]:
         _commit(folder, about, claim)
     except BaseException as error:
         if not is_complete(folder):
-            with suppress(OSError):  # `error` says more
+            with suppress(OSError):  # `error` is more informative
                 _remove(folder, claim)
-        if isinstance(error, SafetensorError):  # a full disk, as safetensors reports it
+        if isinstance(error, SafetensorError):  # safetensors reports a full disk so
             raise OSError(f"{folder} could not be written: {error}") from error
         raise
 
 
 def publish_once(folder: Path, about: dict[str, Any], fill: Callable[[Path], None]) -> None:
-    """Return when `folder` is complete: made by `fill(folder)`, or by another process, which is waited for."""
+    """Return when `folder` is complete: filled by `fill(folder)` here, or by another process."""
     waiting = False
     if not is_complete(folder):
-        sweep(folder.parent)  # unlike a run directory, a cache is swept by nobody else
+        remove_leftovers(folder.parent)  # unlike a run directory, a cache is not swept elsewhere
     while not is_complete(folder):
         try:
             with publishing(folder, about):
@@ -74,56 +118,74 @@ def publish_once(folder: Path, about: dict[str, Any], fill: Callable[[Path], Non
 
 
 def read_manifest(folder: Path, verify: bool = True) -> dict[str, Any]:
-    """The manifest of a complete folder. `verify` compares every part's size and hash with it.
+    """Read the manifest of a complete folder; `verify` compares every file's hash with it, not only its size.
 
-    Raises FileNotFoundError when the folder was never completed, RuntimeError when a part is missing or differs.
+    Raises FileNotFoundError when the folder was never completed, RuntimeError when a file is missing or
+    differs.
     """
     path = folder / MANIFEST
     if not path.exists():
-        raise FileNotFoundError(f"{folder} is not complete: it has no {MANIFEST}. Remove the folder and make it again.")
+        raise FileNotFoundError(
+            f"{folder} is not complete: it has no {MANIFEST}. Remove the folder and make it again."
+        )
     manifest = read_json(path)
     if manifest.get("format") != MANIFEST_FORMAT:
-        raise RuntimeError(f"{path} has format {manifest.get('format')!r}, this version reads {MANIFEST_FORMAT}")
-    for name, part in manifest["parts"].items():
+        raise RuntimeError(
+            f"{path} has format {manifest.get('format')!r}, this version reads {MANIFEST_FORMAT}"
+        )
+    for name, entry in manifest["parts"].items():
         file = folder / name
         if not file.exists():
-            raise RuntimeError(f"{file} is missing, though {path} lists it; remove {folder} and make it again")
-        if file.stat().st_size != part["bytes"] or (verify and sha256_file(file) != part["sha256"]):
-            raise RuntimeError(f"{file} is not what {path} says was written; remove {folder} and make it again")
+            raise RuntimeError(
+                f"{file} is missing, though {path} lists it; remove {folder} and make it again"
+            )
+        if file.stat().st_size != entry["bytes"] or (verify and sha256_file(file) != entry["sha256"]):
+            raise RuntimeError(
+                f"{file} is not what {path} says was written; remove {folder} and make it again"
+            )
     return manifest
 
 
-def clear_abandoned(room: Path, former: dict[str, Any]) -> None:
-    """Remove the folders in `room` that the process `former` has claimed and not completed; the caller knows it to be gone.
+def clear_abandoned(directory: Path, dead: dict[str, Any]) -> None:
+    """Remove the folders in `directory` that the process `dead` has claimed and not completed.
 
-    Of a process of this host nobody needs to know that: the next claim finds it dead.
+    The caller knows that the process has ended. This is needed only for processes of another host: the next
+    claim finds out by itself whether a process of this host is dead.
     """
-    for folder in sorted(room.glob("[!.]*")):
+    for folder in sorted(directory.glob("[!.]*")):
         owner = _owner(folder)
-        if owner is not None and process_of(owner) == process_of(former) and not is_complete(folder):
-            log.info("removing %s, left unfinished by process %s on host %s, which is gone", folder, former["pid"], former["host"])
+        if owner is not None and process_of(owner) == process_of(dead) and not is_complete(folder):
+            log.info(
+                "removing %s, left unfinished by process %s on host %s, which has ended",
+                folder,
+                dead["pid"],
+                dead["host"],
+            )
             _remove(folder, owner)
 
 
 def _claim(folder: Path) -> dict[str, Any]:
-    """Rename a folder that holds our claim into place, which fails where files lie: no folder is ever without an owner."""
+    """Rename a folder that holds this process's claim to `folder`, which fails while that one is not empty.
+
+    A folder is therefore never without an owner.
+    """
     folder.parent.mkdir(parents=True, exist_ok=True)
     claim = {**this_process(), "time": time.time()}
-    ours = beside(folder, "claim")
-    shutil.rmtree(ours, ignore_errors=True)  # of a dead process that had our number
-    ours.mkdir()
+    claimed = temp_path(folder, "claim")
+    shutil.rmtree(claimed, ignore_errors=True)  # left by a dead process with the same pid
+    claimed.mkdir()
     try:
-        write_json(ours / CLAIM, claim)
-        while not _renamed(ours, folder):
+        write_json(claimed / CLAIM, claim)
+        while not _renamed(claimed, folder):
             _clear_dead(folder)
     finally:
-        shutil.rmtree(ours, ignore_errors=True)
+        shutil.rmtree(claimed, ignore_errors=True)
     return claim
 
 
-def _renamed(ours: Path, folder: Path) -> bool:
+def _renamed(claimed: Path, folder: Path) -> bool:
     try:
-        os.rename(ours, folder)
+        os.rename(claimed, folder)
     except OSError as error:
         if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
             return False
@@ -132,8 +194,11 @@ def _renamed(ours: Path, folder: Path) -> bool:
 
 
 def _clear_dead(folder: Path) -> None:
-    """Return when the folder may be free. The claim is read first and the names are listed after it: who commits, or is removed, meanwhile
-    has then left its manifest, or nothing. Listing also makes an NFS client forget that there was no manifest.
+    """Return when the folder may be free; raise when it is complete or a living process works on it.
+
+    The claim is read before the names are listed: a process that commits, or whose folder is removed, in
+    between has then left its manifest, or nothing. Listing also makes an NFS client forget that there was no
+    manifest.
     """
     owner = _owner(folder)
     names = set(_names(folder))
@@ -143,10 +208,10 @@ def _clear_dead(folder: Path) -> None:
         if names and CLAIM not in names:
             raise RuntimeError(f"{folder} holds files of unknown origin (no {CLAIM}); remove the folder")
         return
-    if process_of(owner) != this_process() and lives(owner) is not False:
+    if process_of(owner) != this_process() and is_alive(owner) is not False:
         raise BeingWritten(
             f"{folder} is being written by process {owner['pid']} on {owner['host']}. "
-            f"Wait for it, or, if that process is gone, remove the folder."
+            f"Wait for it, or, if that process has ended, remove the folder."
         )
     _remove(folder, owner)
 
@@ -159,39 +224,46 @@ def _names(folder: Path) -> list[str]:
 
 
 def _remove(folder: Path, owner: dict[str, Any]) -> None:
-    """Remove what `owner` has claimed and will not complete, unless another process was quicker, whose new folder may lie there by now.
+    """Remove what `owner` has claimed and will not complete, unless another process has replaced it by now.
 
-    It is renamed first, since without its claim it would be taken for files of unknown origin. The lock is that of one claim: whoever gets
-    it next finds that claim gone. Processes of another host do not come here (they cannot know that `owner` is dead), so it may be a lock
-    that they do not see; a file system that has none leaves a window of microseconds.
+    The folder is renamed first: without its claim it would look like files of unknown origin. The file lock
+    belongs to one claim; the next process that gets it finds that claim gone. Processes of another host do
+    not come here (they cannot know that `owner` is dead), so the lock need not be visible to them. A file
+    system without locks leaves a window of microseconds.
     """
-    gone = beside(folder, "gone")
-    remove(gone)  # of a dead process that had our number
+    renamed = temp_path(folder, "gone")
+    remove(renamed)  # left by a dead process with the same pid
     with suppress(FileNotFoundError), open(folder / CLAIM, "r+b") as claim:
         with suppress(OSError):
             fcntl.flock(claim, fcntl.LOCK_EX)
         if _owner(folder) == owner:
-            os.rename(folder, gone)
-    remove(gone)
+            os.rename(folder, renamed)
+    remove(renamed)
 
 
 def _owner(folder: Path) -> dict[str, Any] | None:
-    path = folder / CLAIM
-    return read_json_object(path)
+    return read_json_object(folder / CLAIM)
 
 
 def _commit(folder: Path, about: dict[str, Any], claim: dict[str, Any]) -> None:
-    """The claim stays until the manifest is there: hashing takes long, and an unclaimed folder would be taken over."""
+    """Hash and sync every file, link the manifest, then remove the claim.
+
+    Hashing takes long, and a folder without a claim would be taken over.
+    """
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p != folder / CLAIM)
     parts = {str(p.relative_to(folder)): {"bytes": p.stat().st_size, "sha256": sha256_file(p)} for p in files}
     for path in [*files, *(p for p in folder.rglob("*") if p.is_dir())]:
         sync(path)
     if _owner(folder) != claim:
         raise RuntimeError(f"{folder} was taken over by another process while this one wrote it")
-    written = folder / f".{MANIFEST}.tmp"
-    write_json(written, {"format": MANIFEST_FORMAT, "version": __version__, "time": time.time(), **about, "parts": parts})
-    os.link(written, folder / MANIFEST)  # unlike a rename, a link refuses to replace what another process committed
-    written.unlink()
+    temporary = folder / f".{MANIFEST}.tmp"
+    write_json(
+        temporary,
+        {"format": MANIFEST_FORMAT, "version": __version__, "time": time.time(), **about, "parts": parts},
+    )
+    # Unlike a rename, a link fails when another process has committed.
+    os.link(temporary, folder / MANIFEST)
+    temporary.unlink()
     (folder / CLAIM).unlink()
     sync(folder)
     sync(folder.parent)

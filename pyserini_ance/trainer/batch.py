@@ -1,4 +1,4 @@
-"""Batch: the rows of one step. A pure function of data, settings, seed, stage, step and the adopted tables."""
+"""The rows of a training batch: a pure function of data, settings, seed, stage, step and adopted tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -6,16 +6,18 @@ from functools import cached_property
 
 import numpy as np
 
-from pyserini_ance.data.collection import SIDES, Relation, Side
-from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.data.positives import KnownPositives
+from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.stage import Stage
 
 
 @dataclass(frozen=True)
 class TermRows:
-    """What a term contrasts: anchors (B,) rows of `anchor`; positives (B, P) and negatives (B, n) rows of the other side, PADDING
-    where there is none. Where candidates were found live, all of them, positives too, stand among `negatives`.
+    """Rows that a term contrasts: anchors (B,) of side `anchor`, positives (B, P) and negatives (B, n).
+
+    PADDING marks an empty entry. With live candidates, all of them, positives included, are in `negatives`.
     """
 
     anchor: Side
@@ -36,22 +38,22 @@ class TermRows:
 
 @dataclass(frozen=True)
 class Batch:
-    """queries (B,) rows, and by term what it contrasts, one row for each of them."""
+    """The rows of a batch's queries (B,), and the rows that each term contrasts, one line per query."""
 
     queries: np.ndarray
     terms: dict[str, TermRows]
 
     def unique(self, side: Side) -> np.ndarray:
-        """(U,) rows, ascending: each text is encoded once however many terms use it."""
+        """Return the rows (U,) of a side, ascending; a text is encoded once even if several terms use it."""
         return self._unique[side]
 
     def positions(self, side: Side, rows: np.ndarray) -> np.ndarray:
-        """Positions of `rows` in `unique(side)`; PADDING maps to 0 and must be masked."""
+        """Return the positions of `rows` in `unique(side)`; PADDING maps to 0 and must be masked."""
         unique = self._unique[side]
         return np.searchsorted(unique, np.where(rows == PADDING, unique[0], rows))
 
     def chunks(self, size: int | None) -> list["Batch"]:
-        """The batch in parts of `size` queries."""
+        """Split the batch into chunks of `size` queries; None: one chunk."""
         size = size or len(self.queries)
         return [self._part(slice(start, start + size)) for start in range(0, len(self.queries), size)]
 
@@ -60,7 +62,10 @@ class Batch:
 
     @cached_property
     def _unique(self) -> dict[Side, np.ndarray]:
-        rows = {side: np.unique(np.concatenate([r.ravel() for t in self.terms.values() for r in t.of(side)])) for side in SIDES}
+        rows = {
+            side: np.unique(np.concatenate([r.ravel() for t in self.terms.values() for r in t.of(side)]))
+            for side in SIDES
+        }
         return {side: of_side[of_side != PADDING] for side, of_side in rows.items()}
 
 
@@ -69,21 +74,32 @@ def plan_batch(
     stage_index: int,
     step: int,
     seed: int,
-    directions: Mapping[Side, Direction],
+    anchor_sets: Mapping[Side, AnchorSet],
     tables: Mapping[tuple[str, int], NegativeTable],
-    parts: Sequence[slice] = (),
+    splits: Sequence[slice] = (),
 ) -> Batch:
-    """Draw step `step`'s batch. `tables` holds the adopted table of each mined source by (term, position in the term).
+    """Draw the batch of step `step`.
 
-    `parts`: rows of queries, of each of which as many are drawn; none: of all queries together.
+    `tables` holds the adopted table of each mined source by (term, position in the term). `splits` are row
+    ranges of the queries from which equally many are drawn; none: queries are drawn from all together.
     """
-    queries = _queries_of_step(_mined_queries(directions, tables.values()), parts, stage, step, (seed, stage_index))
-    positives = _positives(directions["query"].relation, queries, stage.positives, _generator(seed, stage_index, step, 0))
+    mined = _mined_queries(anchor_sets, tables.values())
+    queries = _queries_of_step(mined, splits, stage, step, (seed, stage_index))
+    known_positives = anchor_sets["query"].known_positives
+    rng = _generator(seed, stage_index, step, 0)
+    positives = _positives(known_positives, queries, stage.positives, rng)
     terms = {}
     for index, (name, term) in enumerate(stage.terms.items(), start=1):
-        anchors, others = (queries, positives) if term.anchor == "query" else (positives[:, 0], queries[:, None])
+        anchors, others = queries, positives
+        if term.anchor == "document":
+            anchors, others = positives[:, 0], queries[:, None]
         drawn = [
-            source.draw(anchors, tables.get((name, position)), directions[term.anchor], _generator(seed, stage_index, step, index, position))
+            source.draw(
+                anchors,
+                tables.get((name, position)),
+                anchor_sets[term.anchor],
+                _generator(seed, stage_index, step, index, position),
+            )
             for position, source in enumerate(term.negatives)
         ]
         negatives = np.concatenate(drawn, axis=1) if drawn else np.empty((len(queries), 0), np.int32)
@@ -92,52 +108,77 @@ def plan_batch(
 
 
 def _generator(seed: int, *key: int) -> np.random.Generator:
-    # As entropy, (seed, stage, step) and (seed, stage, step, 0) would be one stream: numpy pads entropy with zeros.
+    # As entropy, (seed, stage, step) and (seed, stage, step, 0) were one stream: numpy pads it with zeros.
     return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=key))
 
 
-def _mined_queries(directions: Mapping[Side, Direction], tables: Iterable[NegativeTable]) -> np.ndarray:
-    """(Q,) rows, ascending: the queries for which every table has the anchors. Tables of a refresh in chunks have them for a part."""
-    # Differs from microsoft/ANCE: there a new file is read from its beginning, in its order; here the endless permutation goes on with
-    # what is mined now, because a draw depends on the step and not on when something was adopted.
-    queries, relation = directions["query"].anchors, directions["query"].relation
+def _mined_queries(anchor_sets: Mapping[Side, AnchorSet], tables: Iterable[NegativeTable]) -> np.ndarray:
+    """Return the rows (Q,), ascending, of the queries whose anchors are in every table.
+
+    With `query_chunks`, tables hold the anchors of a chunk of the queries.
+    """
+    # Differs from microsoft/ANCE: it reads a new file from the beginning, in file order; here the endless
+    # permutation continues over the queries mined now, because a draw depends on the step, not on when tables
+    # were adopted.
+    queries, known_positives = anchor_sets["query"].anchors, anchor_sets["query"].known_positives
     for table in tables:
-        if len(table.anchors) == len(directions[table.anchor_side].anchors):
+        if len(table.anchors) == len(anchor_sets[table.anchor_side].anchors):
             continue
         if table.anchor_side == "query":
             queries = np.intersect1d(queries, table.anchors, assume_unique=True)
-        else:  # whichever of its positives is drawn
-            has_all = np.logical_and.reduceat(np.isin(relation.rows, table.anchors), relation.offsets[:-1])
+        else:  # all positives of the query, since any of them may be drawn
+            is_mined = np.isin(known_positives.rows, table.anchors)
+            has_all = np.logical_and.reduceat(is_mined, known_positives.offsets[:-1])
             queries = queries[has_all[queries]]
     return queries
 
 
-def _queries_of_step(queries: np.ndarray, parts: Sequence[slice], stage: Stage, step: int, key: tuple[int, int]) -> np.ndarray:
-    """(B,) of the rows `queries`, ascending: as many of each of `parts`, one part after the other."""
-    if not parts:
-        return _drawn(queries, stage.batch_queries, stage.in_a_row, step, key, ())
-    share, inside = stage.batch_queries // len(parts), [queries[slice(*np.searchsorted(queries, (part.start, part.stop)))] for part in parts]
-    # (seed, stage, epoch, part, 0, 0): longer than any other key, so that no other stream is like it
-    return np.concatenate([_drawn(part, share, stage.in_a_row, step, key, (number, 0, 0)) for number, part in enumerate(inside)])
+def _queries_of_step(
+    queries: np.ndarray, splits: Sequence[slice], stage: Stage, step: int, key: tuple[int, int]
+) -> np.ndarray:
+    """Return (B,) of the rows `queries` (ascending), equally many from each of `splits`, split by split."""
+    if not splits:
+        return _draw_queries(queries, stage.batch_queries, stage.repeats_per_query, step, key, ())
+    share = stage.batch_queries // len(splits)
+    drawn = []
+    for number, split in enumerate(splits):
+        of_split = queries[slice(*np.searchsorted(queries, (split.start, split.stop)))]
+        # The key (seed, stage, epoch, split, 0, 0) is longer than any other: no other stream equals this one.
+        drawn.append(_draw_queries(of_split, share, stage.repeats_per_query, step, key, (number, 0, 0)))
+    return np.concatenate(drawn)
 
 
-def _drawn(queries: np.ndarray, count: int, in_a_row: int, step: int, key: tuple[int, int], part: tuple[int, ...]) -> np.ndarray:
-    """Positions step * count ... of the endless concatenation of one permutation of `queries` an epoch, each of them `in_a_row` times."""
-    places, total = np.arange(step * count, (step + 1) * count) // in_a_row, len(queries)
+def _draw_queries(
+    queries: np.ndarray,
+    count: int,
+    repeats_per_query: int,
+    step: int,
+    key: tuple[int, int],
+    split_key: tuple[int, ...],
+) -> np.ndarray:
+    """Return the `count` rows of step `step` in an endless sequence: one permutation of `queries` per epoch.
+
+    Each query occurs `repeats_per_query` times in a row.
+    """
+    positions, total = np.arange(step * count, (step + 1) * count) // repeats_per_query, len(queries)
     rows = np.empty(count, np.int32)
-    for epoch in np.unique(places // total):
-        inside = places // total == epoch
-        rows[inside] = queries[_generator(*key, int(epoch), *part).permutation(total)[places[inside] % total]]
+    for epoch in np.unique(positions // total):
+        inside = positions // total == epoch
+        permutation = _generator(*key, int(epoch), *split_key).permutation(total)
+        rows[inside] = queries[permutation[positions[inside] % total]]
     return rows
 
 
-def _positives(relation: Relation, queries: np.ndarray, choice: str, rng: np.random.Generator) -> np.ndarray:
-    """(B, 1) document rows, or (B, most) with PADDING for `all`."""
-    starts, counts = relation.offsets[queries], relation.offsets[queries + 1] - relation.offsets[queries]
+def _positives(
+    known_positives: KnownPositives, queries: np.ndarray, choice: str, rng: np.random.Generator
+) -> np.ndarray:
+    """Return document rows (B, 1), or with choice `all` (B, P), filled with PADDING."""
+    starts = known_positives.offsets[queries]
+    counts = known_positives.offsets[queries + 1] - starts
     if choice == "first":
-        return relation.rows[starts][:, None]
+        return known_positives.rows[starts][:, None]
     if choice == "random":
-        return relation.rows[starts + rng.integers(0, counts)][:, None]
+        return known_positives.rows[starts + rng.integers(0, counts)][:, None]
     columns = np.arange(counts.max())
-    inside = columns < counts[:, None]
-    return np.where(inside, relation.rows[np.where(inside, starts[:, None] + columns, 0)], PADDING)
+    mask = columns < counts[:, None]
+    return np.where(mask, known_positives.rows[np.where(mask, starts[:, None] + columns, 0)], PADDING)

@@ -1,34 +1,109 @@
-"""Optimiser and learning rate. The rate is a function of the step alone, so a resumed run needs no scheduler state."""
+"""Optimizers and the learning rate, a function of the step alone: a resumed run needs no scheduler state.
+
+`Lamb` is LAMB as in the code of the papers, which differs from what libraries offer under that name.
+"""
 
 import math
+from collections.abc import Callable, Iterable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
 
 from pyserini_ance.recipe.stage import Optimizer, Stage
-from pyserini_ance.trainer.lamb import Lamb
 
-OPTIMIZERS = {"adamw": partial(torch.optim.AdamW, fused=True), "lamb": Lamb}
+LARGEST_NORM = 10.0  # of a weight tensor; the paper leaves the bound open, the code does not
+
+
+class Lamb(torch.optim.Optimizer):
+    """Moves each tensor by `lr` times its norm (at most `LARGEST_NORM`) in the direction of Adam's step.
+
+    Adam's step is without bias correction and includes weight decay. With a rate of 1e-6, a matrix of norm 10
+    or less changes by a millionth of its norm per step. A tensor of zeros moves by Adam's step itself.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[dict[str, Any]],
+        lr: float,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+    ):
+        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    @torch.no_grad()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # gradients are computed before
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._move(
+                        parameter, **{name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
+                    )
+
+    def _move(
+        self, parameter: torch.Tensor, lr: float, betas: tuple[float, float], eps: float, weight_decay: float
+    ) -> None:
+        first, second = self._moments(parameter)
+        gradient = parameter.grad
+        assert gradient is not None
+        first.lerp_(gradient, 1 - betas[0])
+        second.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
+        update = second.sqrt().add_(eps)
+        # One new tensor, not two: on CPU, allocating those of an embedding takes most of the time.
+        torch.div(first, update, out=update)
+        if weight_decay:
+            update.add_(parameter, alpha=weight_decay)
+        parameter.addcmul_(update, _trust(parameter, update), value=-lr)
+
+    def _moments(self, parameter: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        state = self.state[parameter]
+        for name in ("exp_avg", "exp_avg_sq"):  # torch's names for them, as checkpoints have them
+            if name not in state:
+                state[name] = torch.zeros_like(parameter)
+        return state["exp_avg"], state["exp_avg_sq"]
+
+
+def _trust(parameter: torch.Tensor, update: torch.Tensor) -> torch.Tensor:
+    """Return the trust ratio as a tensor without dimensions, so that nothing waits for the GPU."""
+    norm, length = torch.linalg.vector_norm(parameter), torch.linalg.vector_norm(update)
+    return torch.where((norm > 0) & (length > 0), norm.clamp(max=LARGEST_NORM) / length, 1.0)
+
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adamw": partial(torch.optim.AdamW, fused=True),
+    "lamb": Lamb,
+}
 # The share of the rate, by the share of the steps after warm-up that is left (1 to 0).
 # Differs from microsoft/ANCE: its cosine ends at 1e-8, ours, as its linear decay, at 0.
-DECAYS = {"linear": lambda left: left, "cosine": lambda left: (1 - math.cos(math.pi * left)) / 2, "constant": lambda left: 1.0}
+DECAYS = {
+    "linear": lambda left: left,
+    "cosine": lambda left: (1 - math.cos(math.pi * left)) / 2,
+    "constant": lambda left: 1.0,
+}
 
 
 def build_optimizer(module: nn.Module, settings: Optimizer) -> torch.optim.Optimizer:
-    """Vectors of weights (biases, LayerNorm) are not decayed."""
+    """Build the optimizer of a stage. Weights that are vectors (biases, LayerNorm) do not decay."""
     trained = [p for p in module.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in trained if p.ndim > 1], "weight_decay": settings.weight_decay},
         {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    return OPTIMIZERS[settings.kind](groups, lr=settings.learning_rate, betas=settings.betas, eps=settings.eps)
+    return OPTIMIZERS[settings.kind](
+        groups, lr=settings.learning_rate, betas=settings.betas, eps=settings.eps
+    )
 
 
 def learning_rate(stage: Stage, step: int) -> float:
-    """The rate of step `step` (from 0): linear warm-up from 0, then decay to 0 at the schedule's horizon, perhaps in cycles."""
-    settings, place = stage.optimizer, stage.schedule_step(step)
-    if place < settings.warmup_steps:
-        return settings.learning_rate * place / settings.warmup_steps
-    left = max(0.0, (stage.horizon_steps - place) / max(1, stage.horizon_steps - settings.warmup_steps))
-    return settings.learning_rate * DECAYS[settings.decay](left)
+    """Return the rate of step `step` (from 0): linear warm-up from 0, then decay to 0 at the schedule's
+    horizon.
+
+    With cycles, the schedule starts again every `cycle_steps`.
+    """
+    rate, schedule, position = stage.optimizer.learning_rate, stage.lr_schedule, stage.schedule_step(step)
+    if position < schedule.warmup_steps:
+        return rate * position / schedule.warmup_steps
+    left = max(0.0, (stage.horizon_steps - position) / max(1, stage.horizon_steps - schedule.warmup_steps))
+    return rate * DECAYS[schedule.kind](left)

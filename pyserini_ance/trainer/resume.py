@@ -1,69 +1,69 @@
-"""Taking up a stage that stopped: from its newest checkpoint, with the tables adopted before it and the orders still open."""
+"""Resume an interrupted stage: its newest checkpoint, the tables adopted before it, and the requests still
+pending."""
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from math import inf
+from typing import Any
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.runs.checkpoint import Checkpoint, Place, newest_place
-from pyserini_ance.runs.log import RunLog
-from pyserini_ance.runs.orders import ProductKind
-from pyserini_ance.runs.rundir import RunDir, step_of
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, newest_progress
+from pyserini_ance.runs.rundir import RunDir, RunLog, step_of
 from pyserini_ance.storage.files import read_json
 from pyserini_ance.storage.publish import is_complete, read_manifest
-from pyserini_ance.trainer.adoption import Adoption
-from pyserini_ance.trainer.handover import Script
-
-EVENTS: dict[ProductKind, str] = {"tables": "adopt", "dev": "evaluate"}
+from pyserini_ance.trainer.products import PRODUCTS
+from pyserini_ance.trainer.refresh import Refreshes
 
 
 @dataclass(frozen=True)
 class Resumed:
-    """Where to go on; nothing is set when the stage has no checkpoint yet."""
+    """The progress and checkpoint from which a stage continues; None if it has no checkpoint yet."""
 
-    place: Place | None = None
+    progress: TrainingProgress | None = None
     checkpoint: Checkpoint | None = None
 
 
-def resume_stage(run: RunDir, name: str, adoption: Adoption, log: RunLog, world: World) -> Resumed:
-    """Forget what was logged after the newest checkpoint, take up the tables in use then, and open the orders again.
+def resume_stage(run: RunDir, name: str, refreshes: Refreshes, log: RunLog, world: World) -> Resumed:
+    """Discard records after the newest checkpoint, restore the tables in use then, and submit pending
+    requests again.
 
-    What `adopt: ready` decided after it is repeated: it depended on time, and later steps on it.
+    Adoptions of `adopt: when_ready` after the checkpoint are kept and repeated: they depended on time, and
+    later steps depended on them.
     """
-    handovers = adoption.handovers
-    free = [EVENTS[kind] for kind, handover in handovers.items() if handover.product.lag_steps is None and handover.script.until != inf]
-    found = world.once(lambda: _look_back(run, name, log, free))
-    if found["place"] is None:
+    repeated = [
+        queue.product.event
+        for queue in refreshes.queues
+        if queue.schedule.adopts_when_ready and queue.schedule.log.mode != "replay"
+    ]
+    state = world.on_main(lambda: _read_state(run, name, log, repeated))
+    if state["progress"] is None:
         return Resumed()
-    place = Place(**found["place"])
-    adoption.recall([r for r in found["decisions"] if r["event"] == "adopt" and r["step"] < place.step])
-    for kind, handover in handovers.items():
-        records = [r for r in found["decisions"] if r["event"] == EVENTS[kind]]
-        if later := [r for r in records if r["step"] >= place.step]:
-            handover.script = script_of(later, until=max(r["step"] for r in later))
-        weights = dict(found["weights"])
-        due = (step for step in range(1, place.step) if kind in adoption.due(step))
-        handover.reopen(name, [(step, weights.get(step)) for step in due], {r["of"] for r in records if r["step"] < place.step})
-    return Resumed(place, Checkpoint.open(run.checkpoint(name, place.step)))
+    progress = TrainingProgress(**state["progress"])
+    weights = dict(state["weights"])
+    for queue in refreshes.queues:
+        records = [record for record in state["decisions"] if record["event"] == queue.product.event]
+        before = [record for record in records if record["step"] < progress.step]
+        queue.product.restore(before)
+        queue.schedule = queue.schedule.resumed([r for r in records if r["step"] >= progress.step])
+        due = (step for step in range(1, progress.step) if queue.product.is_due(step))
+        adopted = {record["checkpoint_step"] for record in before}
+        queue.resubmit([(step, weights.get(step)) for step in due], adopted)
+    return Resumed(progress, Checkpoint.open(run.checkpoint(name, progress.step)))
 
 
-def script_of(records: list[dict], until: float) -> Script:
-    """The adoptions that `records` (of one kind and stage) tell."""
-    adoptions: dict[int, list[int]] = {}
-    for record in records:
-        adoptions.setdefault(record["step"], []).append(record["of"])
-    return Script(adoptions, until, {record["of"]: record["weights"] for record in records})
-
-
-def _look_back(run: RunDir, stage: str, log: RunLog, keep: list[str]) -> dict:
-    place = newest_place(run, stage)
-    log.forget_after(stage, place.step if place else 0, keep)
-    decisions = [r for event in EVENTS.values() for r in log.decisions(event) if r["stage"] == stage]
-    return {"place": place and asdict(place), "decisions": decisions, "weights": list(_known_weights(run, stage))}
+def _read_state(run: RunDir, stage: str, log: RunLog, keep: list[str]) -> dict[str, Any]:
+    progress = newest_progress(run, stage)
+    log.forget_after(stage, progress.step if progress else 0, keep)
+    decisions = [r for product in PRODUCTS for r in log.decisions(product.event) if r["stage"] == stage]
+    return {
+        "progress": progress and asdict(progress),
+        "decisions": decisions,
+        "weights": list(_known_weights(run, stage)),
+    }
 
 
 def _known_weights(run: RunDir, stage: str) -> Iterator[tuple[int, str]]:
-    """(step, weights) of checkpoints, and of what was made of them: that is enough where the checkpoint has been removed since."""
+    """Yield (step, weights) of checkpoints and of products, which serve even if their checkpoint was removed
+    since."""
     for folder in run.checkpoints.glob(f"{stage}-????????"):
         if is_complete(folder):
             yield step_of(folder.name), Checkpoint.open(folder, verify=False).weights

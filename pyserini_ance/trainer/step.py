@@ -1,86 +1,272 @@
-"""One optimiser step: encode the batch's texts, take the terms' losses, and leave gradients on the towers.
+"""From a batch's rows to gradients on the towers: encode with gradients, then backward, plain or by
+GradCache.
 
-Where the query tower trains alone, only queries are encoded; then documents are found with their vectors, and looked up.
+Every text of a chunk is encoded once, on one process, in length-sorted batches and with reproducible dropout.
+The vectors are gathered on all processes, so that each computes the loss of the whole chunk and passes back
+the gradients of the texts that it encoded.
 """
 
+import hashlib
 import math
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 
+from pyserini_ance.data.collection import Side
+from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.encoder import Encoder, length_sorted_batches
+from pyserini_ance.encoders.family import TwoTower
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.batch import Batch
-from pyserini_ance.trainer.fixed import FixedDocuments
-from pyserini_ance.trainer.forward import Forward, SideInput, cached_backward, plain_backward
-from pyserini_ance.trainer.objective import term_losses, weighted_sum
+from pyserini_ance.trainer.frozen_documents import FrozenDocuments
+
+
+@contextmanager
+def reproducible_dropout(*key: int | str, rank: int = 0) -> Iterator[None]:
+    """Seed torch's generators from `key` (seed, stage, step, chunk, tower) and `rank`; restore their state on
+    exit."""
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices):
+        seed = (int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:8]) >> 1) + rank
+        # Not torch.manual_seed: as long as CUDA is not initialised, it formats the whole stack at every call
+        # (0.1 ms,
+        # under pytest 0.8 ms).
+        torch.default_generator.manual_seed(seed)
+        if devices:
+            torch.cuda.manual_seed(seed)
+        yield
+
+
+class RankPartition:
+    """A partition of N texts over the ranks: dealt longest first, so that all ranks have about equally many
+    tokens.
+
+    Every rank knows the whole partition. `own` (n,) are the positions of this rank's texts, ascending; n may
+    be 0.
+    """
+
+    def __init__(self, lengths: np.ndarray, world: World):
+        longest_first = np.argsort(-lengths, kind="stable")
+        self._world = world
+        self._positions_by_rank = [np.sort(longest_first[rank :: world.size]) for rank in range(world.size)]
+        self.own = self._positions_by_rank[world.rank]
+
+    def gather(self, own: torch.Tensor) -> torch.Tensor:
+        """Return the rows of all texts (N, D), without a graph, from the rows (n, D) of each rank."""
+        back = np.argsort(np.concatenate(self._positions_by_rank))
+        return torch.cat(self._world.gather(own))[torch.from_numpy(back).to(own.device)]
+
+    def select(self, whole: torch.Tensor) -> torch.Tensor:
+        """Return this rank's rows (n, D) of `whole` (N, D)."""
+        return whole[torch.from_numpy(self.own).to(whole.device)]
 
 
 @dataclass(frozen=True)
-class StepRunner:
-    """Runs batches of one stage. `autocast` is the training precision's context.
+class TextBatch:
+    """Texts of one side to encode: rows (U,) of a token store, at most `texts_per_chunk` at a time."""
 
-    `documents` are those of a stage that trains the query tower alone; None where both towers train.
+    side: Side
+    tokens: TokenStore
+    rows: np.ndarray
+    length_tokens: int
+    texts_per_chunk: int | None = None
+
+    def lengths(self) -> np.ndarray:
+        return self.tokens.lengths(self.length_tokens, self.rows)
+
+
+@dataclass(frozen=True)
+class ChunkedEncoder:
+    """Runs texts through the towers in chunks. `key` (seed, stage, step, ...) is the key of their dropout."""
+
+    towers: TwoTower
+    autocast: Callable[[], AbstractContextManager]
+    tokens_per_batch: int
+    device: torch.device
+    key: tuple[int, ...]
+    world: World
+
+    def forward(self, texts: TextBatch) -> torch.Tensor:
+        """Return vectors (U, D) float32 in the order of `texts.rows`, with a graph if gradients are enabled;
+        U may be 0."""
+        chunks = self._chunks(texts)
+        if not chunks:
+            return torch.empty(0, self.towers.queries.dimension, device=self.device)
+        vectors = torch.cat([self._run(texts, number, chunk) for number, chunk in enumerate(chunks)])
+        return vectors[torch.from_numpy(np.argsort(np.concatenate(chunks))).to(self.device)]
+
+    def forward_backward(self, texts: TextBatch, gradients: torch.Tensor) -> None:
+        """Encode again, chunk by chunk with the same dropout, and pass `gradients` (U, D) back through each
+        chunk."""
+        for number, chunk in enumerate(self._chunks(texts)):
+            vectors = self._run(texts, number, chunk)
+            vectors.backward(gradients[torch.from_numpy(chunk).to(self.device)])
+
+    def _chunks(self, texts: TextBatch) -> list[np.ndarray]:
+        return length_sorted_batches(texts.lengths(), self.tokens_per_batch, texts.texts_per_chunk)
+
+    def _run(self, texts: TextBatch, number: int, chunk: np.ndarray) -> torch.Tensor:
+        arrays = texts.tokens.batch(texts.rows[chunk], texts.length_tokens)
+        ids, mask = (torch.from_numpy(array).to(self.device) for array in arrays)
+        with reproducible_dropout(*self.key, number, texts.side, rank=self.world.rank), self.autocast():
+            return self.towers(texts.side, ids, mask).float()
+
+
+class PlainPass:
+    """A forward pass that holds the activations of all texts until `backward`.
+
+    `vectors` holds the vectors (U, D) of each side, gathered from all ranks. They are leaves of the loss's
+    graph: `backward` takes the loss's gradients from them and passes this rank's rows on to the towers.
+    """
+
+    def __init__(self, encoder: ChunkedEncoder, texts: Sequence[TextBatch]):
+        self.encoder = encoder
+        self.partitions = [RankPartition(batch.lengths(), encoder.world) for batch in texts]
+        self.own = [
+            replace(batch, rows=batch.rows[partition.own])
+            for batch, partition in zip(texts, self.partitions, strict=True)
+        ]
+        self.own_vectors = self._forward()
+        self.vectors: dict[Side, torch.Tensor] = {
+            batch.side: partition.gather(vectors).requires_grad_()
+            for batch, partition, vectors in zip(self.own, self.partitions, self.own_vectors, strict=True)
+        }
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Accumulate in the towers the gradients of `loss` that flow through this rank's texts."""
+        # There is no graph without a local text or with a frozen tower, and no gradient for a side that the
+        # loss does not use.
+        pairs = [
+            (vectors, gradients)
+            for vectors, gradients in zip(self.own_vectors, self._own_gradients(loss), strict=True)
+            if vectors.requires_grad and gradients is not None
+        ]
+        torch.autograd.backward([vectors for vectors, _ in pairs], [gradients for _, gradients in pairs])
+
+    def _forward(self) -> list[torch.Tensor]:
+        return [self.encoder.forward(texts) for texts in self.own]
+
+    def _own_gradients(self, loss: torch.Tensor) -> list[torch.Tensor | None]:
+        """Return the gradients of `loss` for this rank's vectors (n, D), by side; None for an unused side."""
+        loss.backward()
+        return [
+            None if leaf.grad is None else partition.select(leaf.grad)
+            for leaf, partition in zip(self.vectors.values(), self.partitions, strict=True)
+        ]
+
+
+class GradCache(PlainPass):
+    """A pass with the gradients of `PlainPass` that holds the activations of one chunk of texts at a time.
+
+    Source: Gao et al. 2021, arXiv:2101.06983: encode without a graph, cache the gradients of the loss with
+    respect to the vectors, then encode each chunk again and pass its cached gradients back.
+    """
+
+    def backward(self, loss: torch.Tensor) -> None:
+        cache = self._own_gradients(loss)
+        for texts, gradients in zip(self.own, cache, strict=True):
+            if gradients is not None and self.encoder.towers.trains(texts.side):
+                self.encoder.forward_backward(texts, gradients)
+
+    def _forward(self) -> list[torch.Tensor]:
+        with torch.no_grad():
+            return super()._forward()
+
+
+@dataclass(frozen=True)
+class EncodedChunk:
+    """A chunk of a batch, ready for `term_losses`: its rows, with live candidates, and vectors (U, D) of each
+    side.
+
+    `passages` maps documents to the rows of `vectors["document"]` where documents are split into passages.
+    `share` is the chunk's share of the batch's queries.
+    """
+
+    batch: Batch
+    vectors: dict[Side, torch.Tensor]
+    passages: Passages | None
+    share: float
+    encoding: PlainPass
+
+    def backward(self, loss: torch.Tensor) -> None:
+        """Accumulate in the towers the gradients of the chunk's mean `loss`, weighted with its share of the
+        batch."""
+        self.encoding.backward(self.share * loss)
+
+
+@dataclass(frozen=True)
+class BatchEncoder:
+    """Encodes the batches of one stage.
+
+    `autocast` is the context of the training precision; `key` is (seed, stage).
+
+    `documents` are the frozen documents of a stage that trains the query tower alone, else None.
     """
 
     stage: Stage
     data: PreparedData
     encoder: Encoder
-    autocast: object
+    autocast: Callable[[], AbstractContextManager]
     tokens_per_batch: int
-    key: tuple
+    key: tuple[int, ...]
     world: World
-    documents: FixedDocuments | None = None
+    documents: FrozenDocuments | None = None
 
-    def accumulate(self, batch: Batch, step: int) -> dict[str, float]:
-        """Gradients of the step's whole loss, and its value by term (mean over the whole batch), alike on all processes.
+    def encode(self, batch: Batch, step: int) -> Iterator[EncodedChunk]:
+        """Encode the batch in chunks whose losses are independent and add up; each should be passed back
+        before the next.
 
-        Own pools of different queries are independent, so chunks of queries simply add up. A step pool couples
-        them all: its chunks go through GradCache. The towers come without gradients: processes add up what they find there.
+        Queries with negatives of their own are independent, so chunks of `chunk_queries` per process
+        accumulate gradients. In-batch negatives couple all queries: the batch is one chunk, and
+        `chunk_queries` makes it go through GradCache.
         """
-        totals = dict.fromkeys(self.stage.terms, 0.0)
         for number, chunk in enumerate([batch] if self._coupled else batch.chunks(self._queries_at_once)):
-            losses = self._backward(chunk, len(chunk.queries) / len(batch.queries), self._forward(step, number))
-            totals = {name: totals[name] + loss for name, loss in losses.items()}
-        self.world.sum_gradients(self.encoder.towers.parameters())
-        return totals
+            share = len(chunk.queries) / len(batch.queries)
+            yield self._encode_chunk(chunk, share, (*self.key, step, number))
 
-    def _backward(self, chunk: Batch, share: float, forward: Forward) -> dict[str, float]:
-        values: dict[str, float] = {}
-
-        def loss_of(queries: torch.Tensor, documents: torch.Tensor | None = None) -> torch.Tensor:
-            batch, documents = (chunk, documents) if self.documents is None else self.documents.complete(chunk, queries, share)
-            vectors, passages = {"query": queries, "document": documents}, self.data.training_rows_of(batch.unique("document"))[1]
-            losses = term_losses(self.stage.terms, batch, self.data.directions, vectors, passages)
-            values.update({name: share * float(loss.detach()) for name, loss in losses.items()})
-            return share * weighted_sum(self.stage.terms, losses)
-
-        backward = cached_backward if self._coupled and self.stage.chunk_queries else plain_backward
-        backward(forward, self._sides(chunk), loss_of)
-        return values
+    def _encode_chunk(self, batch: Batch, share: float, key: tuple[int, ...]) -> EncodedChunk:
+        towers, device = self.encoder.towers, self.encoder.device
+        encoder = ChunkedEncoder(towers, self.autocast, self.tokens_per_batch, device, key, self.world)
+        make_pass = GradCache if self._coupled and self.stage.chunk_queries else PlainPass
+        encoding = make_pass(encoder, self._texts(batch))
+        vectors = dict(encoding.vectors)
+        if self.documents is not None:
+            batch, vectors["document"] = self.documents.add_live_candidates(batch, vectors["query"], share)
+        passages = self.data.training_rows_of(batch.unique("document"))[1]
+        return EncodedChunk(batch, vectors, passages, share, encoding)
 
     @property
     def _coupled(self) -> bool:
-        return any(term.pool == "step" for term in self.stage.terms.values())
+        return any(term.in_batch_negatives for term in self.stage.terms.values())
 
     @property
     def _queries_at_once(self) -> int | None:
-        """By all processes together: `chunk_queries` bounds the memory of each, and they share a chunk."""
+        """Queries of a chunk over all processes; `chunk_queries` bounds the queries of each process."""
         return self.stage.chunk_queries and self.stage.chunk_queries * self.world.size
 
-    def _sides(self, chunk: Batch) -> list[SideInput]:
-        queries, documents = self.data.queries[self.data.train_split], self.data.documents
-        texts = [("query", queries, chunk.unique("query"))]
+    def _texts(self, batch: Batch) -> list[TextBatch]:
+        """Return the texts to encode: queries, and documents (or their passages) unless these are frozen."""
+        texts: list[tuple[Side, TokenStore, np.ndarray]] = [
+            ("query", self.data.queries[self.data.train_split], batch.unique("query"))
+        ]
         if self.documents is None:
-            texts.append(("document", documents, self.data.training_rows_of(chunk.unique("document"))[0]))
-        share = self.stage.chunk_queries and self.stage.chunk_queries / len(chunk.queries)
+            rows = self.data.training_rows_of(batch.unique("document"))[0]
+            texts.append(("document", self.data.documents, rows))
+        chunk_queries = self.stage.chunk_queries
+        share = chunk_queries / len(batch.queries) if chunk_queries else None
         return [
-            SideInput(side, tokens, rows, self.encoder.length_tokens(side), share and math.ceil(share * len(rows)))
+            TextBatch(
+                side,
+                tokens,
+                rows,
+                self.encoder.length_tokens(side),
+                None if share is None else math.ceil(share * len(rows)),
+            )
             for side, tokens, rows in texts
         ]
-
-    def _forward(self, step: int, chunk: int) -> Forward:
-        key = (*self.key, step, chunk)
-        return Forward(self.encoder.towers, self.autocast, self.tokens_per_batch, self.encoder.device, key, self.world)

@@ -1,9 +1,10 @@
-"""The training loop: step after step of a stage, with checkpoints, and with what is made of them, where they are due."""
+"""The training loop of a stage: refresh if due, plan a batch, encode, compute losses, pass them back, update
+weights."""
 
 import logging
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from accelerate import Accelerator
@@ -12,32 +13,40 @@ from tqdm import tqdm
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import load_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.products import Product
+from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint, restore_moments
-from pyserini_ance.runs.former import Former
-from pyserini_ance.runs.log import RunLog
-from pyserini_ance.runs.orders import ProductKind
-from pyserini_ance.runs.retention import prune_stage
-from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.trainer.adoption import Adoption
+from pyserini_ance.runs.checkpoint import (
+    Checkpoint,
+    TrainingProgress,
+    prune_stage,
+    publish_checkpoint,
+    restore_moments,
+)
+from pyserini_ance.runs.generation import PreviousStage
+from pyserini_ance.runs.requests import ProductKind
+from pyserini_ance.runs.rundir import RunDir, RunLog
 from pyserini_ance.trainer.batch import plan_batch
-from pyserini_ance.trainer.fixed import FixedDocuments
-from pyserini_ance.trainer.handover import Desk, Script
+from pyserini_ance.trainer.callbacks import TrainerCallback
+from pyserini_ance.trainer.executors import RefreshExecutor
+from pyserini_ance.trainer.frozen_documents import FrozenDocuments
+from pyserini_ance.trainer.objective import term_losses, weighted_sum
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate
+from pyserini_ance.trainer.refresh import AdoptionLog, Refreshes, RefreshQueue
 from pyserini_ance.trainer.resume import Resumed, resume_stage
-from pyserini_ance.trainer.step import StepRunner
+from pyserini_ance.trainer.step import BatchEncoder
 
 log = logging.getLogger(__name__)
 
 
-class StageTraining:
-    """One stage of a run. `desk_of` says where a product is ordered: of the training processes themselves, or of a refresher.
+class StageTrainer:
+    """Trains one stage of a run, from the weights of `initial`, or with `resume` from its newest checkpoint.
 
-    `scripts` are recorded adoptions to repeat.
+    The constructor loads the model and, if the document tower is frozen, encodes the documents; all processes
+    call it. `executor_of` chooses who makes the tables and dev scores; `adoption_logs` are adoptions to
+    repeat. `callbacks` are called on the main process.
     """
 
     def __init__(
@@ -48,153 +57,245 @@ class StageTraining:
         run: RunDir,
         accelerator: Accelerator,
         world: World,
-        desk_of: Callable[[Product], Desk],
-        scripts: Mapping[ProductKind, Script] | None = None,
+        executor_of: Callable[[Product], RefreshExecutor],
+        initial: Checkpoint,
+        resume: bool = False,
+        adoption_logs: Mapping[ProductKind, AdoptionLog] | None = None,
+        callbacks: Sequence[TrainerCallback] = (),
     ):
         self.recipe, self.name, self.data, self.run = recipe, name, data, run
+        self.accelerator, self.world, self.log = accelerator, world, RunLog(run, world.is_main)
+        self.callbacks = tuple(callbacks) if world.is_main else ()
         self.stage: Stage = recipe.stages[name]
         self.number = list(recipe.stages).index(name)
-        self.parts = data.part_rows if recipe.train_split.mixing == "even" else ()
-        self.accelerator, self.world, self.log = accelerator, world, RunLog(run, world.is_main)
-        looks_back = self.stage.takes_over or self.stage.mines_with_previous
-        former = Former.of(recipe, run, name, world) if looks_back else None
-        self.adoption = Adoption(run, name, self.stage, data.identity, world, desk_of, scripts or {}, former)
-        self.place = Place(name, 0)
+        self.splits = data.split_rows if recipe.train_split.sampling == "equal" else ()
 
-    def train(self, start: Checkpoint, resume: bool = False) -> Checkpoint:
-        """Run the steps from `start`, or with `resume` go on from the newest checkpoint; returns the stage's result."""
-        self._begin(start, resume)
-        shown = {"desc": f"train {self.name}", "unit": "step", "smoothing": 0.05, "disable": not self.world.is_main}
-        with tqdm(total=self.stage.steps, initial=self.place.step, **shown) as bar:
-            for step in range(self.place.step, self.stage.steps + 1):
-                if self._visit(step):
-                    break
-                self._step(step, bar)
-                bar.update()
-        return self._finish()
+        needs_previous = self.stage.uses_previous_tables or self.stage.mines_with_previous
+        previous_stage = PreviousStage.of(recipe, run, name, world) if needs_previous else None
+        self.refreshes = Refreshes(
+            run, name, self.stage, data.identity, world, executor_of, adoption_logs or {}, previous_stage
+        )
+        resumed = resume_stage(run, name, self.refreshes, self.log, world) if resume else Resumed()
+        self.progress = resumed.progress or TrainingProgress(name, 0)
 
-    def _begin(self, start: Checkpoint, resume: bool) -> None:
-        resumed = resume_stage(self.run, self.name, self.adoption, self.log, self.world) if resume else Resumed()
-        source, self.place = resumed.checkpoint or start, resumed.place or self.place
-        self.encoder = load_encoder(source.encoder, self.world.device)
+        source = resumed.checkpoint or initial
+        self.encoder = load_encoder(source.encoder, world.device)
         self.encoder.towers.train()
-        self.documents = None
-        if self.stage.train == "queries":
+        self.documents: FrozenDocuments | None = None
+        if self.stage.trainable == "query_tower":
             self.encoder.untie()
             self.encoder.towers.freeze("document")
-            self.documents = self._fix_documents(source)
+            self.documents = self._freeze_documents(source)
         self.optimizer = build_optimizer(self.encoder.towers, self.stage.optimizer)
         if resumed.checkpoint or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer)
-        where = (self.place.step, self.world.device, self.world.size)
-        log.info("stage %s: from %s, step %d, on %s, processes: %d", self.name, source.folder.name, *where)
-        self.runner = StepRunner(
+        self.batch_encoder = BatchEncoder(
             self.stage,
-            self.data,
+            data,
             self.encoder,
-            self.accelerator.autocast,
-            self.recipe.encoding.training_tokens_per_batch,
-            (self.recipe.seed, self.number),
-            self.world,
+            accelerator.autocast,
+            recipe.encoding.training_tokens_per_batch,
+            (recipe.seed, self.number),
+            world,
             self.documents,
         )
-        self.world.meet()  # reading may take one longer than another
+        log.info(
+            "stage %s: from %s, step %d, on %s, processes: %d",
+            name,
+            source.folder.name,
+            self.progress.step,
+            world.device,
+            world.size,
+        )
+        world.barrier()  # loading may take longer on one process than on another
 
-    def _fix_documents(self, source: Checkpoint) -> FixedDocuments:
-        """Encoded once, unless somebody has done it: whatever trains, the document tower's hash stays, and finds them."""
-        where = (self.run.scratch, self.world.device, self.world, source.document_weights)
-        snapshot = Snapshot(source.encoder, source.weights, self.data, self.recipe.encoding, *where)
-        documents = FixedDocuments(self.stage, snapshot, self.recipe.seed)
+    def train(self) -> Checkpoint:
+        """Run the remaining steps and return the stage's result."""
+        bar = tqdm(
+            desc=f"train {self.name}",
+            unit="step",
+            smoothing=0.05,
+            total=self.stage.steps,
+            initial=self.progress.step,
+            disable=not self.world.is_main,
+        )
+        with bar:
+            for step in range(self.progress.step, self.stage.steps + 1):
+                self._refresh(step)
+                if step == self.stage.steps or self._is_out_of_patience(step):
+                    break
+                self._train_step(step, bar)
+                bar.update()
+        return self._finish()
+
+    def _train_step(self, step: int, bar: tqdm) -> None:
+        start, terms = time.perf_counter(), self.stage.terms
+        totals = dict.fromkeys(terms, 0.0)
+
+        batch = plan_batch(
+            self.stage,
+            self.number,
+            step,
+            self.recipe.seed,
+            self.data.anchor_sets,
+            self.refreshes.negatives.tables,
+            self.splits,
+        )
+        for chunk in self.batch_encoder.encode(batch, step):
+            losses = term_losses(terms, chunk.batch, self.data.anchor_sets, chunk.vectors, chunk.passages)
+            totals = {name: totals[name] + chunk.share * float(losses[name].detach()) for name in terms}
+            chunk.backward(weighted_sum(terms, losses))
+        self.world.sum_gradients(self.encoder.towers.parameters())
+        grad_norm = self._clip_gradients()
+        loss = sum(term.weight * totals[name] for name, term in terms.items())
+        self._check_finite(step, loss, grad_norm)
+        rate = self._update_weights(step)
+
+        live = self.documents.live_metrics.pop() if self.documents else {}
+        seconds = round(time.perf_counter() - start, 4)
+        metrics = {"grad_norm": grad_norm, "learning_rate": rate, **live, "seconds": seconds}
+        self.log.metric("step", stage=self.name, step=step, loss=loss, terms=totals, **metrics)
+        bar.set_postfix(loss=f"{loss:.4f}", rate=f"{rate:.1e}", refresh=False)
+        for callback in self.callbacks:
+            callback.on_step_end(self.name, step, totals, {"loss": loss, **metrics})
+
+    def _clip_gradients(self) -> float:
+        """Clip the gradients; return their norm before clipping."""
+        parameters, max_norm = self.encoder.towers.parameters(), self.stage.optimizer.max_grad_norm
+        return float(self.accelerator.clip_grad_norm_(parameters, max_norm))
+
+    def _check_finite(self, step: int, loss: float, grad_norm: float) -> None:
+        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
+            raise RuntimeError(
+                f"stage {self.name}, step {step}: the loss is {loss} and the norm of its gradient "
+                f"{grad_norm}; "
+                f"lower stages.{self.name}.optimizer.learning_rate or use precision: fp32"
+            )
+
+    def _update_weights(self, step: int) -> float:
+        """Run the optimizer's step; return the learning rate."""
+        rate = learning_rate(self.stage, step)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        return rate
+
+    def _freeze_documents(self, source: Checkpoint) -> FrozenDocuments:
+        """Encode the documents, or reuse vectors of the same document tower, whose hash stays the same in
+        this stage."""
+        snapshot = Snapshot(
+            source.encoder,
+            source.weights,
+            self.data,
+            self.recipe.encoding,
+            self.run.scratch,
+            self.world.device,
+            self.world,
+            source.document_weights,
+        )
+        documents = FrozenDocuments(self.stage, snapshot, self.recipe.seed)
         parts = {part: round(seconds, 3) for part, seconds in snapshot.seconds.items()}
-        self.log.metric("documents", stage=self.name, step=self.place.step, parts=parts)
+        self.log.metric("documents", stage=self.name, step=self.progress.step, parts=parts)
         return documents
 
-    def _visit(self, step: int) -> bool:
-        """What is due before step `step`: a checkpoint, orders of what is to be made of it, and adoptions. Does the stage end here?"""
+    def _refresh(self, step: int) -> None:
+        """Before step `step`: publish a checkpoint if due, request the products due from it, and adopt
+        products."""
         start = time.perf_counter()
-        due = self.adoption.due(step)
-        self.place = published = replace(self.place, step=step)
-        standing = dict(self.adoption.table_steps)
-        checkpoint = self._publish() if due or self._saving_is_due(step) else None
-        seconds, measured = {}, []
-        for kind in self.adoption.handovers:
-            since = time.perf_counter()
-            measured += self.adoption.proceed(kind, step, checkpoint.weights if kind in due else None)
-            seconds[f"{kind}_seconds"] = round(time.perf_counter() - since, 3)
-        for of_step, value in measured:
-            self.place = self.place.after_evaluation(of_step, value)
-            if self.place.best_step == of_step:
-                self.log.decide("best", stage=self.name, step=step, of=of_step, value=value)
-        if due or measured or standing != self.adoption.table_steps:
-            self.log.metric("refresh", stage=self.name, step=step, seconds=round(time.perf_counter() - start, 3), **seconds)
+        is_due = any(queue.product.is_due(step) for queue in self.refreshes.queues)
+        tables_before = dict(self.refreshes.negatives.table_steps)
+        self.progress = published = replace(self.progress, step=step)
+        checkpoint = self._publish() if is_due or self._saving_is_due(step) else None
+
+        seconds: dict[str, float] = {}
+        generations = self._advance(self.refreshes.tables, step, checkpoint, seconds)
+        scores = self._advance(self.refreshes.dev, step, checkpoint, seconds) if self.refreshes.dev else []
+        for _, generation in generations:
+            for callback in self.callbacks:
+                callback.on_refresh(self.name, step, generation)
+        for evaluated_step, score in scores:
+            self._on_dev_score(step, evaluated_step, score)
+        if is_due or scores or tables_before != self.refreshes.negatives.table_steps:
+            seconds = {"seconds": round(time.perf_counter() - start, 3), **seconds}
+            self.log.metric("refresh", stage=self.name, step=step, **seconds)
         if checkpoint:
-            self.world.once(lambda: self._prune(published, set(standing.values())))  # on a slow disk the others wait for long
-        return step == self.stage.steps or self._is_past_its_best(step)
+            # On the main process; the others wait, long on a slow disk.
+            self.world.on_main(lambda: self._prune(published, set(tables_before.values())))
+
+    def _advance[T](
+        self, queue: RefreshQueue[T], step: int, checkpoint: Checkpoint | None, seconds: dict[str, float]
+    ) -> list[tuple[int, T]]:
+        """Return the products adopted before step `step`, with the steps of their checkpoints; time it in
+        `seconds`."""
+        start = time.perf_counter()
+        weights = checkpoint.weights if checkpoint and queue.product.is_due(step) else None
+        adopted = queue.advance(step, weights)
+        seconds[f"{queue.product.kind}_seconds"] = round(time.perf_counter() - start, 3)
+        return adopted
+
+    def _on_dev_score(self, step: int, evaluated_step: int, score: float) -> None:
+        assert self.stage.evaluate is not None
+        self.progress = self.progress.after_evaluation(evaluated_step, score)
+        if self.progress.best_step == evaluated_step:
+            best = {"checkpoint_step": evaluated_step, "value": score}
+            self.log.decide("best", stage=self.name, step=step, **best)
+        for callback in self.callbacks:
+            callback.on_dev_measure(self.name, evaluated_step, self.stage.evaluate.measure, score)
 
     def _saving_is_due(self, step: int) -> bool:
         every = self.stage.save_every_steps
         return step == self.stage.steps or bool(step and every and step % every == 0)
 
     def _publish(self) -> Checkpoint:
-        self.world.same(_checksum(self.encoder.towers), "the weights")
+        self.world.assert_same(_checksum(self.encoder.towers), "the weights")
 
         def publish() -> tuple[str, str]:
-            checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, self.place)
-            self.run.mark("running", f"stage {self.name}, step {self.place.step}")
+            checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, self.progress)
+            self.run.mark("running", f"stage {self.name}, step {self.progress.step}")
             return checkpoint.hashes
 
-        return Checkpoint(self.run.checkpoint(self.name, self.place.step), *self.world.once(publish))
+        return Checkpoint(self.run.checkpoint(self.name, self.progress.step), *self.world.on_main(publish))
 
-    def _is_past_its_best(self, step: int) -> bool:
+    def _is_out_of_patience(self, step: int) -> bool:
         patience = self.stage.evaluate and self.stage.evaluate.patience
-        if not patience or self.place.since_best < patience:
+        if not patience or self.progress.since_best < patience:
             return False
-        self.log.decide("early_stop", stage=self.name, step=step, best_step=self.place.best_step)
-        log.info("stage %s ends at step %d: the best dev measure is that of step %d", self.name, step, self.place.best_step)
+        self.log.decide("early_stop", stage=self.name, step=step, best_step=self.progress.best_step)
+        log.info(
+            "stage %s ends at step %d: the best dev score is that of step %d",
+            self.name,
+            step,
+            self.progress.best_step,
+        )
         return True
 
-    def _prune(self, published: Place, standing: set[int]) -> None:
-        """Keep what the recipe says, and all that a run resumed from the checkpoint just published would need.
+    def _prune(self, published: TrainingProgress, tables_in_use: set[int]) -> None:
+        """Remove what neither the recipe keeps nor a run resumed from the checkpoint just published needs.
 
-        `standing` are the steps of the tables that were in use when it was published.
+        `tables_in_use` are the steps of the tables that were in use when it was published.
         """
-        ordered = self.adoption.open_steps
-        tables = standing | ordered | set(self.adoption.table_steps.values())
-        # The best that this checkpoint's place names stays until the next one: resuming starts from that place.
-        best = {place.best_step for place in (published, self.place)} - {None}
-        prune_stage(self.run, self.name, self.recipe.keep, {published.step, *ordered, *best}, {published.step, *ordered}, tables)
-
-    def _step(self, step: int, bar: tqdm) -> None:
-        start = time.perf_counter()
-        batch = plan_batch(self.stage, self.number, step, self.recipe.seed, self.data.directions, self.adoption.tables, self.parts)
-        losses = self.runner.accumulate(batch, step)
-        norm = float(self.accelerator.clip_grad_norm_(self.encoder.towers.parameters(), self.stage.optimizer.max_grad_norm))
-        total = sum(self.stage.terms[name].weight * loss for name, loss in losses.items())
-        if not (math.isfinite(total) and math.isfinite(norm)):
-            raise RuntimeError(
-                f"stage {self.name}, step {step}: the loss is {total} and its gradient's norm {norm}; "
-                f"lower stages.{self.name}.optimizer.learning_rate or use precision: fp32"
-            )
-        rate = learning_rate(self.stage, step)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        self.log.metric(
-            "step", stage=self.name, step=step, loss=total, terms=losses, grad_norm=norm, learning_rate=rate,
-            **(self.documents.findings.take() if self.documents else {}), seconds=round(time.perf_counter() - start, 4),
-        )  # fmt: skip
-        bar.set_postfix(loss=f"{total:.4f}", rate=f"{rate:.1e}", refresh=False)
+        pending = self.refreshes.pending_steps
+        tables = tables_in_use | pending | set(self.refreshes.negatives.table_steps.values())
+        # The best checkpoint in `published` stays until the next one is published: a resumed run starts from
+        # there.
+        best = {p.best_step for p in (published, self.progress) if p.best_step is not None}
+        checkpoints, vectors = {published.step, *pending, *best}, {published.step, *pending}
+        prune_stage(self.run, self.name, self.recipe.retention, checkpoints, vectors, tables)
 
     def _finish(self) -> Checkpoint:
-        """The best checkpoint by the dev measure where one was kept, else the last."""
-        self.adoption.close()
+        """Return the result: the best checkpoint by the dev score if it is kept, else the last."""
+        self.refreshes.close()
         keep_best = self.stage.evaluate is not None and self.stage.evaluate.keep_best
-        step = self.place.best_step if keep_best else self.place.step
+        step = self.progress.best_step if keep_best else self.progress.step
+        assert step is not None, "the last checkpoint is always evaluated"
         result = Checkpoint.open(self.run.checkpoint(self.name, step))
-        self.log.decide("stage_end", stage=self.name, step=self.place.step, result=result.folder.name, weights=result.weights)
-        tables = set(self.adoption.table_steps.values())
-        self.world.once(lambda: prune_stage(self.run, self.name, self.recipe.keep, {step}, {step}, tables))
+        end = {"result": result.folder.name, "weights": result.weights}
+        self.log.decide("stage_end", stage=self.name, step=self.progress.step, **end)
+        tables = set(self.refreshes.negatives.table_steps.values())
+        self.world.on_main(
+            lambda: prune_stage(self.run, self.name, self.recipe.retention, {step}, {step}, tables)
+        )
         return result
 
 

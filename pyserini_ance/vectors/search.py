@@ -1,28 +1,28 @@
-"""Exact inner-product search: blocks of queries against blocks of documents, on torch or faiss, with equal results.
-
-Results are ordered by falling score, then by rising row: equal vectors come in a defined order on every backend.
-"""
+"""Exact inner-product search in blocks, with equal results on torch and faiss, alone or over shards."""
 
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from tqdm import tqdm
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.vectors.best import Best
-from pyserini_ance.vectors.faiss_library import import_faiss
+from pyserini_ance.vectors.backend import import_faiss
+from pyserini_ance.vectors.encoding import ShardedVectors
+from pyserini_ance.vectors.topk import TopK
 
 QUERIES_PER_BLOCK = 512
-DOCUMENTS_PER_BLOCK = 65_536  # unless a recipe says otherwise
+DOCUMENTS_PER_BLOCK = 65_536  # unless a recipe sets another number
 SCORES_IN_CACHE = 1 << 22
-SHOWN_AFTER_SECONDS = 1  # a bar for each step's search would only flicker
+SHOWN_AFTER_SECONDS = 1  # a progress bar for each step's search would only flicker
 
 Backend = Literal["torch", "faiss"]
-Searcher = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]  # (queries (Q, D), k) -> scores and rows (Q, k)
+# (queries (Q, D), k) -> scores and rows (Q, k)
+Searcher = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+FaissIndex = Any  # faiss ships no types
 
 
 def exact_search(
@@ -30,77 +30,113 @@ def exact_search(
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k documents of largest inner product: scores (Q, k) float32 and rows (Q, k) int32, best first.
 
-    queries (Q, D) and documents (N, D) are float32; documents may be a memory map. k is cut to N.
+    Ties go to the lower row. queries (Q, D) and documents (N, D) are float32; documents may be a memory map.
+    k is cut to N.
     """
     return searcher(documents, backend, device, World())(queries, k)
 
 
-def standing(documents: np.ndarray, device: str) -> torch.Tensor:
-    """`documents` (N, D) to be searched again and again: copied to a GPU once; on the CPU the array itself, mapped or not."""
+def resident(documents: np.ndarray, device: str) -> torch.Tensor:
+    """`documents` (N, D) for repeated searches: a copy on a GPU, or on the CPU the array itself.
+
+    The array may be a memory map.
+    """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # of a read-only map, into which nobody writes
+        warnings.simplefilter("ignore", UserWarning)  # about a read-only map, which is never written to
         return torch.from_numpy(documents).to(device)
 
 
 def searcher(
-    documents: np.ndarray | torch.Tensor, backend: Backend, device: str, world: World, documents_per_block: int = DOCUMENTS_PER_BLOCK
+    documents: np.ndarray | torch.Tensor,
+    backend: Backend,
+    device: str,
+    world: World,
+    documents_per_block: int = DOCUMENTS_PER_BLOCK,
 ) -> Searcher:
-    """`exact_search` over `documents`: faiss copies them into an index now; torch reads an array anew at each search, so many
-    documents at a time, and takes a tensor (`standing`) as it lies.
+    """Return `exact_search` over `documents`.
 
-    Searching raises PeerError when another process of `world` has ended.
+    faiss copies them into an index now. torch reads an array again at each search, `documents_per_block` at a
+    time, and uses a tensor (`resident`) without a copy. Searching raises PeerError when another process of
+    `world` has ended.
     """
     if backend == "faiss" and len(documents):
         return partial(_search_index, _build_index(documents), world)
     return partial(_search_blocks, documents, device, world, documents_per_block)
 
 
+def _progress_bar(total: int, world: World) -> tqdm:
+    return tqdm(
+        total=total,
+        desc="search",
+        unit="block",
+        leave=False,
+        delay=SHOWN_AFTER_SECONDS,
+        disable=not world.is_main,
+    )
+
+
 def _search_blocks(
-    documents: np.ndarray | torch.Tensor, device: str, world: World, documents_per_block: int, queries: np.ndarray, k: int
+    documents: np.ndarray | torch.Tensor,
+    device: str,
+    world: World,
+    documents_per_block: int,
+    queries: np.ndarray,
+    k: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     k = min(k, len(documents))
-    asked = [torch.from_numpy(np.ascontiguousarray(part.T)) for part in _in_blocks(queries, QUERIES_PER_BLOCK)]
-    best = [Best(part.shape[1], k, device) for part in asked]
+    query_blocks = [
+        torch.from_numpy(np.ascontiguousarray(queries[start : start + QUERIES_PER_BLOCK].T))
+        for start in range(0, len(queries), QUERIES_PER_BLOCK)
+    ]
+    best = [TopK(block.shape[1], k, device) for block in query_blocks]
     size = _documents_at_once(documents, len(queries), documents_per_block)
     firsts = range(0, len(documents), size)
-    shown = {"desc": "search", "unit": "block", "leave": False, "delay": SHOWN_AFTER_SECONDS, "disable": not world.is_main}
-    with tqdm(total=len(asked) * len(firsts), **shown) as bar:
+    with _progress_bar(len(query_blocks) * len(firsts), world) as bar:
         for first in firsts:  # documents are many: each block is read, and moved to the device, once
             part = documents[first : first + size]
-            part = part if isinstance(part, torch.Tensor) else torch.from_numpy(np.array(part)).to(device)
-            for some, of_some in zip(asked, best, strict=True):
+            block = part if isinstance(part, torch.Tensor) else torch.from_numpy(np.array(part)).to(device)
+            for query_block, best_of_block in zip(query_blocks, best, strict=True):
                 world.check()
-                _offer(of_some, part, some.to(device), first)
+                _update(best_of_block, block, query_block.to(device), first)
                 bar.update()
-    return _together(best, k)
+    return _concatenate(best, k)
 
 
 def _documents_at_once(documents: np.ndarray | torch.Tensor, queries: int, documents_per_block: int) -> int:
-    """On a GPU that holds them all, more for few queries: it waits at the end of each block, and scores take the same room."""
-    if isinstance(documents, torch.Tensor) and documents.device.type != "cpu" and 0 < queries < QUERIES_PER_BLOCK:
+    """Documents per block: more for few queries on a GPU that holds all documents.
+
+    The GPU waits at the end of each block, and the scores take the same memory.
+    """
+    if (
+        isinstance(documents, torch.Tensor)
+        and documents.device.type != "cpu"
+        and 0 < queries < QUERIES_PER_BLOCK
+    ):
         return documents_per_block * QUERIES_PER_BLOCK // queries
     return documents_per_block
 
 
-def _offer(best: Best, documents: torch.Tensor, queries: torch.Tensor, first: int) -> None:
-    """`documents` (N, D), the first of them row `first`, to `queries` (D, Q); on the CPU in parts whose scores its cache holds."""
+def _update(best: TopK, documents: torch.Tensor, queries: torch.Tensor, first: int) -> None:
+    """Score `documents` (N, D), the first of which is row `first`, for `queries` (D, Q).
+
+    On the CPU in parts whose scores fit its cache.
+    """
     size = max(1, SCORES_IN_CACHE // queries.shape[1]) if documents.device.type == "cpu" else len(documents)
     for start in range(0, len(documents), size):
-        best.offer(documents[start : start + size] @ queries, first + start)
+        best.update(documents[start : start + size] @ queries, first + start)
 
 
-def _in_blocks(queries: np.ndarray, size: int) -> list[np.ndarray]:
-    return [queries[start : start + size] for start in range(0, len(queries), size)]
-
-
-def _together(best: list[Best], k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Of all queries: scores (Q, k) float32 and rows (Q, k) int32."""
-    found = [(np.empty((0, k), np.float32), np.empty((0, k), np.int32)), *([x.cpu().numpy() for x in part.take()] for part in best)]
-    scores, rows = map(np.concatenate, zip(*found, strict=True))
+def _concatenate(best: list[TopK], k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The results of all query blocks: scores (Q, k) float32 and rows (Q, k) int32."""
+    results = [
+        (np.empty((0, k), np.float32), np.empty((0, k), np.int32)),
+        *([x.cpu().numpy() for x in block.result()] for block in best),
+    ]
+    scores, rows = map(np.concatenate, zip(*results, strict=True))
     return scores, rows
 
 
-def _build_index(documents: np.ndarray):
+def _build_index(documents: np.ndarray | torch.Tensor) -> FaissIndex:
     faiss = import_faiss()
 
     index = faiss.IndexFlatIP(documents.shape[1])
@@ -109,27 +145,98 @@ def _build_index(documents: np.ndarray):
     return index
 
 
-def _search_index(index, world: World, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _search_index(
+    index: FaissIndex, world: World, queries: np.ndarray, k: int
+) -> tuple[np.ndarray, np.ndarray]:
     k = min(k, index.ntotal)
     scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int32)
-    shown = {"desc": "search", "unit": "block", "leave": False, "delay": SHOWN_AFTER_SECONDS, "disable": not world.is_main}
-    for start in tqdm(range(0, len(queries), QUERIES_PER_BLOCK), **shown):
-        world.check()
-        block = slice(start, start + QUERIES_PER_BLOCK)
-        scores[block], rows[block] = _search_past_ties(index, np.ascontiguousarray(queries[block], np.float32), k)
+    starts = range(0, len(queries), QUERIES_PER_BLOCK)
+    with _progress_bar(len(starts), world) as bar:
+        for start in starts:
+            world.check()
+            block = slice(start, start + QUERIES_PER_BLOCK)
+            scores[block], rows[block] = _search_past_ties(
+                index, np.ascontiguousarray(queries[block], np.float32), k
+            )
+            bar.update()
     return scores, rows
 
 
-def _search_past_ties(index, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """faiss keeps any of those that tie at the border: search deeper until the border lies between two scores."""
+def _search_past_ties(index: FaissIndex, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Search with growing k until no tie crosses the k-th place: faiss returns any of the tied documents."""
     scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
-    open_queries, depth = np.arange(len(queries)), k + 1
+    open_queries, top_k = np.arange(len(queries)), k + 1
     while len(open_queries):
-        depth = min(depth, index.ntotal)
-        found, found_rows = index.search(queries[open_queries], depth)
-        order = np.lexsort((found_rows, -found), axis=-1)[:, :k]
-        scores[open_queries] = np.take_along_axis(found, order, 1)
-        rows[open_queries] = np.take_along_axis(found_rows, order, 1)
-        open_queries = open_queries[(found[:, -1] == found[:, k - 1]) & (depth < index.ntotal)]
-        depth *= 2
+        top_k = min(top_k, index.ntotal)
+        hit_scores, hit_rows = index.search(queries[open_queries], top_k)
+        order = np.lexsort((hit_rows, -hit_scores), axis=-1)[:, :k]
+        scores[open_queries] = np.take_along_axis(hit_scores, order, 1)
+        rows[open_queries] = np.take_along_axis(hit_rows, order, 1)
+        open_queries = open_queries[(hit_scores[:, -1] == hit_scores[:, k - 1]) & (top_k < index.ntotal)]
+        top_k *= 2
     return scores, rows
+
+
+class FlatIndex:
+    """Exact search by all processes; `own` searches this process's shard of `documents` without a copy."""
+
+    def __init__(self, documents: ShardedVectors, own: Searcher, world: World):
+        self.documents, self.own, self.world = documents, own, world
+
+    def __call__(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """Scores (Q, k) float32 and rows (Q, k) int32, best first.
+
+        Called by all processes with equal queries (Q, D), between steps of even length: none waits long for
+        another.
+        """
+        scores, rows = self.own(queries, min(k, len(self.documents)))
+        return merge_shards(scores, rows, self.documents, k, self.world)
+
+
+def search_shards(
+    searcher: Searcher, queries: np.ndarray, documents: ShardedVectors, k: int, world: World
+) -> tuple[np.ndarray, np.ndarray]:
+    """`exact_search` over all `documents`: scores (Q, k) float32 and rows (Q, k) int32, on every process.
+
+    Called by all processes with equal queries (Q, D); `searcher` is over `documents.own`.
+    """
+    scores, rows = searcher(queries, min(k, len(documents)))
+    world.barrier()  # shards take uneven time
+    return merge_shards(scores, rows, documents, k, world)
+
+
+def merge_shards(
+    scores: np.ndarray, rows: np.ndarray, documents: ShardedVectors, k: int, world: World
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k best of all shards, on every process, from the best of each; `rows` count within the shard."""
+    k, rows = min(k, len(documents)), rows + np.int32(documents.first)
+    if world.size == 1:
+        return scores, rows
+    scores, rows = _widen(scores, k, np.nan), _widen(rows, k, -1)
+    for start in range(0, len(scores), QUERIES_PER_BLOCK):
+        block = slice(start, start + QUERIES_PER_BLOCK)
+        scores[block], rows[block] = _best(
+            _side_by_side(scores[block], world), _side_by_side(rows[block], world), k
+        )
+    return scores, rows
+
+
+def _widen(values: np.ndarray, k: int, filling: float) -> np.ndarray:
+    """(Q, k): a shard with fewer than k documents is filled up with values that `_best` puts last."""
+    if values.shape[1] >= k:
+        return values
+    return np.pad(values, ((0, 0), (0, k - values.shape[1])), constant_values=filling)
+
+
+def _side_by_side(values: np.ndarray, world: World) -> np.ndarray:
+    """(B, processes * k), in the order of the shards, which is that of their rows."""
+    return np.concatenate([part.numpy() for part in world.gather(torch.from_numpy(values))], axis=1)
+
+
+def _best(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k best.
+
+    The sort is stable: of equal scores, the lower rows stay ahead. NaN comes last, even after -inf.
+    """
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)

@@ -1,9 +1,10 @@
-"""Measure reading, tokenising, and reading a ranking, on generated passages of MS MARCO's shape: seconds, peak memory, disk.
+"""Measure reading, tokenising and reading a ranking on generated passages: seconds, peak memory, disk.
 
     python tests/data/scale.py FOLDER --passages 100000 1000000
 
-Each part is a process of its own; `start` only imports what the others do, and reads the tokenizer. The passages (about 55 words, drawn by
-Zipf's law from the tokenizer's whole words, one in ten compounded of two) are the same for every run of the same size, and stay in FOLDER.
+Each part runs in its own process; `start` only imports what the others import, and loads the tokenizer. The
+passages have the shape of MS MARCO's (about 55 words, drawn by Zipf's law from the tokenizer's whole words,
+one in ten compounded of two). They are the same for every run of the same size and stay in FOLDER.
 """
 
 import argparse
@@ -19,26 +20,39 @@ from shutil import rmtree
 
 import numpy as np
 
-WORDS, SPREAD, LEAST, MOST = 55, 25, 10, 200  # of a passage
+WORDS, SPREAD, LEAST, MOST = 55, 25, 10, 200  # words of a passage
 PASSAGES_PER_BLOCK = 20_000
-PASSAGES_PER_QUERY = 11  # MS MARCO has 808,731 training queries for 8.8 million passages; of two in three of them a passage is judged
-PARTS = ("start", "read", "tokenise", "rank")
-HITS = 200  # of each judged query, in the ranking that is read for its negatives: BM25's for the training queries
-DEPTH = 101  # `depth: 100` and a positive
+# MS MARCO has 808,731 training queries for 8.8 million passages; two in three of them have a judged passage.
+PASSAGES_PER_QUERY = 11
+PARTS = ("start", "read", "tokenize", "rank")
+HITS = 200  # for each judged query, in the ranking that negatives are read from
+TOP_K = 101  # `top_k: 100` and a positive
 MIB = 1 << 20
-HEADER = "| passages | part | seconds | processor seconds | peak MiB | disk MiB |\n| ---: | --- | ---: | ---: | ---: | ---: |"
+HEADER = (
+    "| passages | part | seconds | processor seconds | peak MiB | disk MiB |\n"
+    "| ---: | --- | ---: | ---: | ---: | ---: |"
+)
 
 
 def generate(folder: Path, passages: int) -> None:
-    """collection.tsv, queries.tsv and qrels.tsv; a query is the first words of a passage, the only one that is relevant to it, if any."""
+    """Write collection.tsv, queries.tsv and qrels.tsv.
+
+    A query is the first words of a passage, which is its only relevant passage, if it has one.
+    """
     folder.mkdir(parents=True)
     words = whole_words()
     chances = np.cumsum(1 / np.arange(1, len(words) + 1))
     chances /= chances[-1]
     rng = np.random.default_rng(passages)
-    with open(folder / "queries.tsv", "w") as queries, open(folder / "qrels.tsv", "w") as qrels, open(folder / "collection.tmp", "w") as out:
+    with (
+        open(folder / "queries.tsv", "w") as queries,
+        open(folder / "qrels.tsv", "w") as qrels,
+        open(folder / "collection.tmp", "w") as out,
+    ):
         for first in range(0, passages, PASSAGES_PER_BLOCK):
-            for id, text in enumerate(passages_of(words, chances, rng, min(PASSAGES_PER_BLOCK, passages - first)), start=first):
+            for id, text in enumerate(
+                passages_of(words, chances, rng, min(PASSAGES_PER_BLOCK, passages - first)), start=first
+            ):
                 out.write(f"{id}\t{text}\n")
                 if id % PASSAGES_PER_QUERY == 0:
                     queries.write(f"{id}\t{' '.join(text.split()[:6])}\n")
@@ -48,15 +62,21 @@ def generate(folder: Path, passages: int) -> None:
 
 
 def generate_run(path: Path, passages: int) -> None:
-    """A ranking for each judged query."""
+    """Write a ranking for each judged query."""
     with open(path, "w") as run:
         for id in (id for id in range(0, passages, PASSAGES_PER_QUERY) if id // PASSAGES_PER_QUERY % 3):
-            run.writelines(f"{id} Q0 {(id + rank * 499) % passages} {rank + 1} {HITS - rank} x\n" for rank in range(HITS))
+            run.writelines(
+                f"{id} Q0 {(id + rank * 499) % passages} {rank + 1} {HITS - rank} x\n" for rank in range(HITS)
+            )
 
 
 def whole_words() -> np.ndarray:
     vocabulary = json.loads((minilm() / "tokenizer.json").read_text())["model"]["vocab"]
-    whole = [word for word in sorted(vocabulary, key=vocabulary.get) if word.isascii() and word.isalpha() and len(word) > 1]
+    whole = [
+        word
+        for word in sorted(vocabulary, key=vocabulary.get)
+        if word.isascii() and word.isalpha() and len(word) > 1
+    ]
     return np.array(whole)
 
 
@@ -69,8 +89,10 @@ def passages_of(words: np.ndarray, chances: np.ndarray, rng: np.random.Generator
     lengths = np.clip(rng.gamma(shape, WORDS / shape, count), LEAST, MOST).astype(int)
     drawn = words[np.searchsorted(chances, rng.random(int(lengths.sum())))].tolist()
     compound = np.flatnonzero(rng.random(len(drawn)) < 0.1)
-    for place, other in zip(compound.tolist(), words[rng.integers(0, len(words), len(compound))].tolist(), strict=True):
-        drawn[place] += other
+    for index, other in zip(
+        compound.tolist(), words[rng.integers(0, len(words), len(compound))].tolist(), strict=True
+    ):
+        drawn[index] += other
     ends = np.cumsum(lengths).tolist()
     return [" ".join(drawn[start:end]) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
 
@@ -79,34 +101,57 @@ def recipe_of(folder: Path):
     from pyserini_ance.recipe.models import Recipe
 
     split = {"queries": str(folder / "queries.tsv"), "qrels": str(folder / "qrels.tsv")}
-    stage = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-5}, "terms": {"query": {"negatives": ["random"]}}}
-    encoder = {"kind": "transformer", "model": str(minilm()), "pooling": "mean", "tokenization": {"document": {"template": "{text}"}}}
-    return Recipe.model_validate({
-        "name": "scale", "data": {"kind": "msmarco_passage", "collection": str(folder / "collection.tsv"), "splits": {"train": split}},
-        "encoder": encoder, "stages": {"only": stage}, "test": {"split": "train"}, "cache": str(folder / "cache"),
-    })  # fmt: skip
+    stage = {
+        "steps": 1,
+        "batch_queries": 1,
+        "optimizer": {"learning_rate": 1e-5},
+        "terms": {"query": {"negatives": ["random"]}},
+    }
+    encoder = {
+        "kind": "transformer",
+        "model": str(minilm()),
+        "pooling": "mean",
+        "tokenization": {"document": {"template": "{text}"}},
+    }
+    data = {
+        "kind": "msmarco_passage",
+        "collection": str(folder / "collection.tsv"),
+        "splits": {"train": split},
+    }
+    return Recipe.model_validate(
+        {
+            "name": "scale",
+            "data": data,
+            "encoder": encoder,
+            "stages": {"only": stage},
+            "final_evaluation": {"split": "train"},
+            "cache": str(folder / "cache"),
+        }
+    )
 
 
 def do(part: str, folder: Path) -> None:
-    """In a child: one part, and what it took as a line of JSON."""
+    """Run one part in this subprocess, and print its cost as a line of JSON."""
     from pyserini_ance.data.rankings import read_ranking
-    from pyserini_ance.encoders.checkpoint import start_tokenizer
-    from pyserini_ance.experiment.prepare import stored_collection, tokenise
+    from pyserini_ance.encoders.load_save import initial_tokenizer
+    from pyserini_ance.pipeline.preparation import stored_collection, tokenize
 
     recipe = recipe_of(folder)
-    start_tokenizer(recipe.encoder)
-    collection = stored_collection(recipe) if part in ("tokenise", "rank") else None
+    initial_tokenizer(recipe.encoder)
+    collection = stored_collection(recipe) if part in ("tokenize", "rank") else None
     works = {
         "start": lambda: None,
         "read": lambda: stored_collection(recipe),
-        "tokenise": lambda: tokenise(recipe, collection),
-        "rank": lambda: read_ranking(folder / "run.trec", collection.split("train"), collection.documents, DEPTH),
+        "tokenize": lambda: tokenize(recipe, collection),
+        "rank": lambda: read_ranking(
+            folder / "run.trec", collection.split("train"), collection.documents, TOP_K
+        ),
     }
     clock(works[part])
 
 
 def clock(work: Callable[[], object]) -> None:
-    """Do it, and print what it took as a line of JSON."""
+    """Do the work, and print its cost as a line of JSON."""
     begun, processor = time.perf_counter(), time.process_time()
     work()
     seconds = {"seconds": time.perf_counter() - begun, "processor": time.process_time() - processor}
@@ -124,13 +169,26 @@ def measure(folder: Path, passages: int, parts: list[str]) -> None:
 
 
 def measure_parts(script: str, folder: Path, passages: int, parts: Sequence[str]) -> None:
-    """A row for each part, which `script` does in a process of its own; disk is what `folder` has grown by."""
+    """Print a row for each part, which `script` runs in its own process; disk is the growth of `folder`."""
     for part in parts:
         before = _bytes(folder)
-        done = subprocess.run([sys.executable, script, str(folder), "--part", part], stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run(
+            [sys.executable, script, str(folder), "--part", part],
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
         took = json.loads(done.stdout.splitlines()[-1])
         disk = (_bytes(folder) - before) / MIB
-        print(f"| {passages:,} | {part} | {took['seconds']:.1f} | {took['processor']:.1f} | {took['peak_mib']:.0f} | {disk:.0f} |", flush=True)
+        cells = (
+            f"{passages:,}",
+            part,
+            f"{took['seconds']:.1f}",
+            f"{took['processor']:.1f}",
+            f"{took['peak_mib']:.0f}",
+            f"{disk:.0f}",
+        )
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 def _bytes(folder: Path) -> int:
@@ -138,11 +196,21 @@ def _bytes(folder: Path) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("folder", type=Path)
     parser.add_argument("--passages", type=int, nargs="+", default=[100_000, 1_000_000])
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS, help="in this order; tokens and rankings need what was read")
-    parser.add_argument("--part", choices=PARTS, help="only this, in this process, of what lies in FOLDER")
+    parser.add_argument(
+        "--parts",
+        nargs="+",
+        choices=PARTS,
+        default=PARTS,
+        help="the parts, in this order; tokens and rankings need the collection",
+    )
+    parser.add_argument(
+        "--part", choices=PARTS, help="run only this part, in this process, on the files in FOLDER"
+    )
     args = parser.parse_args()
     if args.part:
         return do(args.part, args.folder)

@@ -4,7 +4,8 @@ import hashlib
 import numpy as np
 import pytest
 
-from pyserini_ance.data.collection import Collection, Qrels, Relation, Split, Texts
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.data.positives import KnownPositives
 
 # query 0: documents 3 (grade 2), 1 (grade 0), 0 (grade 1); query 1: none; query 2: document 3 (grade 1)
 QRELS = Qrels.of([0, 2, 0, 0], [3, 3, 1, 0], [2, 1, 0, 1], queries=3)
@@ -15,13 +16,13 @@ def texts(ids: str, **columns: str) -> Texts:
 
 
 def test_texts_are_looked_up_by_row_and_by_id():
-    found = texts("007 7", title="A B", text="a b")
-    assert len(found) == 2
-    assert found[0] == {"title": "A", "text": "a"}
-    assert found.take(np.array([1, 0, 1])) == [found[1], found[0], found[1]]
-    assert (found.rows["007"], found.rows["7"]) == (0, 1)
-    assert found.subset([1]).ids == ["7"] and found.subset([1])[0] == found[1]
-    assert "07" not in found.rows
+    result = texts("007 7", title="A B", text="a b")
+    assert len(result) == 2
+    assert result[0] == {"title": "A", "text": "a"}
+    assert result.take(np.array([1, 0, 1])) == [result[1], result[0], result[1]]
+    assert (result.rows["007"], result.rows["7"]) == (0, 1)
+    assert result.subset([1]).ids == ["7"] and result.subset([1])[0] == result[1]
+    assert "07" not in result.rows
 
 
 def test_texts_are_frozen():
@@ -41,12 +42,12 @@ def test_texts_are_frozen():
         texts("a", text="x"),
     ],
 )
-def test_texts_digest_tells_every_difference(other):
+def test_the_digest_of_texts_depends_on_every_difference(other):
     assert texts("a b", text="x y").digest == texts("a b", text="x y").digest
     assert texts("a b", text="x y").digest != other.digest
 
 
-def test_texts_digest_is_sha256_of_parts_with_their_lengths():
+def test_the_digest_of_texts_is_sha256_of_strings_with_their_lengths():
     parts = [part.encode() for part in ["2", "title", "text", "007", "A", "é", "7", "B", "b"]]
     written = b"".join(len(part).to_bytes(8, "little") + part for part in parts)
     assert texts("007 7", title="A B", text="é b").digest == hashlib.sha256(written).hexdigest()
@@ -65,7 +66,7 @@ def test_qrels_are_small_arrays():
     assert (QRELS.relevant_offsets.dtype, QRELS.relevant_rows.dtype) == (np.int64, np.int32)
 
 
-def test_the_threshold_decides_what_is_relevant():
+def test_relevance_depends_on_the_threshold():
     assert Qrels.of([0, 0], [4, 5], [1, 2], queries=1, threshold=2).relevant(0).tolist() == [5]
 
 
@@ -73,11 +74,13 @@ def test_the_inverse_agrees_with_a_slow_loop():
     rng = np.random.default_rng(0)
     pairs = np.unique(rng.integers(0, 20, (100, 2)), axis=0)
     qrels = Qrels.of(pairs[:, 0], pairs[:, 1], rng.integers(0, 3, len(pairs)), queries=20)
-    relation = Split("train", None, qrels).relation("document")
-    assert (relation.offsets.dtype, relation.rows.dtype) == (np.int64, np.int32)
+    known_positives = Split("train", None, qrels).known_positives("document")
+    assert (known_positives.offsets.dtype, known_positives.rows.dtype) == (np.int64, np.int32)
     expected = [[query for query in range(20) if document in qrels.relevant(query)] for document in range(20)]
-    assert [relation.of(document).tolist() for document in range(len(relation.offsets) - 1)] == expected
-    assert relation.anchors.tolist() == [document for document in range(20) if expected[document]]
+    assert [
+        known_positives.of(document).tolist() for document in range(len(known_positives.offsets) - 1)
+    ] == expected
+    assert known_positives.anchors.tolist() == [document for document in range(20) if expected[document]]
 
 
 def test_a_subset_of_qrels_renumbers_the_queries():
@@ -86,35 +89,49 @@ def test_a_subset_of_qrels_renumbers_the_queries():
     assert [part.tolist() for part in subset.judged(1)] == [[3, 1, 0], [2, 0, 1]]
 
 
-def test_a_subset_of_a_relation_renumbers_its_rows():
-    relation = Relation(np.array([0, 2, 2, 3, 6]), np.array([7, 4, 5, 1, 2, 3], np.int32), np.array([1, 2, 1, 3, 1, 2], np.int32))
-    subset = relation.subset(np.array([3, 0, 1]))
-    assert [subset.of(row).tolist() for row in range(3)] == [[1, 2, 3], [7, 4], []] and subset.offsets.tolist() == [0, 3, 5, 5]
+def test_a_subset_of_known_positives_renumbers_its_rows():
+    known_positives = KnownPositives(
+        np.array([0, 2, 2, 3, 6]),
+        np.array([7, 4, 5, 1, 2, 3], np.int32),
+        np.array([1, 2, 1, 3, 1, 2], np.int32),
+    )
+    subset = known_positives.subset(np.array([3, 0, 1]))
+    assert [subset.of(row).tolist() for row in range(3)] == [
+        [1, 2, 3],
+        [7, 4],
+        [],
+    ] and subset.offsets.tolist() == [0, 3, 5, 5]
     assert subset.grades.tolist() == [3, 1, 2, 1, 2]
 
 
-def test_grades_stand_beside_what_is_relevant_from_both_sides():
+def test_known_positives_have_grades_from_both_sides():
     split = Split("train", None, Qrels.of([0, 0, 0, 1, 1], [5, 2, 4, 2, 3], [3, 2, 1, 4, 2], 2, threshold=2))
-    queries, documents = split.relation("query"), split.relation("document")
+    queries, documents = split.known_positives("query"), split.known_positives("document")
     assert (queries.rows.tolist(), queries.grades.tolist()) == ([5, 2, 2, 3], [3, 2, 4, 2])
-    assert (documents.of(2).tolist(), documents.rows.tolist(), documents.grades.tolist()) == ([0, 1], [0, 1, 1, 0], [2, 4, 2, 3])
+    assert (documents.of(2).tolist(), documents.rows.tolist(), documents.grades.tolist()) == (
+        [0, 1],
+        [0, 1, 1, 0],
+        [2, 4, 2, 3],
+    )
 
 
-def test_qrels_digest_tells_grades_and_threshold():
+def test_the_digest_of_qrels_depends_on_grades_and_threshold():
     digests = {
-        Qrels.of([0, 0], [1, 2], grades, 1, threshold).digest for grades in ([1, 1], [1, 2]) for threshold in (1, 2)
+        Qrels.of([0, 0], [1, 2], grades, 1, threshold).digest
+        for grades in ([1, 1], [1, 2])
+        for threshold in (1, 2)
     }
     assert len(digests) == 4
 
 
-def test_a_split_knows_what_is_relevant_from_either_side():
+def test_known_positives_from_both_sides():
     split = Split("train", texts("a b c", text="x y z"), QRELS)
-    assert split.relation("query").of(0).tolist() == [3, 0]
-    assert [split.relation("document").of(row).tolist() for row in range(4)] == [[0], [], [], [0, 2]]
-    assert split.relation("document").anchors.tolist() == [0, 3]
+    assert split.known_positives("query").of(0).tolist() == [3, 0]
+    assert [split.known_positives("document").of(row).tolist() for row in range(4)] == [[0], [], [], [0, 2]]
+    assert split.known_positives("document").anchors.tolist() == [0, 3]
 
 
-def test_an_unknown_split_is_named_with_those_that_exist():
+def test_the_error_for_an_unknown_split_lists_existing_splits():
     split = Split("train", texts("a b c", text="x y z"), QRELS)
     collection = Collection(texts("d", text="t"), {"train": split, "dev": split})
     assert collection.split("dev") is split
@@ -126,6 +143,13 @@ def test_the_collection_digest_covers_documents_and_splits():
     split = Split("train", texts("a b c", text="x y z"), QRELS)
     other = Split("train", texts("a b c", text="x y w"), QRELS)
     documents = texts("d", text="t")
-    made = [Collection(documents, {"train": split}), Collection(documents, {"train": other}), Collection(documents, {})]
-    assert len({collection.digest for collection in made}) == 3
-    assert Collection(documents, {"train": split}, {"train queries without positives": 3}).digest == made[0].digest
+    collections = [
+        Collection(documents, {"train": split}),
+        Collection(documents, {"train": other}),
+        Collection(documents, {}),
+    ]
+    assert len({collection.digest for collection in collections}) == 3
+    assert (
+        Collection(documents, {"train": split}, {"train queries without positives": 3}).digest
+        == collections[0].digest
+    )

@@ -7,7 +7,7 @@ import pytest
 
 from pyserini_ance.data import lookup
 from pyserini_ance.data.lookup import RowsOfHashes, RowsOfIds, hashes_of, write_rows
-from pyserini_ance.data.strings import Strings, write_strings
+from pyserini_ance.data.string_arrays import Strings, write_strings
 
 IDS = ["007", "7", "07", "é", "e\u0301", "D-1", "d-1", "日本"]
 
@@ -23,7 +23,7 @@ def rows_of(tmp_path):
     return make
 
 
-def test_ids_are_found_and_others_are_not(rows_of):
+def test_known_and_unknown_ids(rows_of):
     rows = rows_of(IDS)
     assert dict(rows) == {id: row for row, id in enumerate(IDS)} and list(rows) == IDS
     assert len(rows) == 8 and all(type(rows[id]) is int for id in IDS)
@@ -33,8 +33,11 @@ def test_ids_are_found_and_others_are_not(rows_of):
             rows[missing]
 
 
-@pytest.mark.parametrize("hashed", [lambda encoded: 0, lambda encoded: len(encoded), lambda encoded: (1 << 64) - 1 - len(encoded) % 2])
-def test_ids_of_one_hash_are_told_apart(rows_of, monkeypatch, hashed):
+@pytest.mark.parametrize(
+    "hashed",
+    [lambda encoded: 0, lambda encoded: len(encoded), lambda encoded: (1 << 64) - 1 - len(encoded) % 2],
+)
+def test_ids_with_equal_hashes_are_distinguished(rows_of, monkeypatch, hashed):
     monkeypatch.setattr(lookup, "hash_of", hashed)
     rows = rows_of(IDS)
     assert [rows[id] for id in IDS] == list(range(8))
@@ -43,9 +46,9 @@ def test_ids_of_one_hash_are_told_apart(rows_of, monkeypatch, hashed):
 
 def test_many_ids_agree_with_a_dictionary(rows_of):
     numbers = random.Random(0).sample(range(100_000), 3000)
-    known, rows = {str(n): row for row, n in enumerate(numbers)}, rows_of([str(n) for n in numbers])
-    asked = [str(n) for n in range(0, 100_000, 7)]
-    assert [rows.get(id) for id in asked] == [known.get(id) for id in asked]
+    expected, rows = {str(n): row for row, n in enumerate(numbers)}, rows_of([str(n) for n in numbers])
+    queried = [str(n) for n in range(0, 100_000, 7)]
+    assert [rows.get(id) for id in queried] == [expected.get(id) for id in queried]
 
 
 def test_no_ids_at_all(rows_of):
@@ -53,24 +56,24 @@ def test_no_ids_at_all(rows_of):
     assert len(rows) == 0 and "" not in rows and dict(rows) == {}
 
 
-def test_the_list_is_mapped_and_sorted(rows_of):
+def test_the_hashes_are_memory_mapped_and_sorted(rows_of):
     rows = rows_of(IDS)
     assert isinstance(rows.hashes, np.memmap) and isinstance(rows.rows, np.memmap)
     assert (rows.hashes.dtype, rows.rows.dtype) == (np.uint64, np.int32)
     assert (np.diff(rows.hashes.astype(object)) > 0).all() and sorted(rows.rows.tolist()) == list(range(8))
 
 
-def test_hashes_are_those_of_every_process():
+def test_hashes_are_the_same_in_every_process():
     program = "from pyserini_ance.data.lookup import hash_of; print(hash_of('é'.encode()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert int(done.stdout) == lookup.hash_of("é".encode())
 
 
 @pytest.mark.parametrize("most", [1 << 64, 1 << 11, 1 << 2])
-def test_rows_of_hashes_are_those_of_a_dictionary(most):
-    """Also where many fall on one slot, and beyond several sizes of the table."""
-    drawn, known, rows = random.Random(most), {}, RowsOfHashes(slots=4)
+def test_rows_of_hashes_agree_with_a_dictionary(most):
+    """Even if many hashes share a slot, and beyond several sizes of the table."""
+    drawn, expected, rows = random.Random(most), {}, RowsOfHashes(slots=4)
     for _ in range(5000):
         hashed = drawn.randrange(most) if drawn.random() < 0.7 else drawn.randrange(most) & ~0xFFF
-        assert rows.row_of(hashed) == known.setdefault(hashed, len(known))
-    assert len(rows) == len(known)
+        assert rows.row_of(hashed) == expected.setdefault(hashed, len(expected))
+    assert len(rows) == len(expected)

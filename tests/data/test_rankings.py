@@ -3,7 +3,7 @@ import json
 
 import numpy as np
 import pytest
-from data import ranked
+from helpers import ranking_files as ranked
 
 from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.data.formats.flagembedding import FlagEmbedding, text_id
@@ -13,9 +13,14 @@ QUERIES = Texts(["1", "2"], {"text": ["which year", "who"]})
 DOCUMENTS = Texts(["7", "8", "9", "again"], {"text": ["It was  1984.", "Aaron did.", "in 1985", "in 1985"]})
 TREC = "2 Q0 8 1 3.5 t\n1 Q0 9 1 2 t\n1 Q0 7 2 1 t\n3 Q0 7 1 1 t\n"
 RANKS = "2\t8\t1\n1\t7\t2\n1\t9\t1\n"
-TOP = "1\t9\twhich year\tin 1985\n2\t8\twho\tAaron did.\n3\t7\tother\tIt was  1984.\n1\t7\twhich year\tIt was  1984.\n"
+TOP = (
+    "1\t9\twhich year\tin 1985\n2\t8\twho\tAaron did.\n3\t7\tother\tIt was  1984.\n"
+    "1\t7\twhich year\tIt was  1984.\n"
+)
 TRIPLES = "1\t8\t9\n2\t7\t8\n1\t8\t7\n1\t7\t9\n3\t7\t1\n"
-TEXTS = "which  year\tAaron did.\tin 1985\nwho\tx\tAaron did.\nother\tx\tunknown\nwhich year\tx\tIt was 1984.\n"
+TEXTS = (
+    "which  year\tAaron did.\tin 1985\nwho\tx\tAaron did.\nother\tx\tunknown\nwhich year\tx\tIt was 1984.\n"
+)
 
 
 @pytest.fixture
@@ -28,7 +33,7 @@ def read(tmp_path):
 
 
 def listed(**negatives: list) -> str:
-    """As lines: one record for each of QUERIES."""
+    """Lines of JSON, one record for each of QUERIES."""
     key, values = negatives.popitem()
     shapes = {
         "hard_negative_ctxs": ("positive_ctxs", lambda id: {"passage_id": id}, "question"),
@@ -37,29 +42,40 @@ def listed(**negatives: list) -> str:
     }
     positives, passage, question = shapes[key]
     rest = {"answers": ["a"], positives: []}
-    return "\n".join(json.dumps({"query_id": n, question: "q", key: [passage(id) for id in ids], **rest}) for n, ids in enumerate(values, 1))
+    return "\n".join(
+        json.dumps({"query_id": n, question: "q", key: [passage(id) for id in ids], **rest})
+        for n, ids in enumerate(values, 1)
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("run.trec", TREC), ("run.tsv", RANKS), ("run.txt", RANKS.replace("\t", " ")), ("top1000.dev", TOP), ("qidpidtriples.tsv", TRIPLES),
-        ("triples.train.small.tsv", TEXTS), ("train.jsonl", listed(negative_passages=[["9", "7", "9"], ["8"]])),
+        ("run.trec", TREC),
+        ("run.tsv", RANKS),
+        ("run.txt", RANKS.replace("\t", " ")),
+        ("top1000.dev", TOP),
+        ("qidpidtriples.tsv", TRIPLES),
+        ("triples.train.small.tsv", TEXTS),
+        ("train.jsonl", listed(negative_passages=[["9", "7", "9"], ["8"]])),
     ],
-)  # fmt: skip
+)
 def test_every_form_gives_the_same_order(read, name, text):
     assert read(name, text) == {"1": ["9", "7"], "2": ["8"]}
 
 
-def test_questions_without_ids_go_by_their_place(tmp_path):
+def test_questions_without_ids_are_numbered(tmp_path):
     queries = Texts(["0", "1"], {"text": ["q", "q"]})
     (tmp_path / "train.json").write_text(listed(hard_negative_ctxs=[["9", "7"], []]))
     assert ranked.read(tmp_path / "train.json", queries) == {"0": {"9": -1.0, "7": -2.0}, "1": {}}
     (tmp_path / "train.jsonl").write_text(listed(neg=[["9", "7"], []]))
-    assert ranked.read(tmp_path / "train.jsonl", queries)["0"] == {text_id("text 9"): -1.0, text_id("text 7"): -2.0}
+    assert ranked.read(tmp_path / "train.jsonl", queries)["0"] == {
+        text_id("text 9"): -1.0,
+        text_id("text 7"): -2.0,
+    }
 
 
-def test_scores_of_a_trec_run_stay(tmp_path):
+def test_scores_of_a_trec_run_are_kept(tmp_path):
     (tmp_path / "run").write_text(TREC)
     assert ranked.read(tmp_path / "run", QUERIES, DOCUMENTS)["1"] == {"9": 2.0, "7": 1.0}
 
@@ -67,81 +83,124 @@ def test_scores_of_a_trec_run_stay(tmp_path):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("a.tsv", "1\t7\n", r"line 1: 2 columns in '1\\t7'; expected 6 columns .* or 4 .*; name a file of one of these forms"),
+        (
+            "a.tsv",
+            "1\t7\n",
+            r"line 1: 2 columns in '1\\t7'; expected 6 columns .* or 4 .*; pass a file of one of these forms",
+        ),
         ("a.tsv", "1 Q0 7 1 2.5\n", "line 1: 5 columns in"),
         ("a.tsv", TREC + "1 Q0 9\n", "line 5: 3 columns in .*; expected 6 columns"),
         ("a.tsv", RANKS + "1\t8\tx\n", "line 4: rank 'x'; expected ranks counted from 1"),
         ("a.tsv", RANKS + "1\t8\t0\n", "line 4: rank '0'"),
         ("a.tsv", RANKS + "1\t8\t1\n", "line 4: document '8' or rank 1 again for query '1'"),
-        ("a.tsv", TRIPLES, "line 3: document '8' or rank 7 again .* a file of triples .* must have 'triples' in its name"),
-        ("a.tsv", TRIPLES.replace("3\t7\t1\n", ""), "line 1: a file without any rank 1; .* must have 'triples' in its name"),
-        ("a.tsv", "1\t8\t9\n2\t7\t8\n", "line 1: a file without any rank 1; .* must have 'triples' in its name"),
+        (
+            "a.tsv",
+            TRIPLES,
+            "line 3: document '8' or rank 7 again .* a file of triples .* must have 'triples' in its name",
+        ),
+        (
+            "a.tsv",
+            TRIPLES.replace("3\t7\t1\n", ""),
+            "line 1: a file without any rank 1; .* must have 'triples' in its name",
+        ),
+        (
+            "a.tsv",
+            "1\t8\t9\n2\t7\t8\n",
+            "line 1: a file without any rank 1; .* must have 'triples' in its name",
+        ),
         ("triples.tsv", TRIPLES + "1\t8\n", "line 6: 2 columns"),
-        ("triples.tsv", TEXTS + "who\tx\tnowhere\n", "line 5: negative 'nowhere'; expected the text of a document of the collection"),
+        (
+            "triples.tsv",
+            TEXTS + "who\tx\tnowhere\n",
+            "line 5: negative 'nowhere'; expected the text of a document of the collection",
+        ),
         ("a.tsv", TOP + "1\t9\twho\n", "line 5: 3 columns in .*; expected 4 columns"),
         ("a.tsv", "", "has no lines; expected lines of 6 columns"),
-        ("a.json", "{}", r"line 1: a record with the keys \[\]; expected one that lists passages under positive_ctxs \(DPR\), positive_passages"),
+        (
+            "a.json",
+            "{}",
+            r"line 1: a record with the keys \[\]; expected one that lists passages under positive_ctxs "
+            r"\(DPR\), positive_passages",
+        ),
         ("a.jsonl", "", r"line 1: a record with the keys \[\]"),
-        ("a.jsonl", listed(neg=[["7"], ["8"]]).replace('"neg": ["text 8"]', '"neg": 8'), "line 2: neg 8; expected a list of strings"),
+        (
+            "a.jsonl",
+            listed(neg=[["7"], ["8"]]).replace('"neg": ["text 8"]', '"neg": 8'),
+            "line 2: neg 8; expected a list of strings",
+        ),
     ],
 )
-def test_bad_input_is_named(read, name, text, message):
+def test_malformed_input_is_an_error(read, name, text, message):
     with pytest.raises(ValueError, match=rf"{name}.*{message}"):
         read(name, text)
 
 
 @pytest.mark.parametrize(
     ("name", "text", "positives"),
-    [("run", "1 Q0 9 1 3 t\n1 Q0 7 2 2 t\n1 Q0 8 3 1 t\n", [2.0, np.nan]), ("top1000.dev", TOP, [-2.0, -1.0])],
+    [
+        ("run", "1 Q0 9 1 3 t\n1 Q0 7 2 2 t\n1 Q0 8 3 1 t\n", [2.0, np.nan]),
+        ("top1000.dev", TOP, [-2.0, -1.0]),
+    ],
 )
-def test_what_positives_score_is_known_beyond_the_depth(tmp_path, name, text, positives):
-    """7 is relevant to query 1, 8 to query 2."""
+def test_scores_of_positives_are_known_beyond_the_top_k(tmp_path, name, text, positives):
+    """Document 7 is relevant to query 1, and document 8 to query 2."""
     (tmp_path / name).write_text(text)
     split = Split("train", QUERIES, Qrels.of([0, 1], [0, 1], [1, 1], 2))
-    ranking = read_ranking(tmp_path / name, split, DOCUMENTS, depth=1)
-    assert ranking.found[0].tolist() == [2] and ranking.found.shape == (2, 1)
+    ranking = read_ranking(tmp_path / name, split, DOCUMENTS, top_k=1)
+    assert ranking.rows[0].tolist() == [2] and ranking.rows.shape == (2, 1)
     np.testing.assert_array_equal(ranking.positives, positives)
 
 
-def test_lines_beyond_the_depth_are_passed_over(tmp_path):
+def test_lines_beyond_the_top_k_are_skipped(tmp_path):
     (tmp_path / "triples.tsv").write_text("1\t7\t9\n1\t7\t9\n1\t7\t8\n1\t7\tunknown\n")
-    assert ranked.read(tmp_path / "triples.tsv", QUERIES, DOCUMENTS, depth=2) == {"1": {"9": -1.0, "8": -2.0}, "2": {}}
-    with pytest.raises(ValueError, match="triples.tsv ranks document 'unknown' for query '1', but the collection has no such document"):
+    assert ranked.read(tmp_path / "triples.tsv", QUERIES, DOCUMENTS, depth=2) == {
+        "1": {"9": -1.0, "8": -2.0},
+        "2": {},
+    }
+    with pytest.raises(
+        ValueError,
+        match=r"triples.tsv ranks document 'unknown' for query '1', but the collection has no such document",
+    ):
         ranked.read(tmp_path / "triples.tsv", QUERIES, DOCUMENTS, depth=3)
 
 
 def test_real_text_triples(shared_data):
-    """A hundred of NQ; texts hold quotes, and a collection of the last column knows them all."""
+    """A hundred triples of NQ: texts contain quotes, and the collection has all texts of the last column."""
     path = shared_data / "dpr" / "nq.triples_text_head_100.tsv.gz"
     with gzip.open(path, "rt", encoding="utf-8") as file:
         rows = [line.rstrip("\n").split("\t") for line in file]
     texts = list(dict.fromkeys(negative for _, _, negative in rows))
     documents = Texts([f"d{n}" for n in range(len(texts))], {"text": texts})
-    asked = list(dict.fromkeys(query for query, _, _ in rows))
-    found = ranked.read(path, Texts(asked, {"text": asked}), documents)
-    assert (len(rows), sum(map(len, found.values()))) == (100, 100)
-    assert found["where is gifford pinchot state park in pennsylvania"] == {"d0": -1.0}
-    assert found[rows[-1][0]][documents.ids[texts.index(rows[-1][2])]] < 0
-    assert texts[0].startswith('"""Gifford Pinchot"" | ""the core.') and '""""tore his heart out.""""' in texts[0]
+    questions = list(dict.fromkeys(query for query, _, _ in rows))
+    result = ranked.read(path, Texts(questions, {"text": questions}), documents)
+    assert (len(rows), sum(map(len, result.values()))) == (100, 100)
+    assert result["where is gifford pinchot state park in pennsylvania"] == {"d0": -1.0}
+    assert result[rows[-1][0]][documents.ids[texts.index(rows[-1][2])]] < 0
+    assert (
+        texts[0].startswith('"""Gifford Pinchot"" | ""the core.')
+        and '""""tore his heart out.""""' in texts[0]
+    )
 
 
 def test_real_negatives_of_flagembedding(shared_data):
     path = shared_data / "dpr" / "flagembedding-nq.jsonl.gz"
     collection = FlagEmbedding(splits={"train": path}).read()
     queries, documents = collection.split("train").queries, collection.documents
-    found = ranked.read(path, queries, documents)
-    assert [len(found[id]) for id in queries.ids] == [98, 100, 100, 100, 100, 100, 79, 100, 100, 100]
-    assert all(id in documents.rows for hits in found.values() for id in hits)
-    first = max(found["0"], key=found["0"].get)
-    assert documents.columns["text"][documents.rows[first]].startswith("Major Crimes million viewers for its first season")
+    result = ranked.read(path, queries, documents)
+    assert [len(result[id]) for id in queries.ids] == [98, 100, 100, 100, 100, 100, 79, 100, 100, 100]
+    assert all(id in documents.rows for hits in result.values() for id in hits)
+    first = max(result["0"], key=result["0"].get)
+    assert documents.columns["text"][documents.rows[first]].startswith(
+        "Major Crimes million viewers for its first season"
+    )
 
 
 def test_a_real_run_of_ranks(shared_data, tmp_path):
     with gzip.open(shared_data / "msmarco-ans-small" / "run.dev.small.tsv.gz", "rt") as file:
         lines = [next(file) for _ in range(5000)]
     (tmp_path / "run.tsv").write_text("".join(lines))
-    asked = list(dict.fromkeys(line.split()[0] for line in lines))
-    found = ranked.read(tmp_path / "run.tsv", Texts(asked, {"text": asked}))
-    assert [len(hits) for hits in found.values()] == [1000] * 5
-    assert list(found["188714"].items())[:2] == [("2133570", -1.0), ("4321742", -2.0)]
-    assert list(found.values())[-1][lines[-1].split()[1]] == -1000.0
+    questions = list(dict.fromkeys(line.split()[0] for line in lines))
+    result = ranked.read(tmp_path / "run.tsv", Texts(questions, {"text": questions}))
+    assert [len(hits) for hits in result.values()] == [1000] * 5
+    assert list(result["188714"].items())[:2] == [("2133570", -1.0), ("4321742", -2.0)]
+    assert list(result.values())[-1][lines[-1].split()[1]] == -1000.0

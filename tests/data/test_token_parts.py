@@ -1,4 +1,4 @@
-"""Tokenising goes on where it was stopped, and ends with the same bytes as if it had not been."""
+"""An interrupted tokenization resumes and ends with the same bytes as an uninterrupted one."""
 
 import os
 import signal
@@ -8,17 +8,18 @@ import sys
 import numpy as np
 import pytest
 
-from pyserini_ance.data import token_parts, token_store
+from pyserini_ance.data import token_store
+from pyserini_ance.data import token_store as token_parts
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.token_parts import LENGTHS, LOG, TokenParts
-from pyserini_ance.data.token_store import Specials, open_or_build
+from pyserini_ance.data.token_store import LENGTHS, LOG, Specials, TokenWriter, open_or_build
 from pyserini_ance.storage.publish import is_complete
 
 TEXTS = Texts([f"d{n}" for n in range(23)], {"text": [" ".join(map(str, range(n % 7))) for n in range(23)]})
 BUILDER = """
 import sys, time
 from pathlib import Path
-from pyserini_ance.data import token_parts, token_store
+from pyserini_ance.data import token_store
+from pyserini_ance.data import token_store as token_parts
 from data.test_token_parts import TEXTS, SPECIALS, ids
 
 def tokenize(records):
@@ -46,17 +47,17 @@ def small_blocks(monkeypatch):
 
 
 def build(folder, fail_at: int | None = None) -> list[int]:
-    """The numbers of the texts that were tokenised, block by block."""
-    asked = []
+    """The numbers of the tokenised texts, block by block."""
+    blocks = []
 
     def tokenize(records):
-        if len(asked) == fail_at:
+        if len(blocks) == fail_at:
             raise OSError("No space left on device")
-        asked.append(len(records))
+        blocks.append(len(records))
         return ids(records)
 
     open_or_build(folder, TEXTS, tokenize, SPECIALS, 100, "texts")
-    return asked
+    return blocks
 
 
 def content(folder) -> dict[str, bytes]:
@@ -69,11 +70,13 @@ def whole(tmp_path) -> dict[str, bytes]:
     return content(tmp_path / "whole")
 
 
-def test_a_killed_process_is_gone_on_with(tmp_path, whole):
+def test_tokenization_resumes_after_a_kill(tmp_path, whole):
     folder = tmp_path / "store"
     command = [sys.executable, "-c", BUILDER, folder]
     paths = {**os.environ, "PYTHONPATH": os.pathsep.join([*sys.path, "tests"])}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=paths) as builder:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=paths
+    ) as builder:
         assert builder.stdout.readline() == "killed here\n"
         os.kill(builder.pid, signal.SIGKILL)
     assert not is_complete(folder) and (tmp_path / ".store.parts" / LENGTHS).stat().st_size == 12 * 4
@@ -81,7 +84,7 @@ def test_a_killed_process_is_gone_on_with(tmp_path, whole):
     assert content(folder) == whole and not (tmp_path / ".store.parts").exists()
 
 
-def test_an_error_keeps_what_was_done(tmp_path, whole):
+def test_an_error_keeps_finished_work(tmp_path, whole):
     with pytest.raises(OSError, match="No space left"):
         build(tmp_path / "store", fail_at=5)
     assert not (tmp_path / "store").exists()
@@ -89,7 +92,7 @@ def test_an_error_keeps_what_was_done(tmp_path, whole):
 
 
 @pytest.mark.parametrize(
-    ("name", "damage", "left"),
+    ("name", "damage", "remaining"),
     [
         ("ids.uint16", lambda data: data[:-1], [4, 4, 3]),
         ("ids.uint16", lambda data: data + b"half a block", [4, 3]),
@@ -101,23 +104,23 @@ def test_an_error_keeps_what_was_done(tmp_path, whole):
     ],
     ids=["cut short", "too long", "changed at first", "changed later", "gone", "a cut line", "no log"],
 )
-def test_what_is_not_as_the_log_says_is_made_again(tmp_path, whole, name, damage, left):
+def test_data_that_does_not_match_the_log_is_made_again(tmp_path, whole, name, damage, remaining):
     with pytest.raises(OSError, match="No space left"):
         build(tmp_path / "store", fail_at=4)
     part = tmp_path / ".store.parts" / name
     part.write_bytes(damage(part.read_bytes()))
-    assert build(tmp_path / "store") == left and content(tmp_path / "store") == whole
+    assert build(tmp_path / "store") == remaining and content(tmp_path / "store") == whole
 
 
-def test_a_line_is_written_when_two_seconds_have_passed(tmp_path, monkeypatch):
+def test_a_log_line_is_written_every_two_seconds(tmp_path, monkeypatch):
     monkeypatch.setattr(token_parts, "SYNC_SECONDS", 3600)
-    parts = TokenParts(tmp_path / "parts", np.uint16)
+    parts = TokenWriter(tmp_path / "parts", np.uint16)
     parts.append([[1, 2], []])
     parts.append([[3]])
     assert (tmp_path / "parts" / LOG).read_text() == ""
-    parts.vouch()
+    parts.commit()
     parts.close()
-    again = TokenParts(tmp_path / "parts", np.uint16)
+    again = TokenWriter(tmp_path / "parts", np.uint16)
     assert (again.texts, again.tokens, again.lengths().tolist()) == (3, 3, [2, 0, 1])
     assert len((tmp_path / "parts" / LOG).read_text().splitlines()) == 1
     again.close()

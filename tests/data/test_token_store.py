@@ -15,7 +15,7 @@ from pyserini_ance.data.token_store import Specials, TokenStore, open_or_build
 from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
 from pyserini_ance.storage.publish import is_complete
 
-WORDS = "neural networks learn ##ing rank document s of the".split()
+WORDS = ["neural", "networks", "learn", "##ing", "rank", "document", "s", "of", "the"]
 TEXTS = [
     "Neural networks learning the rank of documents",
     "",
@@ -32,8 +32,12 @@ def wordpiece(*more: str) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(WordPiece({word: i for i, word in enumerate(vocabulary)}, unk_token="[UNK]"))
     tokenizer.normalizer = BertNormalizer(lowercase=True)
     tokenizer.pre_tokenizer = BertPreTokenizer()
-    tokenizer.post_processor = TemplateProcessing(single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]")
+    tokenizer.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    )
 
 
 def minilm():
@@ -44,7 +48,7 @@ def minilm():
 
 
 class Counting:
-    """A text tokenizer over records of one field, which counts its calls."""
+    """A tokenizer of records with one field, which counts its calls."""
 
     def __init__(self, tokenizer):
         self.tokenizer, self.calls = TextTokenizer(tokenizer, Tokenization()), 0
@@ -80,7 +84,7 @@ def test_batches_equal_plain_calls_of_the_tokenizer(tokenizer, in_memory, tmp_pa
         np.testing.assert_array_equal(store.lengths(length), expected["attention_mask"].sum(1))
 
 
-def test_a_batch_takes_rows_in_their_order_and_is_as_wide_as_its_longest(tmp_path):
+def test_a_batch_has_rows_in_order_and_the_width_of_the_longest(tmp_path):
     store = TokenStore.of_lists([[7, 8, 9], [], [5]], Specials((1,), (2, 3), 0))
     ids, mask = store.batch(np.array([2, 1, 2]), 10)
     assert ids.tolist() == [[1, 5, 2, 3], [1, 2, 3, 0], [1, 5, 2, 3]]
@@ -93,12 +97,14 @@ def test_a_tokenizer_without_special_tokens():
     assert store.batch(np.array([0, 1]), 2)[0].tolist() == [[7, 8], [5, 0]]
 
 
-def test_one_store_serves_all_lengths_without_tokenising_again(tmp_path):
+def test_one_store_serves_all_lengths(tmp_path):
     first, second = Counting(wordpiece()), Counting(wordpiece())
     built, opened = store_in(tmp_path / "store", first), store_in(tmp_path / "store", second)
     assert (first.calls, second.calls) == (1, 0)
     for length in (3, 5, 50):
-        np.testing.assert_array_equal(built.batch(np.arange(6), length)[0], opened.batch(np.arange(6), length)[0])
+        np.testing.assert_array_equal(
+            built.batch(np.arange(6), length)[0], opened.batch(np.arange(6), length)[0]
+        )
     assert isinstance(opened.ids, np.memmap) and isinstance(opened.offsets, np.memmap)
 
 
@@ -112,8 +118,10 @@ def test_texts_are_tokenised_in_blocks(tmp_path, monkeypatch):
     np.testing.assert_array_equal(whole.offsets, blocks.offsets)
 
 
-@pytest.mark.parametrize(("vocabulary", "kind", "largest"), [(1 << 16, "uint16", 65_535), ((1 << 16) + 1, "uint32", 65_536)])
-def test_ids_take_two_bytes_where_the_vocabulary_allows(tmp_path, vocabulary, kind, largest):
+@pytest.mark.parametrize(
+    ("vocabulary", "kind", "largest"), [(1 << 16, "uint16", 65_535), ((1 << 16) + 1, "uint32", 65_536)]
+)
+def test_ids_take_two_bytes_if_the_vocabulary_allows(tmp_path, vocabulary, kind, largest):
     def tokenize(records):
         return [[0, largest]] * len(records)
 
@@ -122,7 +130,7 @@ def test_ids_take_two_bytes_where_the_vocabulary_allows(tmp_path, vocabulary, ki
     assert store.batch(np.array([0, 5]), 9)[0].tolist() == [[0, largest]] * 2
 
 
-def test_texts_that_are_all_empty(tmp_path):
+def test_empty_texts(tmp_path):
     tokenize = Counting(wordpiece())
     store = store_in(tmp_path / "store", tokenize, ["", ""])
     assert store.batch(np.array([0, 1]), 8)[0].tolist() == [[2, 3], [2, 3]]
@@ -130,7 +138,7 @@ def test_texts_that_are_all_empty(tmp_path):
 
 
 @pytest.mark.parametrize("error", [RuntimeError("broken"), KeyboardInterrupt()])
-def test_building_that_was_interrupted_leaves_nothing_to_be_taken_for_complete(tmp_path, monkeypatch, error):
+def test_an_interrupted_build_leaves_no_complete_store(tmp_path, monkeypatch, error):
     monkeypatch.setattr(token_store, "TEXTS_PER_CALL", 2)
 
     class Stops(Counting):
@@ -141,16 +149,18 @@ def test_building_that_was_interrupted_leaves_nothing_to_be_taken_for_complete(t
 
     with pytest.raises(type(error)):
         store_in(tmp_path / "store", Stops(wordpiece()))
-    assert not is_complete(tmp_path / "store") and [path.name for path in tmp_path.iterdir()] == [".store.parts"]
+    assert not is_complete(tmp_path / "store") and [path.name for path in tmp_path.iterdir()] == [
+        ".store.parts"
+    ]
     assert len(store_in(tmp_path / "store", Counting(wordpiece()))) == 6
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
-def test_a_store_that_was_changed_is_refused(tmp_path):
+def test_a_modified_store_is_an_error(tmp_path):
     store_in(tmp_path / "store", Counting(wordpiece()))
     ids = tmp_path / "store" / "ids.uint16"
     ids.write_bytes(bytes(len(ids.read_bytes())))
-    with pytest.raises(RuntimeError, match="ids.uint16 is not what"):
+    with pytest.raises(RuntimeError, match=r"ids.uint16 is not what"):
         store_in(tmp_path / "store", Counting(wordpiece()))
 
 
@@ -158,7 +168,7 @@ def key(tokenizer, **settings) -> str:
     return TextTokenizer(tokenizer, Tokenization.model_validate(settings)).key("query")
 
 
-def test_the_key_tells_what_decides_the_ids():
+def test_the_key_depends_on_everything_that_determines_ids():
     keys = [
         key(wordpiece()),
         key(wordpiece(), lowercase=True),
@@ -169,8 +179,10 @@ def test_the_key_tells_what_decides_the_ids():
     assert len(set(keys)) == len(keys)
 
 
-def test_the_key_does_not_depend_on_the_length_nor_on_use():
-    short, long = ({"query": {"length_tokens": length}, "document": {"length_tokens": length}} for length in (8, 64))
+def test_the_key_does_not_depend_on_the_length_or_on_use():
+    short, long = (
+        {"query": {"length_tokens": length}, "document": {"length_tokens": length}} for length in (8, 64)
+    )
     assert key(wordpiece(), **short) == key(wordpiece(), **long)
     used = TextTokenizer(wordpiece(), Tokenization())
     used.tokenizer(TEXTS, truncation=True, max_length=4, padding=True)
@@ -178,7 +190,11 @@ def test_the_key_does_not_depend_on_the_length_nor_on_use():
     assert used.key("query") == key(wordpiece())
 
 
-def test_both_sides_share_a_key_under_one_template():
-    tokenizer = TextTokenizer(wordpiece(), Tokenization.model_validate({"document": {"length_tokens": 9, "template": "{text}"}}))
+def test_both_sides_share_a_key_if_their_templates_are_equal():
+    tokenizer = TextTokenizer(
+        wordpiece(), Tokenization.model_validate({"document": {"length_tokens": 9, "template": "{text}"}})
+    )
     assert tokenizer.key("query") == tokenizer.key("document")
-    assert TextTokenizer(wordpiece(), Tokenization()).key("query") != TextTokenizer(wordpiece(), Tokenization()).key("document")
+    assert TextTokenizer(wordpiece(), Tokenization()).key("query") != TextTokenizer(
+        wordpiece(), Tokenization()
+    ).key("document")

@@ -32,7 +32,7 @@ def test_qrels_are_read_plain_and_compressed(tmp_path):
         ("q1 Q0 d1 2 1.5 tag", "'d1' again for query 'q1'"),
     ],
 )
-def test_bad_run_line_is_named(tmp_path, line, message):
+def test_a_malformed_run_line_is_an_error(tmp_path, line, message):
     path = tmp_path / "run.txt"
     path.write_text(f"q1 Q0 d1 1 2.5 tag\n{line}\n")
     with pytest.raises(ValueError, match=message) as error:
@@ -50,7 +50,7 @@ def test_bad_run_line_is_named(tmp_path, line, message):
         ("q1 0 d1 1", "'d1' again for query 'q1'"),
     ],
 )
-def test_bad_qrels_line_is_named(tmp_path, line, message):
+def test_a_malformed_qrels_line_is_an_error(tmp_path, line, message):
     path = tmp_path / "qrels.txt"
     path.write_text(f"q1 0 d1 1\n{line}\n")
     with pytest.raises(ValueError, match=message) as error:
@@ -58,27 +58,33 @@ def test_bad_qrels_line_is_named(tmp_path, line, message):
     assert str(error.value).startswith(f"{path}, line 2: ")
 
 
-def test_empty_file_is_refused(tmp_path):
+def test_an_empty_file_is_an_error(tmp_path):
     (tmp_path / "run.txt").write_text("")
-    with pytest.raises(ValueError, match="has no lines; expected lines of 6 columns: query, Q0, document, rank, score, tag"):
+    with pytest.raises(
+        ValueError, match="has no lines; expected lines of 6 columns: query, Q0, document, rank, score, tag"
+    ):
         read_run(tmp_path / "run.txt")
 
 
 def test_run_is_written_as_pyserini_writes_it(tmp_path):
     path = tmp_path / "run.txt"
     write_run(path, [("q2", "d9", 12.3456789), ("q1", "d1", 1.0), ("q2", "d1", -0.5)], tag="ance")
-    assert path.read_text() == "q2 Q0 d9 1 12.345679 ance\nq1 Q0 d1 1 1.000000 ance\nq2 Q0 d1 2 -0.500000 ance\n"
+    assert (
+        path.read_text() == "q2 Q0 d9 1 12.345679 ance\nq1 Q0 d1 1 1.000000 ance\nq2 Q0 d1 2 -0.500000 ance\n"
+    )
     assert read_run(path) == {"q2": {"d9": 12.345679, "d1": -0.5}, "q1": {"d1": 1.0}}
 
 
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        (("q 1", "d1", 1.0), "id 'q 1'"), (("q1", "", 1.0), "id ''"), (("q1", "d1", float("nan")), "score nan"),
+        (("q 1", "d1", 1.0), "id 'q 1'"),
+        (("q1", "", 1.0), "id ''"),
+        (("q1", "d1", float("nan")), "score nan"),
         (("q1", "\ud83d", 1.0), "run.txt: id .* holds a NUL character or half a surrogate pair; rename it"),
     ],
 )
-def test_what_the_format_cannot_hold_leaves_no_file(tmp_path, row, message):
+def test_unwritable_rows_leave_no_file(tmp_path, row, message):
     with pytest.raises(ValueError, match=message):
         write_run(tmp_path / "run.txt", [("q0", "d0", 1.0), row], tag="ance")
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""A command of two processes, started by the real torchrun, whose agent then holds the store and ends what is left."""
+"""A command of two processes, started by the real torchrun, whose agent holds the store."""
 
 import subprocess
 import sys
@@ -9,38 +9,52 @@ import sys
 
 import torch
 
-from pyserini_ance import cli
+from pyserini_ance.commands import console
 from pyserini_ance.distributed.world import World
 
 
-def say(line):  # in one piece, whatever the other process writes
+def say(line):  # in one write, so that lines of two processes do not mix
     sys.stdout.write(f"{line}\\n")
     sys.stdout.flush()
 
 
 def main():
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with World.join("cpu").guarding() as world:
+    with World.join("cpu").session() as world:
         parts = [int(part) for part in world.gather(torch.tensor([world.rank + 1]))]
-        say(f"{world.once(lambda: 'made once')} {parts}")
-        world.meet()
+        say(f"{world.on_main(lambda: 'made once')} {parts}")
+        world.barrier()
     say("closed")
-    with World.join("cpu").guarding() as world:
+    with World.join("cpu").session() as world:
         if world.rank == 1:
             raise ValueError("seven is odd")
-        world.meet()
+        world.barrier()
 
 
-cli.run(main)
+console.run(main)
 """
 
 
 def test_a_command_under_torchrun_ends_with_the_reason_on_all_processes(tmp_path):
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        str(program),
+    ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
-    assert done.stdout.splitlines().count("made once [1, 2]") == 2 and done.stdout.splitlines().count("closed") == 2, done.stderr
+    assert (
+        done.stdout.splitlines().count("made once [1, 2]") == 2
+        and done.stdout.splitlines().count("closed") == 2
+    ), done.stderr
     assert done.returncode == 1
     messages = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
-    assert sorted(messages) == ["error: process 1 of 2 failed: ValueError: seven is odd", "error: seven is odd"]
+    assert sorted(messages) == [
+        "error: process 1 of 2 failed: ValueError: seven is odd",
+        "error: seven is odd",
+    ]

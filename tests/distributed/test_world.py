@@ -1,4 +1,4 @@
-"""World: what its processes share and agree on; real gloo processes on one machine."""
+"""World: collectives, barriers and broadcasts between real gloo processes on one machine."""
 
 import os
 import time
@@ -7,32 +7,47 @@ import pytest
 import torch
 from accelerate import PartialState
 
-from pyserini_ance.distributed import gradients
 from pyserini_ance.distributed import world as world_module
-from pyserini_ance.distributed.join import device_of
+from pyserini_ance.distributed.process_group import device_of
 from pyserini_ance.distributed.world import World
 
 
-def breaks_on_rank_1(world):
+def fail_on_rank_1(world):
     print("said before")
     if world.rank == 1:
         raise ValueError("seven is odd")
 
 
 def test_the_harness_reports_a_failing_rank(run_processes):
-    broken = run_processes.ends(2, breaks_on_rank_1)[1]
-    assert broken["code"] == 1 and "ValueError: seven is odd" in broken["error"] and "said before" in broken["output"]
+    broken = run_processes.ends(2, fail_on_rank_1)[1]
+    assert (
+        broken["code"] == 1
+        and "ValueError: seven is odd" in broken["error"]
+        and "said before" in broken["output"]
+    )
     with pytest.raises(AssertionError, match="seven is odd"):
-        run_processes(2, breaks_on_rank_1)
+        run_processes(2, fail_on_rank_1)
 
 
 def gather_rows(world, rows, dtype):
-    part = torch.arange(rows[world.rank] * 2).reshape(-1, 2).add(100 * world.rank).to(dtype).requires_grad_(dtype.is_floating_point)
+    part = (
+        torch.arange(rows[world.rank] * 2)
+        .reshape(-1, 2)
+        .add(100 * world.rank)
+        .to(dtype)
+        .requires_grad_(dtype.is_floating_point)
+    )
     return world.gather(part)
 
 
 @pytest.mark.parametrize(
-    ("rows", "dtype"), [((2, 2, 2), torch.float32), ((3, 0, 1), torch.int64), ((0, 0, 5), torch.bfloat16), ((0, 0, 0), torch.float32)]
+    ("rows", "dtype"),
+    [
+        ((2, 2, 2), torch.float32),
+        ((3, 0, 1), torch.int64),
+        ((0, 0, 5), torch.bfloat16),
+        ((0, 0, 0), torch.float32),
+    ],
 )
 def test_gather_gives_every_process_all_parts_in_rank_order(run_processes, rows, dtype):
     expected = [torch.arange(n * 2).reshape(-1, 2).add(100 * rank).to(dtype) for rank, n in enumerate(rows)]
@@ -43,18 +58,20 @@ def test_gather_gives_every_process_all_parts_in_rank_order(run_processes, rows,
 
 
 SHAPES = [(3, 4), (5,), (2, 2), (1,), (6,), (3,)]
-# Which ranks have a gradient, a parameter; the last is frozen.
+# The ranks that have a gradient, for each parameter; the last is frozen.
 HAVE = [(0, 1, 2), (1,), (), (0, 2), (0, 1, 2), ()]
 
 
 def gradient(parameter: int, rank: int, dtype: torch.dtype = torch.float32) -> torch.Tensor | None:
     if rank not in HAVE[parameter]:
         return None
-    return torch.randn(SHAPES[parameter], generator=torch.Generator().manual_seed(10 * parameter + rank)).to(dtype)
+    return torch.randn(SHAPES[parameter], generator=torch.Generator().manual_seed(10 * parameter + rank)).to(
+        dtype
+    )
 
 
 def summed_gradients(world, bucket_bytes):
-    gradients.BUCKET_BYTES = bucket_bytes
+    world_module.BUCKET_BYTES = bucket_bytes
     parameters = [torch.nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
     parameters[4] = torch.nn.Parameter(torch.zeros(SHAPES[4], dtype=torch.float64))
     parameters[5].requires_grad = False
@@ -67,64 +84,77 @@ def summed_gradients(world, bucket_bytes):
 
 
 @pytest.mark.parametrize(("bucket_bytes", "collectives"), [(2**20, 3), (60, 4), (1, 5)])
-def test_gradients_are_summed_and_who_has_none_anywhere_keeps_none(run_processes, bucket_bytes, collectives):
+def test_gradients_are_summed_and_a_parameter_without_any_keeps_none(
+    run_processes, bucket_bytes, collectives
+):
     ranks = run_processes(3, summed_gradients, bucket_bytes)
     assert [calls for _, calls in ranks] == [collectives] * 3
-    for i, found in enumerate(zip(*(grads for grads, _ in ranks), strict=True)):
+    for i, summed in enumerate(zip(*(grads for grads, _ in ranks), strict=True)):
         if not HAVE[i]:
-            assert found == (None, None, None)
+            assert summed == (None, None, None)
             continue
-        expected = sum(gradient(i, rank, found[0].dtype) for rank in HAVE[i])
-        torch.testing.assert_close(found[0], expected, rtol=1e-6, atol=1e-6)
-        assert all(torch.equal(one.view(torch.uint8), found[0].view(torch.uint8)) for one in found)
+        expected = sum(gradient(i, rank, summed[0].dtype) for rank in HAVE[i])
+        torch.testing.assert_close(summed[0], expected, rtol=1e-6, atol=1e-6)
+        assert all(torch.equal(one.view(torch.uint8), summed[0].view(torch.uint8)) for one in summed)
 
 
 def test_buckets_are_bounded_and_of_one_type(monkeypatch):
-    monkeypatch.setattr(gradients, "BUCKET_BYTES", 16)
-    sizes = [(2, torch.float32), (1, torch.float64), (2, torch.float32), (9, torch.float32), (1, torch.float32)]
+    monkeypatch.setattr(world_module, "BUCKET_BYTES", 16)
+    sizes = [
+        (2, torch.float32),
+        (1, torch.float64),
+        (2, torch.float32),
+        (9, torch.float32),
+        (1, torch.float32),
+    ]
     parameters = [torch.nn.Parameter(torch.zeros(n, dtype=dtype)) for n, dtype in sizes]
-    assert [[one.numel() for one in bucket] for bucket in gradients.buckets(parameters)] == [[2, 2], [9], [1], [1]]
-    assert list(gradients.buckets([])) == []
+    assert [[one.numel() for one in bucket] for bucket in world_module.buckets(parameters)] == [
+        [2, 2],
+        [9],
+        [1],
+        [1],
+    ]
+    assert list(world_module.buckets([])) == []
 
 
-def once_and_meet(world):
-    """Waits longer than any collective may, on rank 1 and then on rank 0."""
+def on_main_and_barrier(world):
+    """Wait longer than any collective may, on rank 1 and then on rank 0."""
     world_module.COLLECTIVE_SECONDS = 0.2
     worked_at = time.process_time()
-    first = world.once(lambda: time.sleep(1) or {"rows": (1, 2), "at": world.rank})
-    second = world.once(lambda: None)
+    first = world.on_main(lambda: time.sleep(1) or {"rows": (1, 2), "at": world.rank})
+    second = world.on_main(lambda: None)
     time.sleep(1 - world.rank)
     came = time.monotonic()
-    world.meet()
+    world.barrier()
     return first, second, came, time.monotonic(), time.process_time() - worked_at
 
 
-def test_once_works_on_the_first_process_and_meet_waits_for_the_last(run_processes):
-    ranks = run_processes(2, once_and_meet)
+def test_on_main_runs_on_rank_0_and_barrier_waits_for_the_last_process(run_processes):
+    ranks = run_processes(2, on_main_and_barrier)
     assert [rank[:2] for rank in ranks] == [({"rows": [1, 2], "at": 0}, None)] * 2
     assert min(left for *_, left, _ in ranks) >= max(came for *_, came, _, _ in ranks)
     assert max(cpu for *_, cpu in ranks) < 0.5  # of two seconds of waiting
 
 
-def once_fails(world, value):
+def fail_on_main(world, value):
     def work():
         if value is None:
             raise ValueError("no such recipe")
         return value
 
     try:
-        return world.once(work)
+        return world.on_main(work)
     except Exception as error:
         caught = f"{type(error).__name__}: {error}"
-    world.meet()  # one that catches it goes on
+    world.barrier()  # a process that catches the error continues
     return caught
 
 
-def test_an_error_in_once_is_raised_everywhere(run_processes):
+def test_an_error_in_on_main_is_raised_everywhere(run_processes):
     mine = "ValueError: no such recipe"
-    assert run_processes(3, once_fails, None) == [mine, *[f"PeerError: process 0 of 3 failed: {mine}"] * 2]
+    assert run_processes(3, fail_on_main, None) == [mine, *[f"PeerError: process 0 of 3 failed: {mine}"] * 2]
     mine = "TypeError: Object of type complex is not JSON serializable"
-    assert run_processes(2, once_fails, 1j) == [mine, f"PeerError: process 0 of 2 failed: {mine}"]
+    assert run_processes(2, fail_on_main, 1j) == [mine, f"PeerError: process 0 of 2 failed: {mine}"]
 
 
 def agreed(world):
@@ -136,29 +166,36 @@ def test_all_agree(run_processes):
 
 
 def compared(world):
-    world.same(0.1 + 0.2, "the loss")
-    world.same(float("nan"), "the loss")
-    world.same(world.rank + 0.5, "the norm of the weights")
+    world.assert_same(0.1 + 0.2, "the loss")
+    world.assert_same(float("nan"), "the loss")
+    world.assert_same(world.rank + 0.5, "the norm of the weights")
 
 
-def test_a_number_that_must_be_the_same_and_is_not_ends_all(run_processes):
+def test_different_values_of_one_number_end_all_processes(run_processes):
     for end in run_processes.ends(2, compared):
-        assert (
-            "RuntimeError: the norm of the weights must be the same on all processes, but is 0.5 on process 0, 1.5 on process 1"
-            in end["error"]
+        message = (
+            "RuntimeError: the norm of the weights must be the same on all processes, "
+            "but is 0.5 on process 0, 1.5 on process 1"
         )
+        assert message in end["error"]
 
 
 def alone(part):
-    with World.join("cpu").guarding() as world:
+    with World.join("cpu").session() as world:
         parameter = torch.nn.Parameter(torch.zeros(2))
         world.sum_gradients([parameter])
-        world.same(1.0, "the loss")
-        world.meet()
+        world.assert_same(1.0, "the loss")
+        world.barrier()
         world.check()
         facts = world.rank, world.size, world.is_main, world.device, world.lost(), parameter.grad
         agreed = world.all_agree(True), world.all_agree(False)
-        return facts, agreed, world.once(lambda: {"rows": (1, 2)}), world.gather(part), torch.distributed.is_initialized()
+        return (
+            facts,
+            agreed,
+            world.on_main(lambda: {"rows": (1, 2)}),
+            world.gather(part),
+            torch.distributed.is_initialized(),
+        )
 
 
 def test_one_process_needs_no_process_group(run_processes):
@@ -171,9 +208,11 @@ def test_one_process_needs_no_process_group(run_processes):
 def one_after_another():
     values = []
     for value in range(3):
-        with World.join("cpu").guarding() as world:
-            values.append([world.once(lambda value=value: value), int(sum(world.gather(torch.tensor([value]))))])
-            world.meet()
+        with World.join("cpu").session() as world:
+            values.append(
+                [world.on_main(lambda value=value: value), int(sum(world.gather(torch.tensor([value]))))]
+            )
+            world.barrier()
     return values
 
 
@@ -191,7 +230,7 @@ def test_accelerate_takes_the_group_that_world_made(run_processes):
 
 
 def late(world):
-    world_module.COLLECTIVE_SECONDS, world_module.HEAR_SECONDS = 0.3, 0.1
+    world_module.COLLECTIVE_SECONDS, world_module.PROPAGATION_SECONDS = 0.3, 0.1
     if world.rank == 1:
         time.sleep(2)
         return
@@ -199,7 +238,10 @@ def late(world):
 
 
 def test_a_collective_does_not_wait_long(run_processes):
-    assert "process 0 of 2 lost the others (the others did not come within 0.3 s)" in run_processes.ends(2, late)[0]["error"]
+    assert (
+        "process 0 of 2 lost the others (the others did not join within 0.3 s)"
+        in run_processes.ends(2, late)[0]["error"]
+    )
 
 
 def test_device_of(monkeypatch):
@@ -210,13 +252,18 @@ def test_device_of(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert device_of("cpu") == "cpu" and device_of("auto") == device_of("cuda") == "cuda:1"
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
-    asked = "3 processes of this host, the first on GPU 0, have no GPU each: torch sees 2; fewer --nproc-per-node"
-    with pytest.raises(ValueError, match=asked):  # on all of them, so that all end at once
+    expected = (
+        "3 processes of this host, the first on GPU 0, do not have a GPU each: torch sees 2; "
+        "use fewer --nproc-per-node"
+    )
+    with pytest.raises(ValueError, match=expected):  # on all processes, so that all end together
         device_of("auto")
     monkeypatch.setenv("LOCAL_RANK", "0")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "1")
     assert device_of("cuda:1") == "cuda:1" and device_of("cuda:0") == "cuda:0"
-    with pytest.raises(ValueError, match="1 processes of this host, the first on GPU 2, have no GPU each: torch sees 2"):
+    with pytest.raises(
+        ValueError, match="1 processes of this host, the first on GPU 2, do not have a GPU each: torch sees 2"
+    ):
         device_of("cuda:2")
     monkeypatch.delenv("LOCAL_RANK")
     assert device_of("auto") == device_of("cuda") == "cuda" and device_of("cuda:1") == "cuda:1"

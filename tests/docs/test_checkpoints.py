@@ -1,4 +1,6 @@
-"""The tables in docs/checkpoints.md have all that releases are recognised by, and what its examples set is how each was trained."""
+"""The tables in docs/guides/checkpoints.md have all that releases are recognised by, and what its examples
+set is how each was trained.
+"""
 
 import re
 from pathlib import Path
@@ -7,12 +9,26 @@ import pytest
 import yaml
 
 from pyserini_ance.data.collection import SIDES
-from pyserini_ance.encoders import foreign
+from pyserini_ance.encoders import foreign_formats as foreign
 from pyserini_ance.encoders.family import Family
-from pyserini_ance.encoders.released import ANCE, DANCE, DPR, DPR_FOLDER, FORMS, MAXP, SEED, STAR, TELE, Form, form_of, tell_reading, tell_vectors
-from pyserini_ance.recipe.parts import part_class
+from pyserini_ance.encoders.released import (
+    ANCE,
+    DANCE,
+    DPR,
+    DPR_FOLDER,
+    FORMS,
+    MAXP,
+    SEED,
+    STAR,
+    TELE,
+    Form,
+    form_of,
+    warn_about_tokenization,
+    warn_about_vectors,
+)
+from pyserini_ance.recipe.components import component_class
 
-PAGE = (Path(__file__).parents[2] / "docs" / "checkpoints.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "checkpoints.md").read_text(encoding="utf-8")
 FORM_ROWS, NAME_ROWS = (table.splitlines()[2:] for table in re.findall(r"(?:^\|.*\n)+", PAGE, re.MULTILINE))
 EXAMPLES = {
     "castorini/ance-msmarco-passage": ANCE,
@@ -35,10 +51,13 @@ EXAMPLES = {
 def encoder_of(block: str) -> Family:
     settings = yaml.safe_load(block)
     assert settings.keys() == {"encoder"}
-    return part_class("encoder", settings["encoder"]["kind"]).model_validate(settings["encoder"])
+    return component_class("encoder", settings["encoder"]["kind"]).model_validate(settings["encoder"])
 
 
-ENCODERS = {encoder.model: encoder for encoder in map(encoder_of, re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))}
+ENCODERS = {
+    encoder.model: encoder
+    for encoder in map(encoder_of, re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL))
+}
 
 
 def written(prefix: str) -> str:
@@ -54,11 +73,15 @@ def test_the_table_has_every_form():
         assert form is SEED or all(f"`{written(theirs)}" in table for theirs in form.names)
     own = [*DPR_FOLDER, *foreign.TEVATRON_FOLDER.values()]
     assert all(f"`{name}`" in table for name in own)
-    assert all(f"`{prefix}*`" in table for prefix in (*foreign.DPR_FILE.values(), *foreign.TEVATRON_POOLER.values()))
+    assert all(
+        f"`{prefix}*`" in table for prefix in (*foreign.DPR_FILE.values(), *foreign.TEVATRON_POOLER.values())
+    )
 
 
 def test_the_other_has_every_name_of_seed_encoder():
-    assert NAME_ROWS == [f"| `{written(theirs)}` | `{written(ours)}` |" for theirs, ours in SEED.names.items()]
+    assert NAME_ROWS == [
+        f"| `{written(theirs)}` | `{written(ours)}` |" for theirs, ours in SEED.names.items()
+    ]
 
 
 @pytest.mark.parametrize(("model", "form"), EXAMPLES.items(), ids=EXAMPLES)
@@ -66,18 +89,18 @@ def test_an_example_has_the_settings_of_its_form(model: str, form: Form):
     encoder = ENCODERS[model]
     assert encoder.kind == form.kind
     for side in SIDES:
-        assert tell_reading(form, encoder.model_of(side), encoder.tokenization) == []
-    assert tell_vectors(form, model, encoder) == []
+        assert warn_about_tokenization(form, encoder.model_of(side), encoder.tokenization) == []
+    assert warn_about_vectors(form, model, encoder) == []
     if form in (DANCE, MAXP, TELE):
         assert form_of(form.kind, model, {}) is form
 
 
 def test_each_example_is_looked_at_and_each_form_has_one():
     assert ENCODERS.keys() == EXAMPLES.keys()
-    assert {form.about for form in EXAMPLES.values()} == {form.about for form in FORMS}
+    assert {form.description for form in EXAMPLES.values()} == {form.description for form in FORMS}
 
 
 def test_the_warning_shown_is_what_is_said(caplog):
     plain = ENCODERS["checkpoints/ANCE_w_Dual"]
-    tell_vectors(DANCE, "checkpoints/DANCE", plain)
+    warn_about_vectors(DANCE, "checkpoints/DANCE", plain)
     assert f"```\n{caplog.messages[0]}\n```" in PAGE

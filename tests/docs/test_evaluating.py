@@ -1,19 +1,19 @@
-"""The tables in docs/evaluating.md are what their commands print."""
+"""The tables in docs/guides/evaluating.md are what their commands print."""
 
 import shlex
 from pathlib import Path
 
-from pyserini_ance import evaluate
+from pyserini_ance.commands import evaluate
 
-PAGE = (Path(__file__).parents[2] / "docs" / "evaluating.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "evaluating.md").read_text(encoding="utf-8")
 
 
 def test_the_command_shown_prints_the_table_shown(shared_data, monkeypatch, capsys):
     monkeypatch.chdir(shared_data / "msmarco-passage-dl19-pool")
-    shown = shlex.split(PAGE.split("```")[1].replace("\\\n", " "))
-    assert shown[:3] == ["python", "-m", "pyserini_ance.evaluate"]
+    shown = shlex.split(PAGE.split("```bash\n")[1].split("```")[0].replace("\\\n", " "))
+    assert shown[:2] == ["pyserini-ance", "evaluate"]
     runs = sorted(str(path) for path in Path("runs").glob("*.gz"))
-    evaluate.main([word for part in shown[3:] for word in (runs if "*" in part else [part])])
+    evaluate.main([word for part in shown[2:] for word in (runs if "*" in part else [part])])
     table = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
     assert len(table) == 8 and "\n".join(table) in PAGE
 

@@ -1,4 +1,6 @@
-"""What docs/negatives.md shows is run: its source and its guard train two steps on the small collection."""
+"""The source and filter in docs/guides/extending.md train; docs/guides/negatives.md has a row for every
+kind.
+"""
 
 import re
 from pathlib import Path
@@ -8,20 +10,23 @@ import pytest
 import yaml
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import start_encoder
-from pyserini_ance.experiment.experiment import accelerator_of
-from pyserini_ance.experiment.prepare import read_collection, tokenise
+from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.recipe.parts import kinds
+from pyserini_ance.pipeline.experiment import accelerator_of
+from pyserini_ance.pipeline.preparation import read_collection, tokenize
+from pyserini_ance.recipe.components import kinds
 from pyserini_ance.recipe.stage import Term
 from pyserini_ance.refresher.refresher import Refresher
-from pyserini_ance.runs.checkpoint import Place, publish_checkpoint
+from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.trainer.desks import Inline
-from pyserini_ance.trainer.trainer import StageTraining
+from pyserini_ance.trainer.executors import SyncExecutor
+from pyserini_ance.trainer.trainer import StageTrainer
 
-PAGE = (Path(__file__).parents[2] / "docs" / "negatives.md").read_text(encoding="utf-8")
+GUIDES = Path(__file__).parents[2] / "docs" / "guides"
+PAGE = (GUIDES / "negatives.md").read_text(encoding="utf-8")
+EXTENDING = (GUIDES / "extending.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r'^```\w+ title="(\S+)"\n(.*?)^```$', EXTENDING, re.MULTILINE | re.DOTALL))
 
 
 def blocks(language: str) -> list[str]:
@@ -30,41 +35,46 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture
 def shown(tmp_path, monkeypatch) -> dict:
-    """The page's files where a user would write them; the terms that name them."""
-    source, guard = blocks("python")
-    (tmp_path / "my_sources.py").write_text(source)
-    (tmp_path / "my_guards.py").write_text(guard)
+    """The files of the page, where a user would write them; the terms of its recipe."""
+    for name in ("my_sources.py", "my_filters.py", "my_losses.py"):
+        (tmp_path / name).write_text(FILES[name])
     monkeypatch.syspath_prepend(tmp_path)
-    return yaml.safe_load(blocks("yaml")[1])["terms"]
+    return yaml.safe_load(FILES["extended.yaml"])["stages"]["neighbours"]["terms"]
 
 
 def test_the_source_and_the_guard_shown_train(shown, small_recipe, tmp_path):
-    recipe = small_recipe({"a": {"steps": 2, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "terms": shown}})
-    run, data = RunDir(tmp_path / "run"), tokenise(recipe, read_collection(recipe))
-    start = publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("initial", 0))
-    desk = Inline(Refresher(recipe, data, run, "cpu", World()).make)
-    result = StageTraining(recipe, "a", data, run, accelerator_of(recipe), World(), lambda product: desk).train(start)
+    recipe = small_recipe(
+        {"a": {"steps": 2, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "terms": shown}}
+    )
+    run, data = RunDir(tmp_path / "run"), tokenize(recipe, read_collection(recipe))
+    start = publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
+    executor = SyncExecutor(Refresher(recipe, data, run, "cpu", World()).make)
+    result = StageTrainer(
+        recipe, "a", data, run, accelerator_of(recipe), World(), lambda product: executor, start
+    ).train()
     assert result.weights != start.weights
     table = open_generation(run.generation("a", 0), {}).tables["query", 0]
-    relation = data.split.relation("query")
+    known_positives = data.split.known_positives("query")
     for query, row in enumerate(table.candidates):
-        positives, found = relation.of(query).tolist(), row[row != PADDING]
+        positives, found = known_positives.of(query).tolist(), row[row != PADDING]
         assert 2 <= len(found) <= 6 and not set(found.tolist()) & set(positives)
         distances = np.abs(found - positives[0])
         assert distances.tolist() == sorted(distances)
-    assert set(table.dropped) == {"known positives", "my_guards:Short"}
+    assert set(table.dropped) == {"known positives", "my_filters:Short"}
 
 
 def test_the_guard_shown_marks_short_texts(shown):
-    from my_guards import Short
-    from negatives.guards.given import candidates_of
+    from helpers.filter_fixture import candidates_of
+    from my_filters import Short
 
-    found = candidates_of([[3], [3]], [[0, 1, 2], [2, 1, PADDING]], documents=["one two", "one two three", "", "the positive"])
-    assert Short(kind="my_guards:Short").mark(found).tolist() == [[True, False, True], [True, False, False]]
+    found = candidates_of(
+        [[3], [3]], [[0, 1, 2], [2, 1, PADDING]], documents=["one two", "one two three", "", "the positive"]
+    )
+    assert Short(kind="my_filters:Short").mask(found).tolist() == [[True, False, True], [True, False, False]]
 
 
 def test_the_terms_shown_are_valid_and_every_kind_has_its_row():
     for term in yaml.safe_load(blocks("yaml")[0])["terms"].values():
         Term.model_validate(term)
     rows = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
-    assert rows == {*kinds("negatives"), *kinds("guards")}
+    assert rows == {*kinds("negatives"), *kinds("filters")}

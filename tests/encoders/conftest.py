@@ -5,11 +5,11 @@ import shutil
 
 import pytest
 import torch
-from encoders.releases import LOWER
+from helpers.released_checkpoints import LOWER
 
-from pyserini_ance.encoders.checkpoint import save_encoder, start_encoder
 from pyserini_ance.encoders.family import Family
-from pyserini_ance.recipe.parts import part_class
+from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
+from pyserini_ance.recipe.components import component_class
 
 LENGTHS = {"query": {"length_tokens": 24}, "document": {"length_tokens": 48}}
 
@@ -19,7 +19,9 @@ def family():
     """A family of a kind over a model folder; lengths fit the tiny models unless `tokenization` is given."""
 
     def make(kind: str, model, **settings) -> Family:
-        return part_class("encoder", kind).model_validate({"kind": kind, "model": str(model), "tokenization": LENGTHS, **settings})
+        return component_class("encoder", kind).model_validate(
+            {"kind": kind, "model": str(model), "tokenization": LENGTHS, **settings}
+        )
 
     return make
 
@@ -39,15 +41,37 @@ def saved(tmp_path):
 
 @pytest.fixture(scope="session")
 def records() -> list[dict[str, str]]:
-    words = "the quick brown fox jumps over a lazy dog and then some more".split()
-    texts = ["", "a", "The Fox", *(" ".join(words[i % 5 : i % 5 + 1 + i % 8]) for i in range(8)), "long words " * 40]
+    words = [
+        "the",
+        "quick",
+        "brown",
+        "fox",
+        "jumps",
+        "over",
+        "a",
+        "lazy",
+        "dog",
+        "and",
+        "then",
+        "some",
+        "more",
+    ]
+    texts = [
+        "",
+        "a",
+        "The Fox",
+        *(" ".join(words[i % 5 : i % 5 + 1 + i % 8]) for i in range(8)),
+        "long words " * 40,
+    ]
     return [{"title": f"title {i}" if i % 3 else "", "text": text} for i, text in enumerate(texts)]
 
 
 @pytest.fixture(scope="session")
 def ance(family, tiny_roberta):
     """An encoder with a head that is not the identity anywhere."""
-    encoder = start_encoder(family("roberta_ance", tiny_roberta, head="new", dimension=16, tokenization=LOWER), seed=1)
+    encoder = initial_encoder(
+        family("roberta_ance", tiny_roberta, head="new", dimension=16, tokenization=LOWER), seed=1
+    )
     with torch.no_grad():
         for parameter in (encoder.towers.queries.model.embeddingHead, encoder.towers.queries.model.norm):
             parameter.weight.normal_(), parameter.bias.normal_()
@@ -58,8 +82,15 @@ def ance(family, tiny_roberta):
 def release(tiny_roberta, tmp_path):
     """A folder with these weights, this configuration and RoBERTa's tokenizer files."""
 
-    def write(weights: dict[str, torch.Tensor], called: str = "release", without: tuple[str, ...] = ("architectures",), **config):
-        folder = shutil.copytree(tiny_roberta, tmp_path / called, ignore=shutil.ignore_patterns("*.safetensors"))
+    def write(
+        weights: dict[str, torch.Tensor],
+        called: str = "release",
+        without: tuple[str, ...] = ("architectures",),
+        **config,
+    ):
+        folder = shutil.copytree(
+            tiny_roberta, tmp_path / called, ignore=shutil.ignore_patterns("*.safetensors")
+        )
         written = json.loads((tiny_roberta / "config.json").read_text())
         written = {**{key: value for key, value in written.items() if key not in without}, **config}
         (folder / "config.json").write_text(json.dumps(written))

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pyserini_ance.encoders.batching import length_sorted_batches
+from pyserini_ance.encoders.encoder import length_sorted_batches
 
 LENGTHS = np.random.default_rng(0).integers(0, 60, 200)
 
@@ -15,7 +15,11 @@ def test_each_text_is_in_one_batch_within_the_budget(budget):
 
 
 def test_batches_go_from_long_to_short_and_take_as_many_as_fit():
-    assert [batch.tolist() for batch in length_sorted_batches(np.array([3, 9, 3, 5, 2, 5]), 10)] == [[1], [3, 5], [0, 2, 4]]
+    assert [batch.tolist() for batch in length_sorted_batches(np.array([3, 9, 3, 5, 2, 5]), 10)] == [
+        [1],
+        [3, 5],
+        [0, 2, 4],
+    ]
 
 
 def test_texts_of_equal_length_keep_their_order():

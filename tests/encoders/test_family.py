@@ -1,11 +1,27 @@
 import pytest
 import torch
 from pydantic import ValidationError
-from transformers import BertConfig, BertModel, ElectraConfig, ElectraModel, MPNetConfig, MPNetModel, RobertaConfig, RobertaModel
+from transformers import (
+    BertConfig,
+    BertModel,
+    ElectraConfig,
+    ElectraModel,
+    MPNetConfig,
+    MPNetModel,
+    RobertaConfig,
+    RobertaModel,
+)
 
 from pyserini_ance.encoders.family import at, longest_input, pool, resolve_model
 
-TINY = dict(vocab_size=9, hidden_size=4, num_hidden_layers=1, num_attention_heads=1, intermediate_size=4, max_position_embeddings=20)
+TINY = dict(
+    vocab_size=9,
+    hidden_size=4,
+    num_hidden_layers=1,
+    num_attention_heads=1,
+    intermediate_size=4,
+    max_position_embeddings=20,
+)
 
 
 @pytest.mark.parametrize(
@@ -42,12 +58,17 @@ def test_a_missing_folder_is_named(name):
 
 
 def test_a_missing_package_is_named_with_the_cure():
-    with pytest.raises(FileNotFoundError, match="no Python package 'no_such_package' here; try `pip install no-such-package`"):
+    with pytest.raises(
+        FileNotFoundError,
+        match="no Python package 'no_such_package' is installed; try `pip install no-such-package`",
+    ):
         resolve_model("python:no_such_package/model")
 
 
 def test_a_package_without_the_folder_is_named():
-    with pytest.raises(FileNotFoundError, match="encoder.model 'python:json/model': the package has no folder .*json/model"):
+    with pytest.raises(
+        FileNotFoundError, match=r"encoder.model 'python:json/model': the package has no folder .*json/model"
+    ):
         resolve_model("python:json/model")
 
 
@@ -70,15 +91,22 @@ def test_models_are_found(tmp_path, monkeypatch):
     ],
 )
 def test_a_switch_is_for_both_sides_or_for_each(family, value, kept):
-    made = family("transformer", "x", l2=value)
-    assert made.model_dump(mode="json")["l2"] == kept
-    assert made == family("transformer", "x", l2=made.l2) == type(made).model_validate(made.model_dump(mode="json"))
+    made = family("transformer", "x", normalize=value)
+    assert made.model_dump(mode="json")["normalize"] == kept
+    assert (
+        made
+        == family("transformer", "x", normalize=made.normalize)
+        == type(made).model_validate(made.model_dump(mode="json"))
+    )
     expected = kept if isinstance(kept, dict) else {"query": kept, "document": kept}
-    assert {side: at(side, made.l2) for side in ("query", "document")} == expected
+    assert {side: at(side, made.normalize) for side in ("query", "document")} == expected
 
 
-@pytest.mark.parametrize("value", ["yes", None, 1, {"query": True}, {"query": 1, "document": False}, {"query": True, "documents": False}])
+@pytest.mark.parametrize(
+    "value",
+    ["yes", None, 1, {"query": True}, {"query": 1, "document": False}, {"query": True, "documents": False}],
+)
 def test_a_switch_that_is_none_is_refused_with_one_message(family, value):
     with pytest.raises(ValidationError, match="expected true or false, or one for each side") as said:
-        family("transformer", "x", l2=value)
+        family("transformer", "x", normalize=value)
     assert said.value.error_count() == 1

@@ -1,4 +1,6 @@
-"""Tiny checkpoints with the files, names and shapes of ANCE, STAR, ADORE and DANCE; vectors against the model they were made from."""
+"""Tiny checkpoints with the files, names and shapes of ANCE, STAR, ADORE and DANCE; vectors against the model
+they were made from.
+"""
 
 import argparse
 import logging
@@ -8,16 +10,24 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from encoders.releases import ANCE, BESIDE_ANCE, HEAD, LOWER, ance_weights, assert_same_vectors, weights_of
+from helpers.released_checkpoints import (
+    ANCE,
+    BESIDE_ANCE,
+    HEAD,
+    LOWER,
+    ance_weights,
+    assert_same_vectors,
+    weights_of,
+)
 from safetensors.torch import load_file
 from torch.nn.functional import layer_norm, normalize
 from transformers import RobertaConfig, RobertaModel
 
-from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 
 SEED = 1
 FIRSTP, MULTI_CHUNK = "RobertaDot_NLL_LN", "RobertaDot_CLF_ANN_NLL_MultiChunk"
-LIKE_DANCE = {"l2": True, "layer_norm": {"query": True, "document": False}}
+LIKE_DANCE = {"normalize": True, "layer_norm": {"query": True, "document": False}}
 
 
 @pytest.mark.parametrize(
@@ -25,13 +35,24 @@ LIKE_DANCE = {"l2": True, "layer_norm": {"query": True, "document": False}}
     [(FIRSTP, ""), (MULTI_CHUNK, ""), ("AnceEncoder", ""), ("AnceEncoder", "ance_encoder.")],
     ids=["firstp", "maxp", "castorini", "castorini, prefixed"],
 )
-def test_ance_with_a_classifier_and_a_pooler_beside(ance, release, family, saved, records, architecture, prefix):
-    """microsoft/ANCE's config.json names no model_type; castorini's class has a prefix, which Pyserini knows, too."""
+def test_ance_with_a_classifier_and_a_pooler_beside(
+    ance, release, family, saved, records, architecture, prefix
+):
+    """microsoft/ANCE's config.json names no model_type; castorini's class has a prefix, which Pyserini knows,
+    too.
+    """
     beside = {prefix + name: torch.randn(shape) for name, shape in BESIDE_ANCE.items()}
-    beside |= {prefix + "roberta.embeddings.position_ids": torch.arange(514)[None]}  # a buffer of older releases
+    beside |= {
+        prefix + "roberta.embeddings.position_ids": torch.arange(514)[None]
+    }  # a buffer of older releases
     typed = {"model_type": "roberta"} if architecture == "AnceEncoder" else {}
-    folder = release({**ance_weights(ance, prefix), **beside}, without=("architectures", "model_type"), architectures=[architecture], **typed)
-    started = start_encoder(family("roberta_ance", folder, dimension=16, tokenization=LOWER), SEED + 1)
+    folder = release(
+        {**ance_weights(ance, prefix), **beside},
+        without=("architectures", "model_type"),
+        architectures=[architecture],
+        **typed,
+    )
+    started = initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=LOWER), SEED + 1)
     assert_same_vectors(started, ance, records)
     folder = saved(started)
     assert_same_vectors(load_encoder(folder), ance, records)
@@ -41,76 +62,129 @@ def test_ance_with_a_classifier_and_a_pooler_beside(ance, release, family, saved
 @pytest.mark.parametrize("architecture", ["RobertaDot", "RobertaDot_InBatch", "RobertaDot_Rand"])
 def test_star_and_adore_have_a_size_of_their_own(ance, release, family, records, architecture):
     folder = release(ance_weights(ance), architectures=[architecture], output_embedding_size=16)
-    assert_same_vectors(start_encoder(family("roberta_ance", folder, dimension=16, tokenization=LOWER), SEED), ance, records)
-    with pytest.raises(ValueError, match="gives vectors of 16 numbers, but encoder.dimension is 768; set it to 16"):
-        start_encoder(family("roberta_ance", folder, tokenization=LOWER), SEED)
+    assert_same_vectors(
+        initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=LOWER), SEED), ance, records
+    )
+    with pytest.raises(
+        ValueError, match=r"gives vectors of 16 numbers, but encoder.dimension is 768; set it to 16"
+    ):
+        initial_encoder(family("roberta_ance", folder, tokenization=LOWER), SEED)
 
 
 def test_dance_is_ances_weights_and_other_vectors(ance, release, family, records, caplog):
-    """As thunlp/DANCE computes `query_emb` and `body_emb`: unit vectors, of queries behind the LayerNorm, of documents before it."""
+    """As thunlp/DANCE computes `query_emb` and `body_emb`: unit vectors, of queries behind the LayerNorm, of
+    documents before it.
+    """
     folder = release(ance_weights(ance), "DANCE", architectures=[FIRSTP])
-    template = {**LOWER, "prefix_space": False, "document": {"length_tokens": 48, "template": "{url}<sep>{title}<sep>{text}"}}
-    started = start_encoder(family("roberta_ance", folder, dimension=16, tokenization=template, **LIKE_DANCE), SEED)
+    template = {
+        **LOWER,
+        "prefix_space": False,
+        "document": {"length_tokens": 48, "template": "{url}<sep>{title}<sep>{text}"},
+    }
+    started = initial_encoder(
+        family("roberta_ance", folder, dimension=16, tokenization=template, **LIKE_DANCE), SEED
+    )
     assert caplog.messages == []
 
-    weights, backbone = weights_of(ance), RobertaModel(RobertaConfig.from_pretrained(folder), add_pooling_layer=False).eval()
-    backbone.load_state_dict({name.removeprefix("roberta."): value for name, value in weights.items() if name not in HEAD})
+    weights, backbone = (
+        weights_of(ance),
+        RobertaModel(RobertaConfig.from_pretrained(folder), add_pooling_layer=False).eval(),
+    )
+    backbone.load_state_dict(
+        {name.removeprefix("roberta."): value for name, value in weights.items() if name not in HEAD}
+    )
 
     def theirs(side: str, record: dict[str, str]) -> np.ndarray:
         text = record["text"] if side == "query" else f"<sep>{record['title']}<sep>{record['text']}"
-        ids = started.tokenizer.tokenizer(text.strip().lower(), truncation=True, max_length=24 if side == "query" else 48, return_tensors="pt")
+        ids = started.tokenizer.tokenizer(
+            text.strip().lower(),
+            truncation=True,
+            max_length=24 if side == "query" else 48,
+            return_tensors="pt",
+        )
         with torch.no_grad():
             first = backbone(ids["input_ids"]).last_hidden_state[:, 0] @ weights[HEAD[0]].T + weights[HEAD[1]]
-            return normalize(layer_norm(first, (16,), weights[HEAD[2]], weights[HEAD[3]]) if side == "query" else first)[0].numpy()
+            return normalize(
+                layer_norm(first, (16,), weights[HEAD[2]], weights[HEAD[3]]) if side == "query" else first
+            )[0].numpy()
 
     for side in ("query", "document"):
-        np.testing.assert_allclose(started.encode(records, side), [theirs(side, record) for record in records], atol=1e-5)
+        np.testing.assert_allclose(
+            started.encode(records, side), [theirs(side, record) for record in records], atol=1e-5
+        )
 
 
 @pytest.mark.parametrize("missing", HEAD)
 @pytest.mark.parametrize(
-    ("architecture", "prefix"), [(FIRSTP, ""), (MULTI_CHUNK, ""), ("AnceEncoder", ""), ("AnceEncoder", "ance_encoder."), ("RobertaDot", "")]
+    ("architecture", "prefix"),
+    [
+        (FIRSTP, ""),
+        (MULTI_CHUNK, ""),
+        ("AnceEncoder", ""),
+        ("AnceEncoder", "ance_encoder."),
+        ("RobertaDot", ""),
+    ],
 )
 def test_a_weight_of_the_head_that_is_missing_is_named(ance, release, family, architecture, prefix, missing):
     weights = {name: value for name, value in ance_weights(ance, prefix).items() if name != prefix + missing}
     folder = release(weights, architectures=[architecture], output_embedding_size=16)
-    with pytest.raises(RuntimeError, match=f"is not a complete ANCE checkpoint: no {missing} of the expected shape.*fetch the checkpoint again"):
-        start_encoder(family("roberta_ance", folder, dimension=16), SEED)
+    with pytest.raises(
+        RuntimeError,
+        match=f"is not a complete ANCE checkpoint: no {missing} of the expected shape.*download the "
+        f"checkpoint again",
+    ):
+        initial_encoder(family("roberta_ance", folder, dimension=16), SEED)
 
 
 @pytest.mark.parametrize("missing", HEAD)
 def test_dance_needs_its_whole_head_too(ance, release, family, missing):
     """The LayerNorm, too, of which only queries have need."""
-    folder = release({name: value for name, value in ance_weights(ance).items() if name != missing}, "DANCE", architectures=[FIRSTP])
+    folder = release(
+        {name: value for name, value in ance_weights(ance).items() if name != missing},
+        "DANCE",
+        architectures=[FIRSTP],
+    )
     with pytest.raises(RuntimeError, match=f"no {missing} of the expected shape"):
-        start_encoder(family("roberta_ance", folder, dimension=16, **LIKE_DANCE), SEED)
+        initial_encoder(family("roberta_ance", folder, dimension=16, **LIKE_DANCE), SEED)
 
 
 @pytest.mark.parametrize("name", ["whitening.weight", "roberta.encoder.layer.2.output.dense.bias"])
 def test_a_weight_that_vectors_may_pass_through_is_refused(ance, release, family, name):
     folder = release({**ance_weights(ance), name: torch.zeros(16)})
-    with pytest.raises(RuntimeError, match=f"holds 1 weights that this encoder has no place for, first {name}"):
-        start_encoder(family("roberta_ance", folder, dimension=16), SEED)
+    with pytest.raises(RuntimeError, match=f"contains 1 weights that this encoder lacks, first {name}"):
+        initial_encoder(family("roberta_ance", folder, dimension=16), SEED)
 
 
 def test_a_new_head_may_be_of_another_size_than_the_one_released(ance, release, family):
     folder = release(ance_weights(ance), architectures=["RobertaDot_InBatch"], output_embedding_size=16)
-    assert start_encoder(family("roberta_ance", folder, head="new", dimension=8), SEED).dimension == 8
+    assert initial_encoder(family("roberta_ance", folder, head="new", dimension=8), SEED).dimension == 8
 
 
-LIKE_ANCE, LIKE_STAR = ({"lowercase": True, "prefix_space": blank, "query": {"length_tokens": 64}} for blank in (False, True))
+LIKE_ANCE, LIKE_STAR = (
+    {"lowercase": True, "prefix_space": blank, "query": {"length_tokens": 64}} for blank in (False, True)
+)
 LITERAL = {"template": "{url}<sep>{title}<sep>{text}"}
 NO_SEP = re.escape("document.template is '{title} {text}', and") + ".* with '{url}<sep>{title}<sep>{text}'"
-NO_PASSAGES = ["passages is 1, .* with 4", "special_tokens is 'passage', .* with 'document'"]
-MAXP = {"passages": 4, "special_tokens": "document"}
+NO_PASSAGES = ["passages is 1, .* with 4", "special_tokens is 'per_passage', .* with 'per_document'"]
+MAXP = {"passages": 4, "special_tokens": "per_document"}
 
 
 @pytest.mark.parametrize(
     ("called", "architecture", "tokenization", "said"),
     [
         ("ance-msmarco-passage", "AnceEncoder", LIKE_ANCE, []),
-        ("ance-msmarco-passage", "AnceEncoder", {"prefix_space": False}, ["lowercase is False, and .* was trained with True"]),
-        ("star", "RobertaDot", {**LIKE_STAR, "query": {"length_tokens": 65}}, ["length_tokens is 65, .* with 64"]),
+        (
+            "ance-msmarco-passage",
+            "AnceEncoder",
+            {"prefix_space": False},
+            ["lowercase is False, and .* was trained with True"],
+        ),
+        (
+            "star",
+            "RobertaDot",
+            {**LIKE_STAR, "query": {"length_tokens": 65}},
+            ["length_tokens is 65, .* with 64"],
+        ),
         ("star", "RobertaDot", {"lowercase": True}, ["prefix_space is None, .* True"]),
         ("Document ANCE(FirstP) Checkpoint", FIRSTP, LIKE_ANCE, [NO_SEP]),
         ("Document ANCE(FirstP) Checkpoint", FIRSTP, {**LIKE_ANCE, "document": LITERAL}, []),
@@ -121,21 +195,33 @@ MAXP = {"passages": 4, "special_tokens": "document"}
         ("any", MULTI_CHUNK, {**LIKE_ANCE, "document": LITERAL}, NO_PASSAGES),
         ("any", MULTI_CHUNK, {**LIKE_ANCE, "document": {**LITERAL, **MAXP}}, []),
         ("ance-msmarco-doc-maxp", "AnceEncoder", LIKE_ANCE, [NO_SEP, *NO_PASSAGES]),
-        ("models--castorini--ance-msmarco-doc-maxp/snapshots/" + "0a" * 20, "AnceEncoder", LIKE_ANCE, [NO_SEP, *NO_PASSAGES]),
+        (
+            "models--castorini--ance-msmarco-doc-maxp/snapshots/" + "0a" * 20,
+            "AnceEncoder",
+            LIKE_ANCE,
+            [NO_SEP, *NO_PASSAGES],
+        ),
     ],
 )
-def test_settings_that_a_release_was_not_trained_under_are_told(ance, release, family, caplog, called, architecture, tokenization, said):
+def test_settings_that_a_release_was_not_trained_under_are_told(
+    ance, release, family, caplog, called, architecture, tokenization, said
+):
     folder = release(ance_weights(ance), called, architectures=[architecture], output_embedding_size=16)
-    start_encoder(family("roberta_ance", folder, dimension=16, tokenization=tokenization), SEED)
+    initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=tokenization), SEED)
     assert_told(caplog, said)
 
 
 def assert_told(caplog, said: list[str]):
     assert len(caplog.messages) == len(said), caplog.messages
-    assert all(re.search(words, message) for words, message in zip(said, caplog.messages, strict=True)), caplog.messages
+    assert all(re.search(words, message) for words, message in zip(said, caplog.messages, strict=True)), (
+        caplog.messages
+    )
 
 
-NOT_UNIT = ["encoder.l2 is False, and .* was trained with True", r"encoder.layer_norm is True, .* with {'query': True, 'document': False}"]
+NOT_UNIT = [
+    "encoder.normalize is False, and .* was trained with True",
+    r"encoder.layer_norm is True, .* with {'query': True, 'document': False}",
+]
 
 
 @pytest.mark.parametrize(
@@ -143,7 +229,7 @@ NOT_UNIT = ["encoder.l2 is False, and .* was trained with True", r"encoder.layer
     [
         ("DANCE", None, {}, NOT_UNIT),
         ("DANCE/checkpoint-80000", None, {}, NOT_UNIT),
-        ("ANCE_w_Norm", None, {"l2": True}, NOT_UNIT[1:]),
+        ("ANCE_w_Norm", None, {"normalize": True}, NOT_UNIT[1:]),
         ("ANCE_w_Norm", None, LIKE_DANCE, []),
         ("ANCE_w_Dual", None, {}, []),
         ("guidance", None, {}, []),
@@ -156,16 +242,20 @@ NOT_UNIT = ["encoder.l2 is False, and .* was trained with True", r"encoder.layer
         ("any", SimpleNamespace(representation_l2_normalization=True, of=logging.getLogger), {}, []),
     ],
 )
-def test_whoever_gets_ances_vectors_of_a_dance_checkpoint_is_told(ance, release, family, caplog, called, arguments, vectors, said):
-    """It is known by its name, or by the arguments that its code puts beside the weights; what else lies in such a file is not run."""
+def test_whoever_gets_ances_vectors_of_a_dance_checkpoint_is_told(
+    ance, release, family, caplog, called, arguments, vectors, said
+):
+    """It is known by its name, or by the arguments that its code puts beside the weights; what else lies in
+    such a file is not run.
+    """
     folder = release(ance_weights(ance), called, architectures=[FIRSTP])
     if arguments is not None:
         torch.save(arguments, folder / "training_args.bin")
     tokenization = {**LIKE_ANCE, "document": LITERAL}
-    start_encoder(family("roberta_ance", folder, dimension=16, tokenization=tokenization, **vectors), SEED)
+    initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=tokenization, **vectors), SEED)
     assert_told(caplog, said)
 
 
 def test_our_own_checkpoints_are_no_releases(ance, saved, family, caplog):
-    start_encoder(family("roberta_ance", saved(ance), dimension=16, tokenization=LOWER), SEED)
+    initial_encoder(family("roberta_ance", saved(ance), dimension=16, tokenization=LOWER), SEED)
     assert caplog.messages == []

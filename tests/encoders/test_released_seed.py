@@ -1,10 +1,12 @@
-"""SEED-Encoder's checkpoints, pretrained or as ANCE, written under fairseq's names, and its vocabulary without capitals."""
+"""SEED-Encoder's checkpoints, pretrained or as ANCE, written under fairseq's names, and its vocabulary
+without capitals.
+"""
 
 import pytest
 import torch
-from encoders.releases import HEAD, SEED_BEFORE, assert_same_vectors, seed_weights, weights_of
+from helpers.released_checkpoints import HEAD, SEED_BEFORE, assert_same_vectors, seed_weights, weights_of
 
-from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder, start_tokenizer
+from pyserini_ance.encoders.load_save import initial_encoder, initial_tokenizer, load_encoder
 
 SEED = 1
 SEED_SHAPE = {
@@ -13,7 +15,16 @@ SEED_SHAPE = {
 }  # fmt: skip
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 # In the order of microsoft/ANCE's model/SEED_Encoder/vocab.txt: no capital is a piece.
-PIECES = ["[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]", *"!\"#$%&'()*+,-./0123456789:;<=>?@[]^_", *LETTERS, *"{|}~"]
+PIECES = [
+    "[CLS]",
+    "[PAD]",
+    "[SEP]",
+    "[UNK]",
+    "[MASK]",
+    *"!\"#$%&'()*+,-./0123456789:;<=>?@[]^_",
+    *LETTERS,
+    *"{|}~",
+]
 PIECES += [*(f"##{letter}" for letter in LETTERS), "the"]
 UNCASED = {"lowercase": True, "query": {"length_tokens": 24}, "document": {"length_tokens": 48}}
 
@@ -27,10 +38,14 @@ def seed_release(ance, release):
     """A folder of SEED-Encoder with these weights beside the encoder's, and its tokenizer's file."""
 
     def write(weights: dict[str, torch.Tensor], called: str = "SEED-Encoder-pass-440000", **more):
-        config = {theirs: getattr(ance.towers.queries.model.config, ours) for ours, theirs in SEED_SHAPE.items()}
+        config = {
+            theirs: getattr(ance.towers.queries.model.config, ours) for ours, theirs in SEED_SHAPE.items()
+        }
         dropout = {"dropout": 0.1, "attention_dropout": 0.1}
         others = {"max_positions": 512, "pad_token_id": 1, "activation_fn": "gelu", **dropout, **more}
-        folder = release(weights, called, without=("architectures", "model_type", *SEED_SHAPE), **config, **others)
+        folder = release(
+            weights, called, without=("architectures", "model_type", *SEED_SHAPE), **config, **others
+        )
         for name in ("vocab.json", "merges.txt", "tokenizer.json", "tokenizer_config.json"):
             (folder / name).unlink()
         (folder / "vocab.txt").write_text("\n".join(PIECES))
@@ -49,9 +64,12 @@ def seed_ance(ance, seed_release):
 
 
 def test_seed_encoder_under_fairseqs_names(ance, seed_ance, family, saved, records, caplog):
-    started = start_encoder(family("roberta_ance", seed_ance, dimension=16, tokenization=UNCASED), SEED)
+    started = initial_encoder(family("roberta_ance", seed_ance, dimension=16, tokenization=UNCASED), SEED)
     found, weights = weights_of(started), weights_of(ance)
-    assert found["roberta.embeddings.token_type_embeddings.weight"].eq(0).all() and found.keys() == weights.keys()
+    assert (
+        found["roberta.embeddings.token_type_embeddings.weight"].eq(0).all()
+        and found.keys() == weights.keys()
+    )
     assert all(torch.equal(found[name], value) for name, value in weights.items() if "token_type" not in name)
     again = load_encoder(saved(started))
     assert again.tokenizer.key("query") == started.tokenizer.key("query")
@@ -60,71 +78,126 @@ def test_seed_encoder_under_fairseqs_names(ance, seed_ance, family, saved, recor
 
 
 def test_its_vocabulary_has_no_capitals(seed_ance, family, caplog):
-    """So texts are lower-cased first, as its code does (`do_lower_case=True`); whoever does not is told, since capitals are unknown."""
+    """So texts are lower-cased first, as its code does (`do_lower_case=True`); whoever does not is told,
+    since capitals are unknown.
+    """
     settings = family("roberta_ance", seed_ance, dimension=16, tokenization=UNCASED)
-    tokenizer = start_encoder(settings, SEED).tokenizer
+    tokenizer = initial_encoder(settings, SEED).tokenizer
     assert tokenizer.specials == ((0,), (2,), 1)
     assert tokenizer.ids("query", [{"text": "The Fox"}]) == ids("the", "f", "##o", "##x")
     assert caplog.messages == []
-    cased = start_encoder(family("roberta_ance", seed_ance, dimension=16, tokenization={**UNCASED, "lowercase": False}), SEED).tokenizer
+    cased = initial_encoder(
+        family("roberta_ance", seed_ance, dimension=16, tokenization={**UNCASED, "lowercase": False}), SEED
+    ).tokenizer
     assert cased.ids("query", [{"text": "The Fox"}]) == ids("[UNK]", "[UNK]")
-    assert len(caplog.messages) == 1 and "tokenization.lowercase is False, and" in caplog.messages[0] and "with True" in caplog.messages[0]
+    assert (
+        len(caplog.messages) == 1
+        and "tokenization.lowercase is False, and" in caplog.messages[0]
+        and "with True" in caplog.messages[0]
+    )
 
 
 def test_its_documents_have_the_tokenizers_separator(ance, seed_release, family, caplog):
-    """As microsoft/ANCE puts them together since it has SEED-Encoder; lower-casing leaves the separator alone."""
-    folder = seed_release(seed_weights(ance), "SEED-Encoder-doc-800000", architectures=["SEEDEncoderDot_NLL_LN"])
+    """As microsoft/ANCE puts them together since it has SEED-Encoder; lower-casing leaves the separator
+    alone.
+    """
+    folder = seed_release(
+        seed_weights(ance), "SEED-Encoder-doc-800000", architectures=["SEEDEncoderDot_NLL_LN"]
+    )
     template = {**UNCASED, "document": {"length_tokens": 48, "template": "{url} [SEP] {title} [SEP] {text}"}}
-    tokenizer = start_encoder(family("roberta_ance", folder, dimension=16, tokenization=template), SEED).tokenizer
+    tokenizer = initial_encoder(
+        family("roberta_ance", folder, dimension=16, tokenization=template), SEED
+    ).tokenizer
     record = {"url": "A", "title": "THE", "text": "Fox"}
     assert tokenizer.ids("document", [record]) == ids("a", "[SEP]", "the", "[SEP]", "f", "##o", "##x")
     assert caplog.messages == []
-    start_encoder(family("roberta_ance", folder, dimension=16, tokenization=UNCASED), SEED)
+    initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=UNCASED), SEED)
     assert len(caplog.messages) == 1 and "document.template is '{title} {text}', and" in caplog.messages[0]
 
 
 def test_a_vocabulary_and_a_configuration_that_do_not_fit(ance, seed_release, family):
     folder = seed_release(seed_weights(ance), architectures=["SEEDEncoderDot_NLL_LN"], pad_token_id=0)
-    with pytest.raises(ValueError, match=r"its vocab.txt has \[PAD\] at 1, its config.json pad_token_id 0; fetch both again"):
-        start_tokenizer(family("roberta_ance", folder, dimension=16))
+    with pytest.raises(
+        ValueError,
+        match=r"its vocab.txt has \[PAD\] at 1, its config.json pad_token_id 0; download both again",
+    ):
+        initial_tokenizer(family("roberta_ance", folder, dimension=16))
 
 
-@pytest.mark.parametrize("missing", [*HEAD, f"{SEED_BEFORE}.layers.1.fc2.bias", f"{SEED_BEFORE}.emb_layer_norm.weight"])
+@pytest.mark.parametrize(
+    "missing", [*HEAD, f"{SEED_BEFORE}.layers.1.fc2.bias", f"{SEED_BEFORE}.emb_layer_norm.weight"]
+)
 def test_a_weight_that_is_missing_is_named(ance, seed_release, family, missing):
     named = {f"{SEED_BEFORE}.layers.1.fc2.bias": "roberta.encoder.layer.1.output.dense.bias"}
     named |= {f"{SEED_BEFORE}.emb_layer_norm.weight": "roberta.embeddings.LayerNorm.weight"}
     weights = {name: value for name, value in seed_weights(ance).items() if name != missing}
     folder = seed_release(weights, architectures=["SEEDEncoderDot_NLL_LN"])
     with pytest.raises(RuntimeError, match=f"no {named.get(missing, missing)} of the expected shape"):
-        start_encoder(family("roberta_ance", folder, dimension=16, tokenization=UNCASED), SEED)
+        initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=UNCASED), SEED)
 
 
 def pretraining(hidden: int = 32) -> dict[str, torch.Tensor]:
     """What SEEDEncoderForMaskedLM has beside its encoder: a decoder with attention to it, and a head."""
     vectors = ["self_attn_layer_norm", "encoder_attn_layer_norm", "final_layer_norm"]
-    matrices = [f"{kind}_attn.{part}_proj" for kind in ("self", "encoder") for part in ("k", "v", "q", "out")] + ["fc1", "fc2"]
+    matrices = [
+        f"{kind}_attn.{part}_proj" for kind in ("self", "encoder") for part in ("k", "v", "q", "out")
+    ] + ["fc1", "fc2"]
     layer = {f"decoder.layers.0.{name}.weight": torch.zeros(hidden, hidden) for name in matrices}
-    layer |= {f"decoder.layers.0.{name}.{part}": torch.zeros(hidden) for name in vectors for part in ("weight", "bias")}
+    layer |= {
+        f"decoder.layers.0.{name}.{part}": torch.zeros(hidden)
+        for name in vectors
+        for part in ("weight", "bias")
+    }
     names = ["embed_tokens", "embed_positions", "layernorm_embedding", "layer_norm", "output_projection"]
-    around = {"decoder.version": torch.tensor([3.0]), **{f"decoder.{name}.weight": torch.zeros(hidden) for name in names}}
-    return {**layer, **around, **{f"lm_head.{name}": torch.zeros(hidden) for name in ("dense.weight", "layer_norm.weight", "weight", "bias")}}
+    around = {
+        "decoder.version": torch.tensor([3.0]),
+        **{f"decoder.{name}.weight": torch.zeros(hidden) for name in names},
+    }
+    return {
+        **layer,
+        **around,
+        **{
+            f"lm_head.{name}": torch.zeros(hidden)
+            for name in ("dense.weight", "layer_norm.weight", "weight", "bias")
+        },
+    }
 
 
-@pytest.mark.parametrize("known", [{"architectures": ["SEEDEncoderForMaskedLM"]}, {"model_type": "seed_encoder"}], ids=["class", "type"])
+@pytest.mark.parametrize(
+    "known",
+    [{"architectures": ["SEEDEncoderForMaskedLM"]}, {"model_type": "seed_encoder"}],
+    ids=["class", "type"],
+)
 def test_a_pretrained_seed_encoder_gets_a_new_head(ance, seed_release, family, saved, records, caplog, known):
     """Its config.json, as microsoft/ANCE has it (config_decoder_3_attn_2.json), names no model_type."""
-    folder = seed_release({**seed_weights(ance, head=False), **pretraining()}, "SEED-Encoder-3-decoder-layers", **known)
+    folder = seed_release(
+        {**seed_weights(ance, head=False), **pretraining()}, "SEED-Encoder-3-decoder-layers", **known
+    )
     longer = {**UNCASED, "query": {"length_tokens": 128}}
-    started = start_encoder(family("roberta_ance", folder, head="new", dimension=16, tokenization=longer), SEED)
+    started = initial_encoder(
+        family("roberta_ance", folder, head="new", dimension=16, tokenization=longer), SEED
+    )
     assert started.tokenizer.ids("query", [{"text": "The"}]) == ids("the")
     found, weights = weights_of(started), weights_of(ance)
-    assert all(torch.equal(found[name], value) for name, value in weights.items() if name not in HEAD and "token_type" not in name)
+    assert all(
+        torch.equal(found[name], value)
+        for name, value in weights.items()
+        if name not in HEAD and "token_type" not in name
+    )
     assert found[HEAD[0]].shape == (16, 32) and found[HEAD[0]].std() > 0 and caplog.messages == []
     assert_same_vectors(load_encoder(saved(started)), started, records)
-    with pytest.raises(RuntimeError, match="no embeddingHead.bias, .* To start from a plain RoBERTa or SEED-Encoder, set encoder.head=new"):
-        start_encoder(family("roberta_ance", folder, dimension=16, tokenization=UNCASED), SEED)
-    with pytest.raises(ValueError, match="is a SEED-Encoder, which Hugging Face does not know; set encoder.kind=roberta_ance, .*encoder.head=new"):
-        start_encoder(family("transformer", folder), SEED)
+    with pytest.raises(
+        RuntimeError,
+        match=r"no embeddingHead.bias, .* To start from a plain RoBERTa or SEED-Encoder, set "
+        r"encoder.head=new",
+    ):
+        initial_encoder(family("roberta_ance", folder, dimension=16, tokenization=UNCASED), SEED)
+    with pytest.raises(
+        ValueError,
+        match=r"is a SEED-Encoder, which Hugging Face does not support; set "
+        r"encoder.kind=roberta_ance, .*encoder.head=new",
+    ):
+        initial_encoder(family("transformer", folder), SEED)
     assert caplog.messages == []
-    start_encoder(family("roberta_ance", folder, head="new", dimension=16), SEED)
+    initial_encoder(family("roberta_ance", folder, head="new", dimension=16), SEED)
     assert len(caplog.messages) == 1 and "tokenization.lowercase is False" in caplog.messages[0]

@@ -47,12 +47,14 @@ def test_lower_case_and_the_limit_on_characters_are_ours():
 
 def test_a_special_token_of_a_template_has_no_other_case():
     settings = tokenization(lowercase=True, document={"template": "{title} [SEP] {text}"})
-    assert settings.text("document", {"title": "The TOP", "text": "A [B] [SEP]"}) == "the top [SEP] a [b] [SEP]"
+    assert (
+        settings.text("document", {"title": "The TOP", "text": "A [B] [SEP]"}) == "the top [SEP] a [b] [SEP]"
+    )
     assert settings.text("query", {"text": "A [SEP]"}) == "a [sep]"
 
 
 def test_a_template_without_a_field_is_refused():
-    with pytest.raises(ValidationError, match="names at least one field"):
+    with pytest.raises(ValidationError, match="needs at least one field"):
         tokenization(query={"length_tokens": 9, "template": "text"})
 
 
@@ -68,7 +70,9 @@ def test_ids_are_the_tokenizers_without_special_tokens(tiny_bert):
 
 
 def test_a_separator_in_a_template_is_the_tokenizers_own(tiny_bert, tiny_roberta):
-    """DPR's title and passage are a pair with `[SEP]` between; `<sep>` is text to RoBERTa, as in microsoft/ANCE, and `</s>` a token."""
+    """DPR's title and passage are a pair with `[SEP]` between; `<sep>` is text to RoBERTa, as in
+    microsoft/ANCE, and `</s>` a token.
+    """
     record = {"title": "The title", "text": "a text"}
 
     def ids(folder, template: str, lowercase: bool = False) -> tuple[list[int], PreTrainedTokenizerFast]:
@@ -116,26 +120,34 @@ def word_level(post: str | None) -> PreTrainedTokenizerFast:
     tokenizer = Tokenizer(WordLevel({"[UNK]": 0, "a": 1, "<s>": 2, "</s>": 3}, unk_token="[UNK]"))
     tokenizer.pre_tokenizer = WhitespaceSplit()
     if post:
-        tokenizer.post_processor = TemplateProcessing(single=post, special_tokens=[("a", 1), ("<s>", 2), ("</s>", 3)])
+        tokenizer.post_processor = TemplateProcessing(
+            single=post, special_tokens=[("a", 1), ("<s>", 2), ("</s>", 3)]
+        )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]")
 
 
 @pytest.mark.parametrize(
-    ("post", "before", "after"), [(None, (), ()), ("$A </s>", (), (3,)), ("<s> $A", (2,), ()), ("<s> <s> $A </s> </s>", (2, 2), (3, 3))]
+    ("post", "before", "after"),
+    [(None, (), ()), ("$A </s>", (), (3,)), ("<s> $A", (2,), ()), ("<s> <s> $A </s> </s>", (2, 2), (3, 3))],
 )
 def test_special_tokens_are_found_whatever_they_are(post, before, after):
     assert TextTokenizer(word_level(post), Tokenization()).specials == (before, after, 0)
 
 
 def test_special_tokens_that_look_like_the_text_are_refused():
-    with pytest.raises(ValueError, match="cannot tell which special tokens"):
+    with pytest.raises(ValueError, match="cannot determine the special tokens"):
         TextTokenizer(word_level("a $A"), Tokenization())
 
 
-@pytest.mark.parametrize("key", ["special_tokens", "empty_passages"])
+@pytest.mark.parametrize("key", ["special_tokens", "pad_passages"])
 def test_choices_about_passages_are_refused_where_there_is_one(key):
-    other = {"special_tokens": "document", "empty_passages": "index"}[key]
-    with pytest.raises(ValidationError, match=f"{key} is {other}, but documents have one passage; set passages, or leave {key} out"):
+    other = {"special_tokens": "per_document", "pad_passages": True}[key]
+    with pytest.raises(
+        ValidationError,
+        match=f"{key} is {other}, but documents have one passage; set passages, or remove {key}",
+    ):
         DocumentTokenization(**{key: other})
     settings = Tokenization(document={"passages": 2, key: other, "length_tokens": 9})
-    assert settings.without_lengths() == Tokenization().without_lengths()  # what starts from a model of single passages may cut as it likes
+    assert (
+        settings.without_lengths() == Tokenization().without_lengths()
+    )  # what starts from a model of single passages may cut as it likes

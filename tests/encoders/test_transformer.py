@@ -6,7 +6,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel
 
-from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 
 SEED = 1
 
@@ -29,7 +29,7 @@ def copy(tmp_path):
 @pytest.mark.parametrize("model", ["tiny_bert", "tiny_roberta"])
 def test_vectors_against_the_models_last_hidden_state(family, records, request, model, pooling, l2):
     folder = request.getfixturevalue(model)
-    encoder = start_encoder(family("transformer", folder, pooling=pooling, l2=l2), SEED)
+    encoder = initial_encoder(family("transformer", folder, pooling=pooling, normalize=l2), SEED)
     vectors = encoder.encode(records, "document", tokens_per_batch=200)
     theirs, tokenizer = AutoModel.from_pretrained(folder).eval(), AutoTokenizer.from_pretrained(folder)
     for record, vector in zip(records, vectors, strict=True):
@@ -44,14 +44,14 @@ def test_vectors_against_the_models_last_hidden_state(family, records, request, 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 def test_saved_and_loaded_is_the_same(family, tiny_bert, saved, records, pooling):
-    encoder = start_encoder(family("transformer", tiny_bert, pooling=pooling, l2=True), SEED)
+    encoder = initial_encoder(family("transformer", tiny_bert, pooling=pooling, normalize=True), SEED)
     loaded = load_encoder(saved(encoder))
     np.testing.assert_array_equal(loaded.encode(records, "document"), encoder.encode(records, "document"))
     assert loaded.family.model_dump(exclude={"model"}) == encoder.family.model_dump(exclude={"model"})
 
 
 def test_plain_transformers_load_what_was_saved(family, tiny_bert, saved, records):
-    folder = saved(start_encoder(family("transformer", tiny_bert), SEED))
+    folder = saved(initial_encoder(family("transformer", tiny_bert), SEED))
     theirs = AutoModel.from_pretrained(folder).state_dict()
     torch.testing.assert_close(theirs, AutoModel.from_pretrained(tiny_bert).state_dict(), rtol=0, atol=0)
 
@@ -59,14 +59,18 @@ def test_plain_transformers_load_what_was_saved(family, tiny_bert, saved, record
 @pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
 def test_weights_in_half_precision_are_trained_in_full(family, tiny_bert, copy, stored):
     folder = copy(tiny_bert, lambda weights: {name: value.to(stored) for name, value in weights.items()})
-    towers = start_encoder(family("transformer", folder), SEED).towers
+    towers = initial_encoder(family("transformer", folder), SEED).towers
     assert {parameter.dtype for parameter in towers.parameters()} == {torch.float32}
 
 
 def test_a_pooler_that_the_weights_lack_is_drawn_from_the_seed(family, tiny_bert, copy):
-    folder = copy(tiny_bert, lambda weights: {name: value for name, value in weights.items() if "pooler" not in name})
+    folder = copy(
+        tiny_bert, lambda weights: {name: value for name, value in weights.items() if "pooler" not in name}
+    )
     state = torch.get_rng_state()
-    first, again, other = (start_encoder(family("transformer", folder), seed).towers.state_dict() for seed in (1, 1, 2))
+    first, again, other = (
+        initial_encoder(family("transformer", folder), seed).towers.state_dict() for seed in (1, 1, 2)
+    )
     name = "queries.backbone.pooler.dense.weight"
     assert torch.equal(first[name], again[name]) and not torch.equal(first[name], other[name])
     assert torch.equal(torch.get_rng_state(), state)
@@ -76,32 +80,41 @@ def test_a_lost_weight_is_refused(family, tiny_bert, copy):
     lost = "encoder.layer.1.output.dense.weight"
     folder = copy(tiny_bert, lambda weights: {name: value for name, value in weights.items() if name != lost})
     with pytest.raises(RuntimeError, match=f"{folder} lacks 1 weights of the encoder, first {lost}"):
-        start_encoder(family("transformer", folder), SEED)
+        initial_encoder(family("transformer", folder), SEED)
 
 
 def test_a_head_that_would_be_left_out_is_refused(family, tiny_roberta, copy):
     folder = copy(tiny_roberta, lambda weights: {**weights, "embeddingHead.weight": torch.zeros(8, 32)})
-    with pytest.raises(RuntimeError, match="has an ANCE head, .* set encoder.kind=roberta_ance"):
-        start_encoder(family("transformer", folder), SEED)
+    with pytest.raises(RuntimeError, match=r"has an ANCE head, .* set encoder.kind=roberta_ance"):
+        initial_encoder(family("transformer", folder), SEED)
 
 
 def test_a_slow_tokenizer_is_no_obstacle(family, tmp_path, tiny_bert):
     """A folder as old releases wrote it: a vocabulary without tokenizer.json."""
     BertModel(BertConfig(**AutoModel.from_pretrained(tiny_bert).config.to_dict())).save_pretrained(tmp_path)
     shutil.copy(tiny_bert / "vocab.txt", tmp_path)
-    encoder = start_encoder(family("transformer", tmp_path), SEED)
-    assert encoder.tokenizer.ids("query", [{"text": "the Query"}]) == [encoder.tokenizer.tokenizer.convert_tokens_to_ids(["the", "query"])]
+    encoder = initial_encoder(family("transformer", tmp_path), SEED)
+    assert encoder.tokenizer.ids("query", [{"text": "the Query"}]) == [
+        encoder.tokenizer.tokenizer.convert_tokens_to_ids(["the", "query"])
+    ]
 
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_projection_gives_vectors_of_its_size(family, tiny_bert, saved, records, tied):
-    encoder = start_encoder(family("transformer", tiny_bert, projection=8, l2={"query": True, "document": False}, tied=tied), SEED)
+    encoder = initial_encoder(
+        family(
+            "transformer", tiny_bert, projection=8, normalize={"query": True, "document": False}, tied=tied
+        ),
+        SEED,
+    )
     with torch.no_grad():
         encoder.towers.documents.projection.bias.fill_(0.5)
-    plain, folder = start_encoder(family("transformer", tiny_bert), SEED), saved(encoder)
+    plain, folder = initial_encoder(family("transformer", tiny_bert), SEED), saved(encoder)
     weights = load_file((folder if tied else folder / "documents") / "projection.safetensors")
     documents = plain.encode(records, "document") @ weights["weight"].numpy().T + weights["bias"].numpy()
-    assert weights["weight"].shape == (8, 32) and weights["weight"].std().item() == pytest.approx(0.02, rel=0.2)
+    assert weights["weight"].shape == (8, 32) and weights["weight"].std().item() == pytest.approx(
+        0.02, rel=0.2
+    )
     np.testing.assert_allclose(encoder.encode(records, "document"), documents, atol=1e-5)
     np.testing.assert_allclose(np.linalg.norm(encoder.encode(records, "query"), axis=1), 1, atol=1e-5)
     loaded = load_encoder(folder)
@@ -111,16 +124,20 @@ def test_a_projection_gives_vectors_of_its_size(family, tiny_bert, saved, record
 
 
 def test_a_projection_that_a_checkpoint_has_is_trained_on_and_not_left_out(family, tiny_bert, saved):
-    folder = saved(start_encoder(family("transformer", tiny_bert, projection=8), SEED))
-    started = start_encoder(family("transformer", folder, projection=8), SEED + 1)
-    assert torch.equal(started.towers.queries.projection.weight, load_file(folder / "projection.safetensors")["weight"])
+    folder = saved(initial_encoder(family("transformer", tiny_bert, projection=8), SEED))
+    started = initial_encoder(family("transformer", folder, projection=8), SEED + 1)
+    assert torch.equal(
+        started.towers.queries.projection.weight, load_file(folder / "projection.safetensors")["weight"]
+    )
     for projection in (4, None):
-        with pytest.raises(ValueError, match="encoder.projection is .*, but .* was trained with 8"):
-            start_encoder(family("transformer", folder, projection=projection), SEED)
+        with pytest.raises(ValueError, match=r"encoder.projection is .*, but .* was trained with 8"):
+            initial_encoder(family("transformer", folder, projection=projection), SEED)
         (folder / "pyserini_ance.json").rename(folder / "elsewhere.json")
-        with pytest.raises(ValueError, match=f"projects 32 numbers to 8, but encoder.projection is {projection}; set it to 8"):
-            start_encoder(family("transformer", folder, projection=projection), SEED)
+        with pytest.raises(
+            ValueError, match=f"projects 32 numbers to 8, but encoder.projection is {projection}; set it to 8"
+        ):
+            initial_encoder(family("transformer", folder, projection=projection), SEED)
         (folder / "elsewhere.json").rename(folder / "pyserini_ance.json")
     (folder / "projection.safetensors").unlink()
-    with pytest.raises(RuntimeError, match="projection.safetensors is missing, and encoder.projection is 8"):
+    with pytest.raises(RuntimeError, match=r"projection.safetensors is missing, and encoder.projection is 8"):
         load_encoder(folder)

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from pyserini_ance.encoders.two_tower import TwoTower
+from pyserini_ance.encoders.family import TwoTower
 
 
 class Scale(nn.Module):
@@ -48,5 +48,7 @@ def test_a_frozen_tower_has_no_gradients_and_no_dropout():
 
 
 def test_a_tied_tower_cannot_be_frozen_alone():
-    with pytest.raises(ValueError, match="the document tower cannot be frozen alone: the towers are tied"):
+    with pytest.raises(
+        ValueError, match="the document tower cannot be frozen alone, because the towers are tied"
+    ):
         TwoTower(Scale(2.0)).freeze("document")

@@ -1,4 +1,4 @@
-"""A collection of bare rows, and a snapshot of it whose vectors are given instead of encoded."""
+"""A collection without texts, and snapshots with given vectors instead of encoded ones."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,9 @@ def split_of():
     def make(*positives: list[int]) -> Split:
         pairs = [(query, document) for query, rows in enumerate(positives) for document in rows]
         qrels = Qrels.of(*zip(*pairs, strict=True), [1] * len(pairs), len(positives))
-        return Split("train", Texts([f"q{i}" for i in range(len(positives))], {"text": ["?"] * len(positives)}), qrels)
+        return Split(
+            "train", Texts([f"q{i}" for i in range(len(positives))], {"text": ["?"] * len(positives)}), qrels
+        )
 
     return make
 

@@ -3,24 +3,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import transformers.models.bert.modeling_bert  # noqa: F401  here, before processes are forked: it takes seconds
 
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import load_encoder, save_encoder, start_encoder
-from pyserini_ance.experiment.prepare import read_collection, tokenise
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
 from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Encoding, Recipe
-from pyserini_ance.vectors import precision
+from pyserini_ance.vectors import backend as precision
 
-STAGES = {"a": {"steps": 1, "batch_queries": 2, "optimizer": {"learning_rate": 1e-3}, "terms": {"query": {"pool": "step"}}}}
+STAGES = {
+    "a": {
+        "steps": 1,
+        "batch_queries": 2,
+        "optimizer": {"learning_rate": 1e-3},
+        "terms": {"query": {"in_batch_negatives": True}},
+    }
+}
 
 
 @pytest.fixture
 def recipe(small_recipe, tmp_path):
     recipe = small_recipe(STAGES)
     (tmp_path / "model").mkdir()
-    save_encoder(start_encoder(recipe.encoder, 0), tmp_path / "model")
+    save_encoder(initial_encoder(recipe.encoder, 0), tmp_path / "model")
     return recipe
 
 
@@ -30,7 +36,7 @@ def snapshot(recipe, tmp_path):
 
 
 def view(world: World, recipe: Recipe, folder: Path, **encoding) -> Snapshot:
-    data = tokenise(recipe, read_collection(recipe))
+    data = tokenize(recipe, read_collection(recipe))
     settings = Encoding(**{"precision": "fp32", "tokens_per_batch": 64, **encoding})
     return Snapshot(folder / "model", "hash", data, settings, folder / "scratch", "cpu", world)
 
@@ -44,13 +50,15 @@ def test_rankings_are_those_of_the_checkpoint(snapshot):
     documents = encoder.encode(collection.documents.take(range(30)), "document")
     queries = encoder.encode(snapshot.split.queries.take(range(15)), "query")
     scores, rows = search(snapshot, 7)
-    assert np.allclose(snapshot.document_vectors[:], documents, atol=1e-5) and np.allclose(snapshot.query_vectors, queries, atol=1e-5)
+    assert np.allclose(snapshot.document_vectors[:], documents, atol=1e-5) and np.allclose(
+        snapshot.query_vectors, queries, atol=1e-5
+    )
     expected = queries @ documents.T
     assert np.allclose(scores, -np.sort(-expected, axis=1)[:, :7], atol=1e-4)
     assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
 
 
-def test_everything_is_made_once_on_first_use(snapshot, monkeypatch):
+def test_everything_is_computed_once_on_first_use(snapshot, monkeypatch):
     assert snapshot.seconds == {} and not snapshot.scratch.exists()
     search(snapshot, 5)
     assert {"load", "encode_documents", "encode_queries", "build", "search"} == set(snapshot.seconds)
@@ -59,19 +67,21 @@ def test_everything_is_made_once_on_first_use(snapshot, monkeypatch):
     assert search(snapshot, 1000)[1].shape == (15, 30)
 
 
-def test_vectors_of_some_rows_are_those_of_all(snapshot):
+def test_vectors_of_selected_rows_equal_those_of_all(snapshot):
     rows = np.array([4, 29, 0])
     assert np.allclose(snapshot.encode_documents(rows)[0], snapshot.document_vectors[rows], atol=1e-5)
-    assert np.allclose(snapshot.encode_queries("train", rows[[0, 2]]), snapshot.query_vectors[[4, 0]], atol=1e-5)
+    assert np.allclose(
+        snapshot.encode_queries("train", rows[[0, 2]]), snapshot.query_vectors[[4, 0]], atol=1e-5
+    )
 
 
-CHOICES = [(around, empty) for around in ("passage", "document") for empty in ("drop", "index")]
+CHOICES = [(around, empty) for around in ("per_passage", "per_document") for empty in (False, True)]
 
 
 @pytest.mark.parametrize(("around", "empty"), CHOICES)
-def test_a_document_scores_what_its_best_passage_does(small_recipe, tmp_path, around, empty):
+def test_a_document_scores_as_its_best_passage(small_recipe, tmp_path, around, empty):
     snapshot, pieces, each = of_passages(small_recipe, tmp_path, around, empty)
-    assert {len(document) for document in pieces} == ({2, 3} if empty == "drop" else {3})
+    assert {len(document) for document in pieces} == ({2, 3} if not empty else {3})
     of = np.repeat(np.arange(30), [len(document) for document in pieces])
     expected = np.stack([each[:, of == document].max(1) for document in range(30)], axis=1)
     for k in (7, 30):
@@ -79,47 +89,64 @@ def test_a_document_scores_what_its_best_passage_does(small_recipe, tmp_path, ar
         assert np.allclose(scores, -np.sort(-expected, axis=1)[:, :k], atol=1e-4)
         assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
     some, passages = snapshot.encode_documents(np.array([4, 29, 0]))
-    assert np.allclose(snapshot.rank(snapshot.query_vectors, some, 3, passages)[0].max(1), expected[:, [4, 29, 0]].max(1), atol=1e-4)
+    assert np.allclose(
+        snapshot.rank(snapshot.query_vectors, some, 3, passages)[0].max(1),
+        expected[:, [4, 29, 0]].max(1),
+        atol=1e-4,
+    )
     positives = [max(expected[query, snapshot.split.qrels.relevant(query)]) for query in range(15)]
-    assert np.allclose(snapshot.positive_scores("query"), positives, atol=1e-4)
+    assert np.allclose(snapshot.positive_scores(snapshot.anchor_set("query")), positives, atol=1e-4)
 
 
 @pytest.mark.parametrize(("around", "empty"), CHOICES)
-def test_a_document_finds_queries_by_the_same_scores(small_recipe, tmp_path, around, empty):
+def test_document_anchors_rank_queries_by_the_same_scores(small_recipe, tmp_path, around, empty):
     snapshot, pieces, each = of_passages(small_recipe, tmp_path, around, empty)
     of = np.repeat(np.arange(30), [len(document) for document in pieces])
-    anchors = snapshot.direction("document").anchors
+    anchors = snapshot.anchor_set("document").anchors
     expected = np.stack([each[:, of == document].max(1) for document in anchors])
     for k in (4, 1000):
         scores, rows = snapshot.search("document", anchors, "query", k)
-        assert rows.shape == (len(anchors), min(k, 15)) and all(len(set(row)) == len(row) for row in rows.tolist())
+        assert rows.shape == (len(anchors), min(k, 15)) and all(
+            len(set(row)) == len(row) for row in rows.tolist()
+        )
         assert np.allclose(scores, -np.sort(-expected, axis=1)[:, :k], atol=1e-4)
         assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
-    relevant = snapshot.split.relation("document")
+    relevant = snapshot.split.known_positives("document")
     positives = [max(expected[place, relevant.of(document)]) for place, document in enumerate(anchors)]
-    assert np.allclose(snapshot.positive_scores("document"), positives, atol=1e-4)
+    assert np.allclose(snapshot.positive_scores(snapshot.anchor_set("document")), positives, atol=1e-4)
 
 
-def of_passages(small_recipe, folder: Path, around: str, empty: str) -> tuple[Snapshot, list[list[list[int]]], np.ndarray]:
-    """A view of documents in up to three passages of 10 tokens; the tokens of each, and their scores (15, passages) for the queries."""
+def of_passages(
+    small_recipe, folder: Path, around: str, empty: bool
+) -> tuple[Snapshot, list[list[list[int]]], np.ndarray]:
+    """A snapshot of documents in up to three passages of 10 tokens.
+
+    Returns also the tokens of each passage, and the passages' scores (15, passages) for the queries.
+    """
     encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
-    encoder["tokenization"]["document"].update(length_tokens=10, passages=3, special_tokens=around, empty_passages=empty)
+    encoder["tokenization"]["document"].update(
+        length_tokens=10, passages=3, special_tokens=around, pad_passages=empty
+    )
     recipe = small_recipe(STAGES, encoder=encoder)
     (folder / "model").mkdir()
-    save_encoder(start_encoder(recipe.encoder, 0), folder / "model")
+    save_encoder(initial_encoder(recipe.encoder, 0), folder / "model")
     snapshot = view(World(), recipe, folder)
-    tokens, pieces = tokenise(small_recipe(STAGES), snapshot.collection).documents, []
+    tokens, pieces = tokenize(small_recipe(STAGES), snapshot.collection).documents, []
     for ids in (tokens.ids[one].tolist() for one in slices(tokens)):
         (before,), (after,), pad = tokens.specials
-        if around == "passage":
+        if around == "per_passage":
             passages = [[before, *ids[start : start + 8], after] for start in range(0, min(24, len(ids)), 8)]
         else:
             whole = [before, *ids[:28], after]
             passages = [whole[start : start + 10] for start in range(0, len(whole), 10)]
-        pieces.append(passages + [[pad]] * (3 - len(passages)) * (empty == "index"))
+        pieces.append(passages + [[pad]] * (3 - len(passages)) * empty)
     backbone = load_encoder(snapshot.model).towers.documents.backbone.eval()
     with torch.inference_mode():
-        vectors = [backbone(input_ids=torch.tensor([piece])).last_hidden_state[0].mean(0).numpy() for document in pieces for piece in document]
+        vectors = [
+            backbone(input_ids=torch.tensor([piece])).last_hidden_state[0].mean(0).numpy()
+            for document in pieces
+            for piece in document
+        ]
     return snapshot, pieces, snapshot.query_vectors @ np.stack(vectors).T
 
 
@@ -139,7 +166,7 @@ def everything(snapshot: Snapshot) -> dict[str, np.ndarray]:
 
 
 def seen(world: World, recipe: Recipe, folder: Path, backend: str) -> tuple[dict, set[str], np.ndarray]:
-    """Everything of a snapshot, its seconds, and a sample that is encoded without the other documents."""
+    """All results of a snapshot, its seconds, and a sample encoded without the other documents."""
     snapshot = view(world, recipe, folder, search=backend)
     sample = snapshot.encode_documents(np.array([4, 29, 0]))[0]
     assert "document_vectors" not in vars(snapshot)
@@ -147,8 +174,10 @@ def seen(world: World, recipe: Recipe, folder: Path, backend: str) -> tuple[dict
 
 
 @pytest.mark.parametrize(("size", "backend"), [(2, "torch"), (3, "faiss")])
-def test_processes_share_the_work_and_have_equal_results(run_processes, recipe, snapshot, tmp_path, size, backend):
-    """Rows equal; scores to rounding, because a batch of other texts is padded otherwise."""
+def test_processes_share_the_work_and_have_equal_results(
+    run_processes, recipe, snapshot, tmp_path, size, backend
+):
+    """Rows are equal; scores up to rounding, because batches of different texts have different padding."""
     expected = everything(snapshot)
     for found, seconds, sample in run_processes(size, seen, recipe, tmp_path, backend):
         np.testing.assert_array_equal(found["rows"], expected["rows"])

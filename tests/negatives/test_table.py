@@ -12,10 +12,12 @@ from pyserini_ance.negatives.table import PADDING, NegativeTable, turnover
 def table(*candidates: list[int]) -> NegativeTable:
     candidates = np.array(candidates, np.int32)
     scores = np.linspace(1, 0, candidates.size, dtype=np.float32).reshape(candidates.shape)
-    return NegativeTable("query", "document", np.arange(len(candidates), dtype=np.int32), candidates, scores, "ann")
+    return NegativeTable(
+        "query", "document", np.arange(len(candidates), dtype=np.int32), candidates, scores, "ann"
+    )
 
 
-def test_counts_leave_padding_out():
+def test_counts_exclude_padding():
     assert table([4, 5, PADDING], [1, 2, 3], [PADDING] * 3).counts.tolist() == [2, 3, 0]
 
 
@@ -29,12 +31,12 @@ def test_draws_are_uniform_without_replacement_and_never_padding():
     assert set(map(tuple, drawn[::2].tolist())) == set(permutations([7, 8, 9, 3], 2))
 
 
-def test_padding_stands_where_there_are_too_few():
+def test_short_draws_are_padded():
     drawn = table([4, PADDING, PADDING], [PADDING] * 3).draw(np.array([0, 1]), 2, np.random.default_rng(0))
     assert drawn.tolist() == [[4, PADDING], [PADDING, PADDING]]
 
 
-def test_more_than_the_table_is_wide_can_be_asked_for():
+def test_draws_may_be_wider_than_the_table():
     drawn = table([4, 5]).draw(np.array([0]), 4, np.random.default_rng(0))
     assert sorted(drawn[0, :2].tolist()) == [4, 5] and drawn[0, 2:].tolist() == [PADDING, PADDING]
 
@@ -51,34 +53,48 @@ def test_save_and_load_round_trip(tmp_path):
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (2, 0), (0, 0)])
-def test_a_table_of_nothing_is_a_table(tmp_path, shape):
+def test_empty_tables_are_saved_and_loaded(tmp_path, shape):
     nothing = np.empty(shape, np.int32)
-    NegativeTable("query", "document", np.arange(shape[0], dtype=np.int32), nothing, nothing.astype(np.float32), "ann").save(tmp_path / "t")
+    NegativeTable(
+        "query", "document", np.arange(shape[0], dtype=np.int32), nothing, nothing.astype(np.float32), "ann"
+    ).save(tmp_path / "t")
     loaded = NegativeTable.load(tmp_path / "t")
-    assert loaded.candidates.shape == loaded.scores.shape == shape and loaded.counts.tolist() == [0] * shape[0]
+    assert (
+        loaded.candidates.shape == loaded.scores.shape == shape and loaded.counts.tolist() == [0] * shape[0]
+    )
 
 
-def test_a_loaded_table_is_mapped_and_a_draw_touches_its_rows_alone(tmp_path, resident_bytes):
+def test_a_loaded_table_is_memory_mapped_and_draws_read_only_their_rows(tmp_path, resident_bytes):
     rows = np.arange(20_000 * 250, dtype=np.int32).reshape(20_000, 250)
-    saved = NegativeTable("query", "document", np.arange(20_000, dtype=np.int32), rows, rows.astype(np.float32), "ann")
+    saved = NegativeTable(
+        "query", "document", np.arange(20_000, dtype=np.int32), rows, rows.astype(np.float32), "ann"
+    )
     saved.save(tmp_path / "t")
     loaded = NegativeTable.load(tmp_path / "t")
     for array in (loaded.anchors, loaded.candidates, loaded.scores):
         assert isinstance(array, np.memmap) and not array.flags.writeable
     positions = np.array([19_999, 7, 7, 12_000])
     drawn = loaded.draw(positions, 3, np.random.default_rng(0))
-    assert np.array_equal(drawn, saved.draw(positions, 3, np.random.default_rng(0))) and type(drawn) is np.ndarray
+    assert (
+        np.array_equal(drawn, saved.draw(positions, 3, np.random.default_rng(0)))
+        and type(drawn) is np.ndarray
+    )
     assert 0 < resident_bytes(tmp_path) < 10 << 20  # of 40; a page brings up to 2 with it
 
 
-def test_equal_tables_are_equal_bytes(tmp_path):
+def test_equal_tables_have_equal_bytes(tmp_path):
     kinds = (np.int32, np.int64, np.float64)
     for number, kind in enumerate(kinds):
         one = table([4, 5, PADDING], [1, 2, 3])
         fortran = np.asfortranarray(one.candidates.astype(kind))
         dropped = dict(sorted({"a": 1, "b": 2}.items(), reverse=bool(number)))
-        replace(one, anchors=one.anchors.astype(kind), candidates=fortran, dropped=dropped).save(tmp_path / str(number))
-    written = [{path.name: path.read_bytes() for path in (tmp_path / str(number)).iterdir()} for number in range(len(kinds))]
+        replace(one, anchors=one.anchors.astype(kind), candidates=fortran, dropped=dropped).save(
+            tmp_path / str(number)
+        )
+    written = [
+        {path.name: path.read_bytes() for path in (tmp_path / str(number)).iterdir()}
+        for number in range(len(kinds))
+    ]
     assert written[0] == written[1] == written[2] and len(written[0]) == 4
 
 
@@ -107,14 +123,16 @@ DAMAGES = [_cut, _empty, _of_another_shape, _of_another_kind, _pickled, Path.unl
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda damage: damage.__name__)
 @pytest.mark.parametrize("name", ["anchors", "candidates", "scores"])
-def test_an_array_that_is_not_as_written_is_refused(tmp_path, name, damage):
+def test_a_damaged_array_is_rejected(tmp_path, name, damage):
     table([4, 5, PADDING], [1, 2, 3]).save(tmp_path / "t")
     damage(tmp_path / "t" / f"{name}.npy")
-    with pytest.raises(RuntimeError, match=rf"t/{name}\.npy is not as table\.json says: expected (int|float)32 \(2,"):
+    with pytest.raises(
+        RuntimeError, match=rf"t/{name}\.npy does not match table\.json: expected (int|float)32 \(2,"
+    ):
         NegativeTable.load(tmp_path / "t")
 
 
-def test_a_damaged_description_is_refused(tmp_path):
+def test_a_damaged_description_is_rejected(tmp_path):
     table([4, 5]).save(tmp_path / "t")
     _cut(tmp_path / "t" / "table.json")
     _cut(tmp_path / "t" / "table.json")

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from small import TINY_SHAPE
+from helpers.small_set import TINY_SHAPE
 
 CHILD_SECONDS = 600  # a machine of any load; a quiet one needs 30
 
@@ -47,8 +47,16 @@ for line in sys.stdin:
 
 @pytest.fixture(scope="session")
 def in_java():
-    """Run Python source with arguments in one process for all, which imports Pyserini once: that takes 10 seconds. Returns what it prints."""
-    process = subprocess.Popen([sys.executable, "-c", ONE_PROCESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    """Run Python source with arguments in one process for all, which imports Pyserini once: that takes 10
+    seconds. Returns what it prints.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", ONE_PROCESS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
 
     def run(source: str, *arguments) -> str:
         process.stdin.write(json.dumps([source, *map(str, arguments)]) + "\n")
@@ -76,7 +84,9 @@ def roberta(tmp_path_factory) -> Path:
     (folder / "merges.txt").write_text("#version: 0.2\nt h\nth e\n")
     RobertaTokenizer.from_pretrained(str(folder), model_max_length=256).save_pretrained(folder)
     torch.manual_seed(0)
-    config = RobertaConfig(vocab_size=len(pieces), max_position_embeddings=258, type_vocab_size=1, **TINY_SHAPE)
+    config = RobertaConfig(
+        vocab_size=len(pieces), max_position_embeddings=258, type_vocab_size=1, **TINY_SHAPE
+    )
     RobertaModel(config).save_pretrained(folder)
     return folder
 
@@ -90,7 +100,9 @@ def bert_tokenizer(tmp_path_factory) -> Path:
     letters = [chr(i) for i in range(33, 127)] + list("äöüßαβγδεοςσ東京")
     pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters, *(f"##{letter}" for letter in letters)]
     (folder / "vocab.txt").write_text("\n".join(pieces), encoding="utf-8")
-    BertTokenizer.from_pretrained(str(folder), do_lower_case=True, model_max_length=64).save_pretrained(folder)
+    BertTokenizer.from_pretrained(str(folder), do_lower_case=True, model_max_length=64).save_pretrained(
+        folder
+    )
     return folder
 
 
@@ -103,20 +115,26 @@ def bert(bert_tokenizer, tmp_path_factory) -> Path:
     folder = shutil.copytree(bert_tokenizer, tmp_path_factory.mktemp("plain_bert"), dirs_exist_ok=True)
     torch.manual_seed(0)
     vocabulary = len(AutoTokenizer.from_pretrained(folder))
-    BertModel(BertConfig(vocab_size=vocabulary, max_position_embeddings=256, **TINY_SHAPE)).save_pretrained(folder)
+    BertModel(BertConfig(vocab_size=vocabulary, max_position_embeddings=256, **TINY_SHAPE)).save_pretrained(
+        folder
+    )
     return folder
 
 
 @pytest.fixture(scope="session")
 def checkpoint(roberta, tmp_path_factory):
-    """Save an encoder of ours, made from `roberta` unless the given settings name another model; returns its folder."""
-    from pyserini_ance.encoders.checkpoint import save_encoder, start_encoder
-    from pyserini_ance.recipe.parts import part_class
+    """Save an encoder of ours, made from `roberta` unless the given settings name another model; returns its
+    folder.
+    """
+    from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
+    from pyserini_ance.recipe.components import component_class
 
     def make(kind: str, **settings) -> Path:
         folder = tmp_path_factory.mktemp("model")
-        family = part_class("encoder", kind).model_validate({"kind": kind, "model": str(roberta), **settings})
-        save_encoder(start_encoder(family, seed=1), folder)
+        family = component_class("encoder", kind).model_validate(
+            {"kind": kind, "model": str(roberta), **settings}
+        )
+        save_encoder(initial_encoder(family, seed=1), folder)
         return folder
 
     return make

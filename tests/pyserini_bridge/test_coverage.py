@@ -1,4 +1,6 @@
-"""Answer coverage equals what Pyserini's `evaluate_dpr_retrieval` prints of the same rankings, in a process of its own."""
+"""Answer coverage equals what Pyserini's `evaluate_dpr_retrieval` prints of the same rankings, in a process
+of its own.
+"""
 
 import gzip
 import json
@@ -10,7 +12,7 @@ import pytest
 
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats.dpr import read_questions
-from pyserini_ance.measures.coverage import coverage
+from pyserini_ance.evaluation.answer_measures import coverage
 
 CUTOFFS = (1, 5, 20)
 PYSERINI = """
@@ -35,36 +37,62 @@ def ranking(questions: Texts, documents: Texts, gold: dict[str, str]) -> dict[st
 
 def squad(folder) -> tuple[Texts, Texts, dict[str, str]]:
     records = [json.loads(line) for line in gzip.open(folder / "squad-beir" / "corpus.jsonl.gz", "rt")]
-    asked = {r["_id"]: r for r in map(json.loads, gzip.open(folder / "squad-beir" / "queries.jsonl.gz", "rt"))}
-    gold = dict(line.split()[:2] for line in open(folder / "squad-beir" / "qrels" / "dev.tsv") if not line.startswith("query-id"))
+    asked = {
+        r["_id"]: r for r in map(json.loads, gzip.open(folder / "squad-beir" / "queries.jsonl.gz", "rt"))
+    }
+    gold = dict(
+        line.split()[:2]
+        for line in open(folder / "squad-beir" / "qrels" / "dev.tsv")
+        if not line.startswith("query-id")
+    )
     queries = [asked[query] for query in list(gold)[:100]]
     return texts([r["_id"] for r in records], records), answered([r["_id"] for r in queries], queries), gold
 
 
 def natural_questions(folder) -> tuple[Texts, Texts, dict[str, str]]:
-    records = [json.loads(line) for _, line in zip(range(100), gzip.open(folder / "nq-oracle" / "nq-open-oracle.jsonl.gz", "rt"), strict=False)]
+    records = [
+        json.loads(line)
+        for _, line in zip(
+            range(100), gzip.open(folder / "nq-oracle" / "nq-open-oracle.jsonl.gz", "rt"), strict=False
+        )
+    ]
     ids = [str(i) for i in range(100)]
-    return texts(ids, [r["ctxs"][0] for r in records]), answered(ids, records), dict(zip(ids, ids, strict=True))
+    return (
+        texts(ids, [r["ctxs"][0] for r in records]),
+        answered(ids, records),
+        dict(zip(ids, ids, strict=True)),
+    )
 
 
 def curated(folder) -> tuple[Texts, Texts, dict[str, str]]:
     """All of CuratedTREC's patterns, three of them malformed, on passages of other questions."""
-    return natural_questions(folder)[0], read_questions(folder / "openqa-topics" / "topics.dpr.curated.test.txt.gz"), {}
+    return (
+        natural_questions(folder)[0],
+        read_questions(folder / "openqa-topics" / "topics.dpr.curated.test.txt.gz"),
+        {},
+    )
 
 
 def texts(ids, records) -> Texts:
-    return Texts(ids, {name: [" ".join(record[name].split("\n")) for record in records] for name in ("title", "text")})
+    return Texts(
+        ids, {name: [" ".join(record[name].split("\n")) for record in records] for name in ("title", "text")}
+    )
 
 
 def answered(ids, records) -> Texts:
-    return Texts(ids, {"text": ["?"] * len(ids), "answers": [json.dumps(record["answers"]) for record in records]})
+    return Texts(
+        ids, {"text": ["?"] * len(ids), "answers": [json.dumps(record["answers"]) for record in records]}
+    )
 
 
 def write_for_pyserini(path, run, questions: Texts, documents: Texts) -> None:
     """As `convert_trec_run_to_dpr_retrieval_run --store-raw` leaves it, without its own judgments."""
     contents = {id: "\n".join(documents[row].values()) for id, row in documents.rows.items()}
     asked = {id: json.loads(questions.columns["answers"][row]) for id, row in questions.rows.items()}
-    found = {id: {"answers": asked[id], "contexts": [{"text": contents[hit]} for hit in hits]} for id, hits in run.items()}
+    found = {
+        id: {"answers": asked[id], "contexts": [{"text": contents[hit]} for hit in hits]}
+        for id, hits in run.items()
+    }
     path.write_text(json.dumps(found))
 
 
@@ -78,7 +106,9 @@ def found(shared_data, tmp_path_factory) -> dict[str, tuple[dict[str, float], li
         write_for_pyserini(folder / f"{make.__name__}.json", run, questions, documents)
         ours[make.__name__] = coverage(run, questions, documents, CUTOFFS, make is curated)
     files = [folder / f"{name}.json" for name in ours]
-    done = subprocess.run([sys.executable, "-c", PYSERINI, *files], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", PYSERINI, *files], capture_output=True, text=True, check=True
+    )
     lines = [line for line in done.stdout.splitlines() if line.startswith("Top")]
     return {name: (values, lines[3 * i : 3 * i + 3]) for i, (name, values) in enumerate(ours.items())}
 

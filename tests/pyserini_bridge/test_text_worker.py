@@ -1,4 +1,6 @@
-"""A collection read from a Lucene index that Pyserini built, with topics and qrels that Pyserini knows by name."""
+"""A collection read from a Lucene index that Pyserini built, with topics and qrels that Pyserini knows by
+name.
+"""
 
 import json
 from pathlib import Path
@@ -6,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from pyserini_ance.data.answers import read_answers
+from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats import pyserini_index
 from pyserini_ance.data.formats.lines import Line
 from pyserini_ance.data.formats.pyserini_index import PyseriniIndex, _documents, _named_topics
@@ -14,11 +16,14 @@ from pyserini_ance.data.formats.pyserini_index import PyseriniIndex, _documents,
 # Pyserini looks for topics and qrels in the home folder before it downloads them.
 BUILD = """
 import sys
-from pyserini_ance.pyserini_bridge.jvm import import_pyserini
+from pyserini_ance.pyserini_bridge.java import import_pyserini
 indexer = import_pyserini("pyserini.index.lucene").LuceneIndexer
 for name, flags in {"raw": ["-storeRaw"], "contents": ["-storeContents"], "nothing": []}.items():
     index = indexer(args=["-index", f"{sys.argv[1]}/{name}", *flags])
-    index.add_batch_raw(['{"id": "007", "contents": "A spy.\\\\nIn two lines \\\\ud83d\\\\ude00"}', '{"id": "7", "title": "Seven", "text": "A number", "contents": "x"}'])
+    index.add_batch_raw([
+        '{"id": "007", "contents": "A spy.\\\\nIn two lines \\\\ud83d\\\\ude00"}',
+        '{"id": "7", "title": "Seven", "text": "A number", "contents": "x"}',
+    ])
     index.close()
 """
 
@@ -40,7 +45,9 @@ def folder(in_java, tmp_path_factory):
     known.mkdir(parents=True)
     (known / "topics.dl19-passage.txt").write_text("19335\twhich number\n47923\twhich spy\n")
     (known / "qrels.dl19-passage.txt").write_text("19335 Q0 7 2\n47923 Q0 007 3\n47923 Q0 7 0\n")
-    (known / "topics.dpr.curated.test.txt").write_text('{"question": "who spies", "answer": ["James Bond", "007"]}\n')
+    (known / "topics.dpr.curated.test.txt").write_text(
+        '{"question": "who spies", "answer": ["James Bond", "007"]}\n'
+    )
     (made / "topics.tsv").write_text("01\ta spy\n")
     (made / "qrels.txt").write_text("01 0 007 1\n")
     return made
@@ -59,42 +66,67 @@ def test_an_index_with_its_raw_documents_and_names(folder, monkeypatch):
         "007": {"title": "", "text": "A spy.\nIn two lines 😀"}, "7": {"title": "Seven", "text": "A number"},
     }  # fmt: skip
     dl19, own, asked = (collection.split(name) for name in ("dl19", "own", "asked"))
-    assert (asked.queries[0]["text"], read_answers(asked.queries, 0), asked.is_judged) == ("who spies", ["James Bond", "007"], False)
+    assert (asked.queries[0]["text"], read_answers(asked.queries, 0), asked.is_judged) == (
+        "who spies",
+        ["James Bond", "007"],
+        False,
+    )
     assert sorted(dl19.queries.ids) == ["19335", "47923"] and own.queries.ids == ["01"]
     spy = dl19.queries.rows["47923"]
     assert dl19.queries[spy] == {"text": "which spy"} and dl19.qrels.judged(spy)[1].tolist() == [3, 0]
-    assert [key for key, _ in data.files()] == ["data.index", "data.splits.own.topics", "data.splits.own.qrels"]
+    assert [key for key, _ in data.files()] == [
+        "data.index",
+        "data.splits.own.topics",
+        "data.splits.own.qrels",
+    ]
 
 
 def test_an_index_with_contents_alone(folder, in_java):
     records = json.loads(in_java(DOCUMENTS, folder / "contents"))
-    assert sorted((entry.id, entry.fields["text"]) for entry in _documents(folder, records)) == [("007", "A spy.\nIn two lines 😀"), ("7", "x")]
+    assert sorted((entry.id, entry.fields["text"]) for entry in _documents(folder, records)) == [
+        ("007", "A spy.\nIn two lines 😀"),
+        ("7", "x"),
+    ]
 
 
 @pytest.mark.parametrize("key", ["raw", "contents"])
 def test_documents_of_several_fields(key):
     contents = "http://a.org/\nA title\nBody of A"
-    stored = {"raw": json.dumps({"id": "D1", "contents": contents})} if key == "raw" else {"raw": None, "contents": contents}
+    stored = (
+        {"raw": json.dumps({"id": "D1", "contents": contents})}
+        if key == "raw"
+        else {"raw": None, "contents": contents}
+    )
     (entry,) = _documents(Path("msmarco-v1-doc"), [{"id": "D1", **stored}], ("url", "title", "text"))
     assert entry.fields == {"url": "http://a.org/", "title": "A title", "text": "Body of A"}
 
 
 def test_an_index_that_is_not_there_is_named(in_java):
-    assert "data.index 'no-such-index' is no folder here" in in_java(DOCUMENTS, "no-such-index")
+    assert "data.index 'no-such-index' is not a folder" in in_java(DOCUMENTS, "no-such-index")
 
 
 def test_the_last_words_of_the_worker_arrive(monkeypatch):
     monkeypatch.setattr(pyserini_index, "WORKER", "pyserini_ance.no_such_worker")
-    with pytest.raises(RuntimeError, match=r"(?s)reading by Pyserini failed \(exit status 1\):.*No module named pyserini_ance.no_such_worker"):
+    with pytest.raises(
+        RuntimeError,
+        match=r"(?s)reading with Pyserini failed \(exit status 1\):.*No module named "
+        r"pyserini_ance.no_such_worker",
+    ):
         PyseriniIndex(index="any").read()
 
 
 def test_topics_without_titles_are_refused_with_the_cure():
     records = iter([{"id": "1", "query": "masks", "narrative": "which help"}])
-    with pytest.raises(ValueError, match="covid, line 1: a topic with the fields query, narrative; expected `title`; write the topics into a file"):
+    with pytest.raises(
+        ValueError,
+        match="covid, line 1: a topic with the fields query, narrative; expected `title`; write the "
+        "topics into a file",
+    ):
         list(_named_topics(Path("covid"), SimpleNamespace(records=lambda: records)))
 
 
 def test_an_index_without_texts_is_refused_with_the_cure():
-    with pytest.raises(ValueError, match="i, line 1: document 'd' of this index has no text; expected .*--storeRaw"):
+    with pytest.raises(
+        ValueError, match=r"i, line 1: document 'd' of this index has no text; expected .*--storeRaw"
+    ):
         list(_documents(Line("i", 1, "").path, [{"id": "d", "raw": None, "contents": None}]))

@@ -15,7 +15,7 @@ stages:
     batch_queries: 4
     optimizer: {learning_rate: 1e-3}
     terms:
-      query: {negatives: [{kind: random}, {kind: run, depth: 50}], loss: {kind: nll, scale: 2}}
+      query: {negatives: [{kind: random}, {kind: bm25, top_k: 50}], loss: {kind: nll, scale: 2}}
 """
 
 

@@ -1,7 +1,7 @@
 import pytest
 
 from pyserini_ance.recipe import find
-from pyserini_ance.recipe.find import find_recipe, find_set, recipes_of, shipped
+from pyserini_ance.recipe.find import find_recipe, find_set, recipes_in, shipped
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_path_to_a_file_is_taken_as_it_is(three_recipes, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["demo/anec", "anec", "../recipes/demo/anec", "demo"])
-def test_unknown_recipe_lists_what_there_is(three_recipes, name):
+def test_unknown_recipe_lists_the_shipped_recipes(three_recipes, name):
     with pytest.raises(FileNotFoundError, match="recipes: demo/ance, demo/bm25, nfcorpus/ance"):
         find_recipe(name)
 
@@ -54,9 +54,11 @@ def test_demo_recipe_ships():
 def test_a_set_is_found_by_name_or_folder(three_recipes, tmp_path, monkeypatch, name):
     monkeypatch.chdir(three_recipes / "nfcorpus")
     assert find_set(name) == three_recipes / "demo" and find_set(str(tmp_path)) == tmp_path
-    assert [path.stem for path in recipes_of(find_set(name))] == ["ance", "bm25"]
+    assert [path.stem for path in recipes_in(find_set(name))] == ["ance", "bm25"]
 
 
 def test_an_unknown_set_is_named_with_those_that_ship(three_recipes):
-    with pytest.raises(FileNotFoundError, match="no set of recipes 'dmo'.*did you mean 'demo'.*sets: demo, nfcorpus"):
+    with pytest.raises(
+        FileNotFoundError, match=r"no set of recipes 'dmo'.*did you mean 'demo'.*sets: demo, nfcorpus"
+    ):
         find_set("dmo")

@@ -1,11 +1,11 @@
 import pytest
 import yaml
+from helpers.recipe_errors import refused
 from pydantic import ValidationError
-from recipe.refusal import refused
 
+from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import COMMAND_LINE, dump, load
-from pyserini_ance.recipe.measure import parse
 
 # --- what ships
 
@@ -22,8 +22,12 @@ def test_every_recipe_that_ships_loads_and_comes_back_from_its_dump(name, tmp_pa
 def test_the_base_of_every_set_and_a_method_are_a_recipe(base, write):
     recipe = load(write("both", f"extends: [{base}/_base, _methods/bm25]")).recipe
     (stage,) = recipe.stages.values()
-    assert all(map(recipe.test.measures_of, recipe.test.split)) and parse([stage.evaluate.measure])
-    assert {*recipe.train_split.splits, *recipe.test.split, *stage.evaluate.split} <= set(getattr(recipe.data, "splits", {"train", "dev", "test"}))
+    assert all(map(recipe.final_evaluation.measures_of, recipe.final_evaluation.split)) and parse_measures(
+        [stage.evaluate.measure]
+    )
+    assert {*recipe.train_split.splits, *recipe.final_evaluation.split, *stage.evaluate.split} <= set(
+        getattr(recipe.data, "splits", {"train", "dev", "test"})
+    )
 
 
 def test_the_dump_writes_every_value_out(base):
@@ -33,8 +37,14 @@ def test_the_dump_writes_every_value_out(base):
 
 
 def test_awkward_values_come_back_from_the_dump(base, write):
-    recipe = load(base, "about='a: b # c'", "name='007'", "expect={'on': {'R(rel=2)@10': 1.0e-5}, é: {}}").recipe
-    assert (recipe.about, recipe.name, recipe.expect) == ("a: b # c", "007", {"on": {"R(rel=2)@10": 1e-5}, "é": {}})
+    recipe = load(
+        base, "description='a: b # c'", "name='007'", "expect={'on': {'R(rel=2)@10': 1.0e-5}, é: {}}"
+    ).recipe
+    assert (recipe.description, recipe.name, recipe.expect) == (
+        "a: b # c",
+        "007",
+        {"on": {"R(rel=2)@10": 1e-5}, "é": {}},
+    )
     assert load(write("dumped", dump(recipe))).recipe == recipe
 
 
@@ -54,45 +64,63 @@ def test_the_name_is_folder_and_file_unless_it_is_given(base, write):
 
 
 def test_files_extend_one_another(base, write):
-    write("middle", "extends: base\nstages: {only: {steps: 20, optimizer: {warmup_steps: 3}}}")
+    write("middle", "extends: base\nstages: {only: {steps: 20, lr_schedule: {warmup_steps: 3}}}")
     stage = load(write("top", "extends: middle\nstages: {only: {steps: 30}}")).recipe.stages["only"]
-    assert (stage.steps, stage.optimizer.warmup_steps, stage.optimizer.learning_rate, stage.batch_queries) == (30, 3, 1e-3, 4)
+    assert (
+        stage.steps,
+        stage.lr_schedule.warmup_steps,
+        stage.optimizer.learning_rate,
+        stage.batch_queries,
+    ) == (30, 3, 1e-3, 4)
 
 
 def test_a_later_base_wins(base, write):
-    write("seven", "seed: 7\nabout: seven")
+    write("seven", "seed: 7\ndescription: seven")
     write("eight", "seed: 8")
     recipe = load(write("top", "extends: [base, seven, eight]")).recipe
-    assert (recipe.seed, recipe.about) == (8, "seven")
+    assert (recipe.seed, recipe.description) == (8, "seven")
 
 
-def test_extended_files_lie_beside_the_file_in_another_folder_or_among_the_shipped(base, write):
+def test_extended_files_are_siblings_in_another_folder_or_shipped(base, write):
     write("inner/beside", "extends: ../base")
     assert load(write("inner/one", "extends: beside")).recipe.data.kind == "beir"
     assert load(write("inner/two", "extends: beside.yaml")).recipe.data.kind == "beir"
-    assert load(write("inner/three", "extends: demo/ance\nseed: 1")).recipe.stages.keys() == load("demo/ance").recipe.stages.keys()
+    assert (
+        load(write("inner/three", "extends: demo/ance\nseed: 1")).recipe.stages.keys()
+        == load("demo/ance").recipe.stages.keys()
+    )
 
 
 def test_a_list_replaces_a_list(base, write):
-    recipe = load(write("top", "extends: base\nstages: {only: {terms: {query: {negatives: [{kind: random, per_query: 3}]}}}}")).recipe
-    assert [(source.kind, source.per_query) for source in recipe.stages["only"].terms["query"].negatives] == [("random", 3)]
+    recipe = load(
+        write(
+            "top",
+            "extends: base\nstages: "
+            "{only: {terms: {query: {negatives: [{kind: random, num_negatives: 3}]}}}}",
+        )
+    ).recipe
+    assert [
+        (source.kind, source.num_negatives) for source in recipe.stages["only"].terms["query"].negatives
+    ] == [("random", 3)]
 
 
-def test_a_part_of_the_same_kind_merges(base, write):
+def test_a_component_of_the_same_kind_merges(base, write):
     for text in ("{kind: beir, relevance_threshold: 2}", "{relevance_threshold: 2}"):
         data = load(write("top", f"extends: base\ndata: {text}")).recipe.data
         assert (str(data.folder), data.relevance_threshold) == ("some/where", 2)
 
 
-def test_a_part_of_another_kind_replaces(base, write):
-    assert load(write("top", "extends: base\ndata: {kind: docstrings, packages: [numpy]}")).recipe.data.packages == ("numpy",)
+def test_a_component_of_another_kind_replaces(base, write):
+    assert load(
+        write("top", "extends: base\ndata: {kind: docstrings, packages: [numpy]}")
+    ).recipe.data.packages == ("numpy",)
     assert load(base, "data={kind: docstrings}").recipe.data.kind == "docstrings"
     recipe = load(base, "data.kind=docstrings", "data.packages=[numpy]").recipe
     assert recipe == load(base, "data={kind: docstrings, packages: [numpy]}").recipe
 
 
-def test_a_kind_that_was_left_to_the_default_merges(base, write):
-    top = load(write("top", "extends: base\nstages: {only: {optimizer: {kind: adamw, warmup_steps: 1}}}"))
+def test_a_default_kind_merges(base, write):
+    top = load(write("top", "extends: base\nstages: {only: {optimizer: {kind: adamw, eps: 1e-6}}}"))
     assert top.recipe.stages["only"].optimizer.learning_rate == 1e-3
 
 
@@ -103,11 +131,11 @@ def test_a_circle_is_refused(write):
     assert refused(two).count("two.yaml") == 2
 
 
-def test_a_file_reached_on_two_ways_is_no_circle(base, write):
+def test_a_file_extended_twice_is_not_a_circle(base, write):
     write("left", "extends: base\nseed: 1")
-    write("right", "extends: base\nabout: right")
+    write("right", "extends: base\ndescription: right")
     recipe = load(write("top", "extends: [left, right]")).recipe
-    assert (recipe.seed, recipe.about) == (1, "right")
+    assert (recipe.seed, recipe.description) == (1, "right")
 
 
 def test_a_missing_base_is_named_with_the_file_that_wants_it(write):
@@ -117,46 +145,67 @@ def test_a_missing_base_is_named_with_the_file_that_wants_it(write):
 
 
 @pytest.mark.parametrize("value", ["5", "", "{a: b}", "[base, 5]"])
-def test_extends_that_is_no_name_is_refused(write, value):
-    assert "extends: expected the name of a recipe or a list of them" in refused(write("top", f"extends: {value}"))
+def test_extends_must_be_names(write, value):
+    assert "extends: expected the name of a recipe or a list of them" in refused(
+        write("top", f"extends: {value}")
+    )
 
 
-# --- every_stage
+# --- stage_defaults
 
 
-def test_every_stage_fills_what_a_stage_leaves_open(write):
+def test_stage_defaults_fill_missing_keys(write):
     loaded = load(
         write(
             "two",
             """
             data: {kind: docstrings}
             encoder: {kind: transformer, model: some-model}
-            every_stage:
+            stage_defaults:
               batch_queries: 8
-              optimizer: {learning_rate: 1e-3, warmup_steps: 5}
+              optimizer: {learning_rate: 1e-3}
+              lr_schedule: {warmup_steps: 5}
               terms: {query: {negatives: [{kind: random}], loss: {kind: nll, scale: 20}}}
             stages:
               one: {steps: 1}
-              two: {steps: 2, batch_queries: 2, optimizer: {warmup_steps: 6}, terms: {query: {pool: step}}}
+              two:
+                steps: 2
+                batch_queries: 2
+                lr_schedule: {warmup_steps: 6}
+                terms: {query: {in_batch_negatives: true}}
             """,
         ),
-        "every_stage.save_every_steps=9",
-        "stages.one.optimizer.warmup_steps=7",
+        "stage_defaults.save_every_steps=9",
+        "stages.one.lr_schedule.warmup_steps=7",
     )
     one, two = loaded.recipe.stages.values()
-    assert (one.batch_queries, one.optimizer.warmup_steps, one.save_every_steps, one.terms["query"].pool) == (8, 7, 9, "own")
-    assert (two.batch_queries, two.optimizer.warmup_steps, two.save_every_steps, two.terms["query"].pool) == (2, 6, 9, "step")
+    assert (
+        one.batch_queries,
+        one.lr_schedule.warmup_steps,
+        one.save_every_steps,
+        one.terms["query"].in_batch_negatives,
+    ) == (8, 7, 9, False)
+    assert (
+        two.batch_queries,
+        two.lr_schedule.warmup_steps,
+        two.save_every_steps,
+        two.terms["query"].in_batch_negatives,
+    ) == (2, 6, 9, True)
     assert one.terms["query"].loss == two.terms["query"].loss and two.terms["query"].loss.scale == 20
-    assert loaded.origins["stages.one.optimizer.warmup_steps"] == loaded.origins["stages.two.save_every_steps"] == COMMAND_LINE
+    assert (
+        loaded.origins["stages.one.lr_schedule.warmup_steps"]
+        == loaded.origins["stages.two.save_every_steps"]
+        == COMMAND_LINE
+    )
     assert loaded.origins["stages.two.optimizer.learning_rate"].endswith("two.yaml")
 
 
-def test_every_stage_that_is_no_mapping_is_refused(base):
-    assert refused(base, "every_stage=5") == "every_stage: expected a mapping of a stage's keys, got 5"
+def test_stage_defaults_must_be_a_mapping(base):
+    assert refused(base, "stage_defaults=5") == "stage_defaults: expected a mapping of a stage's keys, got 5"
 
 
-def test_a_wrong_key_of_every_stage_is_named_with_its_file(base, write):
-    top = write("top", "extends: base\nevery_stage: {stepz: 5}")
+def test_a_wrong_key_of_stage_defaults_is_reported_with_its_file(base, write):
+    top = write("top", "extends: base\nstage_defaults: {stepz: 5}")
     assert "stages.only.stepz: unknown key 'stepz' (did you mean 'steps'?)" in refused(top)
     assert refused(top).endswith(f"got 5 (set in {top})")
 
@@ -168,15 +217,33 @@ def test_a_wrong_key_of_every_stage_is_named_with_its_file(base, write):
     ("override", "value"),
     [
         ("stages.only.steps=11", lambda recipe: recipe.stages["only"].steps == 11),
-        ("stages.only.optimizer={learning_rate: 0.5}", lambda recipe: recipe.stages["only"].optimizer.learning_rate == 0.5),
-        ("stages.only.optimizer.learning_rate=2e-5", lambda recipe: recipe.stages["only"].optimizer.learning_rate == 2e-5),
-        ("stages.only.evaluate.every_steps=5", lambda recipe: recipe.stages["only"].evaluate.every_steps == 5),
-        ("stages.only.terms.query.negatives.1.depth=7", lambda recipe: recipe.stages["only"].terms["query"].negatives[1].depth == 7),
-        ("stages.only.terms.query.negatives.0=run", lambda recipe: recipe.stages["only"].terms["query"].negatives[0].kind == "run"),
-        ("stages.only.terms.query.loss=nll", lambda recipe: recipe.stages["only"].terms["query"].loss.kind == "nll"),
-        ("test.measures=[RR@5]", lambda recipe: recipe.test.measures == ("RR@5",)),
+        (
+            "stages.only.optimizer={learning_rate: 0.5}",
+            lambda recipe: recipe.stages["only"].optimizer.learning_rate == 0.5,
+        ),
+        (
+            "stages.only.optimizer.learning_rate=2e-5",
+            lambda recipe: recipe.stages["only"].optimizer.learning_rate == 2e-5,
+        ),
+        (
+            "stages.only.evaluate.every_steps=5",
+            lambda recipe: recipe.stages["only"].evaluate.every_steps == 5,
+        ),
+        (
+            "stages.only.terms.query.negatives.1.top_k=7",
+            lambda recipe: recipe.stages["only"].terms["query"].negatives[1].top_k == 7,
+        ),
+        (
+            "stages.only.terms.query.negatives.0=bm25",
+            lambda recipe: recipe.stages["only"].terms["query"].negatives[0].kind == "bm25",
+        ),
+        (
+            "stages.only.terms.query.loss=nll",
+            lambda recipe: recipe.stages["only"].terms["query"].loss.kind == "nll",
+        ),
+        ("final_evaluation.measures=[RR@5]", lambda recipe: recipe.final_evaluation.measures == ("RR@5",)),
         ("bm25={k1: 1.2}", lambda recipe: (recipe.bm25.k1, recipe.bm25.b) == (1.2, 0.4)),
-        ("about=a=b", lambda recipe: recipe.about == "a=b"),
+        ("description=a=b", lambda recipe: recipe.description == "a=b"),
     ],
 )
 def test_an_override_sets_what_it_names(base, override, value):
@@ -195,11 +262,14 @@ def test_a_later_override_wins(base):
         ("seed=[1", "override 'seed=[1' is not YAML"),
         ("seed={a: 1, a: 2}", "override 'seed={a: 1, a: 2}':1: key 'a' is written twice"),
         ("seed.x=1", "seed: Input should be a valid integer"),
-        ("encoder.model.x=1", "override 'encoder.model.x=1': 'model' is 'some-model', which has no keys below it"),
-        ("stages.only.terms.query.negatives.2.depth=1", "'2' must be a position in a list of 2 (from 0)"),
-        ("stages.only.terms.query.negatives.-1.depth=1", "'-1' must be a position in a list of 2 (from 0)"),
+        (
+            "encoder.model.x=1",
+            "override 'encoder.model.x=1': 'model' is 'some-model', which has no keys below it",
+        ),
+        ("stages.only.terms.query.negatives.2.top_k=1", "'2' must be a position in a list of 2 (from 0)"),
+        ("stages.only.terms.query.negatives.-1.top_k=1", "'-1' must be a position in a list of 2 (from 0)"),
         ("stages.only.terms.query.negatives.first=1", "'first' must be a position in a list of 2 (from 0)"),
-        ("stages.only.terms.query.negatives.1.kind.x=1", "'kind' is 'run', which has no keys below it"),
+        ("stages.only.terms.query.negatives.1.kind.x=1", "'kind' is 'bm25', which has no keys below it"),
         ("a..b=1", "a: unknown key 'a'"),
     ],
 )
@@ -213,10 +283,14 @@ def test_an_override_below_a_scalar_in_a_list_is_refused(base):
 
 
 def test_an_alias_is_a_value_of_its_own(write, base):
-    text = base.read_text().replace("stages:\n  only:", "stages:\n  only: &only").rstrip() + "\n  again: *only\n"
-    stages = load(write("aliases", text), "stages.again.steps=3", "stages.again.terms.query.negatives.1.depth=7").recipe.stages
+    text = (
+        base.read_text().replace("stages:\n  only:", "stages:\n  only: &only").rstrip() + "\n  again: *only\n"
+    )
+    stages = load(
+        write("aliases", text), "stages.again.steps=3", "stages.again.terms.query.negatives.1.top_k=7"
+    ).recipe.stages
     assert (stages["only"].steps, stages["again"].steps) == (10, 3)
-    assert [stages[name].terms["query"].negatives[1].depth for name in ("only", "again")] == [50, 7]
+    assert [stages[name].terms["query"].negatives[1].top_k for name in ("only", "again")] == [50, 7]
 
 
 # --- origins
@@ -224,30 +298,41 @@ def test_an_alias_is_a_value_of_its_own(write, base):
 
 def test_origins_name_the_file_or_the_command_line(base, write):
     top = write("top", "extends: base\nseed: 1\nencoder: {kind: transformer, pooling: mean}\nexpect: {}")
-    origins = load(top, "encoder.pooling=cls", "stages.only.terms.query.negatives.1.depth=7").origins
+    origins = load(top, "encoder.pooling=cls", "stages.only.terms.query.negatives.1.top_k=7").origins
     query = "stages.only.terms.query"
     assert origins == {
         **dict.fromkeys(
-            ["data.kind", "data.folder", "encoder.model", "stages.only.steps", "stages.only.batch_queries"]
-            + ["stages.only.optimizer.learning_rate", f"{query}.negatives", f"{query}.loss.kind", f"{query}.loss.scale"],
+            [
+                "data.kind",
+                "data.folder",
+                "encoder.model",
+                "stages.only.steps",
+                "stages.only.batch_queries",
+                "stages.only.optimizer.learning_rate",
+                f"{query}.negatives",
+                f"{query}.loss.kind",
+                f"{query}.loss.scale",
+            ],
             str(base),
         ),
         **dict.fromkeys(["seed", "encoder.kind", "expect"], str(top)),
-        **dict.fromkeys(["encoder.pooling", f"{query}.negatives.1.depth"], COMMAND_LINE),
+        **dict.fromkeys(["encoder.pooling", f"{query}.negatives.1.top_k"], COMMAND_LINE),
     }
 
 
 @pytest.mark.parametrize("override", ["data={kind: docstrings}", "data.kind=docstrings"])
-def test_what_was_replaced_has_no_origin_left(base, override):
+def test_replaced_values_have_no_origin(base, override):
     origins = load(base, override).origins
-    assert {key: origin for key, origin in origins.items() if key.startswith("data")} == {"data.kind": COMMAND_LINE}
+    assert {key: origin for key, origin in origins.items() if key.startswith("data")} == {
+        "data.kind": COMMAND_LINE
+    }
 
 
 # --- what is refused
 
 
 def test_a_key_written_twice_is_refused_with_its_line(write):
-    path = write("twice", "seed: 1\nabout: x\nseed: 2\n")
+    path = write("twice", "seed: 1\ndescription: x\nseed: 2\n")
     assert refused(path) == f"{path}:3: key 'seed' is written twice in one mapping; keep one"
     path = write("below", "bm25:\n  k1: 1\n  k1: 1\n")
     assert refused(path).startswith(f"{path}:3: key 'k1'")
@@ -255,9 +340,14 @@ def test_a_key_written_twice_is_refused_with_its_line(write):
 
 @pytest.mark.parametrize(
     ("content", "message"),
-    [(b"a: [1\n", "is not YAML"), (b"caf\xe9: 1", "is not YAML"), (b"", "got NoneType"), (b"- a", "got list")],
+    [
+        (b"a: [1\n", "is not YAML"),
+        (b"caf\xe9: 1", "is not YAML"),
+        (b"", "got NoneType"),
+        (b"- a", "got list"),
+    ],
 )
-def test_a_file_that_is_no_recipe_is_named(write, content, message):
+def test_a_file_that_is_not_a_recipe_is_reported(write, content, message):
     path = write("broken", "")
     path.write_bytes(content)
     assert str(path) in refused(path) and message in refused(path)
@@ -273,8 +363,10 @@ def test_every_problem_is_named_with_its_origin(base, write):
 
 
 def test_an_element_of_a_list_has_the_origin_of_the_list(base):
-    assert refused(base, "stages.only.terms.query.negatives=[{kind: run, depth: 0}]").endswith("got 0 (set in command line)")
+    assert refused(base, "stages.only.terms.query.negatives=[{kind: bm25, top_k: 0}]").endswith(
+        "got 0 (set in command line)"
+    )
 
 
-def test_an_override_of_a_misspelt_stage_makes_no_stage(base):
+def test_an_override_of_a_misspelt_stage_is_rejected(base):
     assert "no stage 'onyl' (did you mean 'only'?); stages: only" in refused(base, "stages.onyl.steps=5")

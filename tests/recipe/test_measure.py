@@ -1,6 +1,6 @@
 import pytest
 
-from pyserini_ance.recipe.measure import parse
+from pyserini_ance.recipe.evaluation_settings import parse_measures
 
 
 @pytest.mark.parametrize(
@@ -22,4 +22,4 @@ from pyserini_ance.recipe.measure import parse
 )
 def test_measure_that_cannot_be_computed_is_refused(name, message):
     with pytest.raises(ValueError, match=f"(?s){message}"):
-        parse([name])
+        parse_measures([name])

@@ -5,12 +5,17 @@ import re
 import pytest
 
 from pyserini_ance.recipe.find import SHIPPED, shipped
-from pyserini_ance.recipe.grid import Grid
+from pyserini_ance.recipe.grid_spec import Grid
 from pyserini_ance.recipe.load import load
 
 README = (SHIPPED / "README.md").read_text()
-ROW = re.compile(r"^\| (\w+/[\w-]+) +\| +\d \| (0\.\d{3})\D[^|]*\| (0\.\d{3})\D[^|]*\| (0\.\d{3})\D", re.MULTILINE)
-MEASURED = {name: dict(zip(("nDCG@10", "RR@10", "R@100"), map(float, figures), strict=True)) for name, *figures in ROW.findall(README)}
+ROW = re.compile(
+    r"^\| (\w+/[\w-]+) +\| +\d \| (0\.\d{3})\D[^|]*\| (0\.\d{3})\D[^|]*\| (0\.\d{3})\D", re.MULTILINE
+)
+MEASURED = {
+    name: dict(zip(("nDCG@10", "RR@10", "R@100"), map(float, figures), strict=True))
+    for name, *figures in ROW.findall(README)
+}
 OF_SMALL_SETS = [name for name in shipped() if name.split("/")[0] in ("demo", "nfcorpus", "medquad")]
 
 
@@ -22,5 +27,7 @@ def test_a_recipe_expects_the_mean_of_its_row_and_nothing_of_the_recipe_that_it_
 
 
 @pytest.mark.parametrize("family", ["demo", "nfcorpus", "medquad"])
-def test_the_table_has_all_of_a_family(family):
-    assert {point["recipe"] for point in Grid.parse([f"family-{family}"]).points.values()} == {n for n in MEASURED if n.startswith(f"{family}/")}
+def test_the_table_has_all_recipes_of_a_family(family):
+    assert {point["recipe"] for point in Grid.parse([f"family-{family}"]).points.values()} == {
+        n for n in MEASURED if n.startswith(f"{family}/")
+    }

@@ -1,7 +1,7 @@
 """Settings that are refused: each is named once, with its key, what was expected, and the cure."""
 
 import pytest
-from recipe.refusal import refused
+from helpers.recipe_errors import refused
 
 from pyserini_ance.recipe.load import load
 
@@ -9,17 +9,35 @@ from pyserini_ance.recipe.load import load
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("sead=1", "sead: unknown key 'sead' (did you mean 'seed'?); keys here: about, bm25, "),
+        ("sead=1", "sead: unknown key 'sead' (did you mean 'seed'?); keys here: bm25, cache, "),
         ("stages.only.stepz=5", "stages.only.stepz: unknown key 'stepz' (did you mean 'steps'?)"),
-        ("stages.only.terms.query.negatives.1.dept=5", "query.negatives.1.dept: unknown key 'dept' (did you mean 'depth'?)"),
-        ("encoder.tokenization.lower=true", "encoder.tokenization.lower: unknown key 'lower' (did you mean 'lowercase'?)"),
+        (
+            "stages.only.terms.query.negatives.1.topk=5",
+            "query.negatives.1.topk: unknown key 'topk' (did you mean 'top_k'?)",
+        ),
+        (
+            "encoder.tokenization.lower=true",
+            "encoder.tokenization.lower: unknown key 'lower' (did you mean 'lowercase'?)",
+        ),
         ("5=1", "5: unknown key '5'"),
-        ("data.kind=bier", "data: unknown kind 'bier' of data (did you mean 'beir'?); kinds: beir, datasets, docstrings, "),
+        (
+            "data.kind=bier",
+            "data: unknown kind 'bier' of data (did you mean 'beir'?); kinds: beir, datasets, docstrings, ",
+        ),
         ("encoder.kind=checkpoint", "encoder: unknown kind 'checkpoint' of encoder"),
-        ("stages.only.terms.query.loss.kind=nlll", "stages.only.terms.query.loss: unknown kind 'nlll' of loss (did you mean 'nll'?)"),
-        ("stages.only.terms.query.loss.kind=5", "stages.only.terms.query.loss: expected a mapping with `kind`, one of: "),
+        (
+            "stages.only.terms.query.loss.kind=nlll",
+            "stages.only.terms.query.loss: unknown kind 'nlll' of loss (did you mean 'nll'?)",
+        ),
+        (
+            "stages.only.terms.query.loss.kind=5",
+            "stages.only.terms.query.loss: expected a mapping with `kind`, one of: ",
+        ),
         ("data=5", "data: expected a mapping with `kind`, one of: beir, "),
-        ("stages.only.terms.query.negatives=[{depth: 5}]", "negatives.0: expected a mapping with `kind`, one of: "),
+        (
+            "stages.only.terms.query.negatives=[{top_k: 5}]",
+            "negatives.0: expected a mapping with `kind`, one of: ",
+        ),
         ("stages.only.steps=0", "stages.only.steps: Input should be greater than 0, got 0"),
         ("stages.only.steps=ten", "stages.only.steps: Input should be a valid integer"),
         ("stages.only.steps=1.5", "stages.only.steps: Input should be a valid integer"),
@@ -28,51 +46,127 @@ from pyserini_ance.recipe.load import load
         ("stages.only.optimizer.learning_rate=0", "learning_rate: Input should be greater than 0"),
         ("stages.only.optimizer.learning_rate=.inf", "learning_rate: Input should be a finite number"),
         ("stages.only.terms.query.weight=.nan", "weight: Input should be a finite number"),
-        ("stages.only.optimizer.betas=[0.9, 1]", "stages.only.optimizer.betas.1: Input should be less than 1"),
+        (
+            "stages.only.optimizer.betas=[0.9, 1]",
+            "stages.only.optimizer.betas.1: Input should be less than 1",
+        ),
         ("stages.only.optimizer.betas=[0.9]", "stages.only.optimizer.betas.1: Field required"),
         ("bm25.b=2", "bm25.b: Input should be less than or equal to 1"),
-        ("stages.only.schedule_steps=5", "stages.only: schedule_steps 5 ends before steps 10"),
-        ("stages.only.schedule_cycle_steps=0", "stages.only.schedule_cycle_steps: Input should be greater than 0, got 0"),
-        ("stages.only.schedule_offset_steps=-1", "stages.only.schedule_offset_steps: Input should be greater than or equal to 0, got -1"),
-        ("stages.only.optimizer.kind=adam", "stages.only.optimizer.kind: Input should be 'adamw' or 'lamb', got 'adam'"),
-        ("stages.only.optimizer.decay=step", "stages.only.optimizer.decay: Input should be 'linear', 'cosine' or 'constant', got 'step'"),
-        ("stages.only.terms.query.loss={kind: hinge, scale: 20}", "stages.only.terms.query.loss.scale: unknown key 'scale'; keys here: kind, margin"),
-        ("stages.only.terms.query.loss={kind: lambdarank, measure: MAP}", "query.loss.measure: Input should be 'RR', 'nDCG' or 'sum_RR', got 'MAP'"),
-        ("stages.only.refresh={every_steps: 5}", "stages.only: `refresh:` is set but no source of negatives is mined with the model"),
-        ("stages.only.terms.query.negatives=[{kind: ann}]", "stages.only: a source of negatives is mined with the model; say how often"),
-        ("stages.only.terms.query.negatives=[]", "stages.only.terms.query: pool: own has no negatives"),
-        ("stages.only.keep_optimizer=true", "stages.only is the first stage: there is no optimizer to keep"),
-        ("stages.only.train=documents", "stages.only.train: Input should be 'both' or 'queries', got 'documents'"),
         (
-            "stages.next={train: queries, keep_optimizer: true, steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}}",
-            "stages.next trains other towers than the stage before: there are no moments to keep",
+            "stages.only.lr_schedule.total_steps=5",
+            "stages.only: lr_schedule.total_steps 5 ends before steps 10",
         ),
-        ("encoder.document_model=other", "encoder: document_model is set, but the towers share their weights"),
+        (
+            "stages.only.lr_schedule.cycle_steps=0",
+            "stages.only.lr_schedule.cycle_steps: Input should be greater than 0, got 0",
+        ),
+        (
+            "stages.only.lr_schedule.offset_steps=-1",
+            "stages.only.lr_schedule.offset_steps: Input should be greater than or equal to 0, got -1",
+        ),
+        (
+            "stages.only.optimizer.kind=adam",
+            "stages.only.optimizer.kind: Input should be 'adamw' or 'lamb', got 'adam'",
+        ),
+        (
+            "stages.only.lr_schedule.kind=step",
+            "stages.only.lr_schedule.kind: Input should be 'linear', 'cosine' or 'constant', got 'step'",
+        ),
+        (
+            "stages.only.terms.query.loss={kind: hinge, scale: 20}",
+            "stages.only.terms.query.loss.scale: unknown key 'scale'; keys here: kind, margin",
+        ),
+        (
+            "stages.only.terms.query.loss={kind: lambdarank, measure: MAP}",
+            "query.loss.measure: Input should be 'RR', 'nDCG' or 'adore_rr', got 'MAP'",
+        ),
+        (
+            "stages.only.refresh={every_steps: 5}",
+            "stages.only: `refresh:` is set, but no source of negatives is mined with the model",
+        ),
+        (
+            "stages.only.terms.query.negatives=[{kind: ann}]",
+            "stages.only: a source of negatives is mined with the model; set how often",
+        ),
+        (
+            "stages.only.terms.query.negatives=[]",
+            "stages.only.terms.query: a term needs negatives: list a source",
+        ),
+        ("stages.only.keep_optimizer=true", "stages.only is the first stage: there is no optimizer to keep"),
+        (
+            "stages.only.trainable=documents",
+            "stages.only.trainable: Input should be 'both' or 'query_tower', got 'documents'",
+        ),
+        (
+            "stages.next={trainable: query_tower, keep_optimizer: true, steps: 1, batch_queries: 1, "
+            "optimizer: {learning_rate: 1}, terms: {q: {in_batch_negatives: true}}}",
+            "stages.next trains other towers than the previous stage: there are no moments to keep",
+        ),
+        (
+            "encoder.document_model=other",
+            "encoder: document_model is set, but the towers share their weights",
+        ),
         ("stages.only.terms=null", "stages.only.terms: Input should be a valid dictionary, got None"),
         ("stages=5", "stages: Input should be a valid dictionary, got 5"),
         ("stages.Two={}", "stages.Two."),
-        ("stages.bm25={steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}}", "stage name 'bm25'"),
-        ("stages.a b={steps: 1, batch_queries: 1, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}}", "stage name 'a b'"),
-        ("bm25.hits=40", "a `run` source has depth 50, but bm25.hits is 40; set bm25.hits=50"),
         (
-            "stages.only.terms.query.negatives.1={kind: run, guards: [answers, {kind: rank_floor, ranks: 10}]}",
-            "a `run` source with its guards looks at 210 documents, but bm25.hits is 200; set bm25.hits=210",
+            "stages.bm25={steps: 1, batch_queries: 1, "
+            "optimizer: {learning_rate: 1}, terms: {q: {in_batch_negatives: true}}}",
+            "stage name 'bm25'",
         ),
-        ("stages.only.terms.query.negatives.1={kind: run, guards: [answer]}", "unknown kind 'answer' of guards (did you mean 'answers'?)"),
-        ("bm25=null", "a `run` source needs BM25, but `bm25: null`"),
+        (
+            "stages.a b={steps: 1, batch_queries: 1, "
+            "optimizer: {learning_rate: 1}, terms: {q: {in_batch_negatives: true}}}",
+            "stage name 'a b'",
+        ),
+        ("bm25.hits=40", "a `bm25` source has top_k 50, but bm25.hits is 40; set bm25.hits=50"),
+        (
+            "stages.only.terms.query.negatives.1="
+            "{kind: bm25, filters: [answers, {kind: range_min, ranks: 10}]}",
+            "a `bm25` source with its filters reads 210 documents, but bm25.hits is 200; set bm25.hits=210",
+        ),
+        (
+            "stages.only.terms.query.negatives.1={kind: bm25, filters: [answer]}",
+            "unknown kind 'answer' of filters (did you mean 'answers'?)",
+        ),
+        ("bm25=null", "a `bm25` source needs BM25, but `bm25: null`"),
         ("threads=0", "threads: Input should be greater than 0, got 0"),
-        ("refresher.start=chld", "refresher.start: Input should be 'child' or 'elsewhere', got 'chld'"),
-        ("refresher.device=gpu", "refresher.device: String should match pattern '^(auto|cpu|cuda(:\\d+)?)$', got 'gpu'"),
-        ("refresher.process=2", "refresher.process: unknown key 'process' (did you mean 'processes'?); keys here: device, "),
+        ("refresher.launch=chld", "refresher.launch: Input should be 'subprocess' or 'external', got 'chld'"),
+        (
+            "refresher.device=gpu",
+            "refresher.device: String should match pattern '^(auto|cpu|cuda(:\\d+)?)$', got 'gpu'",
+        ),
+        (
+            "refresher.process=2",
+            "refresher.process: unknown key 'process' (did you mean 'processes'?); keys here: device, ",
+        ),
         ("refresher.threads=0", "refresher.threads: Input should be greater than 0, got 0"),
         ("refresher.processes=0", "refresher.processes: Input should be greater than 0, got 0"),
-        ("refresher.wait_seconds=0", "refresher.wait_seconds: Input should be greater than 0, got 0"),
-        ("refresher.leave_after_seconds=0", "refresher.leave_after_seconds: Input should be greater than 0, got 0"),
-        ("keep.vectors=1", "keep.vectors: unknown key 'vectors'; keys here: checkpoints, tables, got 1"),
-        ("keep.checkpoints=0", "keep.checkpoints: Input should be greater than 0, got 0"),
-        ("keep.tables=0", "keep.tables: expected `all` or a number from 1, got 0 (set in command line)"),
-        ("keep.tables=some", "keep.tables: expected `all` or a number from 1, got 'some' (set in command line)"),
-        ("encoder.tokenization.query={length_tokens: 5, template: nothing}", "a template names at least one field"),
+        (
+            "refresher.refresher_timeout_seconds=0",
+            "refresher.refresher_timeout_seconds: Input should be greater than 0, got 0",
+        ),
+        (
+            "refresher.trainer_timeout_seconds=0",
+            "refresher.trainer_timeout_seconds: Input should be greater than 0, got 0",
+        ),
+        (
+            "retention.vectors=1",
+            "retention.vectors: unknown key 'vectors'; keys here: keep_negatives, save_total_limit, got 1",
+        ),
+        ("retention.save_total_limit=0", "retention.save_total_limit: Input should be greater than 0, got 0"),
+        (
+            "retention.keep_negatives=0",
+            "retention.keep_negatives: expected `all` or a number from 1, got 0 (set in command line)",
+        ),
+        (
+            "retention.keep_negatives=some",
+            "retention.keep_negatives: expected `all` or a number from 1, got 'some' (set in command line)",
+        ),
+        (
+            "encoder.tokenization.query={length_tokens: 5, template: nothing}",
+            "a template needs at least one field",
+        ),
     ],
 )
 def test_a_wrong_value_is_named_with_its_key(base, override, message):
@@ -80,62 +174,108 @@ def test_a_wrong_value_is_named_with_its_key(base, override, message):
     assert said.startswith(f"recipe {base} is not valid:\n") and message in said
 
 
-def test_moments_of_one_kind_of_optimizer_are_none_of_the_other(base, write):
-    two = "steps: 1, batch_queries: 1, keep_optimizer: true, optimizer: {learning_rate: 1}, terms: {q: {pool: step}}"
+def test_moments_cannot_change_their_optimizer(base, write):
+    two = (
+        "steps: 1, batch_queries: 1, keep_optimizer: true, "
+        "optimizer: {learning_rate: 1}, terms: {q: {in_batch_negatives: true}}"
+    )
     kept = write("kept", f"extends: base\nstages: {{two: {{{two}}}}}")
     load(kept), load(kept, "stages.only.optimizer.kind=lamb", "stages.two.optimizer.kind=lamb")
     said = refused(kept, "stages.two.optimizer.kind=lamb")
-    assert "stages.two.keep_optimizer: its optimizer is lamb, that of stages.only is adamw; use one kind for both" in said
+    assert (
+        "stages.two.keep_optimizer: its optimizer is lamb, that of stages.only is adamw; use one "
+        "kind for both" in said
+    )
 
 
-LATE, AT_ONCE = "run: background, adopt: ready", "run: inline is adopted at once; leave out `adopt`, or set run: background"
+LATE, AT_ONCE = (
+    "mode: async, adopt: when_ready",
+    "mode: sync adopts at once; remove `adopt`, or set mode: async",
+)
 
 
 @pytest.mark.parametrize(
     ("refresh", "key", "message"),
     [
-        ("run: elsewhere", ".run", "Input should be 'inline' or 'background', got 'elsewhere'"),
-        ("run: background, adopt: soon", ".adopt", "expected `ready` or `{after_steps: N}`, got 'soon'"),
-        ("run: background, adopt: 3", ".adopt", "expected `ready` or `{after_steps: N}`, got 3"),
-        ("run: background, adopt: [ready]", ".adopt", "expected `ready` or `{after_steps: N}`, got ['ready']"),
-        ("run: background, adopt: {after_steps: 0}", ".adopt.after_steps", "Input should be greater than 0, got 0"),
-        ("run: background, adopt: {after: 3}", ".adopt.after", "unknown key 'after' (did you mean 'after_steps'?); keys here: after_steps, got 3"),
-        ("adopt: ready", "", AT_ONCE),
+        ("mode: elsewhere", ".mode", "Input should be 'sync' or 'async', got 'elsewhere'"),
+        ("mode: async, adopt: soon", ".adopt", "expected `when_ready` or `{after_steps: N}`, got 'soon'"),
+        ("mode: async, adopt: 3", ".adopt", "expected `when_ready` or `{after_steps: N}`, got 3"),
+        ("mode: async, adopt: [soon]", ".adopt", "expected `when_ready` or `{after_steps: N}`, got ['soon']"),
+        (
+            "mode: async, adopt: {after_steps: 0}",
+            ".adopt.after_steps",
+            "Input should be greater than 0, got 0",
+        ),
+        (
+            "mode: async, adopt: {after: 3}",
+            ".adopt.after",
+            "unknown key 'after' (did you mean 'after_steps'?); keys here: after_steps, got 3",
+        ),
+        ("adopt: when_ready", "", AT_ONCE),
         ("adopt: {after_steps: 3}", "", AT_ONCE),
-        (f"{LATE}, max_stale: 9", ".max_stale", "unknown key 'max_stale' (did you mean 'max_staleness_steps'?)"),
+        (
+            f"{LATE}, max_stale: 9",
+            ".max_stale",
+            "unknown key 'max_stale' (did you mean 'max_staleness_steps'?)",
+        ),
     ],
 )
 def test_a_wrong_refresh_is_named_once(base, refresh, key, message):
-    _, said = refused(base, "stages.only.terms.query.negatives=[{kind: ann}]", f"stages.only.refresh={{every_steps: 4, {refresh}}}").splitlines()
-    assert said.startswith(f"  stages.only.refresh{key}: {message}") and said.endswith(" (set in command line)")
+    _, said = refused(
+        base,
+        "stages.only.terms.query.negatives=[{kind: ann}]",
+        f"stages.only.refresh={{every_steps: 4, {refresh}}}",
+    ).splitlines()
+    assert said.startswith(f"  stages.only.refresh{key}: {message}") and said.endswith(
+        " (set in command line)"
+    )
 
 
 @pytest.mark.parametrize(
     ("refresh", "bound", "least"),
     [
-        ("run: inline", 2, 3),
-        ("run: background", 6, 7),
-        ("run: background, adopt: {after_steps: 3}", 5, 6),
+        ("mode: sync", 2, 3),
+        ("mode: async", 6, 7),
+        ("mode: async, adopt: {after_steps: 3}", 5, 6),
         (LATE, 3, 4),
     ],
 )
-def test_a_bound_that_cannot_be_kept_is_refused_with_the_least_that_can(base, refresh, bound, least):
+def test_a_staleness_bound_that_cannot_hold_is_rejected_with_the_least(base, refresh, bound, least):
     settings = f"every_steps: 4, {refresh}, max_staleness_steps"
-    overrides = ["stages.only.terms.query.negatives=[{kind: ann}]", f"stages.only.refresh={{{settings}: {bound}}}"]
+    overrides = [
+        "stages.only.terms.query.negatives=[{kind: ann}]",
+        f"stages.only.refresh={{{settings}: {bound}}}",
+    ]
     assert (
-        f"stages.only.refresh: max_staleness_steps {bound} cannot be kept: with every_steps 4 and this `adopt` negatives are up to "
+        f"stages.only.refresh: max_staleness_steps {bound} cannot be kept: with every_steps 4 and this "
+        "`adopt` negatives are up to "
         f"{least} steps old; raise it to {least}, or refresh more often (set in command line)"
     ) in refused(base, *overrides)
-    assert load(base, overrides[0], f"stages.only.refresh={{{settings}: {least}}}").recipe.stages["only"].refresh.max_staleness_steps == least
+    assert (
+        load(base, overrides[0], f"stages.only.refresh={{{settings}: {least}}}")
+        .recipe.stages["only"]
+        .refresh.max_staleness_steps
+        == least
+    )
 
 
 @pytest.mark.parametrize(
     ("evaluate", "message"),
     [
-        ("patience: 2, keep_best: false", "only.evaluate: patience ends a stage at its best checkpoint; it needs keep_best: true"),
-        ("run: inline, adopt: ready", "only.evaluate: run: inline is adopted at once; leave out `adopt`, or set run: background"),
-        ("adopt: ready", "only: evaluate.adopt is set, but dev is measured inline and adopted at once; leave it out, or set evaluate.run: background"),
-        ("adopt: soon", "only.evaluate.adopt: expected `ready` or `{after_steps: N}`, got 'soon'"),
+        (
+            "patience: 2, keep_best: false",
+            "only.evaluate: patience ends a stage at its best checkpoint; it needs keep_best: true",
+        ),
+        (
+            "mode: sync, adopt: when_ready",
+            "only.evaluate: mode: sync adopts at once; remove `adopt`, or set mode: async",
+        ),
+        (
+            "adopt: when_ready",
+            "only: evaluate.adopt is set, but a sync evaluation is adopted at once; remove it, or set "
+            "evaluate.mode: async",
+        ),
+        ("adopt: soon", "only.evaluate.adopt: expected `when_ready` or `{after_steps: N}`, got 'soon'"),
         ("patience: 0", "only.evaluate.patience: Input should be greater than 0, got 0"),
     ],
 )

@@ -1,8 +1,9 @@
-"""Official places and counts beside the recipes: each file that a recipe of a paper's set names has its place."""
+"""Official places and counts beside the recipes: each file that a recipe of a paper's set names has its
+place."""
 
 import pytest
 
-from pyserini_ance.data.formats.official import SplitCounts
+from pyserini_ance.data.formats.format import SplitCounts
 from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import load
 
@@ -10,11 +11,13 @@ SETS = sorted(path.parent.name for path in SHIPPED.glob("*/_published.yaml"))
 
 
 @pytest.mark.parametrize("name", SETS)
-def test_every_file_has_its_place_and_every_split_its_counts(name):
+def test_every_file_has_an_address_and_every_split_its_counts(name):
     data = load(next(one for one in shipped() if one.startswith(f"{name}/"))).recipe.data
     for key, path in data.files():
         assert data.official.of(path), key
-        assert data.official.of(path).at.startswith(("https://msmarco.z22.", "https://trec.nist.gov/", "https://dl.fbaipublicfiles.com/dpr/"))
+        assert data.official.of(path).at.startswith(
+            ("https://msmarco.z22.", "https://trec.nist.gov/", "https://dl.fbaipublicfiles.com/dpr/")
+        )
     assert data.official.documents and set(data.splits) <= set(data.official.splits)
 
 
@@ -24,7 +27,10 @@ def test_the_counts_are_the_published_ones():
     passages = {"nq": 21_015_324, "triviaqa": 21_015_324, "openqa-multi": 21_015_324}
     assert documents == {"msmarco-passage": 8_841_823, "msmarco-doc": 3_213_835, **passages}
     assert counts["msmarco-passage"].splits["train"] == SplitCounts(queries=808_731, used=502_939)
-    judged = {"train": SplitCounts(queries=58_880, used=58_880), "dev": SplitCounts(queries=6_515, used=6_515)}
+    judged = {
+        "train": SplitCounts(queries=58_880, used=58_880),
+        "dev": SplitCounts(queries=6_515, used=6_515),
+    }
     assert counts["nq"].splits == {**judged, "test": SplitCounts(queries=3_610)}
     assert counts["triviaqa"].splits["train"].used == counts["openqa-multi"].splits["trivia"].used == 60_413
 
@@ -34,10 +40,19 @@ def test_the_judgments_are_those_of_the_real_files(shared_data):
     from pyserini_ance.data.formats.tables import trec_judgments
 
     names = {
-        ("msmarco-passage", "dev"): "msmarco-passage.dev-subset", ("msmarco-passage", "dl19"): "dl19-passage", ("msmarco-passage", "dl20"): "dl20-passage",
-        ("msmarco-doc", "dev"): "msmarco-doc.dev", ("msmarco-doc", "dl19"): "dl19-doc", ("msmarco-doc", "dl20"): "dl20-doc",
-    }  # fmt: skip
+        ("msmarco-passage", "dev"): "msmarco-passage.dev-subset",
+        ("msmarco-passage", "dl19"): "dl19-passage",
+        ("msmarco-passage", "dl20"): "dl20-passage",
+        ("msmarco-doc", "dev"): "msmarco-doc.dev",
+        ("msmarco-doc", "dl19"): "dl19-doc",
+        ("msmarco-doc", "dl20"): "dl20-doc",
+    }
     for (name, split), file in names.items():
-        judgments = list(trec_judgments(find_file(shared_data / "msmarco-topics-qrels" / f"qrels.{file}.txt", "qrels")))
+        judgments = list(
+            trec_judgments(find_file(shared_data / "msmarco-topics-qrels" / f"qrels.{file}.txt", "qrels"))
+        )
         published = load(f"{name}/dpr").recipe.data.official.splits[split]
-        assert (len(judgments), len({one.query for one in judgments if one.grade > 0})) == (published.judgments, published.used), file
+        assert (len(judgments), len({one.query for one in judgments if one.grade > 0})) == (
+            published.judgments,
+            published.used,
+        ), file

@@ -1,23 +1,21 @@
-"""What is ordered of a checkpoint, on a small model: tables, reports and dev measure against slow loops over its vectors."""
+"""What is ordered of a checkpoint, on a small model: tables, reports and dev measure against slow loops over
+its vectors."""
 
 import statistics
 from pathlib import Path
 
 import numpy as np
 import pytest
-import transformers.models.bert.modeling_bert  # noqa: F401  here, before processes are forked: it takes seconds
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
-from pyserini_ance.experiment.prepare import read_collection, tokenise
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.negatives import snapshot
+from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Recipe, Retention
-from pyserini_ance.refresher.refresher import CheckpointGone, Refresher
-from pyserini_ance.runs.checkpoint import Checkpoint, Place, publish_checkpoint
-from pyserini_ance.runs.evaluation import open_evaluation
-from pyserini_ance.runs.generation import Generation, open_generation
-from pyserini_ance.runs.orders import Order, ProductKind
-from pyserini_ance.runs.retention import prune_stage
+from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, prune_stage, publish_checkpoint
+from pyserini_ance.runs.generation import Generation, open_evaluation, open_generation
+from pyserini_ance.runs.requests import PRODUCT_NAMES, ProductKind, RefreshRequest
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST, read_manifest
 
@@ -26,7 +24,7 @@ STAGE = {
     "steps": 4,
     "batch_queries": 4,
     "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "ann", "depth": DEPTH}]}},
+    "terms": {"query": {"negatives": [{"kind": "ann", "top_k": DEPTH}]}},
     "refresh": {"every_steps": 2},
     "evaluate": {"every_steps": 2, "measure": "RR@10"},
 }
@@ -37,17 +35,17 @@ class Made:
 
     def __init__(self, recipe: Recipe, folder: Path, world: World | None = None):
         self.recipe, self.run, self.said = recipe, RunDir(folder), []
-        self.data = tokenise(recipe, read_collection(recipe))
+        self.data = tokenize(recipe, read_collection(recipe))
         self.refresher = Refresher(recipe, self.data, self.run, "cpu", world or World(), self.said.append)
 
     def checkpoint(self, step: int, change: float = 0.0) -> Checkpoint:
-        encoder = start_encoder(self.recipe.encoder, 0)
+        encoder = initial_encoder(self.recipe.encoder, 0)
         for parameter in encoder.towers.parameters():
             parameter.data += change * parameter.data.sign()
-        return publish_checkpoint(self.run, encoder, None, Place("a", step))
+        return publish_checkpoint(self.run, encoder, None, TrainingProgress("a", step))
 
     def make(self, kind: ProductKind, checkpoint: Checkpoint) -> None:
-        self.refresher.make(Order(kind, "a", int(checkpoint.folder.name[2:]), checkpoint.weights))
+        self.refresher.make(RefreshRequest(kind, "a", int(checkpoint.folder.name[2:]), checkpoint.weights))
 
     def tables(self, checkpoint: Checkpoint) -> Generation:
         self.make("tables", checkpoint)
@@ -99,10 +97,19 @@ def test_tables_are_published_with_what_they_were_mined_from(made):
     checkpoint = made.checkpoint(0)
     generation = made.tables(checkpoint)
     assert generation.folder == made.run.generation("a", 0)
-    about = {"stage": "a", "step": 0, "weights": checkpoint.weights, "collection": made.data.collection.digest}
+    about = {
+        "stage": "a",
+        "step": 0,
+        "weights": checkpoint.weights,
+        "collection": made.data.collection.digest,
+    }
     manifest = read_manifest(generation.folder)
-    assert {key: manifest[key] for key in about} == about and manifest["tokenization"] == made.data.tokenization
-    assert {"load", "encode_documents", "encode_queries", "build", "search", "filter", "write"} == set(generation.report["seconds"])
+    assert {key: manifest[key] for key in about} == about and manifest[
+        "tokenization"
+    ] == made.data.tokenization
+    assert {"load", "encode_documents", "encode_queries", "build", "search", "filter", "write"} == set(
+        generation.report["seconds"]
+    )
 
 
 def test_what_is_made_is_not_made_again(made, encodings):
@@ -111,13 +118,20 @@ def test_what_is_made_is_not_made_again(made, encodings):
     for _ in range(2):
         made.tables(checkpoint), made.dev(checkpoint)
         written = [path.stat().st_mtime_ns for path in paths]
-    assert [path.stat().st_mtime_ns for path in paths] == written and made.said == ["tables of a-00000002", "dev of a-00000002"]
+    assert [path.stat().st_mtime_ns for path in paths] == written and made.said == [
+        "tables of a-00000002",
+        "dev of a-00000002",
+    ]
 
 
 def test_the_report_agrees_with_a_slow_loop(made):
     first, checkpoint = made.tables(made.checkpoint(0)), made.checkpoint(2, change=0.05)
     generation = made.tables(checkpoint)
-    report, table, scores = generation.report["tables"]["query.0"], generation.tables[KEY], made.scores(checkpoint)
+    report, table, scores = (
+        generation.report["tables"]["query.0"],
+        generation.tables[KEY],
+        made.scores(checkpoint),
+    )
     width = DEPTH + 2  # the first query has two positives, so that two more are fetched
 
     ranks, margins, dropped, new = [], [], 0, []
@@ -128,7 +142,10 @@ def test_the_report_agrees_with_a_slow_loop(made):
         ranks.append(min(places, default=None))
         dropped += len(places)
         candidates = table.candidates[query].tolist()
-        margins.append(max(scores[query][row] for row in positives) - statistics.fmean(scores[query][row] for row in candidates))
+        margins.append(
+            max(scores[query][row] for row in positives)
+            - statistics.fmean(scores[query][row] for row in candidates)
+        )
         new += [row not in first.tables[KEY].candidates[query] for row in candidates]
     assert report["positive_ranks"] == ranks and None in ranks and any(ranks)
     assert (report["candidates"], report["short_queries"]) == (15 * DEPTH, 0)
@@ -137,40 +154,67 @@ def test_the_report_agrees_with_a_slow_loop(made):
     assert report["margin"]["mean"] == pytest.approx(statistics.fmean(margins), abs=1e-3)
     assert report["margin"]["p50"] == pytest.approx(statistics.median(margins), abs=1e-3)
     deciles = statistics.quantiles(margins, n=10, method="inclusive")
-    assert (report["margin"]["p10"], report["margin"]["p90"]) == pytest.approx((deciles[0], deciles[-1]), abs=1e-3)
+    assert (report["margin"]["p10"], report["margin"]["p90"]) == pytest.approx(
+        (deciles[0], deciles[-1]), abs=1e-3
+    )
     assert first.report["tables"]["query.0"]["new_share"] is None
 
 
 def test_a_refresh_in_chunks_mines_for_some_queries_in_turn(small_recipe, tmp_path):
-    (tmp_path / "ranked.trec").write_text("".join(f"train-{query} Q0 blue-tiger 1 2 t\n" for query in range(15)))
-    sources = [{"kind": "run", "file": str(tmp_path / "ranked.trec")}, {"kind": "ann", "depth": DEPTH}]
-    stage = {**STAGE, "terms": {"query": {"negatives": sources}}, "refresh": {"every_steps": 2, "chunks": 4}}
+    (tmp_path / "ranked.trec").write_text(
+        "".join(f"train-{query} Q0 blue-tiger 1 2 t\n" for query in range(15))
+    )
+    sources = [{"kind": "ranking", "file": str(tmp_path / "ranked.trec")}, {"kind": "ann", "top_k": DEPTH}]
+    stage = {
+        **STAGE,
+        "terms": {"query": {"negatives": sources}},
+        "refresh": {"every_steps": 2, "query_chunks": 4},
+    }
     made = Made(small_recipe({"a": stage}), tmp_path / "run")
     mined = [made.tables(made.checkpoint(step, change=step / 10)) for step in (0, 2, 8)]
     assert [table.anchors.tolist() for table in mined[0].tables.values()] == [list(range(15)), [0, 1, 2]]
-    assert [generation.tables["query", 1].anchors.tolist() for generation in mined[1:]] == [[3, 4, 5, 6], [0, 1, 2]]
+    assert [generation.tables["query", 1].anchors.tolist() for generation in mined[1:]] == [
+        [3, 4, 5, 6],
+        [0, 1, 2],
+    ]
     reports = [generation.report["tables"]["query.1"] for generation in mined]
-    assert [len(report["positive_ranks"]) for report in reports] == [3, 4, 3] and [report["new_share"] for report in reports] == [None] * 3
+    assert [len(report["positive_ranks"]) for report in reports] == [3, 4, 3] and [
+        report["new_share"] for report in reports
+    ] == [None] * 3
     whole = Made(small_recipe({"a": {**stage, "refresh": {"every_steps": 2}}}), tmp_path / "whole")
     table = whole.tables(whole.checkpoint(2, change=0.2)).tables["query", 1]
     assert mined[1].tables["query", 1].candidates.tolist() == table.candidates[3:7].tolist()
 
 
 def test_a_chunk_has_its_share_of_each_joined_split(small_recipe, tmp_path):
-    stage = {**STAGE, "refresh": {"every_steps": 2, "chunks": 3}}
+    stage = {**STAGE, "refresh": {"every_steps": 2, "query_chunks": 3}}
     made = Made(small_recipe({"a": stage}, train_split={"splits": ["dev", "train"]}), tmp_path / "run")
-    mined = [made.tables(made.checkpoint(step, change=step / 10)).tables[KEY].anchors.tolist() for step in (0, 2, 4)]
+    mined = [
+        made.tables(made.checkpoint(step, change=step / 10)).tables[KEY].anchors.tolist()
+        for step in (0, 2, 4)
+    ]
     assert mined == [[0, *range(5, 10)], [1, 2, *range(10, 15)], [3, 4, *range(15, 20)]]
 
 
 def test_static_negatives_are_mined_of_the_first_checkpoint_only(small_recipe, tmp_path):
-    (tmp_path / "ranked.trec").write_text("".join(f"train-{query} Q0 blue-tiger 1 2 t\n" for query in range(15)))
-    sources = [{"kind": "run", "file": str(tmp_path / "ranked.trec")}, {"kind": "ann", "depth": DEPTH}]
+    (tmp_path / "ranked.trec").write_text(
+        "".join(f"train-{query} Q0 blue-tiger 1 2 t\n" for query in range(15))
+    )
+    sources = [{"kind": "ranking", "file": str(tmp_path / "ranked.trec")}, {"kind": "ann", "top_k": DEPTH}]
     made = Made(small_recipe({"a": {**STAGE, "terms": {"query": {"negatives": sources}}}}), tmp_path / "run")
     mined = [made.tables(made.checkpoint(step, change=step / 10)) for step in (0, 2)]
-    assert [sorted(generation.tables) for generation in mined] == [[("query", 0), ("query", 1)], [("query", 1)]]
+    assert [sorted(generation.tables) for generation in mined] == [
+        [("query", 0), ("query", 1)],
+        [("query", 1)],
+    ]
     # the run's report names no ranks and margins: they would be those of another source's ranking
-    assert [sorted(report) for report in mined[0].report["tables"].values()][0] == ["candidates", "dropped", "kind", "new_share", "short_queries"]
+    assert next(sorted(report) for report in mined[0].report["tables"].values()) == [
+        "candidates",
+        "dropped",
+        "kind",
+        "new_share",
+        "short_queries",
+    ]
 
 
 def test_the_dev_measure_is_that_of_the_ranking(made):
@@ -205,38 +249,51 @@ def test_what_is_worked_on_is_not_removed(made, monkeypatch):
     made.tables(checkpoint)
     assert left == [(True, True)]
     prune_stage(made.run, "a", Retention(), (), (), ())
-    assert [path.name for path in made.run.checkpoints.iterdir()] == ["a-00000004"] and not list(made.run.scratch.iterdir())
+    assert [path.name for path in made.run.checkpoints.iterdir()] == ["a-00000004"] and not list(
+        made.run.scratch.iterdir()
+    )
 
 
 @pytest.mark.parametrize("kind", ["tables", "dev"])
 def test_a_checkpoint_that_has_gone_is_named(made, kind):
     checkpoint = made.checkpoint(2)
     (checkpoint.folder / MANIFEST).unlink()
-    with pytest.raises(CheckpointGone, match=f"a-00000002 has gone, and {kind} were ordered of it"):
+    with pytest.raises(
+        CheckpointRemoved, match=f"a-00000002 was removed before its {PRODUCT_NAMES[kind]} was made"
+    ):
         made.make(kind, checkpoint)
 
 
 def test_a_checkpoint_of_other_weights_is_refused(made):
     weights = made.checkpoint(2).weights
-    with pytest.raises(RuntimeError, match=f"a-00000002 holds weights {weights[:12]}, but cccccccccccc were ordered"):
-        made.refresher.make(Order("dev", "a", 2, "c" * 64))
+    with pytest.raises(
+        RuntimeError, match=f"a-00000002 holds weights {weights[:12]}, but the request is for cccccccccccc"
+    ):
+        made.refresher.make(RefreshRequest("dev", "a", 2, "c" * 64))
 
 
 def test_too_few_candidates_stop_the_run_and_publish_nothing(small_recipe, tmp_path):
-    terms = {"query": {"negatives": [{"kind": "ann", "depth": 2, "per_query": 3}]}}
+    terms = {"query": {"negatives": [{"kind": "ann", "top_k": 2, "num_negatives": 3}]}}
     made = Made(small_recipe({"a": {**STAGE, "terms": terms}}), tmp_path)
-    with pytest.raises(ValueError, match=r"15 of 15 queries have fewer than per_query=3 candidates, first train-0 \(2\)"):
+    with pytest.raises(
+        ValueError, match=r"15 of 15 queries have fewer than num_negatives=3 candidates, first train-0 \(2\)"
+    ):
         made.make("tables", made.checkpoint(0))
     assert not made.run.generation("a", 0).exists()
 
 
 def products(world: World, recipe: Recipe, folder: Path) -> tuple[list, float, str]:
-    """What the processes of a world make of the checkpoint in `folder`; a missing one is missed by all of them."""
+    """What the processes of a world make of the checkpoint in `folder`; a missing one is missed by all of
+    them."""
     made = Made(recipe, folder, world)
     checkpoint = Checkpoint.open(made.run.checkpoint("a", 2))
-    with pytest.raises(CheckpointGone) as missed:
-        made.refresher.make(Order("tables", "a", 3, "w"))
-    return made.tables(checkpoint).tables[KEY].candidates.tolist(), made.dev(checkpoint)["value"], str(missed.value)
+    with pytest.raises(CheckpointRemoved) as missed:
+        made.refresher.make(RefreshRequest("tables", "a", 3, "w"))
+    return (
+        made.tables(checkpoint).tables[KEY].candidates.tolist(),
+        made.dev(checkpoint)["value"],
+        str(missed.value),
+    )
 
 
 def test_processes_make_what_one_makes(run_processes, small_recipe, tmp_path):
@@ -246,4 +303,4 @@ def test_processes_make_what_one_makes(run_processes, small_recipe, tmp_path):
         Made(recipe, tmp_path / f"{size}").checkpoint(2)
         made[size] = run_processes(size, products, recipe, tmp_path / f"{size}")
     assert [end[:2] for end in made[2]] == [made[1][0][:2]] * 2
-    assert all("a-00000003 has gone" in missed for *_, missed in made[2])
+    assert all("a-00000003 was removed" in missed for *_, missed in made[2])

@@ -1,12 +1,20 @@
+"""Checkpoints: weights and moments come back bitwise, and hashes cover every tower."""
+
 import copy
 
 import pytest
 import torch
 
-from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
-from pyserini_ance.recipe.parts import part_class
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.stage import Optimizer
-from pyserini_ance.runs.checkpoint import Checkpoint, Place, newest_place, publish_checkpoint, restore_moments
+from pyserini_ance.runs.checkpoint import (
+    Checkpoint,
+    TrainingProgress,
+    newest_progress,
+    publish_checkpoint,
+    restore_moments,
+)
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST
 from pyserini_ance.trainer.optim import build_optimizer
@@ -17,7 +25,9 @@ LENGTHS = {"document": {"length_tokens": 32}}
 @pytest.fixture(scope="module")
 def encoder(tiny_bert):
     settings = {"model": str(tiny_bert), "tokenization": LENGTHS}
-    return start_encoder(part_class("encoder", "transformer").model_validate({"kind": "transformer", **settings}), 0)
+    return initial_encoder(
+        component_class("encoder", "transformer").model_validate({"kind": "transformer", **settings}), 0
+    )
 
 
 @pytest.fixture
@@ -46,7 +56,7 @@ def weights(encoder) -> list[torch.Tensor]:
 def test_weights_and_moments_come_back_bitwise(encoder, run, kind):
     optimizer = optimizer_of(encoder, kind)
     walk(encoder, optimizer, 3, seed=0)
-    checkpoint = publish_checkpoint(run, encoder, optimizer, Place("a", 3))
+    checkpoint = publish_checkpoint(run, encoder, optimizer, TrainingProgress("a", 3))
     walk(encoder, optimizer, 2, seed=1)
     again = load_encoder(checkpoint.encoder)
     restored = optimizer_of(again, kind)
@@ -55,11 +65,13 @@ def test_weights_and_moments_come_back_bitwise(encoder, run, kind):
     assert all(map(torch.equal, weights(encoder), weights(again)))
 
 
-def test_moments_live_where_their_parameter_does(encoder, run):
+def test_moments_are_on_the_device_of_their_parameter(encoder, run):
     optimizer = optimizer_of(encoder)
     walk(encoder, optimizer, 1, seed=0)
-    checkpoint = publish_checkpoint(run, encoder, optimizer, Place("a", 1))
-    parameters = torch.nn.ParameterList(torch.empty_like(p, device="meta") for p in encoder.towers.parameters())
+    checkpoint = publish_checkpoint(run, encoder, optimizer, TrainingProgress("a", 1))
+    parameters = torch.nn.ParameterList(
+        torch.empty_like(p, device="meta") for p in encoder.towers.parameters()
+    )
     elsewhere = build_optimizer(parameters, Optimizer(learning_rate=1.0))
     restore_moments(checkpoint, elsewhere)
     assert {value.device.type for state in elsewhere.state.values() for value in state.values()} == {"meta"}
@@ -67,36 +79,43 @@ def test_moments_live_where_their_parameter_does(encoder, run):
 
 def test_before_the_first_step_there_are_no_moments(encoder, run):
     restored = optimizer_of(encoder)
-    restore_moments(publish_checkpoint(run, encoder, optimizer_of(encoder), Place("a", 0)), restored)
+    restore_moments(
+        publish_checkpoint(run, encoder, optimizer_of(encoder), TrainingProgress("a", 0)), restored
+    )
     assert not any(restored.state.values())
 
 
-def test_a_complete_checkpoint_is_opened_not_written_again(encoder, run):
-    first = publish_checkpoint(run, encoder, optimizer_of(encoder), Place("a", 1))
+def test_a_complete_checkpoint_is_opened_and_not_rewritten(encoder, run):
+    first = publish_checkpoint(run, encoder, optimizer_of(encoder), TrainingProgress("a", 1))
     written = (first.folder / MANIFEST).stat().st_mtime_ns
-    assert publish_checkpoint(run, encoder, optimizer_of(encoder), Place("a", 1)) == first
+    assert publish_checkpoint(run, encoder, optimizer_of(encoder), TrainingProgress("a", 1)) == first
     assert (first.folder / MANIFEST).stat().st_mtime_ns == written
 
 
-def test_a_damaged_checkpoint_is_refused(encoder, run):
-    checkpoint = publish_checkpoint(run, encoder, optimizer_of(encoder), Place("a", 1))
+def test_a_damaged_checkpoint_is_an_error(encoder, run):
+    checkpoint = publish_checkpoint(run, encoder, optimizer_of(encoder), TrainingProgress("a", 1))
     with (checkpoint.encoder / "model.safetensors").open("r+b") as file:
         file.seek(-1, 2)
         file.write(b"\x7f")
-    with pytest.raises(RuntimeError, match="model.safetensors is not what"):
+    with pytest.raises(RuntimeError, match=r"model\.safetensors is not what"):
         Checkpoint.open(checkpoint.folder)
 
 
-def test_newest_place_is_the_last_complete_one_of_its_stage(encoder, run):
-    assert newest_place(run, "a") is None
+def test_newest_progress_is_the_last_complete_one_of_its_stage(encoder, run):
+    assert newest_progress(run, "a") is None
     optimizer = optimizer_of(encoder)
-    places = [Place("a", 2), Place("a", 10, 2, 0.25), Place("a", 30), Place("a-b", 40)]
-    for place in places:
-        publish_checkpoint(run, encoder, optimizer, place)
+    saved = [
+        TrainingProgress("a", 2),
+        TrainingProgress("a", 10, 2, 0.25),
+        TrainingProgress("a", 30),
+        TrainingProgress("a-b", 40),
+    ]
+    for progress in saved:
+        publish_checkpoint(run, encoder, optimizer, progress)
     (run.checkpoint("a", 30) / MANIFEST).unlink()  # as a killed process leaves it
-    publish_checkpoint(run, encoder, None, Place("a", 20))  # nothing to resume from
-    assert newest_place(run, "a") == places[1]
-    assert newest_place(run, "a-b") == places[3] and newest_place(run, "b") is None
+    publish_checkpoint(run, encoder, None, TrainingProgress("a", 20))  # nothing to resume from
+    assert newest_progress(run, "a") == saved[1]
+    assert newest_progress(run, "a-b") == saved[3] and newest_progress(run, "b") is None
 
 
 def test_a_full_disk_is_an_oserror_and_leaves_no_folder(encoder, run, monkeypatch):
@@ -106,27 +125,33 @@ def test_a_full_disk_is_an_oserror_and_leaves_no_folder(encoder, run, monkeypatc
         raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
 
     monkeypatch.setattr("pyserini_ance.runs.checkpoint.save_file", full)
-    with pytest.raises(OSError, match="a-00000001 could not be written.*No space left"):
-        publish_checkpoint(run, encoder, optimizer_of(encoder), Place("a", 1))
+    with pytest.raises(OSError, match=r"a-00000001 could not be written.*No space left"):
+        publish_checkpoint(run, encoder, optimizer_of(encoder), TrainingProgress("a", 1))
     assert list(run.checkpoints.iterdir()) == []
 
 
 def test_the_hash_covers_a_projection(tiny_bert, run):
-    encoder, made = start_encoder(part_class("encoder", "transformer")(model=str(tiny_bert), projection=4, tokenization=LENGTHS), 0), []
+    settings = component_class("encoder", "transformer")(
+        model=str(tiny_bert), projection=4, tokenization=LENGTHS
+    )
+    encoder, made = initial_encoder(settings, 0), []
     for step in range(2):
-        made.append(publish_checkpoint(run, encoder, None, Place("a", step)))
+        made.append(publish_checkpoint(run, encoder, None, TrainingProgress("a", step)))
         encoder.towers.queries.projection.bias.data.add_(1)
     assert made[0].weights != made[1].weights
 
 
 def test_hashes_of_a_pair_change_with_their_towers(encoder, run):
     pair = copy.deepcopy(encoder)
-    tied = publish_checkpoint(run, pair, None, Place("a", 0))
+    tied = publish_checkpoint(run, pair, None, TrainingProgress("a", 0))
     pair.untie()
-    equal = publish_checkpoint(run, pair, None, Place("a", 1))
+    equal = publish_checkpoint(run, pair, None, TrainingProgress("a", 1))
     assert equal.hashes == tied.hashes == (tied.weights, tied.weights) and equal.weights == tied.weights
     with torch.no_grad():
         next(pair.towers.queries.parameters()).add_(1)
-    moved = publish_checkpoint(run, pair, None, Place("a", 2))
-    assert moved.document_weights == tied.document_weights and len({moved.weights, moved.query_weights, tied.weights}) == 3
+    moved = publish_checkpoint(run, pair, None, TrainingProgress("a", 2))
+    assert (
+        moved.document_weights == tied.document_weights
+        and len({moved.weights, moved.query_weights, tied.weights}) == 3
+    )
     assert Checkpoint.open(moved.folder) == moved

@@ -1,9 +1,17 @@
+"""Generations: tables come back verified, with their keys and their report."""
+
 import numpy as np
 import pytest
 
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.generation import Generation, mined_sources, newest_generation_before, open_generation, publish_generation
+from pyserini_ance.runs.generation import (
+    Generation,
+    mined_sources,
+    newest_generation_before,
+    open_generation,
+    publish_generation,
+)
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST
 
@@ -14,38 +22,55 @@ REPORTS = {"query.0": {"candidates": 6, "new_share": None, "dropped": {}}}
 
 def table(first: int) -> NegativeTable:
     candidates = np.arange(first, first + 6, dtype=np.int32).reshape(2, 3)
-    return NegativeTable("query", "document", np.arange(2, dtype=np.int32), candidates, candidates.astype(np.float32), "ann")
+    return NegativeTable(
+        "query", "document", np.arange(2, dtype=np.int32), candidates, candidates.astype(np.float32), "ann"
+    )
 
 
 def publish(folder, tables=None, **about) -> None:
-    publish_generation(folder, tables or {("query", 0): table(0)}, REPORTS, {"search": 1.23456}, {**ABOUT, **about})
+    publish_generation(
+        folder, tables or {("query", 0): table(0)}, REPORTS, {"search": 1.23456}, {**ABOUT, **about}
+    )
 
 
 def test_tables_come_back_under_their_keys(tmp_path):
     tables = {("query", 0): table(0), ("query", 10): table(10), ("other.term", 1): table(20)}
     publish(tmp_path / "g", tables)
     opened = open_generation(tmp_path / "g", MADE_FROM)
-    assert {key: t.candidates.tolist() for key, t in opened.tables.items()} == {key: t.candidates.tolist() for key, t in tables.items()}
+    assert {key: t.candidates.tolist() for key, t in opened.tables.items()} == {
+        key: t.candidates.tolist() for key, t in tables.items()
+    }
 
 
-def test_what_was_made_of_it_and_what_it_took_come_back(tmp_path):
+def test_sources_and_seconds_come_back(tmp_path):
     publish(tmp_path / "g")
     opened = open_generation(tmp_path / "g", {})
     assert (opened.folder, opened.step, opened.weights) == (tmp_path / "g", 10, "a" * 64)
     assert opened.report["tables"] == REPORTS
-    assert opened.report["seconds"]["search"] == 1.235 and set(opened.report["seconds"]) == {"search", "write"}
+    assert opened.report["seconds"]["search"] == 1.235 and set(opened.report["seconds"]) == {
+        "search",
+        "write",
+    }
 
 
-def test_a_generation_in_one_line():
-    mined = {"candidates": 1200, "new_share": 0.256, "dropped": {"known positives": 31}, "margin": {"mean": -0.12345}}
-    report = {"tables": {"query.0": mined, "query.1": REPORTS["query.0"]}, "seconds": {"encode_documents": 61.26, "write": 0.04}}
+def test_describe_fits_a_generation_in_one_line():
+    mined = {
+        "candidates": 1200,
+        "new_share": 0.256,
+        "dropped": {"known positives": 31},
+        "margin": {"mean": -0.12345},
+    }
+    report = {
+        "tables": {"query.0": mined, "query.1": REPORTS["query.0"]},
+        "seconds": {"encode_documents": 61.26, "write": 0.04},
+    }
     assert Generation(None, 10, "w", {}, report).describe() == (
         "encode documents 61.3 s, write 0.0 s; "
         "query.0: 1200 candidates, 26% new, margin -0.123, 31 known positives dropped; query.1: 6 candidates"
     )
 
 
-def test_a_complete_generation_is_not_written_over(tmp_path):
+def test_a_complete_generation_is_not_overwritten(tmp_path):
     publish(tmp_path / "g")
     with pytest.raises(FileExistsError, match="is complete already"):
         publish(tmp_path / "g", {("query", 0): table(1)})
@@ -53,15 +78,18 @@ def test_a_complete_generation_is_not_written_over(tmp_path):
 
 
 @pytest.mark.parametrize("key", MADE_FROM)
-def test_tables_of_other_weights_or_data_are_refused(tmp_path, key):
+def test_tables_of_other_weights_or_data_are_an_error(tmp_path, key):
     publish(tmp_path / "g")
-    expected = f"g was mined with {key} {MADE_FROM[key][:12]}, expected cccccccccccc; remove it, or bring that {key} back"
+    expected = (
+        f"g was mined with {key} {MADE_FROM[key][:12]}, expected cccccccccccc; "
+        f"remove it, or restore that {key}"
+    )
     with pytest.raises(RuntimeError, match=expected):
         open_generation(tmp_path / "g", {**MADE_FROM, key: "c" * 64})
 
 
 @pytest.mark.parametrize("part", ["query.0/candidates.npy", "report.json"])
-def test_damaged_parts_are_named(tmp_path, part):
+def test_damaged_files_are_named(tmp_path, part):
     publish(tmp_path / "g")
     (tmp_path / "g" / part).write_bytes((tmp_path / "g" / part).read_bytes()[:-1])
     with pytest.raises(RuntimeError, match=f"{part} is not what .* says was written"):
@@ -79,16 +107,27 @@ def test_the_generation_before_is_the_last_complete_one_of_its_stage(tmp_path):
     (run.generation("ance", 20) / MANIFEST).unlink()  # as a killed process leaves it
     assert newest_generation_before(run, "ance", 30) == run.generation("ance", 10)
     assert newest_generation_before(run, "ance", 10) == run.generation("ance", 0)
-    assert newest_generation_before(run, "ance", 0) is None and newest_generation_before(run, "ance-b", 25) is None
+    assert (
+        newest_generation_before(run, "ance", 0) is None
+        and newest_generation_before(run, "ance-b", 25) is None
+    )
 
 
-def test_mined_sources_have_a_key_by_term_and_position():
+def test_mined_sources_have_a_key_by_term_and_index():
     terms = {
         "one": {"negatives": [{"kind": "random"}, {"kind": "ann"}]},
-        "two": {"negatives": [{"kind": "run"}]},
-        "three": {"pool": "step"},
+        "two": {"negatives": [{"kind": "bm25"}]},
+        "three": {"in_batch_negatives": True},
     }
-    settings = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}, "refresh": {"every_steps": 1}}
+    settings = {
+        "steps": 1,
+        "batch_queries": 1,
+        "optimizer": {"learning_rate": 1.0},
+        "refresh": {"every_steps": 1},
+    }
     stage = Stage.model_validate({**settings, "terms": terms})
-    assert {key: source.kind for key, source in mined_sources(stage).items()} == {("one", 1): "ann", ("two", 0): "run"}
-    assert set(mined_sources(stage, refreshed_only=True)) == {("one", 1)}
+    assert {key: source.kind for key, source in mined_sources(stage).items()} == {
+        ("one", 1): "ann",
+        ("two", 0): "bm25",
+    }
+    assert set(mined_sources(stage, dynamic_only=True)) == {("one", 1)}

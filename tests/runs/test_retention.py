@@ -1,3 +1,5 @@
+"""Retention: checkpoints, vectors and tables stay when they are new, needed or being read."""
+
 import subprocess
 import sys
 from pathlib import Path
@@ -7,8 +9,7 @@ from safetensors.numpy import save_file
 
 from pyserini_ance.negatives.snapshot import vectors_folder
 from pyserini_ance.recipe.models import Retention
-from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint
-from pyserini_ance.runs.retention import prune_stage
+from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint, prune_stage
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST, publishing
 
@@ -49,79 +50,91 @@ def vectors(run: RunDir, step: int, stage: str = "a") -> Path:
     return vectors_folder(run.scratch, Checkpoint.open(run.checkpoint(stage, step)).document_weights, "fp32")
 
 
-def left(room: Path) -> list[str]:
-    return sorted(path.name for path in room.iterdir())
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir())
 
 
-def prune(run: RunDir, keep: Retention = Retention(), checkpoints=(), vectors=(), tables=()) -> None:  # noqa: B008
-    prune_stage(run, "a", keep, checkpoints, vectors, tables)
+def prune(run: RunDir, keep: Retention | None = None, checkpoints=(), vectors=(), tables=()) -> None:
+    prune_stage(run, "a", keep or Retention(), checkpoints, vectors, tables)
 
 
 @pytest.mark.parametrize(
     ("keep", "needed", "steps"),
-    [(1, (), (4,)), (2, (), (3, 4)), (1, (2,), (2, 4)), (1, (4,), (4,)), (2, (1, 3), (1, 3, 4)), (9, (), (1, 2, 3, 4))],
+    [
+        (1, (), (4,)),
+        (2, (), (3, 4)),
+        (1, (2,), (2, 4)),
+        (1, (4,), (4,)),
+        (2, (1, 3), (1, 3, 4)),
+        (9, (), (1, 2, 3, 4)),
+    ],
 )
-def test_the_newest_checkpoints_and_those_that_are_needed_stay(run, keep, needed, steps):
-    prune(run, Retention(checkpoints=keep), checkpoints=needed)
-    assert left(run.checkpoints) == [f"a-{step:08d}" for step in steps]
+def test_the_newest_and_the_needed_checkpoints_stay(run, keep, needed, steps):
+    prune(run, Retention(save_total_limit=keep), checkpoints=needed)
+    assert names(run.checkpoints) == [f"a-{step:08d}" for step in steps]
 
 
-def test_vectors_stay_only_where_they_are_needed(run):
+def test_vectors_stay_only_when_they_are_needed(run):
     kept = [vectors(run, step) for step in (2, 3)]
     prune(run, checkpoints=(2, 3), vectors=(2, 3))
-    assert left(run.scratch) == sorted(folder.name for folder in kept)
+    assert names(run.scratch) == sorted(folder.name for folder in kept)
 
 
-def test_vectors_in_every_precision_are_those_of_their_weights(run):
+def test_vectors_of_every_precision_belong_to_their_weights(run):
     other = vectors_folder(run.scratch, Checkpoint.open(run.checkpoint("a", 4)).document_weights, "bf16")
     other.mkdir()
     kept = vectors(run, 4)
     prune(run, vectors=(4,))
-    assert left(run.scratch) == sorted([kept.name, other.name])
+    assert names(run.scratch) == sorted([kept.name, other.name])
 
 
-def test_vectors_of_weights_that_are_no_longer_here_go(run):
+def test_vectors_without_a_checkpoint_are_removed(run):
     vectors_folder(run.scratch, "0" * 64, "fp32").mkdir()
     prune(run)
-    assert left(run.scratch) == []
+    assert names(run.scratch) == []
 
 
 @pytest.mark.parametrize(
     ("keep", "needed", "steps"),
     [("all", (), (1, 2, 3, 4)), (1, (), (4,)), (3, (), (2, 3, 4)), (1, (2,), (2, 4)), (2, (1, 4), (1, 3, 4))],
 )
-def test_tables_all_stay_unless_the_recipe_bounds_them(run, keep, needed, steps):
-    prune(run, Retention(tables=keep), tables=needed)
-    assert left(run.negatives) == [f"a-{step:08d}" for step in steps]
+def test_all_tables_stay_unless_the_recipe_limits_them(run, keep, needed, steps):
+    prune(run, Retention(keep_negatives=keep), tables=needed)
+    assert names(run.negatives) == [f"a-{step:08d}" for step in steps]
 
 
-def test_other_stages_and_what_is_being_written_stay(run):
+def test_other_stages_and_unfinished_folders_stay(run):
     publish(run, "a-b", 1)
     publish(run, "b", 9)
-    for room in (run.checkpoint("a", 2), run.generation("a", 2)):
-        (room / MANIFEST).unlink()
-    prune(run, Retention(tables=1))
-    for room in (run.checkpoints, run.negatives):
-        assert left(room) == ["a-00000002", "a-00000004", "a-b-00000001", "b-00000009"]
+    for directory in (run.checkpoint("a", 2), run.generation("a", 2)):
+        (directory / MANIFEST).unlink()
+    prune(run, Retention(keep_negatives=1))
+    for directory in (run.checkpoints, run.negatives):
+        assert names(directory) == ["a-00000002", "a-00000004", "a-b-00000001", "b-00000009"]
 
 
-def test_what_somebody_reads_stays_until_it_is_read(run):
-    """A reader that is killed keeps nothing; its leases go with the folders."""
+def test_folders_stay_while_they_are_read(run):
+    """A killed reader keeps nothing; its leases are removed with the folders."""
     read = [run.checkpoint("a", 1), vectors(run, 1), run.generation("a", 2)]
-    with subprocess.Popen([sys.executable, "-c", READER, *read], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as reader:
+    with subprocess.Popen(
+        [sys.executable, "-c", READER, *read], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as reader:
         reader.stdout.readline()
-        prune(run, Retention(tables=1))
+        prune(run, Retention(keep_negatives=1))
         assert all(folder.exists() for folder in read)
-        assert [sorted(name for name in left(room) if name[0] != ".") for room in (run.checkpoints, run.scratch, run.negatives)] == [
-            ["a-00000001", "a-00000004"],
-            [read[1].name],
-            ["a-00000002", "a-00000004"],
-        ]
+        assert [
+            sorted(name for name in names(directory) if name[0] != ".")
+            for directory in (run.checkpoints, run.scratch, run.negatives)
+        ] == [["a-00000001", "a-00000004"], [read[1].name], ["a-00000002", "a-00000004"]]
         reader.kill()
-    prune(run, Retention(tables=1))
-    assert [left(room) for room in (run.checkpoints, run.scratch, run.negatives)] == [["a-00000004"], [], ["a-00000004"]]
+    prune(run, Retention(keep_negatives=1))
+    assert [names(directory) for directory in (run.checkpoints, run.scratch, run.negatives)] == [
+        ["a-00000004"],
+        [],
+        ["a-00000004"],
+    ]
 
 
-def test_a_stage_without_anything_has_nothing_to_remove(tmp_path):
-    prune_stage(RunDir(tmp_path), "a", Retention(tables=1), (0,), (0,), (0,))
-    assert left(tmp_path) == []
+def test_an_empty_stage_has_nothing_to_remove(tmp_path):
+    prune_stage(RunDir(tmp_path), "a", Retention(keep_negatives=1), (0,), (0,), (0,))
+    assert names(tmp_path) == []

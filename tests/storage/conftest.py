@@ -1,3 +1,5 @@
+"""Forked child processes that speak through a pipe, and fixtures that make locks fast."""
+
 import multiprocessing
 import socket
 import warnings
@@ -12,19 +14,22 @@ class Child:
 
     def __init__(self, function, *arguments, host: str | None = None):
         context = multiprocessing.get_context("fork")
-        self.connection, theirs = context.Pipe()
-        self.process: BaseProcess = context.Process(target=_run, args=(function, host, theirs, arguments))
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):  # of forks beside threads; ours only sleep
+        self.connection, child_end = context.Pipe()
+        self.process: BaseProcess = context.Process(target=_run, args=(function, host, child_end, arguments))
+        # Python warns of forks next to threads; the threads here only sleep.
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
             self.process.start()
         self.pid = self.process.pid
 
-    def hear(self, seconds: float = 60):
-        assert self.connection.poll(seconds), "the child says nothing"
+    def receive(self, seconds: float = 60):
+        """Return the next message of the child."""
+        assert self.connection.poll(seconds), "the child sent nothing"
         return self.connection.recv()
 
     def ask(self, question="go on"):
+        """Send a message, and return the answer."""
         self.connection.send(question)
-        return self.hear()
+        return self.receive()
 
     def end(self) -> None:
         self.process.kill()
@@ -39,7 +44,7 @@ def _run(function, host: str | None, connection: Connection, arguments: tuple) -
 
 @pytest.fixture
 def fork():
-    """Start children, which may believe to be on another host; those left at the end are killed."""
+    """Start children, which may take themselves to be on another host; kill those left at the end."""
     children = []
 
     def start(function, *arguments, host: str | None = None) -> Child:
@@ -52,13 +57,13 @@ def fork():
 
 
 @pytest.fixture
-def quick(monkeypatch):
-    """Heartbeats and looks of the post in hundredths of a second."""
-    monkeypatch.setattr("pyserini_ance.storage.post.BEAT_SECONDS", 0.02)
-    monkeypatch.setattr("pyserini_ance.storage.election.POLL_SECONDS", 0.01)
+def fast_locks(monkeypatch):
+    """Heartbeats and polls of locks in hundredths of a second."""
+    monkeypatch.setattr("pyserini_ance.storage.role_lock.BEAT_SECONDS", 0.02)
+    monkeypatch.setattr("pyserini_ance.storage.lock_file.POLL_SECONDS", 0.01)
 
 
 @pytest.fixture
-def impatient(quick, monkeypatch):
-    """A process of another host that is silent for a moment counts as lost."""
-    monkeypatch.setattr("pyserini_ance.storage.watch.LOST_SECONDS", 0.4)
+def short_timeout(fast_locks, monkeypatch):
+    """A process of another host counts as lost after a moment of silence."""
+    monkeypatch.setattr("pyserini_ance.storage.liveness.LOST_SECONDS", 0.4)

@@ -1,3 +1,5 @@
+"""Atomic writes, JSON files and block files, and what they do on a full disk."""
+
 import errno
 import json
 import os
@@ -34,7 +36,7 @@ def test_a_file_is_written_whole(tmp_path):
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
-def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch, call):
+def test_a_failed_write_leaves_the_old_file_unchanged(tmp_path, monkeypatch, call):
     path = tmp_path / "file"
     write_whole(path, "old")
     monkeypatch.setattr(os, call, _full)
@@ -44,8 +46,8 @@ def test_a_write_that_fails_leaves_the_old_file_alone(tmp_path, monkeypatch, cal
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_an_error_names_the_file_that_was_meant(tmp_path, monkeypatch):
-    """The system names no file when a write fails, and the hidden one beside it when an open does."""
+def test_an_error_names_the_target_file(tmp_path, monkeypatch):
+    """The system names no file when a write fails, and the hidden temporary file when an open fails."""
     with pytest.raises(FileNotFoundError, match=r"No such file or directory: '.*/nowhere/file'$"):
         write_whole(tmp_path / "nowhere" / "file", "new")
     monkeypatch.setattr(os, "fsync", _full)
@@ -62,11 +64,14 @@ def test_a_json_object_is_read_whole_or_not_at_all(tmp_path, monkeypatch):
     assert read_json_object(path) == {"é": 1}
     for content in (b"", b'{"a": ', b"[]", b"null", b"\xff"):
         path.write_bytes(content)
-        with pytest.raises(RuntimeError, match=rf"object.json was damaged: found b'.*' \({len(content)} bytes\), expected one JSON object"):
+        with pytest.raises(
+            RuntimeError,
+            match=rf"object.json was damaged: found b'.*' \({len(content)} bytes\), expected one JSON object",
+        ):
             read_json_object(path)
 
 
-def test_a_file_that_another_host_replaces_while_it_is_read_is_read_again(tmp_path, monkeypatch):
+def test_a_file_that_another_host_replaces_during_a_read_is_read_again(tmp_path, monkeypatch):
     path, answers = tmp_path / "object.json", [OSError(errno.ESTALE, "Stale file handle")] * 4 + [b'{"a": 1}']
 
     def read(_):
@@ -82,7 +87,7 @@ def test_a_file_that_another_host_replaces_while_it_is_read_is_read_again(tmp_pa
         read_json_object(path)
 
 
-def test_json_lines_round_trip_whatever_separators_they_hold(tmp_path):
+def test_json_lines_round_trip_with_any_separator_in_the_text(tmp_path):
     path = tmp_path / "log.jsonl"
     records = [{"a": 1}, {"text": "one\u2028two\x85three\nfour"}, {"é": []}]
     for record in records:
@@ -96,7 +101,7 @@ def test_a_missing_log_has_no_lines(tmp_path):
 
 
 @pytest.mark.parametrize("cut", ['{"b', '{"b": "é'.encode()[:-1], '{"b": 2}'])
-def test_a_last_line_cut_short_is_left_out_and_written_over(tmp_path, cut):
+def test_a_truncated_last_line_is_skipped_and_overwritten(tmp_path, cut):
     path = tmp_path / "log.jsonl"
     append_json_line(path, {"a": "é"})
     with open(path, "ab") as file:
@@ -106,7 +111,7 @@ def test_a_last_line_cut_short_is_left_out_and_written_over(tmp_path, cut):
     assert read_json_lines(path) == [{"a": "é"}, {"c": 3}]
 
 
-def test_a_log_that_is_one_cut_line_starts_anew(tmp_path):
+def test_a_log_of_one_truncated_line_starts_again(tmp_path):
     path = tmp_path / "log.jsonl"
     path.write_text('{"a')
     assert read_json_lines(path) == []
@@ -117,7 +122,9 @@ def test_a_log_that_is_one_cut_line_starts_anew(tmp_path):
 def test_hashes(tmp_path):
     (tmp_path / "abc").write_text("abc")
     assert sha256_file(tmp_path / "abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert sha256_json({"a": 1, "b": "é"}) == sha256_json({"b": "é", "a": 1}) != sha256_json({"a": 1, "b": "e"})
+    assert (
+        sha256_json({"a": 1, "b": "é"}) == sha256_json({"b": "é", "a": 1}) != sha256_json({"a": 1, "b": "e"})
+    )
 
 
 def test_blocks_are_written_in_any_order(tmp_path, monkeypatch):
@@ -129,7 +136,7 @@ def test_blocks_are_written_in_any_order(tmp_path, monkeypatch):
     assert (tmp_path / "blocks").read_bytes() == b"abcdefghij"
 
 
-def test_reopening_keeps_what_is_there(tmp_path):
+def test_reopening_keeps_the_content(tmp_path):
     for offset, data in ((0, b"ab"), (2, b"cd")):
         file = BlockFile(tmp_path / "blocks", 4)
         file.write_at(offset, data)
@@ -146,26 +153,29 @@ from pyserini_ance.storage.files import BlockFile, write_whole
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
 folder = Path(sys.argv[1])
 
-def fails(call):
+def show_error(call):
     try:
         call()
     except OSError as error:
         print("OSError", error.errno, Path(error.filename).name)
 
-fails(lambda: BlockFile(folder / "reserved", 2000))
+show_error(lambda: BlockFile(folder / "reserved", 2000))
 growing = BlockFile(folder / "growing", 0)
 growing.write_at(0, b"x" * 900)
-fails(lambda: growing.write_at(900, b"x" * 900))
+show_error(lambda: growing.write_at(900, b"x" * 900))
 growing.close()
 (folder / "whole").write_text("old")
-fails(lambda: write_whole(folder / "whole", "x" * 2000))
+show_error(lambda: write_whole(folder / "whole", "x" * 2000))
 print((folder / "whole").read_text(), sorted(path.name for path in folder.iterdir()))
 """
 
 
-def test_no_room_is_an_error_and_not_a_signal(tmp_path):
+def test_a_full_disk_is_an_error_and_not_a_signal(tmp_path):
     done = subprocess.run([sys.executable, "-c", LIMITED, tmp_path], capture_output=True, text=True)
-    expected = "".join(f"OSError {errno.EFBIG} {name}\n" for name in ("reserved", "growing", "whole")) + "old ['growing', 'reserved', 'whole']\n"
+    expected = (
+        "".join(f"OSError {errno.EFBIG} {name}\n" for name in ("reserved", "growing", "whole"))
+        + "old ['growing', 'reserved', 'whole']\n"
+    )
     assert (done.returncode, done.stdout) == (0, expected), done.stderr
 
 

@@ -1,3 +1,5 @@
+"""Leases: a folder that is read stays, whatever readers and removers do at the same time."""
+
 import errno
 import json
 import os
@@ -7,13 +9,13 @@ import socket
 import time
 
 import pytest
-from waiting import until
+from helpers.waiting import until
 
 from pyserini_ance.storage import lease as lease_module
 from pyserini_ance.storage.lease import lease_holders, leased, remove_unless_leased, sweep_leases
 
 ROUNDS = 150
-NOBODY = 65534  # a user without rights, where the tests run as root
+NOBODY = 65534  # a user without permissions, for tests that run as root
 
 
 @pytest.fixture
@@ -24,21 +26,21 @@ def folder(tmp_path):
     return made
 
 
-def foreign_lease(folder, age_seconds: float, host: str = "elsewhere"):
+def lease_of_other_host(folder, age_seconds: float, host: str = "elsewhere"):
     path = folder.with_name(f".{folder.name}.lease.{host}.7.0")
     path.write_text(json.dumps({"pid": 7, "host": host, "started": 5, "why": "encode", "since": -1e300}))
     os.utime(path, (time.time() - age_seconds,) * 2)
     return path
 
 
-def reads(connection, folder) -> None:
+def read_leased(connection, folder) -> None:
     with leased(folder, "encode documents"):
         connection.send("reading")
         connection.recv()
     connection.send("done")
 
 
-def test_what_is_read_stays_until_the_last_reader_has_done(folder):
+def test_a_folder_stays_until_its_last_reader_is_done(folder):
     with leased(folder, "encode"), leased(folder, "evaluate"):
         expected = [f"process {os.getpid()} on host {socket.gethostname()} since {time.strftime('%Y-')}"] * 2
         holders = lease_holders(folder)
@@ -55,7 +57,7 @@ def test_an_error_while_reading_ends_the_lease(folder):
     assert os.listdir(folder.parent) == [folder.name]
 
 
-def test_a_lease_is_of_one_folder(folder):
+def test_a_lease_covers_one_folder(folder):
     other = folder.with_name(folder.name + "0")
     other.mkdir()
     strange = folder.with_name("ance-0000000[0-9]")
@@ -65,37 +67,39 @@ def test_a_lease_is_of_one_folder(folder):
         assert not remove_unless_leased(folder)
 
 
-def test_what_is_gone_is_gone(folder):
+def test_a_removed_folder_can_be_removed_and_leased_again(folder):
     assert remove_unless_leased(folder) and remove_unless_leased(folder)
     with leased(folder, "look for it"):
         assert not folder.exists() and remove_unless_leased(folder)
 
 
-def test_a_killed_reader_keeps_nothing(folder, fork, caplog):
-    child = fork(reads, folder)
-    child.hear()
+def test_the_lease_of_a_killed_reader_does_not_count(folder, fork, caplog):
+    child = fork(read_leased, folder)
+    child.receive()
     os.kill(child.pid, signal.SIGSTOP)
     with caplog.at_level("INFO"):
         assert remove_unless_leased(folder) is False
-    assert f"{folder} stays: it is read by process {child.pid} on host" in caplog.text
+    assert f"{folder} is kept: it is read by process {child.pid} on host" in caplog.text
     child.end()
     assert remove_unless_leased(folder) is True
     assert os.listdir(folder.parent) == []
 
 
-def test_a_reader_on_another_host_counts_for_a_day_by_the_file_servers_clock(folder, monkeypatch):
-    monkeypatch.setattr(time, "time", lambda: 1e12)  # this host's clock says anything
-    path = foreign_lease(folder, 0)
+def test_a_lease_of_another_host_expires_after_a_day_of_the_file_servers_clock(folder, monkeypatch):
+    monkeypatch.setattr(time, "time", lambda: 1e12)  # this host's clock does not count
+    path = lease_of_other_host(folder, 0)
     now = folder.stat().st_mtime
     os.utime(path, (now - 24 * 3600 + 60,) * 2)
     assert remove_unless_leased(folder) is False
-    assert lease_holders(folder) == ["process 7 on host elsewhere since at an impossible time (-1e+300) (encode)"]
+    assert lease_holders(folder) == [
+        "process 7 on host elsewhere since at an impossible time (-1e+300) (encode)"
+    ]
     os.utime(path, (now - 24 * 3600 - 60,) * 2)
     assert remove_unless_leased(folder) is True and not path.exists()
     assert os.listdir(folder.parent) == []
 
 
-def test_a_long_reading_renews_its_lease(folder, monkeypatch):
+def test_a_long_read_renews_its_lease(folder, monkeypatch):
     monkeypatch.setattr(lease_module, "RENEWAL_SECONDS", 0.01)
     with leased(folder, "encode"):
         (path,) = folder.parent.glob(".*")
@@ -104,40 +108,40 @@ def test_a_long_reading_renews_its_lease(folder, monkeypatch):
             until(lambda: path.stat().st_mtime != 0)
 
 
-def tries_to_read(connection, folder) -> None:
-    """Whenever told: take a lease, open the folder, and look at it for a while."""
+def read_on_request(connection, folder) -> None:
+    """On each request: acquire a lease, open the folder, and look at it for a while."""
     while True:
         moment = connection.recv()
         time.sleep(max(0.0, moment - time.monotonic()))
         with leased(folder, "race"):
             try:
-                found = {(folder / "part").read_text()}
+                seen = {(folder / "part").read_text()}
             except FileNotFoundError:
-                found = set()
-            if found:
+                seen = set()
+            if seen:
                 for _ in range(20):
-                    found.add((folder / "part").read_text() if (folder / "part").exists() else "lost")
-            connection.send(found)
+                    seen.add((folder / "part").read_text() if (folder / "part").exists() else "lost")
+            connection.send(seen)
 
 
 def test_a_reader_finds_the_folder_whole_or_gone(tmp_path, fork):
-    """Removed and opened at the same moment, or nearly: what a reader has found stays under its eyes."""
+    """The folder is removed and opened at nearly the same moment; a folder that a reader has opened stays."""
     folder, outcomes = tmp_path / "made", set()
-    reader = fork(tries_to_read, folder)
+    reader = fork(read_on_request, folder)
     for number in range(ROUNDS):
         folder.mkdir(exist_ok=True)
         (folder / "part").write_text("whole")
         moment = time.monotonic() + 0.002
         reader.connection.send(moment)
         time.sleep(max(0.0, moment - time.monotonic() + number % 30 * 0.0001))
-        removed, found = remove_unless_leased(folder), reader.hear()
+        removed, seen = remove_unless_leased(folder), reader.receive()
         assert (folder / "part").exists() is not removed
-        outcomes.add((removed, tuple(found)))
-    # The last: removed when its reader had done.
+        outcomes.add((removed, tuple(seen)))
+    # The last outcome: removed after its reader was done.
     assert outcomes <= {(True, ()), (False, ("whole",)), (True, ("whole",))} and len(outcomes) > 1, outcomes
 
 
-def removes_slowly(connection, folder) -> None:
+def remove_slowly(connection, folder) -> None:
     rename = os.rename
 
     def suspended(*paths):
@@ -150,27 +154,27 @@ def removes_slowly(connection, folder) -> None:
 
 
 def test_a_reader_waits_for_a_remover_that_has_seen_no_lease(folder, fork):
-    remover, reader = fork(removes_slowly, folder), fork(reads, folder)
-    remover.hear()
+    remover, reader = fork(remove_slowly, folder), fork(read_leased, folder)
+    remover.receive()
     assert not reader.connection.poll(0.2)
     assert remover.ask() == "about to rename"  # back
     assert not reader.connection.poll(0.1) and not folder.exists()
     assert remover.ask() is False
-    assert reader.hear() == "reading" and (folder / "part").exists()
+    assert reader.receive() == "reading" and (folder / "part").exists()
 
 
 def test_a_reader_does_not_wait_for_a_dead_remover(folder, fork):
-    remover = fork(removes_slowly, folder)
-    remover.hear()
+    remover = fork(remove_slowly, folder)
+    remover.receive()
     remover.end()
     with leased(folder, "encode"):
         assert (folder / "part").exists()
 
 
-def test_a_remover_that_was_suspended_in_between_brings_the_folder_back(folder, fork, monkeypatch):
+def test_a_remover_that_was_suspended_in_between_moves_the_folder_back(folder, fork, monkeypatch):
     monkeypatch.setattr(lease_module, "REMOVAL_SECONDS", 0.05)
-    remover = fork(removes_slowly, folder)
-    remover.hear()
+    remover = fork(remove_slowly, folder)
+    remover.receive()
     with leased(folder, "encode"):
         assert remover.ask() == "about to rename"
         assert remover.ask() is False
@@ -178,7 +182,7 @@ def test_a_remover_that_was_suspended_in_between_brings_the_folder_back(folder, 
     assert os.listdir(folder.parent) == [folder.name]
 
 
-def test_one_process_removes_a_folder_of_the_same_name_again_though_the_first_is_left_over(folder, monkeypatch, caplog):
+def test_a_folder_of_the_same_name_is_removed_again_when_the_first_is_left_over(folder, monkeypatch, caplog):
     def busy(path):
         raise OSError(errno.ENOTEMPTY, "Directory not empty")
 
@@ -190,24 +194,24 @@ def test_one_process_removes_a_folder_of_the_same_name_again_though_the_first_is
     assert caplog.text.count("is left over and can be removed by hand") == 2
 
 
-def without_rights(connection, folder, act) -> None:
-    """In the folder that holds `folder`, which may be reached only from inside it: pytest's folders are private."""
+def without_permission(connection, folder, act) -> None:
+    """Change into the parent of `folder` first: other users cannot reach pytest's private folders."""
     os.chdir(folder.parent)
     os.chmod(".", 0o555)
     if os.geteuid() == 0:
         os.setgid(NOBODY)
         os.setuid(NOBODY)
-    reports(connection, act)
+    report(connection, act)
 
 
-def without_room(connection, folder, act) -> None:
+def on_a_full_disk(connection, folder, act) -> None:
     """A limit on the size of files stands in for a full disk."""
     os.chdir(folder.parent)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
-    reports(connection, act)
+    report(connection, act)
 
 
-def reports(connection, act) -> None:
+def report(connection, act) -> None:
     try:
         act()
         connection.send("nothing happened")
@@ -216,30 +220,38 @@ def reports(connection, act) -> None:
 
 
 @pytest.mark.parametrize(
-    ("trouble", "kind", "message"),
-    [(without_rights, "PermissionError", "Permission denied"), (without_room, "OSError", "File too large")],
+    ("condition", "kind", "message"),
+    [
+        (without_permission, "PermissionError", "Permission denied"),
+        (on_a_full_disk, "OSError", "File too large"),
+    ],
 )
-def test_a_lease_that_cannot_be_written_is_an_error_that_says_what_to_do(folder, fork, trouble, kind, message):
+def test_a_lease_that_cannot_be_written_is_an_error_with_its_cure(folder, fork, condition, kind, message):
     def read():
         with leased(type(folder)("here") / folder.name, "encode"):
             pass
 
     (folder.parent / "here").symlink_to(".")
-    found = fork(trouble, folder, read).hear()
+    seen = fork(condition, folder, read).receive()
     os.chmod(folder.parent, 0o755)
-    assert found[0] == kind
-    expected = f"{message}: cannot write here, so cannot keep {folder.name} from being removed while it is read (encode). Make this folder"
-    assert expected in found[1] and found[1].endswith(": 'here'")
+    assert seen[0] == kind
+    expected = (
+        f"{message}: cannot write here, so cannot keep {folder.name} from being removed "
+        "while it is read (encode). Make this folder"
+    )
+    assert expected in seen[1] and seen[1].endswith(": 'here'")
     assert sorted(os.listdir(folder.parent)) == [folder.name, "here"]
 
 
-def test_a_folder_that_may_not_be_removed_is_an_error_with_its_name(folder, fork):
-    kind, message = fork(without_rights, folder, lambda: remove_unless_leased(type(folder)(folder.name))).hear()
+def test_a_folder_that_may_not_be_removed_is_named(folder, fork):
+    kind, message = fork(
+        without_permission, folder, lambda: remove_unless_leased(type(folder)(folder.name))
+    ).receive()
     os.chmod(folder.parent, 0o755)
     assert kind == "PermissionError" and folder.name in message and (folder / "part").exists()
 
 
-def test_leases_of_dead_processes_are_swept_and_of_living_ones_stay(tmp_path, fork):
+def test_sweeping_removes_leases_of_dead_processes_only(tmp_path, fork):
     def reads(connection, folder):
         with leased(folder, "reads"):
             connection.send(True)
@@ -247,8 +259,8 @@ def test_leases_of_dead_processes_are_swept_and_of_living_ones_stay(tmp_path, fo
 
     folder = tmp_path / "a"
     folder.mkdir()
-    dead, living = fork(reads, folder), fork(reads, folder)
-    assert dead.hear() and living.hear()
+    dead, living = fork(reads, folder), fork(read_leased, folder)
+    assert dead.receive() and living.receive()
     dead.end()
     sweep_leases(tmp_path)
     [left] = tmp_path.glob(".a.lease.*")

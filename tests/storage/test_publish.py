@@ -1,3 +1,5 @@
+"""Published folders: claimed by one process, committed by a manifest, never seen half made."""
+
 import json
 import os
 import shutil
@@ -25,13 +27,15 @@ with publishing(Path(sys.argv[1]), {}) as folder:
 
 @pytest.fixture
 def folder(tmp_path):
-    return tmp_path / "room" / "published"
+    return tmp_path / "published_folders" / "published"
 
 
 @pytest.fixture
 def owner(folder):
-    """Another process that has claimed `folder` and goes on writing."""
-    with subprocess.Popen([sys.executable, "-c", OWNER, folder], stdout=subprocess.PIPE, text=True) as process:
+    """Another process that has claimed `folder` and keeps writing."""
+    with subprocess.Popen(
+        [sys.executable, "-c", OWNER, folder], stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout.readline() == "claimed\n"
         yield process
         process.kill()
@@ -66,20 +70,25 @@ def test_the_manifest_says_what_was_written(published):
     manifest = read_manifest(published)
     assert manifest["step"] == 7
     assert {name: part["bytes"] for name, part in manifest["parts"].items()} == {"inner/a": 3, "b": 0}
-    assert manifest["parts"]["inner/a"]["sha256"] == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert (
+        manifest["parts"]["inner/a"]["sha256"]
+        == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    )
     assert sorted(os.listdir(published)) == ["b", "inner", MANIFEST]
 
 
 def test_the_claim_stays_while_parts_are_hashed(folder, monkeypatch):
-    """Hashing takes minutes for large parts: a folder without a claim would be taken over meanwhile."""
+    """Hashing takes minutes for large files: a folder without a claim would be taken over in the meantime."""
     seen = []
     hashed = publish.sha256_file
-    monkeypatch.setattr(publish, "sha256_file", lambda path: seen.append((folder / CLAIM).exists()) or hashed(path))
+    monkeypatch.setattr(
+        publish, "sha256_file", lambda path: seen.append((folder / CLAIM).exists()) or hashed(path)
+    )
     _publish(folder)
     assert seen == [True]
 
 
-def test_what_is_complete_is_not_overwritten(published):
+def test_a_complete_folder_is_not_overwritten(published):
     with pytest.raises(FileExistsError, match="complete already"):
         _publish(published)
     assert read_manifest(published)["step"] == 7
@@ -112,7 +121,7 @@ def test_a_living_owner_is_left_alone(folder, owner):
     assert os.listdir(folder.parent) == ["published"]
 
 
-def test_what_a_dead_owner_left_is_cleared_and_claimed_again(folder, owner):
+def test_a_folder_of_a_dead_owner_is_cleared_and_claimed_again(folder, owner):
     owner.kill()
     owner.wait()
     _publish(folder)
@@ -120,8 +129,8 @@ def test_what_a_dead_owner_left_is_cleared_and_claimed_again(folder, owner):
 
 
 @pytest.mark.parametrize("pid", [1, os.getpid()], ids=["another number", "the same number"])
-def test_an_owner_on_another_machine_is_taken_for_living(folder, pid):
-    """Containers that share a folder give their few processes the same small numbers."""
+def test_an_owner_on_another_machine_counts_as_alive(folder, pid):
+    """Containers that share a folder give their few processes the same small pids."""
     _claim_as(folder, pid=pid)
     with pytest.raises(RuntimeError, match=f"process {pid} on elsewhere"):
         _publish(folder)
@@ -134,7 +143,7 @@ def _claim_as(folder, **owner):
 
 
 def _at_first(monkeypatch, name, act, answer):
-    """The first call of a function that `publish` uses: do what another process does at this very moment, then answer."""
+    """At the first call of a function that `publish` uses, do what another process does, then answer."""
     usual = getattr(publish, name)
 
     def at_first(*given):
@@ -145,7 +154,7 @@ def _at_first(monkeypatch, name, act, answer):
     monkeypatch.setattr(publish, name, at_first)
 
 
-def test_an_owner_that_commits_while_its_claim_is_read_is_no_stranger(folder, monkeypatch):
+def test_an_owner_may_commit_while_its_claim_is_read(folder, monkeypatch):
     def commit():
         (folder / MANIFEST).write_text('{"format": 1, "parts": {}}')
         (folder / CLAIM).unlink()
@@ -156,23 +165,23 @@ def test_an_owner_that_commits_while_its_claim_is_read_is_no_stranger(folder, mo
     assert is_complete(folder)
 
 
-def test_a_folder_that_goes_while_its_claim_is_read_is_claimed(folder, monkeypatch):
+def test_a_folder_that_is_removed_while_its_claim_is_read_is_claimed(folder, monkeypatch):
     _claim_as(folder, pid=1)
     _at_first(monkeypatch, "_owner", lambda: shutil.rmtree(folder), lambda usual, *given: usual(*given))
     _publish(folder)
     assert is_complete(folder)
 
 
-def test_a_claim_that_comes_while_a_dead_one_is_looked_at_stays(folder, owner, monkeypatch):
-    """Two processes find the same dead claim; the other is quicker, and lives."""
-    theirs = folder.rename(folder.with_name("theirs"))
+def test_a_new_claim_is_kept_while_a_dead_one_is_examined(folder, owner, monkeypatch):
+    """Two processes find the same dead claim; the other is faster, and lives."""
+    other = folder.rename(folder.with_name("other"))
 
-    def be_quicker():
+    def replace_claim():
         shutil.rmtree(folder)
-        theirs.rename(folder)
+        other.rename(folder)
 
     _claim_as(folder, pid=1)
-    _at_first(monkeypatch, "lives", be_quicker, lambda usual, *given: False)
+    _at_first(monkeypatch, "is_alive", replace_claim, lambda usual, *given: False)
     with pytest.raises(publish.BeingWritten, match=f"process {owner.pid}"):
         _publish(folder)
     assert sorted(os.listdir(folder)) == [CLAIM, "half"] and os.listdir(folder.parent) == ["published"]
@@ -187,19 +196,23 @@ def _clear_as_abandoned(folder):
     publish.clear_abandoned(folder.parent, json.loads((folder / CLAIM).read_text()))
 
 
-@pytest.mark.parametrize(("dead", "remove"), [(True, _publish), (True, _clear_as_abandoned), (False, _publish_nothing)])
-def test_what_is_removed_is_never_seen_in_part(folder, owner, monkeypatch, dead, remove):
-    """Its claim may be the first to go: others would take what is left for files of unknown origin."""
+@pytest.mark.parametrize(
+    ("dead", "remove"), [(True, _publish), (True, _clear_as_abandoned), (False, _publish_nothing)]
+)
+def test_a_folder_is_never_seen_half_removed(folder, owner, monkeypatch, dead, remove):
+    """Its claim may be removed first; the rest would then look like files of unknown origin."""
     owner.kill(), owner.wait()
     if not dead:
         shutil.rmtree(folder)
     removed, usual = [], shutil.rmtree
-    monkeypatch.setattr(shutil, "rmtree", lambda path, *given, **how: removed.append(path) or usual(path, *given, **how))
+    monkeypatch.setattr(
+        shutil, "rmtree", lambda path, *given, **how: removed.append(path) or usual(path, *given, **how)
+    )
     remove(folder)
     assert folder not in removed and any(".gone" in path.name for path in removed)
 
 
-def test_publish_once_removes_what_a_process_left_that_died_while_it_removed(folder, owner):
+def test_publish_once_removes_what_a_dead_remover_left(folder, owner):
     folder.rename(left := folder.with_name(f".{folder.name}.{owner.pid}@{socket.gethostname()}.gone"))
     publish.publish_once(folder, {}, lambda claimed: None)
     assert left.exists()
@@ -209,18 +222,21 @@ def test_publish_once_removes_what_a_process_left_that_died_while_it_removed(fol
     assert os.listdir(folder.parent) == ["published"]
 
 
-def test_what_a_process_that_is_known_to_be_gone_left_unfinished_is_cleared(tmp_path, published):
-    former, other = {"pid": 1, "host": "elsewhere", "started": 5}, {"pid": 2, "host": "elsewhere", "started": 5}
-    for name, claim in {"half": former, "theirs": other, "complete": former}.items():
+def test_unfinished_folders_of_a_process_known_to_be_dead_are_cleared(tmp_path, published):
+    dead, other = (
+        {"pid": 1, "host": "elsewhere", "started": 5},
+        {"pid": 2, "host": "elsewhere", "started": 5},
+    )
+    for name, claim in {"half": dead, "other": other, "complete": dead}.items():
         (published.parent / name).mkdir()
         (published.parent / name / CLAIM).write_text(json.dumps({**claim, "time": 0}))
     (published.parent / "complete" / MANIFEST).touch()
-    publish.clear_abandoned(published.parent, {**former, "status": "running"})
-    assert sorted(os.listdir(published.parent)) == ["complete", "published", "theirs"]
-    publish.clear_abandoned(tmp_path / "nowhere", former)
+    publish.clear_abandoned(published.parent, {**dead, "status": "running"})
+    assert sorted(os.listdir(published.parent)) == ["complete", "other", "published"]
+    publish.clear_abandoned(tmp_path / "nowhere", dead)
 
 
-def test_files_that_nobody_claimed_are_left_alone(folder):
+def test_files_without_a_claim_are_not_removed(folder):
     folder.mkdir(parents=True)
     (folder / "thesis").write_text("precious")
     with pytest.raises(RuntimeError, match="unknown origin"):
@@ -248,14 +264,16 @@ def _truncate(part):
     part.write_text("ab")
 
 
-@pytest.mark.parametrize(("damage", "message"), [(_change, "is not what"), (_truncate, "is not what"), (os.unlink, "is missing")])
-def test_a_damaged_part_is_refused(published, damage, message):
+@pytest.mark.parametrize(
+    ("damage", "message"), [(_change, "is not what"), (_truncate, "is not what"), (os.unlink, "is missing")]
+)
+def test_a_damaged_file_is_an_error(published, damage, message):
     damage(published / "inner" / "a")
     with pytest.raises(RuntimeError, match=f"inner/a {message}"):
         read_manifest(published)
 
 
-def test_sizes_are_compared_even_without_verifying(published):
+def test_sizes_are_compared_without_verification(published):
     _change(published / "inner" / "a")
     read_manifest(published, verify=False)
     _truncate(published / "inner" / "a")
@@ -263,7 +281,7 @@ def test_sizes_are_compared_even_without_verifying(published):
         read_manifest(published, verify=False)
 
 
-def test_another_format_is_refused(published):
+def test_another_format_is_an_error(published):
     manifest = json.loads((published / MANIFEST).read_text())
     (published / MANIFEST).write_text(json.dumps({**manifest, "format": 99}))
     with pytest.raises(RuntimeError, match="has format 99, this version reads 1"):
@@ -275,7 +293,8 @@ def test_publish_once_waits_for_a_living_owner(tmp_path, monkeypatch):
     folder = tmp_path / "store"
     source = (
         "import sys, time; from pathlib import Path; from pyserini_ance.storage.publish import publish_once\n"
-        "def fill(folder): (folder / 'claimed').touch(); time.sleep(1); (folder / 'part').write_text('theirs')\n"
+        "def fill(folder): (folder / 'claimed').touch(); time.sleep(1); "
+        "(folder / 'part').write_text('other')\n"
         "publish_once(Path(sys.argv[1]), {}, fill)"
     )
     other = subprocess.Popen([sys.executable, "-c", source, str(folder)])
@@ -284,4 +303,4 @@ def test_publish_once_waits_for_a_living_owner(tmp_path, monkeypatch):
         time.sleep(0.02)
     publish.publish_once(folder, {}, lambda folder: pytest.fail("filled twice"))
     assert other.wait(30) == 0
-    assert (folder / "part").read_text() == "theirs" and publish.read_manifest(folder)
+    assert (folder / "part").read_text() == "other" and publish.read_manifest(folder)

@@ -4,14 +4,18 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.collection import Qrels, Split, Texts
-from pyserini_ance.data.direction import Direction
+from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.batch import Batch, TermRows, _generator, plan_batch
 
 POSITIVES = [[0], [1, 2], [3], [4, 5, 6], [7], [8], [9]]
 DOCUMENTS = 50
-TABLES = {("query", 1): NegativeTable("query", "document", np.arange(7), np.arange(20, 48).reshape(7, 4), np.zeros((7, 4)), "ann")}
+TABLES = {
+    ("query", 1): NegativeTable(
+        "query", "document", np.arange(7), np.arange(20, 48).reshape(7, 4), np.zeros((7, 4)), "ann"
+    )
+}
 
 
 @pytest.fixture(scope="module")
@@ -22,18 +26,32 @@ def split() -> Split:
 
 
 def stage(**settings) -> Stage:
-    negatives = [{"kind": "random", "per_query": 3}, {"kind": "ann", "per_query": 2}]
-    base = {"steps": 10, "batch_queries": 4, "optimizer": {"learning_rate": 1.0}, "refresh": {"every_steps": 5}}
+    negatives = [{"kind": "random", "num_negatives": 3}, {"kind": "ann", "num_negatives": 2}]
+    base = {
+        "steps": 10,
+        "batch_queries": 4,
+        "optimizer": {"learning_rate": 1.0},
+        "refresh": {"every_steps": 5},
+    }
     return Stage.model_validate({**base, "terms": {"query": {"negatives": negatives}}, **settings})
 
 
-def plan(split: Split, step: int, seed: int = 7, number: int = 0, tables=TABLES, parts=(), **settings) -> Batch:
-    directions = {"query": Direction(split, "query", DOCUMENTS), "document": Direction(split, "document", len(split.queries))}
-    return plan_batch(stage(**settings), number, step, seed, directions, tables, parts)
+def plan(
+    split: Split, step: int, seed: int = 7, number: int = 0, tables=TABLES, parts=(), **settings
+) -> Batch:
+    anchor_sets = {
+        "query": AnchorSet(split, "query", DOCUMENTS),
+        "document": AnchorSet(split, "document", len(split.queries)),
+    }
+    return plan_batch(stage(**settings), number, step, seed, anchor_sets, tables, parts)
 
 
 def rows(batch: Batch) -> tuple:
-    return batch.queries.tolist(), batch.terms["query"].positives.tolist(), batch.terms["query"].negatives.tolist()
+    return (
+        batch.queries.tolist(),
+        batch.terms["query"].positives.tolist(),
+        batch.terms["query"].negatives.tolist(),
+    )
 
 
 @pytest.mark.parametrize("step", [0, 1, 12345])
@@ -52,7 +70,17 @@ def test_seed_stage_and_step_each_change_the_draw(split):
 
 
 def test_streams_of_different_purposes_are_different():
-    keys = [(7, 0), (7, 0, 3), (7, 0, 3, 0), (7, 0, 3, 0, 0), (7, 0, 3, 0, 0, 0), (7, 0, 3, 1, 0), (7, 0, 3, 1, 0, 0), (8, 0, 3), (7 + (1 << 32), 0)]
+    keys = [
+        (7, 0),
+        (7, 0, 3),
+        (7, 0, 3, 0),
+        (7, 0, 3, 0, 0),
+        (7, 0, 3, 0, 0, 0),
+        (7, 0, 3, 1, 0),
+        (7, 0, 3, 1, 0, 0),
+        (8, 0, 3),
+        (7 + (1 << 32), 0),
+    ]
     assert len({_generator(*key).random() for key in keys}) == len(keys)
 
 
@@ -66,7 +94,7 @@ def test_an_epoch_visits_every_query_once(split, size):
 
 def test_queries_in_a_row_are_the_same_order_each_several_times_with_draws_of_its_own(split):
     """microsoft/ANCE's 20 triples of a query in a row, which go on from one batch to the next."""
-    batches = [plan(split, step, batch_queries=4, in_a_row=3) for step in range(70)]
+    batches = [plan(split, step, batch_queries=4, repeats_per_query=3) for step in range(70)]
     plain = np.concatenate([plan(split, step, batch_queries=4).queries for step in range(24)])
     assert np.concatenate([batch.queries for batch in batches]).tolist() == np.repeat(plain, 3)[:280].tolist()
     drawn = np.concatenate([batch.terms["query"].negatives for batch in batches])
@@ -85,11 +113,16 @@ def part(anchors: list[int], side: str = "query") -> NegativeTable:
         ({("query", 1): part([1, 3, 4])}, [1, 3, 4]),
         ({("query", 1): part([1, 3, 4]), ("query", 0): part(list(range(7)))}, [1, 3, 4]),
         ({("query", 1): part([1, 3, 4]), ("query", 2): part([0, 3, 4])}, [3, 4]),
-        ({("query", 1): part([0, 1, 2, 3]), ("dual", 0): part([1, 2, 3, 4, 5, 9], "document")}, [1, 2]),  # 3 has the positive 6 too
+        (
+            {("query", 1): part([0, 1, 2, 3]), ("dual", 0): part([1, 2, 3, 4, 5, 9], "document")},
+            [1, 2],
+        ),  # 3 has the positive 6 too
     ],
 )
 def test_queries_without_candidates_wait_for_another_refresh(split, tables, expected):
-    order = np.concatenate([plan(split, step, tables=tables, batch_queries=3).queries for step in range(2 * len(expected))])
+    order = np.concatenate(
+        [plan(split, step, tables=tables, batch_queries=3).queries for step in range(2 * len(expected))]
+    )
     epochs = [order[start : start + len(expected)].tolist() for start in range(0, len(order), len(expected))]
     assert len(epochs) == 6 and all(sorted(epoch) == expected for epoch in epochs)
 
@@ -98,7 +131,8 @@ PARTS = (slice(0, 2), slice(2, 7))
 
 
 def endless(rows: list[int], length: int, *key: int) -> list[int]:
-    """Epoch after epoch of `rows`, each in the order that numpy gives for the seed 7 and (stage 0, epoch, *key)."""
+    """Epoch after epoch of `rows`, each in the order that numpy gives for the seed 7 and (stage 0, epoch,
+    *key)."""
     order: list[int] = []
     while len(order) < length:
         stream = np.random.SeedSequence(7, spawn_key=(0, len(order) // len(rows), *key))
@@ -111,12 +145,20 @@ def test_an_even_draw_takes_as_many_of_each_part_in_an_order_of_its_own(split, s
     steps = [plan(split, step, parts=PARTS, batch_queries=size) for step in range(30)]
     half = size // 2
     for number, part in enumerate(PARTS):
-        drawn = [row for batch in steps for row in batch.queries[number * half : (number + 1) * half].tolist()]
+        drawn = [
+            row for batch in steps for row in batch.queries[number * half : (number + 1) * half].tolist()
+        ]
         rows = list(range(part.start, part.stop))
         assert drawn == endless(rows, 30 * half, number, 0, 0)
-        epochs = [drawn[start : start + len(rows)] for start in range(0, len(drawn) - len(rows) + 1, len(rows))]
+        epochs = [
+            drawn[start : start + len(rows)] for start in range(0, len(drawn) - len(rows) + 1, len(rows))
+        ]
         assert all(sorted(epoch) == rows for epoch in epochs)
-    assert all(document in POSITIVES[q] for b in steps for q, (document,) in zip(b.queries, b.terms["query"].positives.tolist(), strict=True))
+    assert all(
+        document in POSITIVES[q]
+        for b in steps
+        for q, (document,) in zip(b.queries, b.terms["query"].positives.tolist(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("size", [1, 4, 20])
@@ -139,14 +181,19 @@ def test_positives_first(split):
 
 def test_positives_all_are_padded(split):
     batch = plan(split, 0, positives="all", batch_queries=7)
-    assert batch.terms["query"].positives.tolist() == [(POSITIVES[query] + [PADDING] * 3)[:3] for query in batch.queries]
+    assert batch.terms["query"].positives.tolist() == [
+        (POSITIVES[query] + [PADDING] * 3)[:3] for query in batch.queries
+    ]
 
 
 def test_positives_random_are_uniform(split):
     drawn = Counter()
     for step in range(600):
         batch = plan(split, step, positives="random", batch_queries=7)
-        assert all(positive in POSITIVES[query] for query, (positive,) in zip(batch.queries, batch.terms["query"].positives, strict=True))
+        assert all(
+            positive in POSITIVES[query]
+            for query, (positive,) in zip(batch.queries, batch.terms["query"].positives, strict=True)
+        )
         drawn.update(batch.terms["query"].positives.ravel().tolist())
     assert sum((drawn[row] - 200) ** 2 / 200 for row in (4, 5, 6)) < 13.8  # 2 degrees of freedom, p = 0.001
     assert sum((drawn[row] - 300) ** 2 / 300 for row in (1, 2)) < 10.8  # 1
@@ -157,7 +204,9 @@ def test_each_source_draws_from_its_own_table(split):
     random, mined = batch.terms["query"].negatives[:, :3], batch.terms["query"].negatives[:, 3:]
     assert all(len(set(line)) == 3 for line in random.tolist())
     for query, line in zip(batch.queries, mined, strict=True):
-        assert set(line.tolist()) <= set(range(20 + 4 * query, 24 + 4 * query)) and len(set(line.tolist())) == 2
+        assert (
+            set(line.tolist()) <= set(range(20 + 4 * query, 24 + 4 * query)) and len(set(line.tolist())) == 2
+        )
 
 
 def test_each_text_is_encoded_once_and_found_again():
@@ -165,23 +214,35 @@ def test_each_text_is_encoded_once_and_found_again():
     a = TermRows("query", queries, positives, np.array([[7], [PADDING], [4]]))
     b = TermRows("document", positives[:, 0], queries[:, None], np.array([[8], [5], [PADDING]]))
     batch = Batch(queries, {"a": a, "b": b})
-    assert batch.unique("query").tolist() == [2, 5, 8] and batch.positions("query", queries).tolist() == [1, 0, 1]
+    assert batch.unique("query").tolist() == [2, 5, 8] and batch.positions("query", queries).tolist() == [
+        1,
+        0,
+        1,
+    ]
     assert batch.unique("document").tolist() == [1, 4, 7, 9]
     places = batch.positions("document", positives)
     assert batch.unique("document")[places][positives != PADDING].tolist() == [9, 4, 7, 9, 1]
 
 
 def test_a_term_with_document_anchors_takes_the_positives_drawn_and_other_queries(split):
-    terms = {"query": {"negatives": ["random"]}, "dual": {"anchor": "document", "negatives": [{"kind": "random", "per_query": 3}]}}
+    terms = {
+        "query": {"negatives": ["random"]},
+        "dual": {"anchor": "document", "negatives": [{"kind": "random", "num_negatives": 3}]},
+    }
     for step in range(20):
         batch = plan(split, step, terms=terms, refresh=None, batch_queries=7)
         dual = batch.terms["dual"]
         assert dual.anchors.tolist() == batch.terms["query"].positives[:, 0].tolist()
         assert dual.positives[:, 0].tolist() == batch.queries.tolist()
-        assert all(query not in line for query, line in zip(batch.queries.tolist(), dual.negatives.tolist(), strict=True))
+        assert all(
+            query not in line
+            for query, line in zip(batch.queries.tolist(), dual.negatives.tolist(), strict=True)
+        )
         assert (dual.negatives < 7).all() and (dual.negatives >= 0).all()
 
 
 def test_a_term_with_document_anchors_needs_one_positive():
-    with pytest.raises(ValueError, match="positives: all has no one document to be the anchor"):
+    with pytest.raises(
+        ValueError, match="positives: all gives a term with document anchors no single anchor"
+    ):
         stage(terms={"dual": {"anchor": "document", "negatives": ["random"]}}, refresh=None, positives="all")

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from pyserini_ance.trainer.lamb import Lamb
+from pyserini_ance.trainer.optim import Lamb
 
 BETAS, EPS = (0.9, 0.99), 1e-3
 
@@ -19,12 +19,14 @@ class Slow:
 
     def step(self, gradient: list[float], rate: float) -> None:
         self.first = [BETAS[0] * m + (1 - BETAS[0]) * g for m, g in zip(self.first, gradient, strict=True)]
-        self.second = [BETAS[1] * v + (1 - BETAS[1]) * g * g for v, g in zip(self.second, gradient, strict=True)]
-        directions = zip(self.first, self.second, self.values, strict=True)
-        direction = [m / (math.sqrt(v) + EPS) + self.weight_decay * p for m, v, p in directions]
-        norm, length = (math.sqrt(sum(x * x for x in numbers)) for numbers in (self.values, direction))
+        self.second = [
+            BETAS[1] * v + (1 - BETAS[1]) * g * g for v, g in zip(self.second, gradient, strict=True)
+        ]
+        anchor_sets = zip(self.first, self.second, self.values, strict=True)
+        anchor_set = [m / (math.sqrt(v) + EPS) + self.weight_decay * p for m, v, p in anchor_sets]
+        norm, length = (math.sqrt(sum(x * x for x in numbers)) for numbers in (self.values, anchor_set))
         trust = min(norm, 10.0) / length if norm and length else 1.0
-        self.values = [p - rate * trust * u for p, u in zip(self.values, direction, strict=True)]
+        self.values = [p - rate * trust * u for p, u in zip(self.values, anchor_set, strict=True)]
 
 
 def lamb(*groups: dict) -> Lamb:
@@ -32,14 +34,22 @@ def lamb(*groups: dict) -> Lamb:
 
 
 def test_ten_steps_equal_a_written_out_reference():
-    """A matrix, one whose norm is cut, one of zeros, a vector without decay; the rate changes from step to step."""
+    """A matrix, one whose norm is cut, one of zeros, a vector without decay; the rate changes from step to
+    step."""
     generator = torch.Generator().manual_seed(0)
-    matrices = [torch.randn(3, 4, generator=generator), 9 * torch.randn(5, 4, generator=generator), torch.zeros(2, 2)]
+    matrices = [
+        torch.randn(3, 4, generator=generator),
+        9 * torch.randn(5, 4, generator=generator),
+        torch.zeros(2, 2),
+    ]
     parameters = [torch.nn.Parameter(p) for p in (*matrices, torch.randn(4, generator=generator))]
     assert parameters[1].norm() > 20
     decays = [0.1, 0.1, 0.1, 0.0]
     optimizer = lamb({"params": parameters[:3], "weight_decay": 0.1}, {"params": parameters[3:]})
-    references = [Slow(p.detach().double().flatten().tolist(), decay) for p, decay in zip(parameters, decays, strict=True)]
+    references = [
+        Slow(p.detach().double().flatten().tolist(), decay)
+        for p, decay in zip(parameters, decays, strict=True)
+    ]
     for step in range(10):
         for group in optimizer.param_groups:
             group["lr"] = rate = 0.05 * (10 - step)
@@ -48,11 +58,14 @@ def test_ten_steps_equal_a_written_out_reference():
             reference.step(parameter.grad.double().flatten().tolist(), rate)
         optimizer.step()
         for parameter, reference in zip(parameters, references, strict=True):
-            assert parameter.detach().flatten().tolist() == pytest.approx(reference.values, rel=1e-4, abs=1e-5)
+            assert parameter.detach().flatten().tolist() == pytest.approx(
+                reference.values, rel=1e-4, abs=1e-5
+            )
 
 
 def test_the_first_step_worked_by_hand():
-    """No bias correction: m = g / 10, v = g^2 / 100, so each direction is 1 / (1 + eps * 10 / g): here all alike."""
+    """No bias correction: m = g / 10, v = g^2 / 100, so each direction is 1 / (1 + eps * 10 / g): here all
+    alike."""
     small, large, none = (torch.nn.Parameter(torch.full((4,), value)) for value in (3.0, 50.0, 0.0))
     optimizer = Lamb([small, large, none], lr=0.5, betas=(0.9, 0.99), eps=1e-12)
     for parameter in (small, large, none):

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from pyserini_ance.data.collection import Qrels, Split
-from pyserini_ance.data.direction import Direction
 from pyserini_ance.data.passages import Passages
+from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.stage import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
@@ -30,112 +30,159 @@ def loss_of(term: dict, batch: Batch, qrels: Qrels, queries=None, documents=None
     """Without vectors all scores are 0, so that a loss is the logarithm of how many documents compete."""
     queries = torch.zeros(len(batch.unique("query")), 4) if queries is None else queries
     documents = torch.zeros(len(batch.unique("document")), 4) if documents is None else documents
-    directions = {side: Direction(Split("train", None, qrels), side, 100) for side in ("query", "document")}
+    anchor_sets = {side: AnchorSet(Split("train", None, qrels), side, 100) for side in ("query", "document")}
     terms, vectors = {"query": Term.model_validate(term)}, {"query": queries, "document": documents}
-    return term_losses(terms, batch, directions, vectors)["query"].item()
+    return term_losses(terms, batch, anchor_sets, vectors)["query"].item()
 
 
-def slow_loss(term: dict, batch: Batch, qrels: Qrels, queries: torch.Tensor, documents: torch.Tensor) -> float:
+def slow_loss(
+    term: dict, batch: Batch, qrels: Qrels, queries: torch.Tensor, documents: torch.Tensor
+) -> float:
     query_vectors = dict(zip(batch.unique("query").tolist(), queries.tolist(), strict=True))
     vectors = dict(zip(batch.unique("document").tolist(), documents.tolist(), strict=True))
     losses = []
     for i, query in enumerate(batch.queries.tolist()):
 
-        def score(row):
+        def score(row, query=query):
             return sum(a * b for a, b in zip(query_vectors[query], vectors[row], strict=True))
 
         known = set(qrels.relevant(query).tolist())
-        rows = [*batch.terms["query"].positives.ravel(), *batch.terms["query"].negatives.ravel()] if term.get("pool") == "step" else batch.terms["query"].negatives[i]
-        negatives = sorted((score(int(row)) for row in rows if row != NONE and int(row) not in known), reverse=True)
-        competing = sum(math.exp(s) for s in negatives[: term.get("hardest")])
+        rows = (
+            [*batch.terms["query"].positives.ravel(), *batch.terms["query"].negatives.ravel()]
+            if term.get("in_batch_negatives")
+            else batch.terms["query"].negatives[i]
+        )
+        negatives = sorted(
+            (score(int(row)) for row in rows if row != NONE and int(row) not in known), reverse=True
+        )
+        competing = sum(math.exp(s) for s in negatives[: term.get("num_hardest")])
         positives = [score(int(row)) for row in batch.terms["query"].positives[i] if row != NONE]
-        losses.append(sum(-math.log(math.exp(s) / (math.exp(s) + competing)) for s in positives) / len(positives))
+        losses.append(
+            sum(-math.log(math.exp(s) / (math.exp(s) + competing)) for s in positives) / len(positives)
+        )
     return sum(losses) / len(losses)
 
 
 def random_case(seed: int):
-    """8 places in the batch for 7 queries (one comes twice), 1-4 positives each, several queries sharing documents."""
+    """8 places in the batch for 7 queries (one comes twice), 1-4 positives each, several queries sharing
+    documents."""
     rng = np.random.default_rng(seed)
     known = [rng.choice(25, rng.integers(1, 5), replace=False).tolist() for _ in range(7)]
     queries = [*rng.permutation(7), 3]
     positives = [known[query] + [NONE] * (4 - len(known[query])) for query in queries]
     allowed = [np.setdiff1d(np.arange(-1, 25), known[query]) for query in queries]
-    batch = batch_of(queries, positives, [rng.choice(rows, 3) for rows in allowed])  # with repeats and padding
+    batch = batch_of(
+        queries, positives, [rng.choice(rows, 3) for rows in allowed]
+    )  # with repeats and padding
     generator = torch.Generator().manual_seed(seed)
-    vectors = (torch.randn(len(rows), 4, generator=generator) for rows in (batch.unique("query"), batch.unique("document")))
+    vectors = (
+        torch.randn(len(rows), 4, generator=generator)
+        for rows in (batch.unique("query"), batch.unique("document"))
+    )
     return batch, qrels_of(*known), *vectors
 
 
 @pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("hardest", [None, 1, 2, 5])
-@pytest.mark.parametrize("pool", ["own", "step"])
-def test_pools_agree_with_a_slow_loop(pool, hardest, seed):
-    term = {"negatives": [RANDOM], "pool": pool, "hardest": hardest}
+@pytest.mark.parametrize("num_hardest", [None, 1, 2, 5])
+@pytest.mark.parametrize("in_batch_negatives", [False, True])
+def test_pools_agree_with_a_slow_loop(in_batch_negatives, num_hardest, seed):
+    term = {"negatives": [RANDOM], "in_batch_negatives": in_batch_negatives, "num_hardest": num_hardest}
     case = random_case(seed)
     assert loss_of(term, *case) == pytest.approx(slow_loss(term, *case), rel=1e-5)
 
 
-LAMBDA_SUM = {"kind": "lambdarank", "measure": "sum_RR"}
+LAMBDA_SUM = {"kind": "lambdarank", "measure": "adore_rr"}
 GRADED = Qrels.of([0, 0, 1], [0, 1, 3], [2, 1, 1], 2)
 
 
 def test_ndcg_has_the_grades_of_the_judgments_as_gains():
-    """Scores are equal, so that the less relevant ranks higher: the negatives, then document 1 (grade 1), then 0 (grade 2)."""
+    """Scores are equal, so that the less relevant ranks higher: the negatives, then document 1 (grade 1),
+    then 0 (grade 2)."""
     loss, third = {"kind": "lambdarank", "measure": "nDCG"}, 1 / math.log2(3)
-    own = [1 * abs(third - 1 / 2), 2 * (1 - 1 / 2), 1 * (1 - third)]  # of pairs (0, 1), (0, 2) and (1, 2): gains and discounts swapped
+    own = [
+        1 * abs(third - 1 / 2),
+        2 * (1 - 1 / 2),
+        1 * (1 - third),
+    ]  # of pairs (0, 1), (0, 2) and (1, 2): gains and discounts swapped
     one = batch_of([0], [[0, 1]], [[2]])
-    assert loss_of({"negatives": [RANDOM], "loss": loss}, one, GRADED) == pytest.approx(sum(own) / 3 * math.log(2) / (2 + third))
+    assert loss_of({"negatives": [RANDOM], "loss": loss}, one, GRADED) == pytest.approx(
+        sum(own) / 3 * math.log(2) / (2 + third)
+    )
     step = batch_of([0, 1], [[0, 1], [3, NONE]], [[2], [4]])
     places = {row: 1 / math.log2(1 + rank) for rank, row in enumerate((2, 3, 4, 1, 0), start=1)}
     gains = {0: 2, 1: 1, 2: 0, 3: 0, 4: 0}
-    pairs = [(gains[s] - gains[t]) * abs(places[s] - places[t]) for s in (0, 1) for t in gains if gains[s] > gains[t]]
-    second = [1 - 1 / math.log2(1 + 5), third - 1 / math.log2(1 + 5), 1 / 2 - 1 / math.log2(1 + 5), 1 / math.log2(5) - 1 / math.log2(1 + 5)]
+    pairs = [
+        (gains[s] - gains[t]) * abs(places[s] - places[t])
+        for s in (0, 1)
+        for t in gains
+        if gains[s] > gains[t]
+    ]
+    second = [
+        1 - 1 / math.log2(1 + 5),
+        third - 1 / math.log2(1 + 5),
+        1 / 2 - 1 / math.log2(1 + 5),
+        1 / math.log2(5) - 1 / math.log2(1 + 5),
+    ]
     expected = (sum(pairs) / len(pairs) / (2 + third) + sum(second) / 4) / 2 * math.log(2)
-    assert loss_of({"pool": "step", "negatives": [RANDOM], "loss": loss}, step, GRADED) == pytest.approx(expected)
+    assert loss_of(
+        {"in_batch_negatives": True, "negatives": [RANDOM], "loss": loss}, step, GRADED
+    ) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("pool", ["own", "step"])
-@pytest.mark.parametrize("loss", [*({"kind": kind} for kind in ("nll", "bce", "hinge", "ranknet", "lambdarank")), LAMBDA_SUM])
-def test_other_losses_do_not_see_grades(loss, pool):
+@pytest.mark.parametrize("in_batch_negatives", [False, True])
+@pytest.mark.parametrize(
+    "loss", [*({"kind": kind} for kind in ("nll", "bce", "hinge", "ranknet", "lambdarank")), LAMBDA_SUM]
+)
+def test_other_losses_do_not_see_grades(loss, in_batch_negatives):
     batch, qrels, *vectors = random_case(3)
     graded = Qrels(qrels.offsets, qrels.rows, np.arange(len(qrels.rows), dtype=np.int32) % 3 + 1)
-    term = {"negatives": [RANDOM], "pool": pool, "loss": loss}
+    term = {"negatives": [RANDOM], "in_batch_negatives": in_batch_negatives, "loss": loss}
     assert loss_of(term, batch, graded, *vectors) == loss_of(term, batch, qrels, *vectors)
 
 
 def test_own_pool_counts_the_querys_own_negatives():
     batch = batch_of([0, 1], [[0], [1]], [[2, 3, 4], [5, 6, NONE]])
-    assert loss_of({"negatives": [RANDOM]}, batch, qrels_of([0], [1])) == pytest.approx((math.log(4) + math.log(3)) / 2)
+    assert loss_of({"negatives": [RANDOM]}, batch, qrels_of([0], [1])) == pytest.approx(
+        (math.log(4) + math.log(3)) / 2
+    )
 
 
 def test_duplicates_carry_weight():
     own = batch_of([0], [[0]], [[2, 2, 2]])
     assert loss_of({"negatives": [RANDOM]}, own, qrels_of([0])) == pytest.approx(math.log(4))
     step = batch_of([0, 1], [[0], [1]], [[2], [2]])  # each query: the other's positive, and document 2 twice
-    assert loss_of({"pool": "step"}, step, qrels_of([0], [1])) == pytest.approx(math.log(4))
+    assert loss_of({"in_batch_negatives": True}, step, qrels_of([0], [1])) == pytest.approx(math.log(4))
 
 
 def test_step_pool_masks_what_is_known_to_be_positive():
     batch = batch_of([0, 1], [[0], [1]], [[2], [3]])
-    assert loss_of({"pool": "step"}, batch, qrels_of([0], [1])) == pytest.approx(math.log(4))
-    assert loss_of({"pool": "step"}, batch, qrels_of([0, 3], [1])) == pytest.approx((math.log(3) + math.log(4)) / 2)
-    assert loss_of({"pool": "step"}, batch, qrels_of([0, 1, 3], [1, 0, 2])) == pytest.approx(math.log(2))
+    assert loss_of({"in_batch_negatives": True}, batch, qrels_of([0], [1])) == pytest.approx(math.log(4))
+    assert loss_of({"in_batch_negatives": True}, batch, qrels_of([0, 3], [1])) == pytest.approx(
+        (math.log(3) + math.log(4)) / 2
+    )
+    assert loss_of({"in_batch_negatives": True}, batch, qrels_of([0, 1, 3], [1, 0, 2])) == pytest.approx(
+        math.log(2)
+    )
 
 
 def test_step_pool_without_negatives_is_in_batch_training():
     batch = batch_of([0, 1, 2], [[0], [1], [2]], np.empty((3, 0)))
-    assert loss_of({"pool": "step"}, batch, qrels_of([0], [1], [2])) == pytest.approx(math.log(3))
+    assert loss_of({"in_batch_negatives": True}, batch, qrels_of([0], [1], [2])) == pytest.approx(math.log(3))
 
 
 def test_step_pool_does_not_set_a_query_that_comes_twice_against_itself():
     batch = batch_of([0, 0, 1], [[0], [0], [1]], np.empty((3, 0)))
-    assert loss_of({"pool": "step"}, batch, qrels_of([0], [1])) == pytest.approx((2 * math.log(2) + math.log(3)) / 3)
+    assert loss_of({"in_batch_negatives": True}, batch, qrels_of([0], [1])) == pytest.approx(
+        (2 * math.log(2) + math.log(3)) / 3
+    )
 
 
 def test_hardest_takes_the_negative_that_scores_highest_now():
     batch = batch_of([0], [[0]], [[1, 2, 3]])
     documents = torch.tensor([[1.0], [-2.0], [3.0], [2.0]])
-    found = loss_of({"negatives": [RANDOM], "hardest": 1}, batch, qrels_of([0]), torch.tensor([[1.0]]), documents)
+    found = loss_of(
+        {"negatives": [RANDOM], "num_hardest": 1}, batch, qrels_of([0]), torch.tensor([[1.0]]), documents
+    )
     assert found == pytest.approx(math.log(1 + math.exp(3 - 1)))
 
 
@@ -148,44 +195,74 @@ def test_several_positives_are_averaged_and_do_not_compete():
 
 
 def test_triples_of_one_query_are_ranknet_over_its_negatives():
-    """microsoft/ANCE's batch, 20 triples in a row of a query and its positive, as docs/negatives.md has it: same loss, same gradient."""
+    """microsoft/ANCE's batch, 20 triples in a row of a query and its positive, as docs/negatives.md has it:
+    same loss, same gradient."""
     queries, positives, negatives = [3, 1], [[0], [1]], np.random.default_rng(0).integers(2, 50, (2, 20))
     grouped = batch_of(queries, positives, negatives)
     triples = batch_of(np.repeat(queries, 20), np.repeat(positives, 20, axis=0), negatives.reshape(40, 1))
-    of_each = [(grouped, {"negatives": [{**RANDOM, "per_query": 20}], "loss": "ranknet"}), (triples, {"negatives": [RANDOM]})]
-    directions = {"query": Direction(Split("train", None, qrels_of([], [1], [], [0])), "query", 100)}
+    of_each = [
+        (grouped, {"negatives": [{**RANDOM, "num_negatives": 20}], "loss": "ranknet"}),
+        (triples, {"negatives": [RANDOM]}),
+    ]
+    anchor_sets = {"query": AnchorSet(Split("train", None, qrels_of([], [1], [], [0])), "query", 100)}
     generator = torch.Generator().manual_seed(0)
-    sides = {side: torch.randn(len(grouped.unique(side)), 4, generator=generator).double().requires_grad_() for side in ("query", "document")}
-    losses = [term_losses({"query": Term.model_validate(term)}, batch, directions, sides)["query"] for batch, term in of_each]
+    sides = {
+        side: torch.randn(len(grouped.unique(side)), 4, generator=generator).double().requires_grad_()
+        for side in ("query", "document")
+    }
+    losses = [
+        term_losses({"query": Term.model_validate(term)}, batch, anchor_sets, sides)["query"]
+        for batch, term in of_each
+    ]
     torch.testing.assert_close(*losses)
     for gradients in zip(*(torch.autograd.grad(loss, list(sides.values())) for loss in losses), strict=True):
         torch.testing.assert_close(*gradients)
 
 
 def test_weights_multiply_terms():
-    terms = {"a": Term(pool="step", weight=1.0), "b": Term(pool="step", weight=0.1)}
+    terms = {"a": Term(in_batch_negatives=True, weight=1.0), "b": Term(in_batch_negatives=True, weight=0.1)}
     assert weighted_sum(terms, {"a": torch.tensor(2.0), "b": torch.tensor(30.0)}).item() == pytest.approx(5.0)
 
 
 def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
-    """DANCE: the step's loss is that of queries over documents, plus that of documents over queries, of vectors encoded once."""
-    queries, positives, other_documents, other_queries = np.array([0, 2]), np.array([[4], [1]]), np.array([[5], [5]]), np.array([[1], [3]])
+    """DANCE: the step's loss is that of queries over documents, plus that of documents over queries, of
+    vectors encoded once."""
+    queries, positives, other_documents, other_queries = (
+        np.array([0, 2]),
+        np.array([[4], [1]]),
+        np.array([[5], [5]]),
+        np.array([[1], [3]]),
+    )
     rows = {
         "query": TermRows("query", queries, positives, other_documents),
         "document": TermRows("document", positives[:, 0], queries[:, None], other_queries),
     }
     batch = Batch(queries, rows)
     generator = torch.Generator().manual_seed(0)
-    vectors = {side: torch.randn(len(batch.unique(side)), 4, generator=generator).double().requires_grad_() for side in ("query", "document")}
+    vectors = {
+        side: torch.randn(len(batch.unique(side)), 4, generator=generator).double().requires_grad_()
+        for side in ("query", "document")
+    }
     assert batch.unique("query").tolist() == [0, 1, 2, 3] and batch.unique("document").tolist() == [1, 4, 5]
-    terms = {side: Term.model_validate({"anchor": side, "negatives": [RANDOM], "loss": {"kind": "nll", "temperature": 0.5}}) for side in rows}
+    terms = {
+        side: Term.model_validate(
+            {"anchor": side, "negatives": [RANDOM], "loss": {"kind": "nll", "temperature": 0.5}}
+        )
+        for side in rows
+    }
     split = Split("train", None, qrels_of([4], [2], [1], [0]))
-    directions = {side: Direction(split, side, 100) for side in ("query", "document")}
-    found = term_losses(terms, batch, directions, vectors)
-    q, d = (dict(zip(batch.unique(side).tolist(), vectors[side], strict=True)) for side in ("query", "document"))
+    anchor_sets = {side: AnchorSet(split, side, 100) for side in ("query", "document")}
+    found = term_losses(terms, batch, anchor_sets, vectors)
+    q, d = (
+        dict(zip(batch.unique(side).tolist(), vectors[side], strict=True)) for side in ("query", "document")
+    )
     expected = {
-        "query": [torch.log1p(torch.exp(2 * (q[a] @ d[n] - q[a] @ d[p]))) for a, p, n in ((0, 4, 5), (2, 1, 5))],
-        "document": [torch.log1p(torch.exp(2 * (d[a] @ q[n] - d[a] @ q[p]))) for a, p, n in ((4, 0, 1), (1, 2, 3))],
+        "query": [
+            torch.log1p(torch.exp(2 * (q[a] @ d[n] - q[a] @ d[p]))) for a, p, n in ((0, 4, 5), (2, 1, 5))
+        ],
+        "document": [
+            torch.log1p(torch.exp(2 * (d[a] @ q[n] - d[a] @ q[p]))) for a, p, n in ((4, 0, 1), (1, 2, 3))
+        ],
     }
     for side, each in expected.items():
         torch.testing.assert_close(found[side], sum(each) / 2)
@@ -200,7 +277,10 @@ def test_the_dual_term_is_the_nll_of_each_positive_over_queries():
 
 def test_a_regularizer_sees_each_text_of_the_step_once_and_all_pairs():
     batch = batch_of([4, 2, 4], [[7, NONE], [9, 7], [7, NONE]], np.empty((3, 0)))
-    queries, documents = torch.tensor([[0.0, 1], [1, 0]]), torch.tensor([[1.0, 3], [0, 0]])  # of 2, 4 and of 7, 9
+    queries, documents = (
+        torch.tensor([[0.0, 1], [1, 0]]),
+        torch.tensor([[1.0, 3], [0, 0]]),
+    )  # of 2, 4 and of 7, 9
     qrels = qrels_of([], [], [9, 7], [], [7])
     alignment = loss_of({"regularizer": {"kind": "alignment"}}, batch, qrels, queries, documents)
     assert alignment == pytest.approx((9 + 1 + 5 + 9) / 4)
@@ -210,47 +290,74 @@ def test_a_regularizer_sees_each_text_of_the_step_once_and_all_pairs():
 
 def test_a_regularizer_is_of_the_whole_step_and_contrasts_nothing():
     term = Term.model_validate({"regularizer": "alignment", "weight": 0.5})
-    assert term.pool == "step" and Term.model_validate(term.model_dump()) == term
-    for more in ({"negatives": [RANDOM]}, {"hardest": 1}, {"pool": "own"}):
-        with pytest.raises(ValueError, match="a regularizer is of all anchors and positives of the step"):
+    assert term.in_batch_negatives and Term.model_validate(term.model_dump()) == term
+    for more in ({"negatives": [RANDOM]}, {"num_hardest": 1}, {"in_batch_negatives": False}):
+        with pytest.raises(
+            ValueError, match="a regularizer applies to all anchors and positives of the step"
+        ):
             Term.model_validate({"regularizer": "alignment", **more})
 
 
-@pytest.mark.parametrize("pool", ["own", "step"])
-def test_a_document_scores_what_its_best_passage_does(pool):
+@pytest.mark.parametrize("in_batch_negatives", [False, True])
+def test_a_document_scores_what_its_best_passage_does(in_batch_negatives):
     """The loss of passages is that of documents whose vector, for each query, is that of its best passage."""
     batch, qrels, queries, _ = random_case(0)
     count = len(batch.unique("document"))
     rng = np.random.default_rng(0)
     passages = Passages(np.concatenate([[0], np.cumsum(rng.integers(1, 4, count))]))
-    pieces = torch.randn(int(passages.offsets[-1]), 4, generator=torch.Generator().manual_seed(1)).double().requires_grad_()
-    term = Term.model_validate({"negatives": [RANDOM], "pool": pool})
-    directions = {"query": Direction(Split("train", None, qrels), "query", 100)}
+    pieces = (
+        torch.randn(int(passages.offsets[-1]), 4, generator=torch.Generator().manual_seed(1))
+        .double()
+        .requires_grad_()
+    )
+    term = Term.model_validate({"negatives": [RANDOM], "in_batch_negatives": in_batch_negatives})
+    anchor_sets = {"query": AnchorSet(Split("train", None, qrels), "query", 100)}
     vectors = {"query": queries.double(), "document": pieces}
-    found = term_losses({"query": term}, batch, directions, vectors, passages)["query"]
-    best = torch.stack([(queries.double() @ pieces[a:b].T).max(1).values for a, b in zip(passages.offsets, passages.offsets[1:], strict=False)], 1)
+    found = term_losses({"query": term}, batch, anchor_sets, vectors, passages)["query"]
+    best = torch.stack(
+        [
+            (queries.double() @ pieces[a:b].T).max(1).values
+            for a, b in zip(passages.offsets, passages.offsets[1:], strict=False)
+        ],
+        1,
+    )
     # One-hot documents over a query's row of `best` have exactly these scores.
-    expected = term_losses({"query": term}, batch, directions, {"query": best, "document": torch.eye(count).double()})["query"]
+    expected = term_losses(
+        {"query": term}, batch, anchor_sets, {"query": best, "document": torch.eye(count).double()}
+    )["query"]
     torch.testing.assert_close(found, expected)
     gradients = [torch.autograd.grad(loss, pieces, retain_graph=True)[0] for loss in (found, expected)]
     torch.testing.assert_close(*gradients)
 
 
-@pytest.mark.parametrize("pool", ["own", "step"])
-def test_queries_score_for_a_document_what_its_best_passage_does(pool):
-    """The other direction: the loss of passages is that of documents whose vector, for each query, is that of its best passage."""
+@pytest.mark.parametrize("in_batch_negatives", [False, True])
+def test_queries_score_for_a_document_what_its_best_passage_does(in_batch_negatives):
+    """The other direction: the loss of passages is that of documents whose vector, for each query, is that of
+    its best passage."""
     rng = np.random.default_rng(2)
-    anchors, queries, others = np.array([4, 1, 4], np.int32), np.array([[0], [2], [1]], np.int32), rng.integers(3, 6, (3, 2)).astype(np.int32)
+    anchors, queries, others = (
+        np.array([4, 1, 4], np.int32),
+        np.array([[0], [2], [1]], np.int32),
+        rng.integers(3, 6, (3, 2)).astype(np.int32),
+    )
     batch = Batch(queries[:, 0], {"dual": TermRows("document", anchors, queries, others)})
-    directions = {"document": Direction(Split("train", None, qrels_of([4], [4], [1], [], [], [])), "document", 100)}
+    anchor_sets = {
+        "document": AnchorSet(Split("train", None, qrels_of([4], [4], [1], [], [], [])), "document", 100)
+    }
     passages = Passages(np.array([0, 3, 5]))
     generator = torch.Generator().manual_seed(1)
     asked = torch.randn(len(batch.unique("query")), 4, generator=generator).double()
     pieces = torch.randn(5, 4, generator=generator).double().requires_grad_()
-    term = Term.model_validate({"anchor": "document", "negatives": [RANDOM], "pool": pool})
-    found = term_losses({"dual": term}, batch, directions, {"query": asked, "document": pieces}, passages)["dual"]
+    term = Term.model_validate(
+        {"anchor": "document", "negatives": [RANDOM], "in_batch_negatives": in_batch_negatives}
+    )
+    found = term_losses({"dual": term}, batch, anchor_sets, {"query": asked, "document": pieces}, passages)[
+        "dual"
+    ]
     best = torch.stack([(pieces[a:b] @ asked.T).max(0).values for a, b in ((0, 3), (3, 5))])
-    expected = term_losses({"dual": term}, batch, directions, {"query": torch.eye(len(asked)).double(), "document": best})["dual"]
+    expected = term_losses(
+        {"dual": term}, batch, anchor_sets, {"query": torch.eye(len(asked)).double(), "document": best}
+    )["dual"]
     torch.testing.assert_close(found, expected)
     gradients = [torch.autograd.grad(loss, pieces, retain_graph=True)[0] for loss in (found, expected)]
     torch.testing.assert_close(*gradients)

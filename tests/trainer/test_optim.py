@@ -5,15 +5,16 @@ import torch
 from torch import nn
 
 from pyserini_ance.recipe.stage import Optimizer, Stage
-from pyserini_ance.trainer.lamb import Lamb
-from pyserini_ance.trainer.optim import build_optimizer, learning_rate
+from pyserini_ance.trainer.optim import Lamb, build_optimizer, learning_rate
 
 
-def stage(steps: int, warmup_steps: int = 0, decay: str = "linear", horizon: int | None = None, **schedule) -> Stage:
-    """`schedule`: keys of the stage that begin so."""
-    settings = {"steps": steps, "schedule_steps": horizon, "batch_queries": 1, "terms": {"query": {"pool": "step"}}}
-    optimizer = {"learning_rate": 8.0, "warmup_steps": warmup_steps, "decay": decay}
-    return Stage.model_validate({**settings, "optimizer": optimizer, **{f"schedule_{key}": value for key, value in schedule.items()}})
+def stage(
+    steps: int, warmup_steps: int = 0, decay: str = "linear", horizon: int | None = None, **schedule
+) -> Stage:
+    """`schedule`: further keys of `lr_schedule`."""
+    settings = {"steps": steps, "batch_queries": 1, "terms": {"query": {"in_batch_negatives": True}}}
+    lr_schedule = {"kind": decay, "warmup_steps": warmup_steps, "total_steps": horizon, **schedule}
+    return Stage.model_validate({**settings, "optimizer": {"learning_rate": 8.0}, "lr_schedule": lr_schedule})
 
 
 @pytest.mark.parametrize(
@@ -47,18 +48,34 @@ def test_episodes_may_share_one_schedule_or_have_one_each():
     """ANCE-Tele, arXiv:2210.17167, Figure 2: standard ANCE, and ANCE with CyclicalLR."""
     whole = stage(12, warmup_steps=3)
     shared = [stage(4, warmup_steps=3, horizon=12, offset_steps=before) for before in (0, 4, 8)]
-    assert [learning_rate(one, step) for one in shared for step in range(4)] == [learning_rate(whole, step) for step in range(12)]
+    assert [learning_rate(one, step) for one in shared for step in range(4)] == [
+        learning_rate(whole, step) for step in range(12)
+    ]
     cyclic, alone = stage(12, warmup_steps=3, cycle_steps=4), stage(4, warmup_steps=3)
-    assert [learning_rate(cyclic, step) for step in range(12)] == 3 * [learning_rate(alone, step) for step in range(4)]
+    assert [learning_rate(cyclic, step) for step in range(12)] == 3 * [
+        learning_rate(alone, step) for step in range(4)
+    ]
 
 
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"steps": 5, "horizon": 4}, "schedule_steps 4 ends before steps 5: the rest would train at rate 0"),
-        ({"steps": 5, "offset_steps": 3, "horizon": 7}, r"schedule_steps 7 ends before schedule_offset_steps \+ steps 8"),
-        ({"steps": 9, "cycle_steps": 5, "horizon": 4}, "schedule_steps 4 ends before schedule_cycle_steps 5"),
-        ({"steps": 9, "cycle_steps": 5, "warmup_steps": 5}, "warmup_steps 5 fill the schedule_cycle_steps 5"),
+        (
+            {"steps": 5, "horizon": 4},
+            "lr_schedule.total_steps 4 ends before steps 5: the rest would train at rate 0",
+        ),
+        (
+            {"steps": 5, "offset_steps": 3, "horizon": 7},
+            r"lr_schedule.total_steps 7 ends before lr_schedule.offset_steps \+ steps 8",
+        ),
+        (
+            {"steps": 9, "cycle_steps": 5, "horizon": 4},
+            "lr_schedule.total_steps 4 ends before lr_schedule.cycle_steps 5",
+        ),
+        (
+            {"steps": 9, "cycle_steps": 5, "warmup_steps": 5},
+            "warmup_steps 5 fill the lr_schedule.cycle_steps 5",
+        ),
     ],
 )
 def test_schedules_that_would_waste_steps_are_refused(settings, message):
@@ -70,7 +87,9 @@ def test_schedules_that_would_waste_steps_are_refused(settings, message):
 def test_biases_and_norms_are_not_decayed_and_frozen_weights_left_out(kind, cls):
     module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
     module[2].weight.requires_grad = False
-    optimizer = build_optimizer(module, Optimizer(kind=kind, learning_rate=1.0, weight_decay=0.1, betas=(0.5, 0.6), eps=1e-3))
+    optimizer = build_optimizer(
+        module, Optimizer(kind=kind, learning_rate=1.0, weight_decay=0.1, betas=(0.5, 0.6), eps=1e-3)
+    )
     decayed, plain = optimizer.param_groups
     assert type(optimizer) is cls
     assert [p.shape for p in decayed["params"]] == [(4, 3)] and decayed["weight_decay"] == 0.1

@@ -5,20 +5,28 @@ from dataclasses import dataclass, field
 
 import pytest
 import torch
-import transformers.models.bert.modeling_bert  # noqa: F401  (imported lazily, else by every process)
+from helpers.step_gradients import compute_gradients
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import start_encoder
-from pyserini_ance.encoders.two_tower import TwoTower
-from pyserini_ance.experiment.experiment import accelerator_of
-from pyserini_ance.experiment.prepare import read_collection, tokenise
+from pyserini_ance.encoders.family import TwoTower
+from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.pipeline.experiment import accelerator_of
+from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.trainer.batch import plan_batch
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate
-from pyserini_ance.trainer.step import StepRunner
+from pyserini_ance.trainer.step import BatchEncoder
 
-OWN = {"negatives": [{"kind": "random", "per_query": 2}], "loss": {"kind": "nll", "scale": 1.0}}
-STEP = {"pool": "step", "negatives": [{"kind": "random"}], "loss": {"kind": "nll", "temperature": 0.8}}
-TERMS = {"own": {"own": OWN}, "step": {"step": STEP}, "both": {"own": {**OWN, "hardest": 1}, "step": {**STEP, "hardest": 3, "weight": 0.5}}}
+OWN = {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 1.0}}
+STEP = {
+    "in_batch_negatives": True,
+    "negatives": [{"kind": "random"}],
+    "loss": {"kind": "nll", "temperature": 0.8},
+}
+TERMS = {
+    "own": {"own": OWN},
+    "step": {"step": STEP},
+    "both": {"own": {**OWN, "num_hardest": 1}, "step": {**STEP, "num_hardest": 3, "weight": 0.5}},
+}
 
 
 @dataclass
@@ -33,7 +41,7 @@ class Trained:
 
 def encoder_of(recipe, tied: bool):
     """With a third of tiny_bert's weights: at full size, 20 steps grow a rounding error thirtyfold."""
-    encoder = start_encoder(recipe.encoder, 0)
+    encoder = initial_encoder(recipe.encoder, 0)
     with torch.no_grad():
         for p in encoder.towers.parameters():
             p *= 0.35 if p.ndim > 1 else 1.0
@@ -49,16 +57,28 @@ def encoder_of(recipe, tied: bool):
 
 def train(world, recipe, tied: bool, kind: str) -> Trained:
     """What the trainer does, with AdamW or SGD."""
-    stage, data, encoder = recipe.stages["a"], tokenise(recipe, read_collection(recipe)), encoder_of(recipe, tied)
+    stage, data, encoder = (
+        recipe.stages["a"],
+        tokenize(recipe, read_collection(recipe)),
+        encoder_of(recipe, tied),
+    )
     tokens = recipe.encoding.training_tokens_per_batch
-    runner = StepRunner(stage, data, encoder, accelerator_of(recipe).autocast, tokens, (recipe.seed, 0), world)
+    runner = BatchEncoder(
+        stage, data, encoder, accelerator_of(recipe).autocast, tokens, (recipe.seed, 0), world
+    )
     parameters = dict(encoder.towers.named_parameters())
-    optimizer = build_optimizer(encoder.towers, stage.optimizer) if kind == "adamw" else torch.optim.SGD(parameters.values())
+    optimizer = (
+        build_optimizer(encoder.towers, stage.optimizer)
+        if kind == "adamw"
+        else torch.optim.SGD(parameters.values())
+    )
     result = Trained({name: p.detach().clone() for name, p in parameters.items()})
     for step in range(stage.steps):
-        batch = plan_batch(stage, 0, step, recipe.seed, data.directions, {})
-        result.losses.append(runner.accumulate(batch, step))
-        result.gradients.append({name: p.grad.clone() for name, p in parameters.items() if p.grad is not None})
+        batch = plan_batch(stage, 0, step, recipe.seed, data.anchor_sets, {})
+        result.losses.append(compute_gradients(runner, batch, step))
+        result.gradients.append(
+            {name: p.grad.clone() for name, p in parameters.items() if p.grad is not None}
+        )
         torch.nn.utils.clip_grad_norm_(parameters.values(), stage.optimizer.max_grad_norm)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(stage, step)
@@ -72,25 +92,54 @@ def train(world, recipe, tied: bool, kind: str) -> Trained:
 def recipe_of(small_recipe):
     """A recipe of 8 queries a step; `rate` is the learning rate."""
 
-    def make(terms: str, rate: float, dropout: float = 0.0, steps: int = 20, chunk_queries: int | None = None, tokens: int = 1024):
-        optimizer = {"learning_rate": rate, "max_grad_norm": 1.0, "warmup_steps": 2}
-        stage = {"steps": steps, "batch_queries": 8, "positives": "all", "terms": TERMS[terms], "optimizer": optimizer}
+    def make(
+        terms: str,
+        rate: float,
+        dropout: float = 0.0,
+        steps: int = 20,
+        chunk_queries: int | None = None,
+        tokens: int = 1024,
+    ):
+        optimizer = {"learning_rate": rate, "max_grad_norm": 1.0}
+        stage = {
+            "steps": steps,
+            "batch_queries": 8,
+            "positives": "all",
+            "terms": TERMS[terms],
+            "optimizer": optimizer,
+            "lr_schedule": {"warmup_steps": 2},
+        }
         encoding = {"precision": "fp32", "training_tokens_per_batch": tokens}
         recipe = small_recipe({"a": {**stage, "chunk_queries": chunk_queries}}, encoding=encoding)
-        return recipe.model_copy(update={"encoder": recipe.encoder.model_copy(update={"dropout": dropout, "l2": True})})
+        return recipe.model_copy(
+            update={"encoder": recipe.encoder.model_copy(update={"dropout": dropout, "normalize": True})}
+        )
 
     return make
 
 
 def distances(found: Trained, expected: Trained, without: tuple[str, ...] = ()) -> tuple[float, float, float]:
-    """The largest difference of a loss, relative to it; of a parameter's gradients of all steps (norm), relative to the norm of
-    all parameters' together; of a weight."""
-    pairs = [(one[name], value) for one, losses in zip(found.losses, expected.losses, strict=True) for name, value in losses.items()]
-    assert all(ours.keys() == theirs.keys() for ours, theirs in zip(found.gradients, expected.gradients, strict=True))
-    ours, theirs = ({name: torch.stack([g[name] for g in one.gradients]) for name in one.gradients[0]} for one in (found, expected))
+    """The largest difference of a loss, relative to it; of a parameter's gradients of all steps (norm),
+    relative to the norm of all parameters' together; of a weight."""
+    pairs = [
+        (one[name], value)
+        for one, losses in zip(found.losses, expected.losses, strict=True)
+        for name, value in losses.items()
+    ]
+    assert all(
+        ours.keys() == theirs.keys() for ours, theirs in zip(found.gradients, expected.gradients, strict=True)
+    )
+    ours, theirs = (
+        {name: torch.stack([g[name] for g in one.gradients]) for name in one.gradients[0]}
+        for one in (found, expected)
+    )
     size = torch.stack([g.norm() for g in theirs.values()]).norm()
     gradient = max(float((ours[name] - g).norm() / size) for name, g in theirs.items())
-    weights = [(found.weights[name] - w).abs().max() for name, w in expected.weights.items() if not (without and name.endswith(without))]
+    weights = [
+        (found.weights[name] - w).abs().max()
+        for name, w in expected.weights.items()
+        if not (without and name.endswith(without))
+    ]
     return max(abs(a - b) / b for a, b in pairs), gradient, float(max(weights))
 
 
@@ -103,7 +152,9 @@ def train_each(world, recipes: list, *settings) -> list[Trained]:
     return [train(world, recipe, *settings) for recipe in recipes]
 
 
-def compare(run_processes, recipe_of, terms: str, rate: float, tied: bool, kind: str, without: tuple[str, ...] = ()) -> None:
+def compare(
+    run_processes, recipe_of, terms: str, rate: float, tied: bool, kind: str, without: tuple[str, ...] = ()
+) -> None:
     whole, chunks = recipe_of(terms, rate), recipe_of(terms, rate, chunk_queries=2)
     expected, chunked = train_each(World(), [whole, chunks], tied, kind)
     moved = max((weight - expected.start[name]).abs().max() for name, weight in expected.weights.items())
@@ -119,13 +170,16 @@ def assert_processes_equal(found: list[Trained], expected: Trained, without: tup
         assert all(torch.equal(weight, other.weights[name]) for name, weight in found[0].weights.items())
 
 
-@pytest.mark.parametrize(("terms", "tied"), [("own", True), ("own", False), ("step", True), ("step", False), ("both", False)])
+@pytest.mark.parametrize(
+    ("terms", "tied"), [("own", True), ("own", False), ("step", True), ("step", False), ("both", False)]
+)
 def test_sgd_on_two_processes_and_in_four_chunks(run_processes, recipe_of, terms, tied):
     compare(run_processes, recipe_of, terms, 0.1, tied, "sgd")
 
 
 def test_adamw_on_two_processes_and_in_four_chunks(run_processes, recipe_of):
-    # The bias of attention keys adds the same to all logits of a query: its true gradient is 0, and Adam, which
+    # The bias of attention keys adds the same to all logits of a query: its true gradient is 0, and Adam,
+    # which
     # divides a gradient by its size, turns the rounding errors there into steps of full length.
     compare(run_processes, recipe_of, "both", 1e-3, True, "adamw", without=("attention.self.key.bias",))
 
@@ -133,12 +187,16 @@ def test_adamw_on_two_processes_and_in_four_chunks(run_processes, recipe_of):
 @pytest.mark.parametrize("terms", ["own", "step"])
 def test_chunks_on_three_processes(run_processes, recipe_of, terms):
     expected = train(World(), recipe_of(terms, 0.1, steps=4), False, "sgd")
-    assert_processes_equal(run_processes(3, train, recipe_of(terms, 0.1, steps=4, chunk_queries=1), False, "sgd"), expected)
+    assert_processes_equal(
+        run_processes(3, train, recipe_of(terms, 0.1, steps=4, chunk_queries=1), False, "sgd"), expected
+    )
 
 
 def test_dropout_is_repeatable_and_gradcache_repeats_it(run_processes, recipe_of):
     """GradCache's chunks hold the whole batch, so that both ways encode the same texts together."""
-    plain, cached = (recipe_of("both", 0.1, dropout=0.3, steps=3, chunk_queries=chunk, tokens=64) for chunk in (None, 8))
+    plain, cached = (
+        recipe_of("both", 0.1, dropout=0.3, steps=3, chunk_queries=chunk, tokens=64) for chunk in (None, 8)
+    )
     first, again, found = run_processes(2, train_each, [plain, plain, cached], False, "sgd")[0]
     assert first.losses == again.losses
     assert all(torch.equal(weight, again.weights[name]) for name, weight in first.weights.items())

@@ -1,10 +1,10 @@
-"""Where a stage goes on: its newest checkpoint, the tables in use then, orders that are open, and decisions to repeat.
+"""Where a stage goes on: its newest checkpoint, the tables in use then, orders that are open, and decisions
+to repeat.
 
 Checkpoints hold a few bytes here; candidates are the step of the checkpoint that they were mined with.
 """
 
 import shutil
-from math import inf
 
 import numpy as np
 import pytest
@@ -12,31 +12,32 @@ import pytest
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.checkpoint import ENCODER, PLACE, Checkpoint, Place
-from pyserini_ance.runs.evaluation import publish_evaluation
-from pyserini_ance.runs.generation import publish_generation
-from pyserini_ance.runs.log import RunLog
-from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.checkpoint import ENCODER, PROGRESS, Checkpoint, TrainingProgress
+from pyserini_ance.runs.generation import publish_evaluation, publish_generation
+from pyserini_ance.runs.rundir import RunDir, RunLog
 from pyserini_ance.storage.files import read_json_lines, write_json
 from pyserini_ance.storage.publish import MANIFEST, publishing
-from pyserini_ance.trainer.adoption import Adoption
-from pyserini_ance.trainer.desks import Background
-from pyserini_ance.trainer.handover import Script
-from pyserini_ance.trainer.resume import Resumed, resume_stage, script_of
+from pyserini_ance.trainer.executors import AsyncExecutor
+from pyserini_ance.trainer.refresh import AdoptionLog, Refreshes
+from pyserini_ance.trainer.resume import Resumed, resume_stage
 
 IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
 KEY = ("query", 0)
-LATE = {"run": "background", "adopt": {"after_steps": 6}}
-READY = {"run": "background", "adopt": "ready", "max_staleness_steps": 99}
+LATE = {"mode": "async", "adopt": {"after_steps": 6}}
+READY = {"mode": "async", "adopt": "when_ready", "max_staleness_steps": 99}
 
 
 class Stopped:
-    """What a killed process leaves of a stage of 20 steps: checkpoints, what was made of them, its records."""
+    """What a killed process leaves of a stage of 20 steps: checkpoints, what was made of them, its
+    records.
+    """
 
     def __init__(self, run: RunDir, refresh: dict, evaluate: dict | None):
         terms = {"query": {"negatives": [{"kind": "ann"}]}}
         settings = {"steps": 20, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}, "terms": terms}
-        self.stage = Stage.model_validate({**settings, "refresh": {"every_steps": 4, **refresh}, "evaluate": evaluate})
+        self.stage = Stage.model_validate(
+            {**settings, "refresh": {"every_steps": 4, **refresh}, "evaluate": evaluate}
+        )
         self.run, self.log, self.weights = run, RunLog(run), {}
 
     def checkpoints(self, *steps: int, **place) -> None:
@@ -44,25 +45,36 @@ class Stopped:
             with publishing(self.run.checkpoint("a", step), {}) as folder:
                 (folder / ENCODER).mkdir()
                 (folder / ENCODER / "model.safetensors").write_text(f"weights of step {step}")
-                write_json(folder / PLACE, vars(Place("a", step, **place)))
+                write_json(folder / PROGRESS, vars(TrainingProgress("a", step, **place)))
             self.weights[step] = Checkpoint.open(self.run.checkpoint("a", step)).weights
 
     def mined(self, *steps: int) -> None:
         for step in steps:
-            table = NegativeTable("query", "document", np.arange(2), np.full((2, 1), step), np.ones((2, 1)), "ann")
+            table = NegativeTable(
+                "query", "document", np.arange(2), np.full((2, 1), step), np.ones((2, 1)), "ann"
+            )
             about = {"stage": "a", "step": step, "weights": self.weights[step], **IDENTITY}
             publish_generation(self.run.generation("a", step), {KEY: table}, {}, {}, about)
 
     def adopted(self, *moments: tuple[int, int]) -> None:
         """(step, of)"""
         for step, of in moments:
-            self.log.decide("adopt", stage="a", step=step, of=of, folder=f"negatives/a-{of:08d}", weights=self.weights[of])
+            self.log.decide(
+                "adopt",
+                stage="a",
+                step=step,
+                checkpoint_step=of,
+                folder=f"negatives/a-{of:08d}",
+                weights=self.weights[of],
+            )
 
     def measured(self, *moments: tuple[int, int]) -> None:
         """(step, of)"""
         for step, of in moments:
             publish_evaluation(self.run.evaluation("a", of), {"dev": 0.5}, self.weights[of], {})
-            self.log.decide("evaluate", stage="a", step=step, of=of, value=0.5, weights=self.weights[of])
+            self.log.decide(
+                "evaluate", stage="a", step=step, checkpoint_step=of, value=0.5, weights=self.weights[of]
+            )
 
     def trained(self, *steps: int) -> None:
         for step in steps:
@@ -72,9 +84,11 @@ class Stopped:
         for step in steps:
             shutil.rmtree(self.run.checkpoint("a", step))
 
-    def resume(self, scripts=None) -> tuple[Resumed, Adoption]:
-        desk = Background(self.run, None, "", World())
-        adoption = Adoption(self.run, "a", self.stage, IDENTITY, World(), lambda product: desk, scripts or {})
+    def resume(self, adoption_logs=None) -> tuple[Resumed, Refreshes]:
+        executor = AsyncExecutor(self.run, None, "", World())
+        adoption = Refreshes(
+            self.run, "a", self.stage, IDENTITY, World(), lambda product: executor, adoption_logs or {}
+        )
         return resume_stage(self.run, "a", adoption, self.log, World()), adoption
 
 
@@ -83,12 +97,16 @@ def stopped(tmp_path):
     return lambda refresh, evaluate=None: Stopped(RunDir(tmp_path), refresh, evaluate)
 
 
-def opened(adoption: Adoption, kind: str = "tables") -> list[int]:
-    return [order.step for order in adoption.handovers[kind].open]
+def queues(adoption: Refreshes) -> dict:
+    return {queue.product.kind: queue for queue in adoption.queues}
 
 
-def in_use(adoption: Adoption) -> int:
-    return int(adoption.tables[KEY].candidates[0, 0])
+def opened(adoption: Refreshes, kind: str = "tables") -> list[int]:
+    return [request.step for request in queues(adoption)[kind].pending]
+
+
+def in_use(adoption: Refreshes) -> int:
+    return int(adoption.negatives.tables[KEY].candidates[0, 0])
 
 
 def decided(made: Stopped) -> list[tuple]:
@@ -99,7 +117,7 @@ def test_a_stage_without_a_checkpoint_begins_at_its_beginning(stopped):
     made = stopped(LATE)
     made.trained(0, 1)
     found, adoption = made.resume()
-    assert found == Resumed(None, None) and adoption.tables == {} and opened(adoption) == []
+    assert found == Resumed(None, None) and adoption.negatives.tables == {} and opened(adoption) == []
     assert read_json_lines(made.run.metrics) == []
 
 
@@ -112,7 +130,9 @@ def test_it_goes_on_from_the_newest_complete_checkpoint_and_forgets_what_came_af
     made.adopted((0, 0))
     made.trained(*range(12))
     found, adoption = made.resume()
-    assert found.place == Place("a", 8, 4, 0.5, 1) and found.checkpoint == Checkpoint.open(made.run.checkpoint("a", 8))
+    assert found.progress == TrainingProgress("a", 8, 4, 0.5, 1) and found.checkpoint == Checkpoint.open(
+        made.run.checkpoint("a", 8)
+    )
     assert [record["step"] for record in read_json_lines(made.run.metrics)] == list(range(8))
     assert in_use(adoption) == 0
 
@@ -123,44 +143,55 @@ def test_the_tables_in_use_at_the_checkpoint_are_taken_up_not_later_ones(stopped
     made.mined(0, 4, 8)
     made.adopted((0, 0), (10, 4), (14, 8))
     found, adoption = made.resume()
-    assert found.place.step == 12 and in_use(adoption) == 4
+    assert found.progress.step == 12 and in_use(adoption) == 4
     assert decided(made) == [("adopt", 0), ("adopt", 10)] and opened(adoption) == [8]
 
 
 def test_an_adoption_before_the_very_step_of_the_checkpoint_is_made_again(stopped):
     """The checkpoint is written first."""
-    made = stopped({"run": "background", "adopt": {"after_steps": 4}})
+    made = stopped({"mode": "async", "adopt": {"after_steps": 4}})
     made.checkpoints(0, 4, 8)
     made.mined(0, 4)
     made.adopted((0, 0), (8, 4))
     _, adoption = made.resume()
     assert in_use(adoption) == 0 and opened(adoption) == [4] and decided(made) == [("adopt", 0)]
-    assert [order.step for order in adoption.handovers["tables"].take(8)] == [4]
+    assert [request.step for request in adoption.tables.collect(8)] == [4]
 
 
 def test_orders_that_were_open_are_open_again(stopped):
-    made = stopped(LATE, {"every_steps": 3, "run": "background", "adopt": {"after_steps": 5}})
+    made = stopped(LATE, {"every_steps": 3, "mode": "async", "adopt": {"after_steps": 5}})
     made.checkpoints(0, 3, 4, 6, 8, 9)
     made.mined(0)
     made.adopted((0, 0))
     made.measured((8, 3))
     _, adoption = made.resume()
-    assert (opened(adoption), opened(adoption, "dev")) == ([4, 8], [6]) and adoption.open_steps == {4, 6, 8}
-    assert all(order.weights == made.weights[order.step] and order.awaited for order in adoption.handovers["tables"].open)
+    assert (opened(adoption), opened(adoption, "dev")) == ([4, 8], [6]) and adoption.pending_steps == {
+        4,
+        6,
+        8,
+    }
+    assert all(
+        request.weights == made.weights[request.step] and request.is_awaited
+        for request in adoption.tables.pending
+    )
 
 
 def test_what_was_made_of_a_checkpoint_serves_when_the_checkpoint_has_been_removed(stopped):
     """Its adoption stands after the newest checkpoint: until then the trainer had no more need of it."""
-    made = stopped(LATE, {"every_steps": 4, "run": "background", "adopt": {"after_steps": 7}})
+    made = stopped(LATE, {"every_steps": 4, "mode": "async", "adopt": {"after_steps": 7}})
     made.checkpoints(0, 4, 8, 9)
     made.mined(0, 4)
     made.adopted((0, 0), (10, 4))
     made.measured((11, 4))
     made.lose(4)
     found, adoption = made.resume()
-    assert found.place.step == 9 and (opened(adoption), opened(adoption, "dev")) == ([4, 8], [4, 8])
-    assert {order.weights for order in adoption.handovers["tables"].open} == {made.weights[4], made.weights[8]}
-    assert [order.step for order in adoption.handovers["tables"].take(10)] == [4] == [o.step for o in adoption.handovers["dev"].take(11)]
+    assert found.progress.step == 9 and (opened(adoption), opened(adoption, "dev")) == ([4, 8], [4, 8])
+    assert {request.weights for request in adoption.tables.pending} == {made.weights[4], made.weights[8]}
+    assert (
+        [request.step for request in adoption.tables.collect(10)]
+        == [4]
+        == [o.step for o in adoption.dev.collect(11)]
+    )
 
 
 def test_a_stage_whose_open_orders_cannot_be_made_any_more_stops(stopped):
@@ -169,7 +200,11 @@ def test_a_stage_whose_open_orders_cannot_be_made_any_more_stops(stopped):
     made.mined(0)
     made.adopted((0, 0))
     made.lose(4)
-    with pytest.raises(RuntimeError, match="stage a cannot go on: its checkpoint of step 4 is gone, and with it the tables made of it"):
+    with pytest.raises(
+        RuntimeError,
+        match="stage a cannot continue: its checkpoint of step 4 was removed, and the generation of "
+        "negatives made from it is missing",
+    ):
         made.resume()
 
 
@@ -177,8 +212,12 @@ def test_tables_made_of_other_weights_than_the_records_say_stop_it(stopped):
     made = stopped(LATE)
     made.checkpoints(0, 4)
     made.mined(0)
-    made.log.decide("adopt", stage="a", step=0, of=0, folder="negatives/a-00000000", weights="x" * 64)
-    with pytest.raises(RuntimeError, match=f"a-00000000 was mined with weights {made.weights[0][:12]}, expected xxxxxxxxxxxx"):
+    made.log.decide(
+        "adopt", stage="a", step=0, checkpoint_step=0, folder="negatives/a-00000000", weights="x" * 64
+    )
+    with pytest.raises(
+        RuntimeError, match=f"a-00000000 was mined with weights {made.weights[0][:12]}, expected xxxxxxxxxxxx"
+    ):
         made.resume()
 
 
@@ -190,12 +229,17 @@ def test_what_was_taken_when_it_was_ready_is_taken_again_at_the_same_steps(stopp
     made.adopted((0, 0), (5, 4), (11, 8))
     made.measured((6, 4))
     found, adoption = made.resume()
-    assert found.place.step == 8 and in_use(adoption) == 4
+    assert found.progress.step == 8 and in_use(adoption) == 4
     assert decided(made) == [("adopt", 0), ("adopt", 5), ("adopt", 11), ("evaluate", 6)]
-    assert adoption.handovers["tables"].script == Script({11: [8]}, 11, {8: made.weights[8]})
-    adoption.handovers["tables"].order("a", 8, made.weights[8])
-    assert {step: [order.step for order in adoption.handovers["tables"].take(step)] for step in (8, 9, 10, 11)} == {8: [], 9: [], 10: [], 11: [8]}
-    assert adoption.handovers["dev"].script == Script() and opened(adoption, "dev") == []
+    assert adoption.tables.schedule.log == AdoptionLog({11: [8]}, {8: made.weights[8]}, "resumed")
+    adoption.tables.submit(adoption.negatives.request(8, made.weights[8]))
+    assert {step: [request.step for request in adoption.tables.collect(step)] for step in (8, 9, 10, 11)} == {
+        8: [],
+        9: [],
+        10: [],
+        11: [8],
+    }
+    assert adoption.dev.schedule.log == AdoptionLog() and opened(adoption, "dev") == []
 
 
 def test_after_the_last_thing_taken_only_what_is_newer_is_wanted(stopped):
@@ -204,7 +248,7 @@ def test_after_the_last_thing_taken_only_what_is_newer_is_wanted(stopped):
     made.mined(0, 8)
     made.adopted((0, 0), (9, 8))
     _, adoption = made.resume()
-    assert opened(adoption) == [12] and not adoption.handovers["tables"].open[0].awaited
+    assert opened(adoption) == [12] and not adoption.tables.pending[0].is_awaited
 
 
 def test_what_is_ready_or_gone_is_passed_over(stopped):
@@ -221,12 +265,17 @@ def test_a_replay_goes_on_with_the_script_of_the_run_that_it_repeats(stopped):
     made.checkpoints(0, 4, 8)
     made.mined(0, 4)
     made.adopted((0, 0), (7, 4), (9, 8))
-    script = Script({0: [0], 7: [4], 9: [8], 15: [12]}, inf, {step: "w" for step in (0, 4, 8, 12)})
+    script = AdoptionLog({0: [0], 7: [4], 9: [8], 15: [12]}, dict.fromkeys((0, 4, 8, 12), "w"), "replay")
     _, adoption = made.resume({"tables": script})
-    assert adoption.handovers["tables"].script is script and decided(made) == [("adopt", 0), ("adopt", 7)]
+    assert adoption.tables.schedule.log is script and decided(made) == [("adopt", 0), ("adopt", 7)]
 
 
 def test_a_script_tells_what_was_taken_when():
-    records = [{"step": 5, "of": 2, "weights": "v"}, {"step": 5, "of": 4, "weights": "w"}, {"step": 9, "of": 6, "weights": "x"}]
-    assert script_of(records, 9) == Script({5: [2, 4], 9: [6]}, 9, {2: "v", 4: "w", 6: "x"})
-    assert script_of([], inf) == Script({}, inf, {})
+    records = [
+        {"step": 5, "checkpoint_step": 2, "weights": "v"},
+        {"step": 5, "checkpoint_step": 4, "weights": "w"},
+        {"step": 9, "checkpoint_step": 6, "weights": "x"},
+    ]
+    expected = AdoptionLog({5: [2, 4], 9: [6]}, {2: "v", 4: "w", 6: "x"}, "resumed")
+    assert AdoptionLog.of(records, "resumed") == expected
+    assert AdoptionLog.of([], "replay") == AdoptionLog({}, {}, "replay")

@@ -1,4 +1,5 @@
-"""A step against its definition: every text alone through the plain model, losses by loops, clipping and AdamW by formula."""
+"""A step against its definition: every text alone through the plain model, losses by loops, clipping and
+AdamW by formula."""
 
 import json
 import math
@@ -7,26 +8,37 @@ import shutil
 import numpy as np
 import pytest
 import torch
-import transformers.models.bert.modeling_bert  # noqa: F401  (imported lazily, else by every process)
+from helpers.step_gradients import compute_gradients
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import load_encoder, save_encoder, start_encoder
-from pyserini_ance.experiment.experiment import accelerator_of
-from pyserini_ance.experiment.prepare import read_collection, tokenise
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
 from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.pipeline.experiment import accelerator_of
+from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Encoding
-from pyserini_ance.runs.checkpoint import Place, publish_checkpoint
+from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.batch import Batch, TermRows, plan_batch
-from pyserini_ance.trainer.desks import Inline
-from pyserini_ance.trainer.step import StepRunner
-from pyserini_ance.trainer.trainer import StageTraining
+from pyserini_ance.trainer.executors import SyncExecutor
+from pyserini_ance.trainer.step import BatchEncoder
+from pyserini_ance.trainer.trainer import StageTrainer
 
 RATE, EPS, DECAY, BETAS, LARGEST_NORM = 0.01, 1e-3, 0.1, (0.9, 0.99), 0.5
-OPTIMIZER = {"learning_rate": RATE, "eps": EPS, "weight_decay": DECAY, "betas": BETAS, "max_grad_norm": LARGEST_NORM}
+OPTIMIZER = {
+    "learning_rate": RATE,
+    "eps": EPS,
+    "weight_decay": DECAY,
+    "betas": BETAS,
+    "max_grad_norm": LARGEST_NORM,
+}
 TERMS = {
-    "own": {"negatives": [{"kind": "random", "per_query": 2}], "loss": {"kind": "nll", "scale": 0.5}},
-    "step": {"pool": "step", "negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.2}, "weight": 0.5},
+    "own": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 0.5}},
+    "step": {
+        "in_batch_negatives": True,
+        "negatives": [{"kind": "random"}],
+        "loss": {"kind": "nll", "scale": 0.2},
+        "weight": 0.5,
+    },
 }
 
 
@@ -35,7 +47,9 @@ def still_bert(tiny_bert, tmp_path_factory):
     """`tiny_bert` without dropout."""
     folder = shutil.copytree(tiny_bert, tmp_path_factory.mktemp("still") / "model")
     settings = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps({**settings, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}))
+    (folder / "config.json").write_text(
+        json.dumps({**settings, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0})
+    )
     return folder
 
 
@@ -46,7 +60,7 @@ def made(small_recipe, still_bert):
     lengths = {"query": {"length_tokens": 24}, "document": {"length_tokens": 32, "template": "{text}"}}
     encoder = {"kind": "transformer", "model": str(still_bert), "pooling": "mean", "tokenization": lengths}
     recipe = small_recipe({"a": stage}, encoder=encoder, seed=3)
-    return recipe, tokenise(recipe, read_collection(recipe))
+    return recipe, tokenize(recipe, read_collection(recipe))
 
 
 def reference_step(model, moments: dict, number: int, batch, data) -> tuple[dict[str, float], float]:
@@ -54,7 +68,11 @@ def reference_step(model, moments: dict, number: int, batch, data) -> tuple[dict
 
     def vector(tokens, row: int, length: int):
         ids, mask = tokens.batch(np.array([row]), length)
-        return model(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask)).last_hidden_state[0].mean(0)
+        return (
+            model(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))
+            .last_hidden_state[0]
+            .mean(0)
+        )
 
     qrels, rate = data.split.qrels, RATE * (3 - number) / 2  # linear decay over two steps
     query = {int(row): vector(data.queries["train"], row, 24) for row in batch.queries}
@@ -64,9 +82,21 @@ def reference_step(model, moments: dict, number: int, batch, data) -> tuple[dict
         scale, each = term["loss"]["scale"], []
         for i, q in enumerate(batch.queries.tolist()):
             known = set(qrels.relevant(q).tolist())
-            pool = batch.terms["own"].negatives[i] if name == "own" else [*batch.terms["step"].positives.ravel(), *batch.terms["step"].negatives.ravel()]
-            negatives = sum(torch.exp(scale * query[q] @ document[int(d)]) for d in pool if d != -1 and int(d) not in known)
-            of_positives = [torch.exp(scale * query[q] @ document[int(p)]) for p in batch.terms[name].positives[i] if p != -1]
+            pool = (
+                batch.terms["own"].negatives[i]
+                if name == "own"
+                else [*batch.terms["step"].positives.ravel(), *batch.terms["step"].negatives.ravel()]
+            )
+            negatives = sum(
+                torch.exp(scale * query[q] @ document[int(d)])
+                for d in pool
+                if d != -1 and int(d) not in known
+            )
+            of_positives = [
+                torch.exp(scale * query[q] @ document[int(p)])
+                for p in batch.terms[name].positives[i]
+                if p != -1
+            ]
             each.append(sum(-torch.log(p / (p + negatives)) for p in of_positives) / len(of_positives))
         losses[name] = sum(each) / len(each)
     model.zero_grad()
@@ -76,7 +106,10 @@ def reference_step(model, moments: dict, number: int, batch, data) -> tuple[dict
     for name, p in parameters.items():
         gradient = p.grad * min(1.0, LARGEST_NORM / norm)
         first, second = moments.get(name, (torch.zeros_like(p), torch.zeros_like(p)))
-        moments[name] = first, second = BETAS[0] * first + (1 - BETAS[0]) * gradient, BETAS[1] * second + (1 - BETAS[1]) * gradient**2
+        moments[name] = first, second = (
+            BETAS[0] * first + (1 - BETAS[0]) * gradient,
+            BETAS[1] * second + (1 - BETAS[1]) * gradient**2,
+        )
         corrected = first / (1 - BETAS[0] ** number), second / (1 - BETAS[1] ** number)
         with torch.no_grad():
             p -= rate * DECAY * p * (p.ndim > 1) + rate * corrected[0] / (corrected[1].sqrt() + EPS)
@@ -89,46 +122,61 @@ def test_two_steps_equal_a_written_out_reference(made, tmp_path, chunk_queries):
     stage = recipe.stages["a"].model_copy(update={"chunk_queries": chunk_queries})
     recipe = recipe.model_copy(update={"stages": {"a": stage}})
     run = RunDir(tmp_path)
-    start = publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("initial", 0))
-    result = StageTraining(recipe, "a", data, run, accelerator_of(recipe), World(), lambda product: Inline(None)).train(start)
+    start = publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
+    result = StageTrainer(
+        recipe, "a", data, run, accelerator_of(recipe), World(), lambda product: SyncExecutor(None), start
+    ).train()
 
     model, moments = load_encoder(start.encoder).towers.queries.backbone, {}
     logged = [json.loads(line) for line in run.metrics.read_text().splitlines()]
     for step in range(2):
-        losses, norm = reference_step(model, moments, step + 1, plan_batch(stage, 0, step, 3, data.directions, {}), data)
+        losses, norm = reference_step(
+            model, moments, step + 1, plan_batch(stage, 0, step, 3, data.anchor_sets, {}), data
+        )
         assert logged[step]["terms"] == pytest.approx(losses, rel=1e-4)
         assert logged[step]["loss"] == pytest.approx(losses["own"] + 0.5 * losses["step"], rel=1e-4)
         assert logged[step]["grad_norm"] == pytest.approx(norm, rel=1e-4) and norm > LARGEST_NORM
     trained = load_encoder(result.encoder).towers.queries.backbone.state_dict()
     for name, expected in model.state_dict().items():
-        torch.testing.assert_close(trained[name], expected, rtol=1e-4, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(
+            trained[name], expected, rtol=1e-4, atol=2e-5, msg=lambda text, name=name: f"{name}: {text}"
+        )
     before = load_encoder(start.encoder).towers.queries.backbone.state_dict()
-    assert max(float((trained[name] - before[name]).abs().max()) for name in before) > RATE  # the tolerance is far below a step
+    assert (
+        max(float((trained[name] - before[name]).abs().max()) for name in before) > RATE
+    )  # the tolerance is far below a step
 
 
 def test_dropout_changes_from_step_to_step_and_from_chunk_to_chunk(made, small_recipe):
     data = made[1]
-    recipe = small_recipe({"a": {"steps": 2, "batch_queries": 6, "terms": TERMS, "optimizer": OPTIMIZER, "chunk_queries": 3}})
-    stage, encoder = recipe.stages["a"], start_encoder(recipe.encoder, 0)
+    recipe = small_recipe(
+        {"a": {"steps": 2, "batch_queries": 6, "terms": TERMS, "optimizer": OPTIMIZER, "chunk_queries": 3}}
+    )
+    stage, encoder = recipe.stages["a"], initial_encoder(recipe.encoder, 0)
     encoder.towers.train()
     own = stage.model_copy(update={"terms": {"own": stage.terms["own"]}})
-    for runner in (StepRunner(changed, data, encoder, accelerator_of(recipe).autocast, 512, (3, 0), World()) for changed in (stage, own)):
-        batch = plan_batch(stage, 0, 0, 3, data.directions, {})
-        first, again, other = (runner.accumulate(batch, step) for step in (0, 0, 1))
+    for runner in (
+        BatchEncoder(changed, data, encoder, accelerator_of(recipe).autocast, 512, (3, 0), World())
+        for changed in (stage, own)
+    ):
+        batch = plan_batch(stage, 0, 0, 3, data.anchor_sets, {})
+        first, again, other = (compute_gradients(runner, batch, step) for step in (0, 0, 1))
         assert first == again and first["own"] != other["own"]
     rows = batch.terms["own"]
-    repeated = TermRows("query", np.zeros(6, np.int32), rows.positives[:1].repeat(6, 0), rows.negatives[:1].repeat(6, 0))
+    repeated = TermRows(
+        "query", np.zeros(6, np.int32), rows.positives[:1].repeat(6, 0), rows.negatives[:1].repeat(6, 0)
+    )
     twice = Batch(repeated.anchors, {"own": repeated})
-    halves = [runner.accumulate(half, 0)["own"] for half in (twice, twice.chunks(3)[0])]
+    halves = [compute_gradients(runner, half, 0)["own"] for half in (twice, twice.chunks(3)[0])]
     assert halves[0] != halves[1]  # equal texts, but the second chunk has other masks
 
 
 def gradients_of(recipe, data, **changes) -> tuple[dict, list[torch.Tensor]]:
     stage = recipe.stages["a"].model_copy(update=changes)
-    encoder = start_encoder(recipe.encoder, 0)
+    encoder = initial_encoder(recipe.encoder, 0)
     encoder.towers.train()
-    runner = StepRunner(stage, data, encoder, accelerator_of(recipe).autocast, 128, (3, 0), World())
-    losses = runner.accumulate(plan_batch(stage, 0, 0, 3, data.directions, {}), 0)
+    runner = BatchEncoder(stage, data, encoder, accelerator_of(recipe).autocast, 128, (3, 0), World())
+    losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
     return losses, [p.grad for p in encoder.towers.parameters() if p.grad is not None]
 
 
@@ -137,7 +185,9 @@ def gradients_of(recipe, data, **changes) -> tuple[dict, list[torch.Tensor]]:
 def test_chunks_of_queries_add_up_to_the_whole_step(made, pool, size):
     recipe, data = made
     terms = {pool: recipe.stages["a"].terms[pool]}
-    (whole_losses, whole), (losses, parts) = (gradients_of(recipe, data, terms=terms, chunk_queries=c) for c in (None, size))
+    (whole_losses, whole), (losses, parts) = (
+        gradients_of(recipe, data, terms=terms, chunk_queries=c) for c in (None, size)
+    )
     assert losses == pytest.approx(whole_losses, rel=1e-5)
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
@@ -145,10 +195,10 @@ def test_chunks_of_queries_add_up_to_the_whole_step(made, pool, size):
 
 def step_in_world(world, recipe, changes: dict) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
     """Losses and gradients of the first step, without dropout."""
-    stage, data = recipe.stages["a"].model_copy(update=changes), tokenise(recipe, read_collection(recipe))
-    encoder = start_encoder(recipe.encoder, 0)
-    runner = StepRunner(stage, data, encoder, accelerator_of(recipe).autocast, 128, (3, 0), world)
-    losses = runner.accumulate(plan_batch(stage, 0, 0, 3, data.directions, {}), 0)
+    stage, data = recipe.stages["a"].model_copy(update=changes), tokenize(recipe, read_collection(recipe))
+    encoder = initial_encoder(recipe.encoder, 0)
+    runner = BatchEncoder(stage, data, encoder, accelerator_of(recipe).autocast, 128, (3, 0), world)
+    losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
     backbone = encoder.towers.queries.backbone
     return losses, {name: p.grad for name, p in backbone.named_parameters() if p.grad is not None}
 
@@ -156,22 +206,34 @@ def step_in_world(world, recipe, changes: dict) -> tuple[dict[str, float], dict[
 @pytest.mark.parametrize("chunk_queries", [None, 2])
 def test_a_step_of_two_processes_equals_a_written_out_reference(made, run_processes, chunk_queries):
     recipe, data = made
-    batch, model = plan_batch(recipe.stages["a"], 0, 0, 3, data.directions, {}), start_encoder(recipe.encoder, 0).towers.queries.backbone
+    batch, model = (
+        plan_batch(recipe.stages["a"], 0, 0, 3, data.anchor_sets, {}),
+        initial_encoder(recipe.encoder, 0).towers.queries.backbone,
+    )
     expected = reference_step(model, {}, 1, batch, data)[0]
     for losses, gradients in run_processes(2, step_in_world, recipe, {"chunk_queries": chunk_queries}):
         assert losses == pytest.approx(expected, rel=1e-5)
         for name, p in model.named_parameters():
             if p.grad is not None:
-                torch.testing.assert_close(gradients[name], p.grad, rtol=1e-4, atol=1e-5 * float(p.grad.abs().max()) + 1e-5)
+                torch.testing.assert_close(
+                    gradients[name], p.grad, rtol=1e-4, atol=1e-5 * float(p.grad.abs().max()) + 1e-5
+                )
 
 
 @pytest.mark.parametrize("chunk_queries", [None, 1])
 @pytest.mark.parametrize("pool", ["own", "step"])
 def test_processes_without_texts(made, run_processes, pool, chunk_queries):
     """One query and three documents on five processes."""
-    recipe, data = made
-    changes = {"batch_queries": 1, "chunk_queries": chunk_queries, "terms": {pool: recipe.stages["a"].terms[pool]}}
-    (expected, of_one), *rest = [step_in_world(World(), recipe, changes), *run_processes(5, step_in_world, recipe, changes)]
+    recipe, _data = made
+    changes = {
+        "batch_queries": 1,
+        "chunk_queries": chunk_queries,
+        "terms": {pool: recipe.stages["a"].terms[pool]},
+    }
+    (expected, of_one), *rest = [
+        step_in_world(World(), recipe, changes),
+        *run_processes(5, step_in_world, recipe, changes),
+    ]
     for losses, gradients in rest:
         assert losses == pytest.approx(expected, rel=1e-5) and gradients.keys() == of_one.keys()
         for name, gradient in of_one.items():
@@ -179,15 +241,19 @@ def test_processes_without_texts(made, run_processes, pool, chunk_queries):
 
 
 def queries_at_once(world, recipe, changes: dict) -> list[int]:
-    stage, data = recipe.stages["a"].model_copy(update=changes), tokenise(recipe, read_collection(recipe))
-    encoder, seen = start_encoder(recipe.encoder, 0), []
-    encoder.towers.register_forward_hook(lambda towers, arguments, vectors: seen.append((arguments[0], len(vectors))))
-    runner = StepRunner(stage, data, encoder, accelerator_of(recipe).autocast, 512, (3, 0), world)
-    runner.accumulate(plan_batch(stage, 0, 0, 3, data.directions, {}), 0)
+    stage, data = recipe.stages["a"].model_copy(update=changes), tokenize(recipe, read_collection(recipe))
+    encoder, seen = initial_encoder(recipe.encoder, 0), []
+    encoder.towers.register_forward_hook(
+        lambda towers, arguments, vectors: seen.append((arguments[0], len(vectors)))
+    )
+    runner = BatchEncoder(stage, data, encoder, accelerator_of(recipe).autocast, 512, (3, 0), world)
+    compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
     return [count for side, count in seen if side == "query"]
 
 
-@pytest.mark.parametrize(("pool", "once", "twice"), [("own", [2, 2, 2], [2, 1]), ("step", [2, 2, 2] * 2, [2, 1] * 2)])
+@pytest.mark.parametrize(
+    ("pool", "once", "twice"), [("own", [2, 2, 2], [2, 1]), ("step", [2, 2, 2] * 2, [2, 1] * 2)]
+)
 def test_chunk_queries_bounds_what_each_process_encodes_at_once(made, run_processes, pool, once, twice):
     recipe = made[0]
     changes = {"chunk_queries": 2, "terms": {pool: recipe.stages["a"].terms[pool]}}
@@ -195,38 +261,69 @@ def test_chunk_queries_bounds_what_each_process_encodes_at_once(made, run_proces
     assert run_processes(2, queries_at_once, recipe, changes) == [twice, twice]
 
 
-@pytest.mark.parametrize("around", ["passage", "document"])
-@pytest.mark.parametrize("empty", ["drop", "index"])
-def test_a_step_scores_documents_as_a_search_does_but_without_empty_passages(small_recipe, still_bert, tmp_path, around, empty):
+@pytest.mark.parametrize("around", ["per_passage", "per_document"])
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_step_scores_documents_as_a_search_does_but_without_empty_passages(
+    small_recipe, still_bert, tmp_path, around, empty
+):
     """In both directions. Where empty passages are indexed, the two differ, and by nothing else."""
-    document = {"length_tokens": 10, "passages": 3, "special_tokens": around, "empty_passages": empty, "template": "{text}"}
-    encoder = {"kind": "transformer", "model": str(still_bert), "tokenization": {"query": {"length_tokens": 24}, "document": document}}
-    term = {"negatives": [{"kind": "random", "per_query": 2}], "loss": {"kind": "nll", "scale": 0.2}}
+    document = {
+        "length_tokens": 10,
+        "passages": 3,
+        "special_tokens": around,
+        "pad_passages": empty,
+        "template": "{text}",
+    }
+    encoder = {
+        "kind": "transformer",
+        "model": str(still_bert),
+        "tokenization": {"query": {"length_tokens": 24}, "document": document},
+    }
+    term = {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 0.2}}
     terms = {"query": term, "document": {**term, "anchor": "document"}}
-    recipe = small_recipe({"a": {"steps": 1, "batch_queries": 6, "terms": terms, "optimizer": OPTIMIZER}}, encoder=encoder)
-    data, stage, towers = tokenise(recipe, read_collection(recipe)), recipe.stages["a"], start_encoder(recipe.encoder, 0)
-    batch = plan_batch(stage, 0, 0, 3, data.directions, {})
-    losses = StepRunner(stage, data, towers, accelerator_of(recipe).autocast, 128, (3, 0), World()).accumulate(batch, 0)
+    recipe = small_recipe(
+        {"a": {"steps": 1, "batch_queries": 6, "terms": terms, "optimizer": OPTIMIZER}}, encoder=encoder
+    )
+    data, stage, towers = (
+        tokenize(recipe, read_collection(recipe)),
+        recipe.stages["a"],
+        initial_encoder(recipe.encoder, 0),
+    )
+    batch = plan_batch(stage, 0, 0, 3, data.anchor_sets, {})
+    encoder = BatchEncoder(stage, data, towers, accelerator_of(recipe).autocast, 128, (3, 0), World())
+    losses = compute_gradients(encoder, batch, 0)
 
     (tmp_path / "model").mkdir()
     save_encoder(towers, tmp_path / "model")
-    snapshot = Snapshot(tmp_path / "model", "hash", data, Encoding(precision="fp32"), tmp_path / "scratch", "cpu", World())
+    snapshot = Snapshot(
+        tmp_path / "model", "hash", data, Encoding(precision="fp32"), tmp_path / "scratch", "cpu", World()
+    )
     ranked, found = snapshot.search("query", np.arange(15), "document", 30)
     searched, trained = np.empty((15, 30), np.float32), np.empty((15, 30), np.float32)
     np.put_along_axis(searched, found, ranked, 1)
     of_empty = np.full((15, 30), -np.inf)
     for row, (start, stop) in enumerate(zip(data.passages.offsets, data.passages.offsets[1:], strict=False)):
-        texts = stop if empty == "drop" else start + data.passages.filled[row]
+        texts = stop if not empty else start + data.passages.filled[row]
         each = snapshot.query_vectors @ snapshot.document_vectors[start:stop].T
         trained[:, row] = each[:, : texts - start].max(1)
         of_empty[:, row] = each[:, texts - start :].max(1, initial=-np.inf)
     np.testing.assert_allclose(searched, np.maximum(trained, of_empty), atol=1e-4)
 
     def slow(scores: np.ndarray, rows: TermRows) -> float:
-        scores, drawn = scores if rows.anchor == "query" else scores.T, np.concatenate([rows.positives, rows.negatives], axis=1)
-        each = [[scores[anchor, other] for other in others] for anchor, others in zip(rows.anchors, drawn, strict=True)]
-        return float(np.mean([math.log(sum(math.exp(0.2 * (score - own[0])) for score in own)) for own in each]))
+        scores, drawn = (
+            scores if rows.anchor == "query" else scores.T,
+            np.concatenate([rows.positives, rows.negatives], axis=1),
+        )
+        each = [
+            [scores[anchor, other] for other in others]
+            for anchor, others in zip(rows.anchors, drawn, strict=True)
+        ]
+        return float(
+            np.mean([math.log(sum(math.exp(0.2 * (score - own[0])) for score in own)) for own in each])
+        )
 
-    assert losses == pytest.approx({name: slow(trained, rows) for name, rows in batch.terms.items()}, rel=1e-4)
+    assert losses == pytest.approx(
+        {name: slow(trained, rows) for name, rows in batch.terms.items()}, rel=1e-4
+    )
     of_search = {name: slow(searched, rows) for name, rows in batch.terms.items()}
-    assert (losses == pytest.approx(of_search, rel=1e-4)) == (empty == "drop")
+    assert (losses == pytest.approx(of_search, rel=1e-4)) == (not empty)

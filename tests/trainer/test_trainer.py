@@ -1,23 +1,26 @@
+import itertools
 import math
 
 import numpy as np
 import pytest
 import torch
-from trainer.given import MIXED, Training
+from helpers.stage_fixture import MIXED, Training
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.checkpoint import load_encoder, start_encoder
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.experiment.experiment import accelerator_of
-from pyserini_ance.experiment.prepare import read_collection, tokenise
-from pyserini_ance.runs.checkpoint import Place, publish_checkpoint
-from pyserini_ance.runs.evaluation import publish_evaluation
-from pyserini_ance.runs.generation import open_generation
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.pipeline.experiment import accelerator_of
+from pyserini_ance.pipeline.preparation import read_collection, tokenize
+from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
+from pyserini_ance.runs.generation import open_generation, publish_evaluation
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines
-from pyserini_ance.trainer.desks import Inline
-from pyserini_ance.trainer.step import StepRunner
-from pyserini_ance.trainer.trainer import StageTraining
+from pyserini_ance.trainer import trainer
+from pyserini_ance.trainer.batch import plan_batch
+from pyserini_ance.trainer.callbacks import TrainerCallback
+from pyserini_ance.trainer.executors import SyncExecutor
+from pyserini_ance.trainer.objective import term_losses
+from pyserini_ance.trainer.trainer import StageTrainer
 
 RANDOM = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
 
@@ -29,36 +32,59 @@ def training(small_recipe, tmp_path):
 
 def dev_values(made: Training, values: dict[int, float]):
     """A refresher that measures what it is told."""
-    return lambda order: publish_evaluation(made.run.evaluation("a", order.step), {"dev": values[order.step]}, order.weights, {})
+    return lambda order: publish_evaluation(
+        made.run.evaluation("a", order.step), {"dev": values[order.step]}, order.weights, {}
+    )
 
 
 def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
-    made, drawn = training(MIXED, refresh={"every_steps": 4}, optimizer={"learning_rate": 1e-3, "max_grad_norm": 1e-3}), []
-    accumulate = StepRunner.accumulate
-    monkeypatch.setattr(StepRunner, "accumulate", lambda runner, batch, step: (drawn.append(batch), accumulate(runner, batch, step))[1])
+    made, drawn = (
+        training(MIXED, refresh={"every_steps": 4}, optimizer={"learning_rate": 1e-3, "max_grad_norm": 1e-3}),
+        [],
+    )
+
+    def recorded(*arguments):
+        drawn.append(plan_batch(*arguments))
+        return drawn[-1]
+
+    monkeypatch.setattr(trainer, "plan_batch", recorded)
     result = made.train()
 
     adopted = made.decisions("adopt")
-    assert [(record["step"], record["folder"]) for record in adopted] == [(step, f"negatives/a-{step:08d}") for step in (0, 4, 8)]
+    assert [(record["step"], record["folder"]) for record in adopted] == [
+        (step, f"negatives/a-{step:08d}") for step in (0, 4, 8)
+    ]
     assert adopted[0]["weights"] == made.start.weights and len({record["weights"] for record in adopted}) == 3
     made_from = [{"weights": record["weights"], **made.data.identity} for record in adopted]
-    opened = [open_generation(made.run.folder / record["folder"], of) for record, of in zip(adopted, made_from, strict=True)]
+    opened = [
+        open_generation(made.run.folder / record["folder"], of)
+        for record, of in zip(adopted, made_from, strict=True)
+    ]
     generations = [generation.tables["query", 0] for generation in opened]
     for step, batch in enumerate(drawn):
         candidates = generations[step // 4].candidates[batch.queries]
-        assert all(set(line) <= set(row) for line, row in zip(batch.terms["query"].negatives.tolist(), candidates.tolist(), strict=True))
-    assert any((a.candidates != b.candidates).any() for a, b in zip(generations, generations[1:], strict=False))
+        assert all(
+            set(line) <= set(row)
+            for line, row in zip(batch.terms["query"].negatives.tolist(), candidates.tolist(), strict=True)
+        )
+    assert any((a.candidates != b.candidates).any() for a, b in itertools.pairwise(generations))
 
     steps = made.metrics("step")
     assert [record["step"] for record in steps] == list(range(10))
     for record in steps:
         assert record["loss"] == pytest.approx(record["terms"]["query"] + 0.5 * record["terms"]["batch"])
         assert record["grad_norm"] > 1e-3  # before clipping
-        assert record["learning_rate"] == pytest.approx(1e-3 * (10 - record["step"]) / 10) and record["seconds"] > 0
+        assert (
+            record["learning_rate"] == pytest.approx(1e-3 * (10 - record["step"]) / 10)
+            and record["seconds"] > 0
+        )
 
     reports = [record["tables"]["query.0"] for record in made.metrics("generation")]
     assert [record["step"] for record in made.metrics("generation")] == [0, 4, 8]
-    assert all(len(report["positive_ranks"]) == 15 and set(report["margin"]) == {"mean", "p10", "p50", "p90"} for report in reports)
+    assert all(
+        len(report["positive_ranks"]) == 15 and set(report["margin"]) == {"mean", "p10", "p50", "p90"}
+        for report in reports
+    )
     assert reports[0]["new_share"] is None and all(0 < report["new_share"] < 1 for report in reports[1:])
     assert [record["step"] for record in made.metrics("refresh")] == [0, 4, 8]
     assert made.decisions("stage_end") == [
@@ -70,9 +96,18 @@ def test_the_best_checkpoint_by_the_dev_measure_is_the_result(training):
     made = training(RANDOM, evaluate={"every_steps": 3})
     result = made.train(dev_values(made, {3: 0.25, 6: 0.5, 9: 0.5, 10: 0.125}))
     assert result.folder == made.run.checkpoint("a", 6)
-    assert [(record["step"], record["value"]) for record in made.metrics("dev")] == [(3, 0.25), (6, 0.5), (9, 0.5), (10, 0.125)]
+    assert [(record["step"], record["value"]) for record in made.metrics("dev")] == [
+        (3, 0.25),
+        (6, 0.5),
+        (9, 0.5),
+        (10, 0.125),
+    ]
     assert [(record["step"], record["value"]) for record in made.decisions("best")] == [(3, 0.25), (6, 0.5)]
-    assert sorted(folder.name for folder in made.run.checkpoints.iterdir()) == ["a-00000006", "a-00000010", "initial-00000000"]
+    assert sorted(folder.name for folder in made.run.checkpoints.iterdir()) == [
+        "a-00000006",
+        "a-00000010",
+        "initial-00000000",
+    ]
 
 
 def test_the_last_checkpoint_is_the_result_when_the_best_is_not_wanted(training):
@@ -81,34 +116,47 @@ def test_the_last_checkpoint_is_the_result_when_the_best_is_not_wanted(training)
 
 
 def test_static_negatives_are_mined_once(training, tmp_path):
-    ranked = "".join(f"train-{query} Q0 blue-tiger 1 2 t\ntrain-{query} Q0 gray-tiger 2 1 t\n" for query in range(15))
+    ranked = "".join(
+        f"train-{query} Q0 blue-tiger 1 2 t\ntrain-{query} Q0 gray-tiger 2 1 t\n" for query in range(15)
+    )
     (tmp_path.parent / "ranked.trec").write_text(ranked)
-    sources = [{"kind": "run", "file": str(tmp_path.parent / "ranked.trec")}, {"kind": "ann"}]
+    sources = [{"kind": "ranking", "file": str(tmp_path.parent / "ranked.trec")}, {"kind": "ann"}]
     made = training({"query": {"negatives": sources}}, steps=8, refresh={"every_steps": 4})
     made.train()
     # and nothing is mined after the last step
-    assert {step: list(record["tables"]) for record in made.metrics("generation") for step in [record["step"]]} == {0: ["query.0", "query.1"], 4: ["query.1"]}
+    assert {
+        step: list(record["tables"]) for record in made.metrics("generation") for step in [record["step"]]
+    } == {0: ["query.0", "query.1"], 4: ["query.1"]}
 
 
 @pytest.mark.parametrize(("loss", "norm"), [(math.nan, 1.0), (math.inf, 1.0), (0.5, math.nan)])
-def test_a_loss_that_is_no_number_stops_the_run_before_it_reaches_the_weights(training, monkeypatch, loss, norm):
+def test_a_loss_that_is_no_number_stops_the_run_before_it_reaches_the_weights(
+    training, monkeypatch, loss, norm
+):
     made = training(RANDOM, save_every_steps=3)
-    accumulate, seen = StepRunner.accumulate, []
+    stage = made.stage()
+    towers, before = stage.encoder.towers, []
+    clip = stage.accelerator.clip_grad_norm_
 
-    def break_down(runner, batch, step):
-        seen.append([p.detach().clone() for p in runner.encoder.towers.parameters()])
-        losses = accumulate(runner, batch, step)
-        if step == 4:
-            seen.append(runner.encoder)
-            next(p for p in runner.encoder.towers.parameters() if p.grad is not None).grad *= norm
-            return dict.fromkeys(losses, loss)
-        return losses
+    def broken_losses(*arguments):
+        before.append([p.detach().clone() for p in towers.parameters()])
+        losses = term_losses(*arguments)
+        return {name: value * loss for name, value in losses.items()} if len(before) == 5 else losses
 
-    monkeypatch.setattr(StepRunner, "accumulate", break_down)
-    with pytest.raises(RuntimeError, match="stage a, step 4: the loss is .*; lower stages.a.optimizer.learning_rate or use precision: fp32"):
-        made.train()
-    before, encoder = seen[-2:]
-    assert all(map(torch.equal, before, encoder.towers.parameters()))
+    def broken_clip(parameters, max_norm):
+        if len(before) == 5:
+            next(p for p in towers.parameters() if p.grad is not None).grad *= norm
+        return clip(parameters, max_norm)
+
+    monkeypatch.setattr(trainer, "term_losses", broken_losses)
+    monkeypatch.setattr(stage.accelerator, "clip_grad_norm_", broken_clip)
+    with pytest.raises(
+        RuntimeError,
+        match="stage a, step 4: the loss is .*; lower stages.a.optimizer.learning_rate or use "
+        "precision: fp32",
+    ):
+        stage.train()
+    assert all(map(torch.equal, before[-1], towers.parameters()))
     assert [record["step"] for record in made.metrics("step")] == [0, 1, 2, 3]
     monkeypatch.undo()
     assert made.train(resume=True).folder == made.run.checkpoint("a", 10)
@@ -117,30 +165,40 @@ def test_a_loss_that_is_no_number_stops_the_run_before_it_reaches_the_weights(tr
 def everything(made: Training) -> list[dict]:
     """What a run records, but for times."""
     records = read_json_lines(made.run.metrics) + read_json_lines(made.run.decisions)
-    return [{key: value for key, value in record.items() if "seconds" not in key and key != "parts"} for record in records]
+    return [
+        {key: value for key, value in record.items() if "seconds" not in key and key != "parts"}
+        for record in records
+    ]
 
 
 EVERY = {"every_steps": 4}
-LAMB = {"optimizer": {"kind": "lamb", "learning_rate": 1e-3, "warmup_steps": 2}, "schedule_cycle_steps": 4}
+LAMB = {
+    "optimizer": {"kind": "lamb", "learning_rate": 1e-3},
+    "lr_schedule": {"warmup_steps": 2, "cycle_steps": 4},
+}
 
 
-@pytest.mark.parametrize("settings", [{"refresh": EVERY, **LAMB}, {"refresh": {**EVERY, "chunks": 3}}])
+@pytest.mark.parametrize("settings", [{"refresh": EVERY, **LAMB}, {"refresh": {**EVERY, "query_chunks": 3}}])
 def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(training, monkeypatch, settings):
     made = training(MIXED, evaluate={"every_steps": 5}, save_every_steps=3, positives="random", **settings)
     real = made.make
     whole = made.train()
     expected = everything(made)
     made.run.metrics.unlink(), made.run.decisions.unlink()
-    for folder in [*made.run.checkpoints.glob("a-*"), *made.run.negatives.iterdir(), *made.run.evaluations.iterdir()]:
+    for folder in [
+        *made.run.checkpoints.glob("a-*"),
+        *made.run.negatives.iterdir(),
+        *made.run.evaluations.iterdir(),
+    ]:
         folder.rename(made.run.folder / f"{folder.parent.name}.{folder.name}.whole")
 
-    accumulate, stops, refreshes = StepRunner.accumulate, [0, 2, 5, 7, 9], [4, 5]
+    stops, refreshes = [0, 2, 5, 7, 9], [4, 5]
 
-    def interrupted(runner, batch, step):
+    def interrupted(stage, number, step, *rest):
         if stops and stops[0] == step:
             stops.pop(0)
             raise KeyboardInterrupt
-        return accumulate(runner, batch, step)
+        return plan_batch(stage, number, step, *rest)
 
     def interrupted_refresh(order):
         real(order)
@@ -148,7 +206,7 @@ def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(traini
             refreshes.pop(0)
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(StepRunner, "accumulate", interrupted)
+    monkeypatch.setattr(trainer, "plan_batch", interrupted)
     for resume in [False] + [True] * 6:
         with pytest.raises(KeyboardInterrupt):
             made.train(interrupted_refresh, resume)
@@ -159,8 +217,9 @@ def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(traini
 
 
 def test_a_stage_of_queries_leaves_documents_bitwise_as_they_were(training, monkeypatch):
-    """Tied towers part; the vectors of documents are made once for all refreshes, and an interruption changes nothing."""
-    made, encoded = training(MIXED, train="queries", refresh={"every_steps": 4}, chunk_queries=2), []
+    """Tied towers part; the vectors of documents are made once for all refreshes, and an interruption changes
+    nothing."""
+    made, encoded = training(MIXED, trainable="query_tower", refresh={"every_steps": 4}, chunk_queries=2), []
     encode_rows = Encoder.encode_rows
 
     def counted(encoder, tokens, rows, side, *settings):
@@ -169,25 +228,30 @@ def test_a_stage_of_queries_leaves_documents_bitwise_as_they_were(training, monk
 
     monkeypatch.setattr(Encoder, "encode_rows", counted)
     stage = made.stage()
-    result = stage.train(made.start)
-    assert result.document_weights == made.start.document_weights and result.query_weights != made.start.query_weights
+    result = stage.train()
+    assert (
+        result.document_weights == made.start.document_weights
+        and result.query_weights != made.start.query_weights
+    )
     before, after = load_encoder(made.start.encoder).towers, load_encoder(result.encoder).towers
-    assert not after.tied and all(map(torch.equal, after.documents.parameters(), before.documents.parameters()))
+    assert not after.tied and all(
+        map(torch.equal, after.documents.parameters(), before.documents.parameters())
+    )
     assert sorted(encoded) == list(range(30)) and len(made.decisions("adopt")) == 3
     held = [p for group in stage.optimizer.param_groups for p in group["params"]]
     assert {id(p) for p in held} == {id(p) for p in stage.encoder.towers.queries.parameters()}
 
-    accumulate, stops = StepRunner.accumulate, [6]
+    stops = [6]
 
-    def interrupted(runner, batch, step):
+    def interrupted(stage, number, step, *rest):
         if stops and step == stops[0]:
             raise KeyboardInterrupt
-        return accumulate(runner, batch, step)
+        return plan_batch(stage, number, step, *rest)
 
     for folder in [*made.run.checkpoints.glob("a-*"), *made.run.negatives.iterdir()]:
         folder.rename(made.run.folder / f"{folder.parent.name}.{folder.name}.whole")
     made.run.decisions.unlink()
-    monkeypatch.setattr(StepRunner, "accumulate", interrupted)
+    monkeypatch.setattr(trainer, "plan_batch", interrupted)
     with pytest.raises(KeyboardInterrupt):
         made.train()
     stops.clear()
@@ -195,20 +259,39 @@ def test_a_stage_of_queries_leaves_documents_bitwise_as_they_were(training, monk
 
 
 def test_moments_are_kept_between_stages_when_wanted(small_recipe, tmp_path):
-    first = {"steps": 3, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3, "decay": "constant"}, "terms": RANDOM}
-    recipe = small_recipe({"a": first, "kept": {**first, "keep_optimizer": True, "steps": 1}, "new": {**first, "steps": 1}})
-    run, data = RunDir(tmp_path), tokenise(recipe, read_collection(recipe))
-    checkpoint = publish_checkpoint(run, start_encoder(recipe.encoder, 0), None, Place("initial", 0))
+    first = {
+        "steps": 3,
+        "batch_queries": 4,
+        "optimizer": {"learning_rate": 1e-3},
+        "lr_schedule": {"kind": "constant"},
+        "terms": RANDOM,
+    }
+    recipe = small_recipe(
+        {"a": first, "kept": {**first, "keep_optimizer": True, "steps": 1}, "new": {**first, "steps": 1}}
+    )
+    run, data = RunDir(tmp_path), tokenize(recipe, read_collection(recipe))
+    checkpoint = publish_checkpoint(
+        run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0)
+    )
     for name, counts in {"a": {3}, "kept": {4}, "new": {1}}.items():
-        stage = StageTraining(recipe, name, data, run, accelerator_of(recipe), World(), lambda product: Inline(None))
-        checkpoint = stage.train(checkpoint)
+        stage = StageTrainer(
+            recipe,
+            name,
+            data,
+            run,
+            accelerator_of(recipe),
+            World(),
+            lambda product: SyncExecutor(None),
+            checkpoint,
+        )
+        checkpoint = stage.train()
         assert {int(state["step"]) for state in stage.optimizer.state.values() if state} == counts
 
 
 def test_encodings_see_no_dropout_and_training_does(training):
     made = training(MIXED, refresh={"every_steps": 5})
     stage = made.stage()
-    result = stage.train(made.start)
+    result = stage.train()
     assert all(module.training for module in stage.encoder.towers.modules())
     record = made.data.collection.documents.take([0])
     again = load_encoder(result.encoder).encode(record, "document")
@@ -223,3 +306,43 @@ def test_a_stage_ends_when_the_dev_measure_has_not_risen_for_long_enough(trainin
     assert [(r["step"], r["best_step"]) for r in made.decisions("early_stop")] == [(8, 4)]
     assert [record["step"] for record in made.metrics("step")] == list(range(8))
     assert made.decisions("stage_end")[0]["step"] == 8
+
+
+class Recorder(TrainerCallback):
+    """Records all calls."""
+
+    def __init__(self):
+        self.steps, self.refreshes, self.scores = [], [], []
+
+    def on_step_end(self, stage, step, losses, metrics):
+        self.steps.append({"stage": stage, "step": step, "terms": losses, **metrics})
+
+    def on_refresh(self, stage, step, generation):
+        self.refreshes.append((stage, step, generation.step, generation.weights))
+
+    def on_dev_measure(self, stage, step, measure, value):
+        self.scores.append((stage, step, measure, value))
+
+
+def test_callbacks_hear_of_steps_refreshes_and_dev_scores(training):
+    made, recorder = training(MIXED, refresh={"every_steps": 4}, evaluate={"every_steps": 5}), Recorder()
+    made.train(callbacks=[recorder])
+    assert [{"event": "step", **step} for step in recorder.steps] == made.metrics("step")
+    adopted = made.decisions("adopt")
+    assert recorder.refreshes == [("a", r["step"], r["checkpoint_step"], r["weights"]) for r in adopted]
+    measured = made.metrics("dev")
+    assert recorder.scores == [("a", r["checkpoint_step"], r["measure"], r["value"]) for r in measured]
+    assert len(recorder.steps) == 10 and len(adopted) == 3 and len(measured) == 2
+
+
+def test_an_exception_in_a_callback_stops_training(training):
+    class Stop(TrainerCallback):
+        def on_step_end(self, stage, step, losses, metrics):
+            if step == 5:
+                raise ValueError("enough")
+
+    made = training(RANDOM, save_every_steps=3)
+    with pytest.raises(ValueError, match="enough"):
+        made.train(callbacks=[Stop()])
+    assert [record["step"] for record in made.metrics("step")] == list(range(6))
+    assert made.train(resume=True).folder == made.run.checkpoint("a", 10)

@@ -1,4 +1,7 @@
-"""Exact search against numpy. Whole numbers make every score exact, so that ties are ties on every backend."""
+"""Exact search against numpy.
+
+Whole numbers make every score exact, so that ties are ties on every backend.
+"""
 
 import subprocess
 import sys
@@ -6,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from pyserini_ance.distributed.loss import Loss, PeerError
+from pyserini_ance.distributed.failures import PeerError, PeerLoss
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import search
 from pyserini_ance.vectors.search import exact_search
@@ -14,20 +17,20 @@ from pyserini_ance.vectors.search import exact_search
 CASES = {  # queries, documents, k
     "few": (3, 50, 10),
     "many queries": (40, 50, 10),
-    "deep": (30, 500, 120),
-    "deeper than faiss takes in its heap": (25, 700, 300),
+    "large k": (30, 500, 120),
+    "k larger than faiss's heap": (25, 700, 300),
     "k beyond the documents": (3, 20, 50),
     "k of all documents": (3, 20, 20),
     "one best": (40, 300, 1),
     "one document": (4, 1, 1),
     "one document, k beyond": (1, 1, 5),
-    "just a block": (5, 7, 3),
+    "exactly a block": (5, 7, 3),
     "one more than a block": (6, 8, 3),
 }
 
 
 def vectors(queries: int, documents: int) -> tuple[np.ndarray, np.ndarray]:
-    """Few distinct values, so that most scores tie; a tenth of the documents are duplicates of others, some are zero."""
+    """Few distinct values, so that most scores tie; a tenth of the documents are copies, some are zero."""
     rng = np.random.default_rng(documents)
     made = rng.integers(-1, 2, (documents, 4)).astype(np.float32)
     copies = rng.integers(0, documents, (2, documents // 10))
@@ -61,7 +64,9 @@ def test_torch_equals_numpy(case, small_blocks):
 
 def test_torch_equals_numpy_in_one_block():
     queries, documents = vectors(30, 500)
-    np.testing.assert_array_equal(exact_search(queries, documents, 120)[1], reference(queries, documents, 120)[1])
+    np.testing.assert_array_equal(
+        exact_search(queries, documents, 120)[1], reference(queries, documents, 120)[1]
+    )
 
 
 FAISS = """
@@ -70,35 +75,43 @@ import numpy as np
 from pyserini_ance.vectors import search
 
 search.QUERIES_PER_BLOCK, search.DOCUMENTS_PER_BLOCK = 5, 7
-given = np.load(sys.argv[1])
-found = {}
-for case in sorted({name.split("/")[0] for name in given}):
-    scores, rows = search.exact_search(given[f"{case}/queries"], given[f"{case}/documents"], int(given[f"{case}/k"]), "faiss")
-    found[f"{case}/scores"], found[f"{case}/rows"] = scores, rows
-np.savez(sys.argv[2], **found)
+inputs = np.load(sys.argv[1])
+results = {}
+for case in sorted({name.split("/")[0] for name in inputs}):
+    queries, documents, k = (inputs[f"{case}/{name}"] for name in ("queries", "documents", "k"))
+    scores, rows = search.exact_search(queries, documents, int(k), "faiss")
+    results[f"{case}/scores"], results[f"{case}/rows"] = scores, rows
+np.savez(sys.argv[2], **results)
 """
 
 
 def test_faiss_equals_numpy(tmp_path):
-    """In a process of its own: faiss must not be imported into this one."""
-    given = {}
+    """In a subprocess: faiss must not be imported into this process."""
+    inputs = {}
     for case, (queries, documents, k) in CASES.items():
-        given[f"{case}/queries"], given[f"{case}/documents"] = vectors(queries, documents)
-        given[f"{case}/k"] = np.array(k)
-    np.savez(tmp_path / "given.npz", **given)
-    done = subprocess.run([sys.executable, "-c", FAISS, tmp_path / "given.npz", tmp_path / "found.npz"], capture_output=True, text=True)
+        inputs[f"{case}/queries"], inputs[f"{case}/documents"] = vectors(queries, documents)
+        inputs[f"{case}/k"] = np.array(k)
+    np.savez(tmp_path / "inputs.npz", **inputs)
+    done = subprocess.run(
+        [sys.executable, "-c", FAISS, tmp_path / "inputs.npz", tmp_path / "results.npz"],
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-2000:]
-    found = np.load(tmp_path / "found.npz")
+    results = np.load(tmp_path / "results.npz")
     for case, (_, _, k) in CASES.items():
-        expected_scores, expected_rows = reference(given[f"{case}/queries"], given[f"{case}/documents"], k)
-        np.testing.assert_array_equal(found[f"{case}/scores"], expected_scores, err_msg=case)
-        np.testing.assert_array_equal(found[f"{case}/rows"], expected_rows, err_msg=case)
-        assert (found[f"{case}/scores"].dtype, found[f"{case}/rows"].dtype) == (np.float32, np.int32)
+        expected_scores, expected_rows = reference(inputs[f"{case}/queries"], inputs[f"{case}/documents"], k)
+        np.testing.assert_array_equal(results[f"{case}/scores"], expected_scores, err_msg=case)
+        np.testing.assert_array_equal(results[f"{case}/rows"], expected_rows, err_msg=case)
+        assert (results[f"{case}/scores"].dtype, results[f"{case}/rows"].dtype) == (np.float32, np.int32)
 
 
 def test_real_vectors_from_a_memory_map(tmp_path, small_blocks):
     rng = np.random.default_rng(0)
-    queries, documents = rng.normal(size=(12, 16)).astype(np.float32), rng.normal(size=(100, 16)).astype(np.float32)
+    queries, documents = (
+        rng.normal(size=(12, 16)).astype(np.float32),
+        rng.normal(size=(100, 16)).astype(np.float32),
+    )
     documents.tofile(tmp_path / "documents")
     mapped = np.memmap(tmp_path / "documents", np.float32, "r", shape=documents.shape)
     scores, rows = exact_search(queries, mapped, 10)
@@ -108,12 +121,12 @@ def test_real_vectors_from_a_memory_map(tmp_path, small_blocks):
 
 
 @pytest.mark.parametrize("backend", ["torch", "faiss"])
-def test_a_search_ends_when_another_process_has(monkeypatch, backend):
+def test_a_search_ends_when_another_process_has_ended(monkeypatch, backend):
     class Index:
         ntotal = 3
 
     def ended(_):
-        raise PeerError(Loss(1, "process 1 has died"))
+        raise PeerError(PeerLoss(1, "process 1 has died"))
 
     monkeypatch.setattr(World, "check", ended)
     monkeypatch.setattr(search, "_build_index", lambda _: Index())

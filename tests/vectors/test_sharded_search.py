@@ -1,17 +1,18 @@
-"""Search over shards in real processes, against numpy over the whole. Whole numbers make every score exact: ties are ties."""
+"""Search over shards in real processes, against numpy over all documents. Whole numbers make scores exact."""
 
 import numpy as np
 import pytest
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import search
-from pyserini_ance.vectors.search import searcher
-from pyserini_ance.vectors.sharded_search import search_shards
-from pyserini_ance.vectors.shards import ShardedVectors
+from pyserini_ance.vectors.encoding import ShardedVectors
+from pyserini_ance.vectors.search import search_shards, searcher
 
 
 def drawn(seed: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
-    """Queries, documents, where the shards are cut, k: few distinct values, so that most scores tie, at the border of k too.
+    """Queries, documents, bounds of the shards, and k.
+
+    Few distinct values, so that most scores tie, also at k.
 
     Shards may be empty or smaller than k, and k larger than all documents.
     """
@@ -28,7 +29,9 @@ def reference(queries: np.ndarray, documents: np.ndarray, k: int) -> tuple[np.nd
     return np.take_along_axis(scores, rows, 1), rows
 
 
-def found(world: World, queries, documents, cuts, k, backend="torch") -> tuple[np.ndarray, np.ndarray]:
+def search_together(
+    world: World, queries, documents, cuts, k, backend="torch"
+) -> tuple[np.ndarray, np.ndarray]:
     shards = ShardedVectors(np.split(documents, cuts), world.rank)
     return search_shards(searcher(shards.own, backend, "cpu", world), queries, shards, k, world)
 
@@ -37,15 +40,15 @@ def small_blocks() -> None:
     search.QUERIES_PER_BLOCK, search.DOCUMENTS_PER_BLOCK, search.SCORES_IN_CACHE = 5, 7, 5 * 7
 
 
-def found_for_all(world: World, seeds: range, backend: str) -> list[tuple[np.ndarray, np.ndarray]]:
+def search_all(world: World, seeds: range, backend: str) -> list[tuple[np.ndarray, np.ndarray]]:
     small_blocks()
-    return [found(world, *drawn(seed, world.size), backend) for seed in seeds]
+    return [search_together(world, *drawn(seed, world.size), backend) for seed in seeds]
 
 
 @pytest.mark.parametrize("backend", ["torch", "faiss"])
 @pytest.mark.parametrize("size", [2, 3])
 def test_equals_numpy_on_every_process(run_processes, size, backend):
-    ends = run_processes(size, found_for_all, range(80), backend)
+    ends = run_processes(size, search_all, range(80), backend)
     for seed, results in enumerate(zip(*ends, strict=True)):
         queries, documents, _, k = drawn(seed, size)
         expected_scores, expected_rows = reference(queries, documents, k)
@@ -56,8 +59,10 @@ def test_equals_numpy_on_every_process(run_processes, size, backend):
 
 
 def minus_infinity(world: World):
-    """The first shard is too small and fills up; a real -inf of the last one still comes before what filled it."""
-    return found(world, np.ones((1, 1), np.float32), np.array([[1], [-np.inf], [2], [-np.inf]], np.float32), [1], 4)
+    """The first shard is too small and is filled up; a real -inf of the last one comes before the filling."""
+    return search_together(
+        world, np.ones((1, 1), np.float32), np.array([[1], [-np.inf], [2], [-np.inf]], np.float32), [1], 4
+    )
 
 
 def test_the_worst_score_is_a_score(run_processes):
@@ -70,34 +75,34 @@ def real_vectors(seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return rng.normal(size=(40, 96)).astype(np.float32), rng.normal(size=(3000, 96)).astype(np.float32)
 
 
-def found_in_real_vectors(world: World, backend: str):
-    return found(world, *real_vectors(), [1000, 2111][: world.size - 1], 50, backend)
+def search_real_vectors(world: World, backend: str):
+    return search_together(world, *real_vectors(), [1000, 2111][: world.size - 1], 50, backend)
 
 
 @pytest.mark.parametrize("backend", ["torch", "faiss"])
 def test_real_vectors(run_processes, backend):
     queries, documents = real_vectors()
     expected_scores, expected_rows = reference(queries.astype(np.float64), documents.astype(np.float64), 50)
-    for scores, rows in run_processes(3, found_in_real_vectors, backend):
+    for scores, rows in run_processes(3, search_real_vectors, backend):
         np.testing.assert_array_equal(rows, expected_rows)
         np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)
 
 
-def gathered(world: World) -> list[int]:
+def lengths_gathered(world: World) -> list[int]:
     small_blocks()
     lengths, gather = [], world.gather
     world.gather = lambda part: (lengths.append(len(part)), gather(part))[1]
-    found(world, *real_vectors(), [1000], 50)
+    search_together(world, *real_vectors(), [1000], 50)
     return lengths
 
 
 def test_rankings_are_gathered_in_blocks_of_queries(run_processes):
-    assert run_processes(2, gathered) == [[5] * 16] * 2
+    assert run_processes(2, lengths_gathered) == [[5] * 16] * 2
 
 
 def test_one_process_gathers_nothing():
     queries, documents = real_vectors()
-    scores, rows = found(World(), queries, documents, [], 50)
+    scores, rows = search_together(World(), queries, documents, [], 50)
     expected_scores, expected_rows = search.exact_search(queries, documents, 50)
     np.testing.assert_array_equal(scores, expected_scores)
     np.testing.assert_array_equal(rows, expected_rows)

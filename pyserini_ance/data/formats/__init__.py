@@ -1,3 +1,3 @@
-"""Adapters, one file a format: each reads files of one layout into a Collection."""
+"""Formats of collections, one adapter per file: each reads files of one layout into a Collection."""
 
-NOT_KINDS = ("bar", "contexts", "format", "gather", "lines", "named_rows", "official", "records", "sources", "tables")
+NOT_KINDS = ("builder", "format", "lines", "records", "tables", "training_files")

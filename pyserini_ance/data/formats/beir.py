@@ -1,33 +1,47 @@
-"""The BEIR layout: corpus.jsonl, queries.jsonl, and one qrels table a split."""
+"""The BEIR layout: corpus.jsonl, queries.jsonl, and a qrels table per split."""
 
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.format import Entry, Format, Parts
+from pyserini_ance.data.formats.builder import Entry
+from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, find_file, json_answers, json_id, json_text, read_lines
 from pyserini_ance.data.formats.tables import beir_judgments, judged_only
 
 
 class Beir(Format):
-    """A folder in the layout of Thakur et al. 2021, arXiv:2104.08663; `splits` names its qrels files.
+    """A folder in BEIR's layout; `splits` maps split names to qrels files in it.
 
     Questions may have `answers`, a list of strings.
+
+    Source: Thakur et al. 2021, arXiv:2104.08663.
     """
 
     kind: str = "beir"
     folder: Path
-    splits: dict[str, Path] = {name: Path(f"qrels/{name}.tsv") for name in ("train", "dev", "test")}
+    """The folder with corpus.jsonl and queries.jsonl."""
+    splits: dict[str, Path] = {  # noqa: RUF012  pydantic copies defaults
+        name: Path(f"qrels/{name}.tsv") for name in ("train", "dev", "test")
+    }
+    """The qrels file of each split, relative to the folder."""
 
     def files(self) -> list[tuple[str, Path]]:
         qrels = [(f"data.splits.{name}", self.folder / path) for name, path in self.splits.items()]
-        return [("data.folder", self.folder / "corpus.jsonl"), ("data.folder", self.folder / "queries.jsonl"), *qrels]
+        return [
+            ("data.folder", self.folder / "corpus.jsonl"),
+            ("data.folder", self.folder / "queries.jsonl"),
+            *qrels,
+        ]
 
-    def parts(self) -> Parts:
+    def raw_data(self) -> RawData:
         corpus, queries, *qrels = (find_file(path, key) for key, path in self.files())
         entries = list(_questions(queries))
-        splits = {name: judged_only(entries, list(beir_judgments(path))) for name, path in zip(self.splits, qrels, strict=True)}
-        return Parts(_documents(corpus), splits, [corpus])
+        splits = {
+            name: judged_only(entries, list(beir_judgments(path)))
+            for name, path in zip(self.splits, qrels, strict=True)
+        }
+        return RawData(_documents(corpus), splits, [corpus])
 
 
 def _documents(path: Path) -> Iterator[Entry]:

@@ -1,4 +1,4 @@
-"""Tables that Hugging Face's package datasets loads: BEIR's layout on the hub, local files, or folders it saved."""
+"""Tables that Hugging Face's package datasets loads, from the hub or local files and folders."""
 
 import re
 from collections.abc import Iterator
@@ -7,89 +7,128 @@ from typing import Any
 
 from pydantic import Field
 
-from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
+from pyserini_ance.data.formats.builder import Entry
+from pyserini_ance.data.formats.format import Format, Judgment, RawData
 from pyserini_ance.data.formats.lines import Line, json_answers, json_id, json_text, shown, whole_number
-from pyserini_ance.data.formats.named_rows import EXTENSIONS, is_read, read_named_rows, refuse_missing
+from pyserini_ance.data.formats.records import EXTENSIONS, check_columns, is_supported, read_named_rows
 from pyserini_ance.data.formats.tables import judged_only
-from pyserini_ance.recipe.parts import Settings
+from pyserini_ance.recipe.components import Settings
 
 _POINT = re.compile(r"\.0*\Z")
-SAVED = ("state.json", "dataset_dict.json")  # what save_to_disk leaves in a folder
+SAVED = ("state.json", "dataset_dict.json")  # the files of a folder that save_to_disk wrote
 
 
 class Table(Settings):
-    """`path` is a name on the hub (with `name`, its configuration, and `revision`), a folder, or a file: parquet, JSON lines, CSV, TSV.
+    """A table that the package datasets loads, or a file.
 
-    `split` is the table's own split; a file has but one, whatever its name. A file is read as it stands; in CSV files of
-    a hub set or a folder, the package datasets takes columns of digits for numbers: 007 is 7 there.
+    `path` is a name on the hub (with `name`, its configuration, and `revision`), a folder, or a file:
+    parquet, JSON lines, CSV, TSV. `split` is the table's own split; a file has only one, which has no name.
+    Values of a file stay as they are written. In CSV files of a hub data set or a folder, the package
+    datasets reads columns of digits as numbers: 007 is 7 there.
     """
 
     path: str
+    """A name on the hub, a folder, or a file (parquet, JSON lines, CSV, TSV)."""
     name: str | None = None
-    split: str
+    """The configuration of a hub data set."""
+    split: str | None
+    """The table's own split."""
     revision: str | None = None
+    """The revision of a hub data set."""
 
 
 class Documents(Table):
-    """Columns: `title: null` where there is none. So also for queries and judgments; `grade: null` makes all judged relevant."""
+    """The table of documents and its columns; `title: null` if there is no title."""
 
     split: str = "corpus"
+    """The table's own split."""
     id: str = "_id"
+    """The column of ids."""
     text: str = "text"
+    """The column of texts."""
     title: str | None = "title"
+    """The column of titles; null: no titles."""
 
 
 class Queries(Table):
+    """The table of queries and its columns; `answers` is a column with lists of strings."""
+
     split: str = "queries"
+    """The table's own split."""
     id: str = "_id"
+    """The column of ids."""
     text: str = "text"
+    """The column of texts."""
     answers: str | None = None
+    """The column with lists of answers; null: no answers."""
 
 
 class Judgments(Table):
-    """`split: null` is the one that is called as the recipe calls it."""
+    """The table of judgments and its columns.
+
+    `split: null` is the table's split with the recipe's name of the split. `grade: null` makes all judged
+    pairs relevant.
+    """
 
     split: str | None = None
+    """The table's own split; null: the recipe's name of the split."""
     query: str = "query-id"
+    """The column of query ids."""
     document: str = "corpus-id"
+    """The column of document ids."""
     grade: str | None = "score"
+    """The column of grades; null: all judged pairs are relevant."""
 
 
 class Datasets(Format):
-    """Three kinds of tables, each with the names of its columns. BEIR/nfcorpus: {path: BeIR/nfcorpus, name: corpus}, {path:
+    """Tables of documents, queries and judgments, each with the names of its columns.
+
+    For example, NFCorpus has the documents {path: BeIR/nfcorpus, name: corpus}, the queries {path:
     BeIR/nfcorpus, name: queries}, and as judgments of a split {path: BeIR/nfcorpus-qrels, split: train}.
     """
 
     kind: str = "datasets"
     documents: Documents
+    """The table of documents."""
     queries: Queries
+    """The table of queries."""
     splits: dict[str, Judgments] = Field(min_length=1)
+    """The table of judgments of each split."""
 
-    def parts(self) -> Parts:
-        documents = _rows(self.documents, "data.documents", self.documents.id, self.documents.text, self.documents.title)
-        queries = _rows(self.queries, "data.queries", self.queries.id, self.queries.text, self.queries.answers)
+    def raw_data(self) -> RawData:
+        documents = _rows(
+            self.documents, "data.documents", self.documents.id, self.documents.text, self.documents.title
+        )
+        queries = _rows(
+            self.queries, "data.queries", self.queries.id, self.queries.text, self.queries.answers
+        )
         entries = [_query(line, row, self.queries) for line, row in queries]
         splits = {}
         for name, table in self.splits.items():
             table = table.model_copy(update={"split": table.split or name})
             rows = _rows(table, f"data.splits.{name}", table.query, table.document, table.grade)
             splits[name] = judged_only(entries, [_judgment(line, row, table) for line, row in rows])
-        return Parts((_document(line, row, self.documents) for line, row in documents), splits)
+        return RawData((_document(line, row, self.documents) for line, row in documents), splits)
 
 
 def _rows(table: Table, key: str, *columns: str | None) -> Iterator[tuple[Line, dict[str, Any]]]:
-    """Each row, numbered from 1. Raises ValueError, before any is read, for a table that cannot be loaded or lacks a column."""
+    """Iterate over the rows, numbered from 1.
+
+    Raises ValueError, before a row is read, for a table that cannot be loaded or lacks a column.
+    """
     from datasets.exceptions import DatasetsError
 
-    path, wanted = Path(table.path).expanduser(), [column for column in columns if column is not None]
-    if path.is_file() and is_read(path):
-        return read_named_rows(path, wanted, key)
+    path, named = Path(table.path).expanduser(), [column for column in columns if column is not None]
+    if path.is_file() and is_supported(path):
+        return read_named_rows(path, named, key)
     try:
         loaded = _load(table, path)
     except (OSError, ValueError, KeyError, DatasetsError) as error:
-        raise ValueError(f"{key}: the package datasets cannot load {table!r}: {error}; correct path, name or split") from error
-    refuse_missing(wanted, loaded.column_names, table.path, key)
-    return _numbered(loaded.select_columns(wanted), Path(table.path, table.name or "", table.split))
+        raise ValueError(
+            f"{key}: the package datasets cannot load {table!r}: {error}; correct path, name or split"
+        ) from error
+    check_columns(named, loaded.column_names, table.path, key)
+    return _numbered(loaded.select_columns(named), Path(table.path, table.name or "", table.split or ""))
 
 
 def _load(table: Table, path: Path) -> Any:
@@ -99,7 +138,9 @@ def _load(table: Table, path: Path) -> Any:
         saved = datasets.load_from_disk(str(path))
         return saved[table.split] if isinstance(saved, datasets.DatasetDict) else saved
     if path.is_file():
-        raise ValueError(f"extension {path.suffix!r}; expected {', '.join(EXTENSIONS)}, texts plain or .gz")
+        raise ValueError(
+            f"extension {path.suffix!r}; expected {', '.join(EXTENSIONS)}, text files plain or .gz"
+        )
     return datasets.load_dataset(table.path, table.name, split=table.split, revision=table.revision)
 
 
@@ -119,16 +160,22 @@ def _query(line: Line, row: dict[str, Any], table: Queries) -> Entry:
 
 
 def _judgment(line: Line, row: dict[str, Any], table: Judgments) -> Judgment:
-    return Judgment(line, json_id(line, row, table.query), json_id(line, row, table.document), _grade(line, row, table.grade))
+    return Judgment(
+        line,
+        json_id(line, row, table.query),
+        json_id(line, row, table.document),
+        _grade(line, row, table.grade),
+    )
 
 
 def _grade(line: Line, row: dict[str, Any], column: str | None) -> int:
-    """Some tables hold grades as strings, others as numbers with a point."""
+    """The grade of a row, which some tables write as a string and others as a number with a decimal point."""
     if column is None:
         return 1
     value = row.get(column)
     try:
         return whole_number(_POINT.sub("", str(value)))
     except ValueError:
-        expected, cure = "a whole number of at most nine digits", "correct the row, or set `grade` to another column, or null"
+        expected = "a whole number of at most nine digits"
+        cure = "correct the row, or set `grade` to another column, or null"
         raise line.error(f"{column} {shown(value)}", expected, cure) from None

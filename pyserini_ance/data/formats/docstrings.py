@@ -1,56 +1,175 @@
-"""A collection made from installed packages: find a documentation string by its first sentence."""
+"""A collection made from installed packages: first sentences of docstrings are queries for the rest."""
 
+import ast
 import hashlib
+import importlib.util
+import re
+import warnings
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
-from pyserini_ance.data.formats.sources import Docstring, package_docstrings
+from pyserini_ance.data.formats.builder import Entry
+from pyserini_ance.data.formats.format import Format, Judgment, RawData
+from pyserini_ance.data.formats.lines import Line
+
+SENTENCE_WORDS = 4
+DOCUMENT_WORDS = 20
+
+# The end of a sentence: a mark, perhaps closing quotes, and then no lower-case word ("wrt. the", "e.g. a").
+SENTENCE_END = re.compile(r"""[.!?]["'`)\]*]*(?=\s+[^\sa-z]|\Z)|\Z""")
+
+# First paragraphs that are not sentences: a signature, a parameter, a directive, a doctest, a heading, an
+# introduction to code.
+NO_SENTENCE = re.compile(
+    r"\A[\w.]+\(|\A[*\w]+ ?:|\A\.\. |\A>>>|^[-=~^]{3,}$|::\Z|deprecated", re.MULTILINE | re.IGNORECASE
+)
+
+TESTS = re.compile(r"tests?|testing|conftest|test_.*|.*_test")
+
+PIP_NAMES = {"sklearn": "scikit-learn"}
+
+Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Docstring(NamedTuple):
+    """A docstring, split after its first sentence.
+
+    id: `package.module:Class.method`. line: the line at which the definition starts.
+    """
+
+    line: Line
+    module: str
+    id: str
+    sentence: str
+    rest: str
+
+
+def package_docstrings(package: str) -> Iterator[Docstring]:
+    """Iterate over the docstrings of an installed package in the order of its files, without test modules.
+
+    Raises ValueError if the package is not installed.
+    """
+    root = _folder(package)
+    for path in sorted(root.rglob("*.py")):
+        names = path.relative_to(root).with_suffix("").parts
+        if not any(TESTS.fullmatch(name) for name in names):
+            module = ".".join([package, *(name for name in names if name != "__init__")])
+            yield from _module_docstrings(path, module)
+
+
+def _folder(package: str) -> Path:
+    try:
+        spec = importlib.util.find_spec(package)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or not spec.submodule_search_locations:
+        cure = f"python -m pip install {PIP_NAMES.get(package, package)}"
+        raise ValueError(f"data.packages: no installed package {package!r}; install it: {cure}")
+    return Path(spec.submodule_search_locations[0])
+
+
+def _module_docstrings(path: Path, module: str) -> Iterator[Docstring]:
+    for name, node in _parsed(path):
+        sentence, rest = _split_sentence(ast.get_docstring(node) or "")
+        if (
+            len(sentence.split()) < SENTENCE_WORDS
+            or NO_SENTENCE.search(sentence)
+            or len(rest.split()) < DOCUMENT_WORDS
+        ):
+            continue
+        yield Docstring(
+            Line(path, node.lineno, ""), module, f"{module}:{name}", " ".join(sentence.split()), rest
+        )
+
+
+def _parsed(path: Path) -> list[tuple[str, Definition]]:
+    with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
+        try:
+            return list(_definitions(ast.parse(path.read_bytes(), filename=str(path)), ""))
+        except SyntaxError as error:
+            problem, number = error.msg, error.lineno or 1
+        except (ValueError, RecursionError, MemoryError) as error:
+            problem, number = f"source that cannot be parsed ({error})", 1
+    raise Line(path, number, "").error(problem, "Python source", "remove its package from data.packages")
+
+
+def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Definition]]:
+    """Iterate over classes, functions and methods, also under `if` and `try`, but not inside functions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, Definition):
+            yield prefix + child.name, child
+        if isinstance(child, ast.ClassDef):
+            yield from _definitions(child, f"{prefix}{child.name}.")
+        elif isinstance(child, ast.If | ast.Try | ast.With | ast.ExceptHandler):
+            yield from _definitions(child, prefix)
+
+
+def _split_sentence(docstring: str) -> tuple[str, str]:
+    """The first sentence, which may be a first paragraph without a full stop, and the rest."""
+    paragraph = re.split(r"\n\s*\n", docstring, maxsplit=1)[0]
+    match = SENTENCE_END.search(paragraph)
+    assert match is not None  # the pattern also matches the end of the paragraph
+    end = match.end()
+    return docstring[:end], docstring[end:].strip()
 
 
 class Docstrings(Format):
-    """Documents are docstrings without their first sentence, which is the query; no module is in two splits.
+    """Docstrings of installed packages: the first sentence is a query, and the rest its relevant document.
 
-    The shares are of modules. `max_documents` takes whole modules, in an order drawn from `seed`, up to the first
-    that would exceed it: a smaller collection is a part of every larger one.
+    No module is in two splits; the shares are shares of modules. `max_documents` selects whole modules, in an
+    order drawn from `seed`, up to the first that would exceed it: a smaller collection is a subset of every
+    larger one.
     """
 
     kind: str = "docstrings"
     packages: tuple[str, ...] = ("numpy", "scipy", "sklearn", "pandas", "matplotlib")
+    """Installed packages whose docstrings are read."""
     seed: int = 0
+    """The seed of the split of modules."""
     dev_share: float = Field(0.1, ge=0)
+    """The share of modules in split `dev`."""
     test_share: float = Field(0.1, ge=0)
+    """The share of modules in split `test`."""
     max_documents: int | None = Field(None, ge=1)
+    """The maximum number of documents; null: all."""
 
     @model_validator(mode="after")
-    def _some_modules_train(self):
+    def _check_shares(self) -> Self:
         if self.dev_share + self.test_share >= 1:
             shares = f"dev_share {self.dev_share} + test_share {self.test_share}"
-            raise ValueError(f"{shares}: expected less than 1 in sum, the rest is for training")
+            raise ValueError(f"{shares}: expected a sum below 1, since the rest is for training")
         return self
 
-    def parts(self) -> Parts:
-        found = _unique(docstring for package in self.packages for docstring in package_docstrings(package))
-        found = self._capped(found)
-        splits = {name: [d for d in found if self._split_of(d.module) == name] for name in self._split_names()}
-        documents = (Entry(d.line, d.id, {"text": d.rest}) for d in found)
-        return Parts(documents, {name: _queries(part) for name, part in splits.items()})
+    def raw_data(self) -> RawData:
+        docstrings = self._capped(
+            _unique(docstring for package in self.packages for docstring in package_docstrings(package))
+        )
+        documents = (Entry(d.line, d.id, {"text": d.rest}) for d in docstrings)
+        splits = {
+            name: _queries([d for d in docstrings if self._split_of(d.module) == name])
+            for name in self._split_names()
+        }
+        return RawData(documents, splits)
 
     def _split_names(self) -> list[str]:
         shares = {"train": 1, "dev": self.dev_share, "test": self.test_share}
         return [name for name, share in shares.items() if share]
 
-    def _capped(self, found: list[Docstring]) -> list[Docstring]:
+    def _capped(self, docstrings: list[Docstring]) -> list[Docstring]:
         if self.max_documents is None:
-            return found
-        sizes = Counter(docstring.module for docstring in found)
+            return docstrings
+        sizes = Counter(docstring.module for docstring in docstrings)
         order = sorted(sizes, key=lambda module: self._drawn("order", module))
         totals = accumulate(sizes[module] for module in order)
-        kept = {module for module, total in zip(order, totals, strict=True) if total <= self.max_documents}
-        return [docstring for docstring in found if docstring.module in kept]
+        selected = {
+            module for module, total in zip(order, totals, strict=True) if total <= self.max_documents
+        }
+        return [docstring for docstring in docstrings if docstring.module in selected]
 
     def _split_of(self, module: str) -> str:
         share = self._drawn("split", module)
@@ -59,23 +178,26 @@ class Docstrings(Format):
         return "test" if share < self.dev_share + self.test_share else "train"
 
     def _drawn(self, purpose: str, module: str) -> float:
-        """Uniform in [0, 1), and the same in every process."""
+        """A number drawn uniformly from [0, 1), the same in every process."""
         sha = hashlib.sha256(f"{self.seed} {purpose} {module}".encode())
         return int.from_bytes(sha.digest()[:8], "big") / 2**64
 
 
 def _queries(docstrings: list[Docstring]) -> tuple[list[Entry], list[Judgment]]:
-    # Not the document's own id: some tools leave out of a ranking what has the id of its query.
-    queries = [Entry(docstring.line, f"q-{docstring.id}", {"text": docstring.sentence}) for docstring in docstrings]
-    return queries, [Judgment(docstring.line, f"q-{docstring.id}", docstring.id, 1) for docstring in docstrings]
+    # Query ids differ from document ids: some tools remove a document with the id of the query from its
+    # ranking.
+    queries = [Entry(d.line, f"q-{d.id}", {"text": d.sentence}) for d in docstrings]
+    judgments = [Judgment(d.line, f"q-{d.id}", d.id, 1) for d in docstrings]
+    return queries, judgments
 
 
-def _unique(found: Iterable[Docstring]) -> list[Docstring]:
-    """Sorted by id; of equal ids (a definition under `if` and `else`), sentences or rests, the first."""
-    kept, seen = [], set()
-    for docstring in sorted(found, key=lambda docstring: docstring.id):
+def _unique(docstrings: Iterable[Docstring]) -> list[Docstring]:
+    """Sort by id and keep the first of equal ids (a definition under `if` and `else`), sentences or rests."""
+    unique: list[Docstring] = []
+    seen: set[tuple[str, str]] = set()
+    for docstring in sorted(docstrings, key=lambda docstring: docstring.id):
         marks = {("id", docstring.id), ("sentence", docstring.sentence), ("rest", docstring.rest)}
         if seen.isdisjoint(marks):
-            kept.append(docstring)
+            unique.append(docstring)
             seen |= marks
-    return kept
+    return unique

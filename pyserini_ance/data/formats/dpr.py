@@ -1,7 +1,8 @@
-"""Open-domain question answering as DPR distributes it: Wikipedia in passages, questions with answers.
+"""Open-domain question answering as DPR distributes it: Wikipedia in passages, and questions with answers.
 
-A training file is a JSON list of {"question", "answers", "positive_ctxs", "negative_ctxs", "hard_negative_ctxs"}; a passage has
-its id under `passage_id` (NQ) or `psg_id` (TriviaQA). Hard negatives were found by BM25 and hold no answer.
+A training file is a JSON list of {"question", "answers", "positive_ctxs", "negative_ctxs",
+"hard_negative_ctxs"}. A passage has its id under `passage_id` (NQ) or `psg_id` (TriviaQA). Hard negatives
+were retrieved by BM25 and contain no answer.
 """
 
 import ast
@@ -12,11 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.formats.contexts import Layout, judged_questions
-from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts, read_queries
-from pyserini_ance.data.formats.lines import Line, extension, find_file, json_answers, json_id, json_text, read_lines, shown
+from pyserini_ance.data.formats.builder import Entry
+from pyserini_ance.data.formats.format import Format, Judgment, RawData, read_queries
+from pyserini_ance.data.formats.lines import (
+    Line,
+    extension,
+    find_file,
+    json_answers,
+    json_id,
+    json_text,
+    read_lines,
+    shown,
+)
 from pyserini_ance.data.formats.tables import trec_judgments
-from pyserini_ance.recipe.parts import Settings
+from pyserini_ance.data.formats.training_files import Layout, judged_questions
+from pyserini_ance.recipe.components import Settings
 
 PASSAGE = ["id", "text", "title"]
 
@@ -24,51 +35,67 @@ _STRING = r"""[uU]?(?:'(?:[^'\\]|\\.)*+'|"(?:[^"\\]|\\.)*+")"""
 _LIST = re.compile(rf"\[\s*(?:{_STRING}\s*(?:,\s*{_STRING}\s*)*+,?\s*)?\]")
 
 
-def _question(line: Line, place: int, record: dict[str, Any]) -> Entry:
+def _question(line: Line, index: int, record: dict[str, Any]) -> Entry:
     answers = json_answers(line, record, "answers", "answer")
     if answers is None:
-        raise line.error(f"a question without answers: {shown(record)}", "a list of strings under answers or answer", "give it one")
-    return Entry(line, str(place), {"text": json_text(line, record, "question")}, answers)
+        raise line.error(
+            f"a question without answers: {shown(record)}",
+            "a list of strings under answers or answer",
+            "add them",
+        )
+    return Entry(line, str(index), {"text": json_text(line, record, "question")}, answers)
 
 
 def _passage(line: Line, record: dict[str, Any]) -> Entry:
-    return Entry(line, json_id(line, record, "passage_id", "psg_id"), {key: json_text(line, record, key) for key in ("title", "text")})
+    return Entry(
+        line,
+        json_id(line, record, "passage_id", "psg_id"),
+        {key: json_text(line, record, key) for key in ("title", "text")},
+    )
 
 
 LAYOUT = Layout("DPR", "positive_ctxs", "hard_negative_ctxs", _question, _passage)
 
 
 class Questions(Settings):
-    """A split: DPR's training file (.json), which says what is relevant; or a question a line, and TREC qrels, if there are any.
-    Without, it can be tested on by the answers that passages hold (Success@k).
+    """The files of a split: questions, and optionally TREC qrels.
 
-    A line is `question TAB answers`, a Python list (nq-test.qa.csv, Pyserini's topics.dpr.nq.test.txt), or {"question",
-    "answer"} (topics.dpr.curated.test.txt). Questions are numbered in their order, from 0, as in Pyserini.
+    `questions` is a training file of DPR (.json), which lists relevant passages, or has one question per
+    line: `question TAB answers`, where answers are a Python list (nq-test.qa.csv, Pyserini's
+    topics.dpr.nq.test.txt), or {"question", "answer"} (topics.dpr.curated.test.txt). A split without
+    judgments can be evaluated by the answers that passages contain (Success@k). Questions are numbered in
+    order, from 0, as in Pyserini.
     """
 
     questions: Path
+    """A training file of DPR (.json), or questions with answers, one per line."""
     qrels: Path | None = None
+    """A TREC qrels file; null: those of the training file, if it is one."""
 
 
 def read_questions(path: Path) -> Texts:
-    """All questions of such a file with their answers, whether or not anything is known to be relevant to them."""
+    """Read all questions of such a file with their answers, judged or not."""
     return read_queries(judged_questions(path, LAYOUT)[0] if extension(path) == ".json" else _questions(path))
 
 
 class Dpr(Format):
-    """`passages` is psgs_w100.tsv: `id TAB text TAB title` and a header. Karpukhin et al. 2020, arXiv:2004.04906.
+    """DPR's data sets; `passages` is psgs_w100.tsv: a header and lines `id TAB text TAB title`.
 
-    All positive contexts of a question are relevant; with which of them a stage trains, its `positives` says.
+    All positive contexts of a question are relevant. A stage's `positives` selects those that it trains with.
+
+    Source: Karpukhin et al. 2020, arXiv:2004.04906.
     """
 
     kind: str = "dpr"
     passages: Path
+    """The table of passages, psgs_w100.tsv."""
     splits: dict[str, Questions]
+    """The files of each split."""
 
-    def parts(self) -> Parts:
+    def raw_data(self) -> RawData:
         passages = find_file(self.passages, "data.passages")
         splits = {name: _judged(files, f"data.splits.{name}") for name, files in self.splits.items()}
-        return Parts(_passages(passages), splits, [passages])
+        return RawData(_passages(passages), splits, [passages])
 
 
 def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgment] | None]:
@@ -86,31 +113,41 @@ def _passages(path: Path) -> Iterator[Entry]:
         if id != "id" and cells[1:] != PASSAGE[1:]:
             yield Entry(line, id, {"title": title, "text": text})
         elif line.number > 1 or cells != PASSAGE:
-            # Of other columns (text and title may have changed places), or between two tables put together.
+            # The columns differ (text and title may be swapped), or two tables were concatenated.
             expected = f"the header {' TAB '.join(PASSAGE)} in line 1, or none"
-            raise line.error(f"a header {shown(line.text)}", expected, "delete the line, or write the columns in this order")
+            raise line.error(
+                f"a header {shown(line.text)}",
+                expected,
+                "delete the line, or write the columns in this order",
+            )
 
 
 def _questions(path: Path) -> Iterator[Entry]:
-    for place, line in enumerate(read_lines(path)):
+    for index, line in enumerate(read_lines(path)):
         if line.text.startswith("{"):
-            yield _question(line, place, line.json())
+            yield _question(line, index, line.json())
         else:
             text, answers = line.quoted_cells(("question", "answers"))
-            yield Entry(line, str(place), {"text": text}, literal_list(line, answers))
+            yield Entry(line, str(index), {"text": text}, literal_list(line, answers))
 
 
 def literal_list(line: Line, text: str) -> list[str]:
-    """A list of strings as Python writes it: read, never run.
+    """Parse a list of strings in Python's syntax, without evaluating code.
 
-    Strings with no comma between them, as NumPy prints them, are refused: Python would take them together as one answer.
+    Raises ValueError for anything else, also for strings without commas between them, as NumPy prints them:
+    Python would concatenate them into one answer.
     """
     try:
-        # Blanks and tabs only: what else str.strip takes away (U+001D, one bit from \r) Python itself refuses beside a list.
+        # Strip blanks and tabs only. Python rejects the other characters that str.strip removes next to a
+        # list, such as U+001D, which differs from \r in one bit.
         stripped = text.strip(" \t")
         if not _LIST.fullmatch(stripped):
             raise ValueError
         with warnings.catch_warnings(action="ignore", category=SyntaxWarning):
             return ast.literal_eval(stripped)
     except (SyntaxError, ValueError):
-        raise line.error(f"answers {shown(text)}", "a Python list of strings such as ['1984']", "correct or delete the line") from None
+        raise line.error(
+            f"answers {shown(text)}",
+            "a Python list of strings such as ['1984']",
+            "correct or delete the line",
+        ) from None

@@ -1,4 +1,7 @@
-"""Lines of text files, plain or .gz; a bad line is refused with its file, its number and the cure."""
+"""Lines of text files, plain or .gz.
+
+Errors of malformed lines name the file, the line number and the cure.
+"""
 
 import codecs
 import csv
@@ -13,15 +16,18 @@ from typing import Any, NamedTuple
 
 SHOWN_CHARACTERS = 80
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
-BEYOND = (ValueError, RecursionError)  # what json raises, beside JSONDecodeError, for thousands of digits or levels
+# json raises these, too, for numbers of thousands of digits and thousands of nested levels.
+BEYOND = (ValueError, RecursionError)
 
 _WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,9}")
 
 
 class Line(NamedTuple):
-    """One line without its end, and where it stands: `number` counts from 1, and `within` says where in a long one.
+    """A line without its line end, and its position.
 
-    It begins at byte `start` of the text, and `read_bytes` of the file, which may be compressed, were read by then.
+    number: counts from 1. within: the position inside a long line, for messages.
+    start: the byte of the (unpacked) text at which the line starts.
+    read_bytes: the bytes of the file, which may be compressed, that have been read so far.
     """
 
     path: Path
@@ -31,11 +37,14 @@ class Line(NamedTuple):
     start: int = 0
     read_bytes: int = 0
 
-    def error(self, found: str, expected: str, cure: str) -> ValueError:
-        return ValueError(f"{self.path}, line {self.number}{self.within}: {found}; expected {expected}; {cure}")
+    def error(self, problem: str, expected: str, cure: str) -> ValueError:
+        """The error to raise for this line."""
+        return ValueError(
+            f"{self.path}, line {self.number}{self.within}: {problem}; expected {expected}; {cure}"
+        )
 
     def columns(self, names: Sequence[str], separator: str | None = "\t") -> list[str]:
-        """The values of a table's row, none empty; without a separator, any run of blanks and tabs separates."""
+        """The values of a table row, none of them empty. Separator None means any run of blanks and tabs."""
         values = self.cells(names, separator)
         if all(values) and not any(map(str.isspace, values)):
             return values
@@ -43,14 +52,14 @@ class Line(NamedTuple):
         raise self._other_layout(f"empty {empty}", names, separator)
 
     def cells(self, names: Sequence[str], separator: str | None = "\t") -> list[str]:
-        """As `columns`, but values may be empty."""
+        """Like `columns`, but values may be empty."""
         values = self.text.split(separator)
         if len(values) != len(names):
             raise self._other_layout(f"{len(values)} columns", names, separator)
         return values
 
     def quoted_cells(self, names: Sequence[str]) -> list[str]:
-        """As `cells`, of a table written by a CSV writer: a value may stand in double quotes, its own doubled."""
+        """Like `cells`, but values may be in double quotes, with inner quotes doubled, as in CSV files."""
         try:
             values = next(csv.reader([self.text], delimiter="\t", strict=True))
         except csv.Error as error:
@@ -59,23 +68,23 @@ class Line(NamedTuple):
             raise self._other_layout(f"{len(values)} columns", names)
         return values
 
-    def _other_layout(self, found: str, names: Sequence[str], separator: str | None = "\t") -> ValueError:
+    def _other_layout(self, problem: str, names: Sequence[str], separator: str | None = "\t") -> ValueError:
         by = "blanks or tabs" if separator is None else "one tab"
         return self.error(
-            f"{found} in {shown(self.text)}",
+            f"{problem} in {shown(self.text)}",
             f"{len(names)} columns separated by {by}: {', '.join(names)}",
-            "correct or delete the line, or name a file of this layout",
+            "correct or delete the line, or pass a file of this layout",
         )
 
     def json(self) -> dict[str, Any]:
-        """The line's one JSON object."""
-        cure = "correct the line, or write the file again with one object a line"
+        """The JSON object that the line consists of."""
+        cure = "correct the line, or write the file again with one object per line"
         try:
             record = json.loads(self.text)
         except json.JSONDecodeError as error:
             near = shown(self.text[max(0, error.pos - SHOWN_CHARACTERS // 2) :])
-            found = f"malformed JSON at column {error.colno} ({error.msg}) near {near}"
-            raise self.error(found, "a JSON object", cure) from error
+            problem = f"malformed JSON at column {error.colno} ({error.msg}) near {near}"
+            raise self.error(problem, "a JSON object", cure) from error
         except BEYOND as error:
             raise self.error(f"JSON that cannot be read ({error})", "a JSON object", cure) from error
         if not isinstance(record, dict):
@@ -84,7 +93,10 @@ class Line(NamedTuple):
 
 
 def json_id(line: Line, record: dict[str, Any], *keys: str) -> str:
-    """The first of `keys` that the record has; a JSON integer is written out, as Anserini does."""
+    """The id under the first of `keys` that the record has.
+
+    A JSON integer becomes its digits, as in Anserini.
+    """
     value = next((record[key] for key in keys if key in record), None)
     if isinstance(value, bool) or not isinstance(value, str | int):
         raise line.error(f"id {shown(value)}", f"a string under {' or '.join(keys)}", "give the record an id")
@@ -92,7 +104,7 @@ def json_id(line: Line, record: dict[str, Any], *keys: str) -> str:
 
 
 def json_text(line: Line, record: dict[str, Any], key: str) -> str:
-    """The text under `key`; a key that is missing or null is an empty text."""
+    """The text under `key`; empty if the key is missing or null."""
     value = record.get(key)
     if not isinstance(value, str | None):
         raise line.error(f"{key} {shown(value)}", "a string", f"write `{key}` as one string")
@@ -100,41 +112,50 @@ def json_text(line: Line, record: dict[str, Any], key: str) -> str:
 
 
 def json_answers(line: Line, record: dict[str, Any], *keys: str) -> list[str] | None:
-    """The list under the first of `keys` that the record has; None where it has none of them."""
+    """The list under the first of `keys` that the record has; None if it has none of them."""
     key = next((key for key in keys if record.get(key) is not None), None)
     if key is None:
         return None
     value = record[key]
     if not isinstance(value, list) or not all(isinstance(answer, str) for answer in value):
-        raise line.error(f"{key} {shown(value)}", "a list of strings", f'write `{key}` as a list, such as ["1984"]')
+        raise line.error(
+            f"{key} {shown(value)}", "a list of strings", f'write `{key}` as a list, such as ["1984"]'
+        )
     return value
 
 
 def read_lines(path: Path) -> Iterator[Line]:
-    """Lines that are not empty. A byte order mark and Windows line ends, doubled too, are dropped.
+    """Iterate over the lines that are not empty.
 
-    Raises ValueError, with the line, for bytes that are no text: another encoding, a NUL, a second byte order mark, a damaged .gz.
+    A byte order mark and Windows line ends, even doubled, are removed. Raises ValueError, with the line, for
+    bytes that are not text: another encoding, a NUL, a second byte order mark, a damaged .gz file.
     """
     return (line for line in read_all_lines(path) if line.text)
 
 
 def read_all_lines(path: Path) -> Iterator[Line]:
-    """As `read_lines`, the empty ones too."""
+    """Like `read_lines`, including empty lines."""
     number = start = 0
     try:
         if path.suffix == ".gz" and not path.stat().st_size:
-            raise EOFError("it is empty")  # gzip itself takes no bytes for no lines
-        with open(path, "rb") as packed, gzip.open(packed) if path.suffix == ".gz" else nullcontext(packed) as file:
+            raise EOFError("it is empty")  # gzip reads an empty file as a file without lines
+        with (
+            open(path, "rb") as packed,
+            gzip.open(packed) if path.suffix == ".gz" else nullcontext(packed) as file,
+        ):
             for number, raw in enumerate(file, start=1):
-                yield Line(path, number, _decoded(path, number, raw), "", start, packed.tell() if file is not packed else start + len(raw))
+                read_bytes = packed.tell() if file is not packed else start + len(raw)
+                yield Line(path, number, _decoded(path, number, raw), "", start, read_bytes)
                 start += len(raw)
     except DAMAGE as error:
         raise damaged(path, number + 1, error) from error
 
 
 def damaged(path: Path, number: int, error: Exception) -> ValueError:
-    """The error to raise for a .gz file that cannot be read on from a line."""
-    return Line(path, number, "").error(f"damaged gzip file ({error})", "a whole .gz file", "copy or download it again")
+    """The error to raise for a .gz file that cannot be read beyond a line."""
+    return Line(path, number, "").error(
+        f"damaged gzip file ({error})", "a whole .gz file", "copy or download it again"
+    )
 
 
 def _decoded(path: Path, number: int, raw: bytes) -> str:
@@ -145,8 +166,10 @@ def _decoded(path: Path, number: int, raw: bytes) -> str:
         cure = "remove it, or convert the file, for example: iconv -f UTF-16 -t UTF-8 OLD > NEW"
         raise Line(path, number, "").error(f"a NUL byte at column {raw.index(0) + 1}", "UTF-8", cure)
     if raw.startswith(codecs.BOM_UTF8):
-        # Unseen, it would belong to an id, which is then another one.
-        raise Line(path, number, "").error("a byte order mark", "one at most, where the file begins", "remove its three bytes, EF BB BF")
+        # It is invisible, and would make an id a different id.
+        raise Line(path, number, "").error(
+            "a byte order mark", "at most one, at the start of the file", "remove its three bytes, EF BB BF"
+        )
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -154,16 +177,18 @@ def _decoded(path: Path, number: int, raw: bytes) -> str:
 
 
 def not_utf8(path: Path, number: int, error: UnicodeDecodeError, where: str = "") -> ValueError:
-    """The error to raise for a line of another encoding."""
+    """The error to raise for a line in another encoding."""
     near = shown(error.object[max(0, error.start - SHOWN_CHARACTERS // 2) :][: 2 * SHOWN_CHARACTERS])
-    found = f"byte 0x{error.object[error.start]:02x}{where} is not UTF-8, near {near}"
-    return Line(path, number, "").error(found, "UTF-8", "convert the file, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW")
+    problem = f"byte 0x{error.object[error.start]:02x}{where} is not UTF-8, near {near}"
+    return Line(path, number, "").error(
+        problem, "UTF-8", "convert the file, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW"
+    )
 
 
 def find_file(path: Path, key: str) -> Path:
-    """The file itself, or the same with or without .gz; `key` is the recipe key that names it.
+    """The file itself, or the same file with or without .gz; `key` is its recipe key.
 
-    Raises FileNotFoundError with the paths tried.
+    Raises FileNotFoundError with the paths that were tried.
     """
     path = path.expanduser()
     other = path.with_suffix("") if path.suffix == ".gz" else path.with_name(path.name + ".gz")
@@ -171,25 +196,29 @@ def find_file(path: Path, key: str) -> Path:
         if candidate.is_file():
             return candidate
     raise FileNotFoundError(
-        f"no file {path}, nor {other}; set `{key}` in the recipe, or on the command line {key}=PATH "
+        f"no file {path}, nor {other}; set `{key}` in the recipe, or {key}=PATH on the command line "
         f"(relative paths start at the working directory, now {Path.cwd()})"
     )
 
 
 def extension(path: Path) -> str:
-    """That of the file unpacked: `.tsv` of `queries.tsv.gz`."""
+    """The extension of the unpacked file: `.tsv` for `queries.tsv.gz`."""
     return Path(path.name.removesuffix(".gz")).suffix
 
 
 def whole_number(text: str) -> int:
-    """A grade. Raises ValueError for what other tools do not read alike: digits of other scripts, underscores, more than 32 bits."""
+    """Parse a grade.
+
+    Raises ValueError for numbers that tools read differently: digits of other scripts, underscores, more than
+    32 bits.
+    """
     if not _WHOLE_NUMBER.fullmatch(text.strip()):
-        raise ValueError(f"{shown(text)} is no whole number of at most nine digits")
+        raise ValueError(f"{shown(text)} is not a whole number of at most nine digits")
     return int(text)
 
 
 def is_writable(text: str) -> bool:
-    """As UTF-8, for readers in C too: no half of a surrogate pair, no NUL."""
+    """Whether the text is valid for UTF-8 and C programs: no half of a surrogate pair, no NUL."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -198,6 +227,6 @@ def is_writable(text: str) -> bool:
 
 
 def shown(value: Any) -> str:
-    """A value short enough for a message."""
+    """A value, shortened for a message."""
     text = repr(value)
     return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "..."

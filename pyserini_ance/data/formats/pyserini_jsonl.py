@@ -1,45 +1,67 @@
-"""What Pyserini encodes and searches: a JSONL corpus, topics, and TREC qrels."""
+"""The files that Pyserini encodes and searches: a JSONL corpus, topics and TREC qrels."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.format import Entry, Format, Parts
-from pyserini_ance.data.formats.lines import Line, extension, find_file, json_answers, json_id, json_text, read_lines, shown
+from pyserini_ance.data.formats.builder import Entry
+from pyserini_ance.data.formats.format import Format, RawData
+from pyserini_ance.data.formats.lines import (
+    Line,
+    extension,
+    find_file,
+    json_answers,
+    json_id,
+    json_text,
+    read_lines,
+    shown,
+)
 from pyserini_ance.data.formats.tables import trec_judgments, tsv_entries
-from pyserini_ance.recipe.parts import Settings
+from pyserini_ance.recipe.components import Settings
 
 
 class Topics(Settings):
-    """A split: topics as `qid TAB text` (.tsv, .txt) or {"id", "title"} (.jsonl, questions with "answers"), and TREC qrels, which
-    questions with answers need not have: then it can be tested on by the answers that passages hold (Success@k).
+    """The files of a split: topics, and TREC qrels.
+
+    Topics are lines `qid TAB text` (.tsv, .txt) or {"id", "title"} (.jsonl, where questions have "answers").
+    Questions with answers need no qrels; such a split can be evaluated by the answers that passages contain
+    (Success@k).
     """
 
     topics: Path
+    """The topics file."""
     qrels: Path | None = None
+    """The TREC qrels file; null: none."""
 
 
 class PyseriniJsonl(Format):
-    """`corpus` is one file, or a folder whose .jsonl and .json files are read in the order of their names.
+    """A JSONL corpus: one file, or a folder whose .jsonl and .json files are read in order of their names.
 
-    A record has its id under `id`, `_id` or `docid`, and `text` with or without `title`, or `contents`. Of other records say the
-    `fields`, as `--fields` does for `pyserini.encode`: keys of the record, or the lines of its `contents`, of which the last field has
-    all that are left. For MS MARCO's documents these are [url, title, text].
+    A record has its id under `id`, `_id` or `docid`, and `text` with or without `title`, or `contents`. For
+    other records, set `fields`, like `--fields` of `pyserini.encode`: keys of the record, or names for the
+    lines of its `contents`, the last of which takes all remaining lines. MS MARCO's documents have [url,
+    title, text].
     """
 
     kind: str = "pyserini_jsonl"
     corpus: Path
+    """A JSONL file, or a folder of them."""
     fields: tuple[str, ...] = ()
-    splits: dict[str, Topics] = {}
+    """Keys of a record, or names for the lines of its `contents`; empty: recognized by its keys."""
+    splits: dict[str, Topics] = {}  # noqa: RUF012  pydantic copies defaults
+    """The files of each split."""
 
-    def parts(self) -> Parts:
+    def raw_data(self) -> RawData:
         corpus = _corpus_files(self.corpus)
         splits = {}
         for name, files in self.splits.items():
             topics = find_file(files.topics, f"data.splits.{name}.topics")
             qrels = find_file(files.qrels, f"data.splits.{name}.qrels") if files.qrels else None
-            splits[name] = topic_entries(topics, f"data.splits.{name}.topics"), trec_judgments(qrels) if qrels else None
-        return Parts(_documents(corpus, self.fields), splits, corpus)
+            splits[name] = (
+                topic_entries(topics, f"data.splits.{name}.topics"),
+                trec_judgments(qrels) if qrels else None,
+            )
+        return RawData(_documents(corpus, self.fields), splits, corpus)
 
 
 def _corpus_files(corpus: Path) -> list[Path]:
@@ -48,7 +70,9 @@ def _corpus_files(corpus: Path) -> list[Path]:
         return [find_file(corpus, "data.corpus")]
     files = sorted(path for path in folder.iterdir() if extension(path) in (".jsonl", ".json"))
     if not files:
-        raise FileNotFoundError(f"no .jsonl or .json file, plain or .gz, in {folder}; set `data.corpus` to another")
+        raise FileNotFoundError(
+            f"no .jsonl or .json file, plain or .gz, in {folder}; set `data.corpus` to another folder"
+        )
     return files
 
 
@@ -61,31 +85,43 @@ def _documents(files: list[Path], fields: Sequence[str]) -> Iterator[Entry]:
 
 
 def fields_of(line: Line, record: dict[str, Any], fields: Sequence[str]) -> dict[str, str]:
-    """As in Pyserini's own reader, separate fields count before `contents`, which holds them all."""
+    """The fields of a record. As in Pyserini's own reader, separate keys take precedence over `contents`."""
     if fields:
         separate = all(name in record for name in fields)
-        return {name: json_text(line, record, name) for name in fields} if separate else lines_of(line, json_text(line, record, "contents"), fields)
+        return (
+            {name: json_text(line, record, name) for name in fields}
+            if separate
+            else lines_of(line, json_text(line, record, "contents"), fields)
+        )
     if "text" in record:
         return {"title": json_text(line, record, "title"), "text": json_text(line, record, "text")}
     return {"title": "", "text": json_text(line, record, "contents")}
 
 
 def lines_of(line: Line, contents: str, fields: Sequence[str]) -> dict[str, str]:
-    """A line each, the last field all that are left. Raises ValueError for too few."""
+    """One line for each field; the last field takes all remaining lines.
+
+    Raises ValueError for too few lines.
+    """
     values = contents.split("\n", len(fields) - 1)
     if len(values) < len(fields):
-        cure = "correct `data.fields`, or leave it out"
-        raise line.error(f"contents of {len(values)} lines: {shown(contents)}", f"a line each for {', '.join(fields)}", cure)
+        problem = f"contents of {len(values)} lines: {shown(contents)}"
+        raise line.error(
+            problem, f"a line each for {', '.join(fields)}", "correct `data.fields`, or remove it"
+        )
     return dict(zip(fields, values, strict=True))
 
 
 def topic_entries(path: Path, key: str) -> Iterator[Entry]:
+    """The topics of a file, whose extension decides how it is read; `key` is its recipe key."""
     if extension(path) in (".tsv", ".txt"):
         return tsv_entries(path)
     if extension(path) == ".jsonl":
         return _json_topics(path)
     expected = ".tsv, .txt or .jsonl, plain or .gz"
-    raise ValueError(f"topics {path}: extension {extension(path)!r}; expected {expected}; set `{key}` to such a file")
+    raise ValueError(
+        f"topics {path}: extension {extension(path)!r}; expected {expected}; set `{key}` to such a file"
+    )
 
 
 def _json_topics(path: Path) -> Iterator[Entry]:

@@ -1,3 +1,3 @@
 """Losses, one file each: scores, labels and a mask in, one value an anchor out."""
 
-NOT_KINDS = ("loss", "pairs", "scaled")
+NOT_KINDS = ("base",)

@@ -1,18 +1,18 @@
 """Negative log likelihood of the positive against its negatives.
 
-Source: Xiong et al. 2021, arXiv:2007.00808, Eq. 3 with the NLL of Karpukhin et al. 2020, arXiv:2004.04906, Eq. 2.
+Source: Xiong et al. 2021, arXiv:2007.00808, Eq. 3 with the NLL of Karpukhin et al. 2020, arXiv:2004.04906,
+Eq. 2.
 """
 
 from typing import Literal
 
 import torch
 
-from pyserini_ance.trainer.losses.loss import mean_of
-from pyserini_ance.trainer.losses.scaled import Scaled
+from pyserini_ance.trainer.losses.base import Scaled, mean_of
 
 
 class Nll(Scaled):
-    """With several positives, each stands against the negatives alone, and their mean is taken."""
+    """With several positives, the loss is the mean over them of each against the negatives alone."""
 
     kind: Literal["nll"] = "nll"
 

@@ -8,12 +8,12 @@ from typing import Literal
 import torch
 from torch.nn.functional import softplus
 
-from pyserini_ance.trainer.losses.pairs import Pairs
-from pyserini_ance.trainer.losses.scaled import Scaled
+from pyserini_ance.trainer.losses.base import Pairs, Scaled
 
 
 class RankNet(Scaled):
-    """Mean over the pairs: the paper does not say sum or mean, the code of its successor ADORE (jingtaozhan/DRhard) takes the mean."""
+    """Mean over the pairs: the paper does not say sum or mean, the code of its successor ADORE
+    (jingtaozhan/DRhard) takes the mean."""
 
     kind: Literal["ranknet"] = "ranknet"
 

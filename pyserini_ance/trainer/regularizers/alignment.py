@@ -1,6 +1,7 @@
 """Alignment: how far anchors are from their positives.
 
-Source: Wang and Isola 2020, arXiv:2005.10242, with exponent 2; beside DANCE's loss in Li et al. 2021's code.
+Source: Wang and Isola 2020, arXiv:2005.10242, with exponent 2. The code of Li et al. 2021 (DANCE) adds it to
+the loss.
 """
 
 from typing import Literal

@@ -1,15 +1,17 @@
-"""Regularizer: what a recipe names under `regularizer:`."""
+"""Regularizer: the component that a recipe chooses under `regularizer:`."""
 
 from abc import abstractmethod
 
 import torch
 
-from pyserini_ance.recipe.parts import Part
+from pyserini_ance.recipe.components import Component
 
 
-class Regularizer(Part):
+class Regularizer(Component):
+    """A loss of the vectors of anchors and positives, without negatives."""
+
     @abstractmethod
     def __call__(self, anchors: torch.Tensor, positives: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
-        """anchors (A, D) and positives (P, D) float32, each text of the step once; pairs (N, 2) int64, positions of an anchor and
-        its positive -> scalar.
+        """anchors (A, D) and positives (P, D) float32, each text of the step once; pairs (N, 2) int64,
+        positions of an anchor and its positive -> scalar.
         """

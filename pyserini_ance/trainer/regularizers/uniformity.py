@@ -1,6 +1,7 @@
 """Uniformity: how close the vectors of one side are to one another.
 
-Source: Wang and Isola 2020, arXiv:2005.10242; beside DANCE's loss, over queries and over documents, in Li et al. 2021's code.
+Source: Wang and Isola 2020, arXiv:2005.10242. The code of Li et al. 2021 (DANCE) adds it to the loss, over
+queries and over documents.
 """
 
 import math
@@ -13,15 +14,19 @@ from pyserini_ance.trainer.regularizers.regularizer import Regularizer
 
 
 class Uniformity(Regularizer):
-    """log mean exp(-t |x - y|^2) over all pairs of different texts, of the anchors plus of the positives; meant for unit vectors."""
+    """log mean exp(-t |x - y|^2) over all pairs of different texts, of the anchors plus of the positives;
+    meant for unit vectors."""
 
     kind: Literal["uniformity"] = "uniformity"
     t: PositiveFloat = 5.0
+    """The factor of the squared distance."""
 
     def __call__(self, anchors: torch.Tensor, positives: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
         return self._of(anchors) + self._of(positives)
 
     def _of(self, vectors: torch.Tensor) -> torch.Tensor:
-        """0 of a single text."""
+        """The uniformity of the vectors (N, D) of one side; 0 for a single text."""
         exponents = -self.t * torch.pdist(vectors).square()
-        return torch.logsumexp(exponents, 0) - math.log(len(exponents)) if len(exponents) else vectors.sum() * 0
+        return (
+            torch.logsumexp(exponents, 0) - math.log(len(exponents)) if len(exponents) else vectors.sum() * 0
+        )

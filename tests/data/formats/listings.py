@@ -1,4 +1,6 @@
-"""Files that list passages with their questions, and tables of the package datasets: as the package reads them, and slowly."""
+"""Training files that list passages, and tables of the package datasets, read by the package and by
+reference.
+"""
 
 import io
 import re
@@ -24,11 +26,26 @@ def tevatron_slowly(folder: Path) -> dict:
     for name in ("train", "dev"):
         records = slow.records(folder / f"{name}.jsonl")
         judged = [slow.tevatron_question(record) for record in records]
-        positives = [(question[0], record["positive_passages"]) for question, record in zip(judged, records, strict=True)]
-        splits[name] = judged, [(question, slow.id_of(one, "docid"), 1) for question, found in positives for one in found]
-        listed = [record[key] for record in records for key in ("positive_passages", "negative_passages") if key in record]
+        positives = [
+            (question[0], record["positive_passages"])
+            for question, record in zip(judged, records, strict=True)
+        ]
+        splits[name] = (
+            judged,
+            [(question, slow.id_of(one, "docid"), 1) for question, result in positives for one in result],
+        )
+        listed = [
+            record[key]
+            for record in records
+            for key in ("positive_passages", "negative_passages")
+            if key in record
+        ]
         slow.need(all(isinstance(one, list) for one in listed))
-        passages += [(slow.id_of(one, "docid"), {key: slow.text_of(one, key) for key in ("title", "text")}) for found in listed for one in found]
+        passages += [
+            (slow.id_of(one, "docid"), {key: slow.text_of(one, key) for key in ("title", "text")})
+            for result in listed
+            for one in result
+        ]
     return slow.collection(each_once(passages), splits)
 
 
@@ -46,10 +63,10 @@ def flagembedding_slowly(folder: Path) -> dict:
     pool = [slow.text_of(record, "text") for record in slow.records(folder / "pool.jsonl")]
     documents = each_once([(slow.id_of_text(text), {"text": text}) for text in pool])
     questions, judgments = [], []
-    for place, record in enumerate(slow.records(folder / "train.jsonl")):
-        questions.append((str(place), slow.text_of(record, "query"), None))
+    for position, record in enumerate(slow.records(folder / "train.jsonl")):
+        questions.append((str(position), slow.text_of(record, "query"), None))
         slow.need(isinstance(record["pos"], list) and all(isinstance(text, str) for text in record["pos"]))
-        judgments += [(str(place), slow.id_of_text(text), 1) for text in record["pos"]]
+        judgments += [(str(position), slow.id_of_text(text), 1) for text in record["pos"]]
     return slow.collection(documents, {"train": (questions, judgments)})
 
 
@@ -63,12 +80,19 @@ def tables(folder: Path) -> Collection:
 def tables_slowly(folder: Path) -> dict:
     records = slow.records(folder / "docs.jsonl")
     slow.need(all(key in records[0] for key in ("_id", "text", "title")))
-    documents = [(slow.id_of(one, "_id"), {key: slow.text_of(one, key) for key in ("title", "text")}) for one in records]
+    documents = [
+        (slow.id_of(one, "_id"), {key: slow.text_of(one, key) for key in ("title", "text")})
+        for one in records
+    ]
     queries = [(row["_id"], row["text"], None) for row in csv_rows(folder / "queries.csv")]
     rows = pyarrow.parquet.read_table(io.BytesIO(slow.content(folder / "qrels.parquet"))).to_pylist()
-    judgments = [(slow.id_of(row, "query-id"), slow.id_of(row, "corpus-id"), grade(row["score"])) for row in rows]
+    judgments = [
+        (slow.id_of(row, "query-id"), slow.id_of(row, "corpus-id"), grade(row["score"])) for row in rows
+    ]
     judged = {query for query, _, _ in judgments}
-    return slow.collection(documents, {"train": ([query for query in queries if query[0] in judged], judgments)})
+    return slow.collection(
+        documents, {"train": ([query for query in queries if query[0] in judged], judgments)}
+    )
 
 
 def grade(value) -> int:
@@ -77,14 +101,20 @@ def grade(value) -> int:
 
 
 def csv_rows(path: Path) -> list[dict]:
-    """Cells between commas; one that begins with a double quote goes to the next that is not doubled, over line ends too."""
-    lines = [line.rstrip(b"\r").decode() for line in slow.content(path).removeprefix(slow.BYTE_ORDER_MARK).split(b"\n")]
+    """Cells between commas.
+
+    A quoted cell ends at the next double quote that is not doubled, and may hold line ends.
+    """
+    lines = [
+        line.rstrip(b"\r").decode()
+        for line in slow.content(path).removeprefix(slow.BYTE_ORDER_MARK).split(b"\n")
+    ]
     slow.need(not any(line.startswith("\ufeff") or "\0" in line for line in lines))
-    text, place, rows, cells = "\n".join(lines).removesuffix("\n") + "\n", 0, [], []
-    while place < len(text):
-        cell = CELL.match(text, place)
+    text, position, rows, cells = "\n".join(lines).removesuffix("\n") + "\n", 0, [], []
+    while position < len(text):
+        cell = CELL.match(text, position)
         cells.append(cell[2] if cell[1] is None else cell[1].replace('""', '"'))
-        place = cell.end()
+        position = cell.end()
         if cell[3] == "\n":
             rows.append(cells)
             cells = []

@@ -1,11 +1,13 @@
-"""Lists of negatives as the package reads a file of them, and as a slow reading does; the file's first line says which form it has."""
+"""Files of negatives, read by the package and by a reference reader, which detects the form by the first
+line.
+"""
 
 import json
 from pathlib import Path
 
 import numpy as np
-from data import ranked
 from data.formats import slow
+from helpers import ranking_files as ranked
 
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats.lines import find_file
@@ -13,33 +15,39 @@ from pyserini_ance.data.formats.lines import find_file
 KNOWN = "known.json"  # queries and documents, (id, text) each, for which the file is read
 
 
-def known(folder: Path) -> dict[str, list]:
+def collection_of(folder: Path) -> dict[str, list]:
     return json.loads((folder / KNOWN).read_text())
 
 
-def found_in(folder: Path) -> Path:
+def negatives_file(folder: Path) -> Path:
     return next(path for path in folder.iterdir() if path.name != KNOWN)
 
 
 def negatives(folder: Path) -> dict:
-    """Documents by query, each with its score; of the known queries."""
-    queries, documents = (Texts(list(ids), {"text": list(texts)}) for ids, texts in (zip(*rows, strict=True) for rows in known(folder).values()))
+    """Scores by query and document, for the known queries."""
+    queries, documents = (
+        Texts(list(ids), {"text": list(texts)})
+        for ids, texts in (zip(*rows, strict=True) for rows in collection_of(folder).values())
+    )
     vars(documents).update(rows=ranked.AnyId(documents.ids))
-    run = ranked.read(find_file(found_in(folder), "file"), queries, documents)
-    return {query: found for query, found in run.items() if found}
+    run = ranked.read(find_file(negatives_file(folder), "file"), queries, documents)
+    return {query: result for query, result in run.items() if result}
 
 
 def negatives_slowly(folder: Path) -> dict:
-    """A file that has nothing of the known queries is another split's."""
-    found = {query: found for query, found in _slowly(folder).items() if found}
-    slow.need(found)
-    return {query: {document: float(np.float32(score)) for document, score in of_query.items()} for query, of_query in found.items()}
+    """A file without known queries belongs to another split, and is an error."""
+    result = {query: result for query, result in _slowly(folder).items() if result}
+    slow.need(result)
+    return {
+        query: {document: float(np.float32(score)) for document, score in of_query.items()}
+        for query, of_query in result.items()
+    }
 
 
 def _slowly(folder: Path) -> dict:
-    path, there = found_in(folder), known(folder)
+    path, known = negatives_file(folder), collection_of(folder)
     path = path.with_name(path.name.removesuffix(".gz"))
-    queries = {id for id, _ in there["queries"]}
+    queries = {id for id, _ in known["queries"]}
     if path.suffix in (".json", ".jsonl"):
         return in_order(listed(path), queries)
     _, first = next(iter(slow.lines(path)), (0, ""))
@@ -50,15 +58,20 @@ def _slowly(folder: Path) -> dict:
         rows = slow.filled_rows(path, 3)
         if len(first.split()) == 3:
             return in_order([(query, negative) for query, _, negative in rows], queries)
-        return in_order(by_text(rows, there), queries)
+        return in_order(by_text(rows, known), queries)
     run = ranks(path, queries) if len(first.split()) == 3 else slow.trec_run(path)
-    return {query: found for query, found in run.items() if query in queries}
+    return {query: result for query, result in run.items() if query in queries}
 
 
 def in_order(pairs: list[tuple[str, str]], queries: set[str]) -> dict:
     slow.check_ids([document for _, document in pairs])
-    asked = [(query, document) for query, document in dict.fromkeys(pairs) if query in queries]
-    return {query: {document: -1.0 - place for place, document in enumerate(d for q, d in asked if q == query)} for query, _ in asked}
+    known_pairs = [(query, document) for query, document in dict.fromkeys(pairs) if query in queries]
+    return {
+        query: {
+            document: -1.0 - index for index, document in enumerate(d for q, d in known_pairs if q == query)
+        }
+        for query, _ in known_pairs
+    }
 
 
 def ranks(path: Path, queries: set[str]) -> dict:
@@ -70,34 +83,45 @@ def ranks(path: Path, queries: set[str]) -> dict:
     return slow.by_query((query, document, -float(rank)) for query, document, rank in rows)
 
 
-def by_text(rows: list[list[str]], there: dict[str, list]) -> list[tuple[str, str]]:
+def by_text(rows: list[list[str]], known: dict[str, list]) -> list[tuple[str, str]]:
     def plain(text: str) -> list[str]:
         return text.split()
 
     pairs = []
     for query, _, negative in rows:
-        for asked in [id for id, text in there["queries"] if plain(text) == plain(query)]:
-            pairs.append((asked, next(id for id, text in there["documents"] if plain(text) == plain(negative))))
+        for known_pairs in [id for id, text in known["queries"] if plain(text) == plain(query)]:
+            pairs.append(
+                (known_pairs, next(id for id, text in known["documents"] if plain(text) == plain(negative)))
+            )
     return pairs
 
 
 def listed(path: Path) -> list[tuple[str, str]]:
-    """Ids of a question, by its own id or its place, and of each of its negatives."""
+    """The id of a question, its own or its index, and the ids of its negatives."""
     records = slow.records(path)
-    readings = {"positive_ctxs": (dpr, "hard_negative_ctxs"), "positive_passages": (tevatron, "negative_passages"), "pos": (flagembedding, "neg")}
+    readings = {
+        "positive_ctxs": (dpr, "hard_negative_ctxs"),
+        "positive_passages": (tevatron, "negative_passages"),
+        "pos": (flagembedding, "neg"),
+    }
     read, key = next(readings[positives] for positives in readings if positives in records[0])
-    return [(question, one) for place, record in enumerate(records) for question, ids in [read(place, record, key)] for one in ids]
+    return [
+        (question, one)
+        for index, record in enumerate(records)
+        for question, ids in [read(index, record, key)]
+        for one in ids
+    ]
 
 
-def dpr(place: int, record: dict, key: str) -> tuple[str, list[str]]:
-    return slow.dpr_question(place, record)[0], slow.contexts(record, key, "passage_id", "psg_id")
+def dpr(index: int, record: dict, key: str) -> tuple[str, list[str]]:
+    return slow.dpr_question(index, record)[0], slow.contexts(record, key, "passage_id", "psg_id")
 
 
-def tevatron(place: int, record: dict, key: str) -> tuple[str, list[str]]:
+def tevatron(index: int, record: dict, key: str) -> tuple[str, list[str]]:
     return slow.tevatron_question(record)[0], slow.contexts(record, key, "docid")
 
 
-def flagembedding(place: int, record: dict, key: str) -> tuple[str, list[str]]:
+def flagembedding(index: int, record: dict, key: str) -> tuple[str, list[str]]:
     slow.text_of(record, "query")
     slow.need(isinstance(record[key], list) and all(isinstance(text, str) for text in record[key]))
-    return str(place), [slow.id_of_text(text) for text in record[key]]
+    return str(index), [slow.id_of_text(text) for text in record[key]]

@@ -1,7 +1,7 @@
-"""What files hold, read slowly and another way than the package does: all bytes at once, with lists and dictionaries.
+"""Reference readers: slow and independent of the package, with all bytes at once, lists and dictionaries.
 
-A reading is {"documents": [(id, fields)], "splits": {name: [(id, text, answers, [(document id, grade)])]}, "skipped": counts}.
-Any exception says that the files must be refused.
+A result is {"documents": [(id, fields)], "splits": {name: [(id, text, answers, [(document id, grade)])]},
+"skipped": counts}. Any exception means that the files are invalid.
 """
 
 import ast
@@ -25,7 +25,7 @@ def need(condition) -> None:
 
 
 def content(path: Path) -> bytes:
-    """Of the file, or of the one with .gz after its name."""
+    """The bytes of the file, or of the file with .gz after its name."""
     if path.is_file():
         return path.read_bytes()
     packed = path.with_name(path.name + ".gz").read_bytes()
@@ -34,28 +34,30 @@ def content(path: Path) -> bytes:
 
 
 def lines(path: Path) -> list[tuple[int, str]]:
-    """Numbers, from 1, and texts of those that are not empty."""
+    """Numbers, from 1, and texts of the lines that are not empty."""
     raw = content(path)
     need(b"\0" not in raw)
-    found = [line.rstrip(b"\r") for line in raw.removeprefix(BYTE_ORDER_MARK).split(b"\n")]
-    need(not any(line.startswith(BYTE_ORDER_MARK) for line in found))
-    return [(number, line.decode()) for number, line in enumerate(found, start=1) if line]
+    result = [line.rstrip(b"\r") for line in raw.removeprefix(BYTE_ORDER_MARK).split(b"\n")]
+    need(not any(line.startswith(BYTE_ORDER_MARK) for line in result))
+    return [(number, line.decode()) for number, line in enumerate(result, start=1) if line]
 
 
 def rows(path: Path, width: int) -> list[list[str]]:
-    found = [line.split("\t") for _, line in lines(path)]
-    need(all(len(row) == width for row in found))
-    return found
+    result = [line.split("\t") for _, line in lines(path)]
+    need(all(len(row) == width for row in result))
+    return result
 
 
 def filled_rows(path: Path, width: int) -> list[list[str]]:
-    found = rows(path, width)
-    need(all(cell.strip() for row in found for cell in row))
-    return found
+    result = rows(path, width)
+    need(all(cell.strip() for row in result for cell in row))
+    return result
 
 
 def csv_row(text: str) -> list[str]:
-    """Cells at tabs; one that begins with a double quote goes to the next that is not doubled."""
+    """Cells separated by tabs; a cell that starts with a double quote ends at the next one that is not
+    doubled.
+    """
     cells, rest = [], text + "\t"
     while rest:
         if rest.startswith('"'):
@@ -87,7 +89,7 @@ def json_list(path: Path) -> list[dict]:
 
 
 def records(path: Path) -> list[dict]:
-    """Of one JSON list, or one a line."""
+    """The records of one JSON list, or of one record per line."""
     text = content(path).removeprefix(BYTE_ORDER_MARK)
     return json_list(path) if text.lstrip(b" \t\r\n").startswith(b"[") else json_objects(path)
 
@@ -106,7 +108,7 @@ def text_of(record: dict, key: str) -> str:
 
 def answers_of(record: dict, *keys: str) -> list[str] | None:
     value = next((record[key] for key in keys if record.get(key) is not None), None)
-    need(value is None or isinstance(value, list) and all(isinstance(answer, str) for answer in value))
+    need(value is None or (isinstance(value, list) and all(isinstance(answer, str) for answer in value)))
     return value
 
 
@@ -115,10 +117,10 @@ def id_of_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def dpr_question(place: int, record: dict) -> tuple[str, str, list[str]]:
+def dpr_question(index: int, record: dict) -> tuple[str, str, list[str]]:
     answers = answers_of(record, "answers", "answer")
     need(answers is not None)
-    return str(place), text_of(record, "question"), answers
+    return str(index), text_of(record, "question"), answers
 
 
 def tevatron_question(record: dict) -> tuple[str, str, list[str] | None]:
@@ -126,7 +128,7 @@ def tevatron_question(record: dict) -> tuple[str, str, list[str] | None]:
 
 
 def contexts(record: dict, key: str, *ids: str) -> list[str]:
-    """Ids of the passages that a record lists."""
+    """The ids of the passages that a record lists."""
     need(isinstance(record[key], list) and all(isinstance(one, dict) for one in record[key]))
     for one in record[key]:
         for name in ("title", "text"):
@@ -135,8 +137,12 @@ def contexts(record: dict, key: str, *ids: str) -> list[str]:
 
 
 def python_list(text: str) -> list[str]:
-    """Of plain strings, each after a comma: those without one Python takes together as one string."""
-    tokens = [token.string for token in tokenize.generate_tokens(io.StringIO(text.strip(" \t")).readline) if token.string.strip()]
+    """A list of plain strings with commas between them; Python concatenates strings without commas."""
+    tokens = [
+        token.string
+        for token in tokenize.generate_tokens(io.StringIO(text.strip(" \t")).readline)
+        if token.string.strip()
+    ]
     need(tokens[0] == "[" and tokens[-1] == "]")
     need(all(re.match("""[uU]?(?!\"\"\"|''')['"]""", string) for string in tokens[1:-1:2]))
     need(all(token == "," for token in tokens[2:-1:2]))
@@ -155,15 +161,15 @@ def score(text: str) -> float:
 
 
 def beir_qrels(path: Path) -> list[tuple[str, str, int]]:
-    found = filled_rows(path, 3)
-    headed = found and found[0][2] == "score" and lines(path)[0][0] == 1
-    return [(query, document, grade(value)) for query, document, value in found[1 if headed else 0 :]]
+    result = filled_rows(path, 3)
+    headed = result and result[0][2] == "score" and lines(path)[0][0] == 1
+    return [(query, document, grade(value)) for query, document, value in result[1 if headed else 0 :]]
 
 
 def trec_rows(path: Path, width: int) -> list[list[str]]:
-    found = [line.split() for _, line in lines(path)]
-    need(all(len(row) == width for row in found))
-    return found
+    result = [line.split() for _, line in lines(path)]
+    need(all(len(row) == width for row in result))
+    return result
 
 
 def trec_qrels(path: Path) -> list[tuple[str, str, int]]:
@@ -171,13 +177,13 @@ def trec_qrels(path: Path) -> list[tuple[str, str, int]]:
 
 
 def by_query(triples) -> dict:
-    """Of a run or of qrels: each document once a query, and something in it."""
-    found = {}
+    """Check a run or qrels: each document occurs once per query, and the file is not empty."""
+    result = {}
     for query, document, value in triples:
-        need(document not in found.setdefault(query, {}))
-        found[query][document] = value
-    need(found)
-    return found
+        need(document not in result.setdefault(query, {}))
+        result[query][document] = value
+    need(result)
+    return result
 
 
 def trec_run(path: Path) -> dict:
@@ -189,30 +195,32 @@ def tsv_texts(path: Path) -> list[tuple[str, str]]:
 
 
 def lookup(path: Path) -> list[tuple[int, str]]:
-    """Where each document begins, as msmarco-docs-lookup.tsv says, and its id, by place."""
-    found = filled_rows(path, 3)
-    need(all(re.fullmatch("[0-9]{1,18}", start) for _, _, start in found))
-    return sorted((int(start), id) for id, _, start in found)
+    """The bytes at which documents start and their ids, in order, as msmarco-docs-lookup.tsv lists them."""
+    result = filled_rows(path, 3)
+    need(all(re.fullmatch("[0-9]{1,18}", start) for _, _, start in result))
+    return sorted((int(start), id) for id, _, start in result)
 
 
 def line_starts(path: Path) -> list[tuple[int, str]]:
-    """The byte at which each line begins, and its first cell."""
-    found, start = [], 0
+    """The byte at which each line starts, and its first cell."""
+    result, start = [], 0
     for line in content(path).removesuffix(b"\n").split(b"\n"):
-        found.append((start, line.split(b"\t")[0].decode()))
+        result.append((start, line.split(b"\t")[0].decode()))
         start += len(line) + 1
-    return found
+    return result
 
 
 def passages(path: Path) -> list[tuple[str, dict]]:
-    """Of DPR: a header only in the first line, whole, and nothing like one further down."""
-    found = []
+    """DPR's passages: a complete header is allowed in the first line only, and nothing similar further
+    down.
+    """
+    result = []
     for number, line in lines(path):
         id, text, title = csv_row(line)
         if (number, id, text, title) != (1, "id", "text", "title"):
             need(id != "id" and (text, title) != ("text", "title"))
-            found.append((id, {"title": title, "text": text}))
-    return found
+            result.append((id, {"title": title, "text": text}))
+    return result
 
 
 def check_ids(ids: list[str]) -> None:
@@ -220,7 +228,7 @@ def check_ids(ids: list[str]) -> None:
 
 
 def check(entries: list[tuple[str, list[str], list[str]]]) -> None:
-    """Ids, texts and answers."""
+    """The ids, texts and answers of questions."""
     ids = [id for id, _, _ in entries]
     need(len(set(ids)) == len(ids))
     for id, texts, answers in entries:
@@ -231,23 +239,39 @@ def check(entries: list[tuple[str, list[str], list[str]]]) -> None:
 
 
 def collection(documents, splits, unknown_ids: str = "refuse", relevance_threshold: int = 1) -> dict:
-    """`splits`: by name, queries (id, text, answers or None) and judgments (query id, document id, grade)."""
+    """The result for `splits`: by name, queries (id, text, answers or None) and judgments (query id, document
+    id, grade).
+    """
     check([(id, list(fields.values()), []) for id, fields in documents])
     need(documents)
-    ids, made, skipped = {id for id, _ in documents}, {}, {}
+    ids, splits_read, skipped = {id for id, _ in documents}, {}, {}
     for name, (queries, judgments) in splits.items():
         queries = [(id, " ".join(text.split()), answers or []) for id, text, answers in queries]
         check([(id, [text], answers) for id, text, answers in queries])
         judged = {id: {} for id, _, _ in queries}
-        unknown = [(query, document) for query, document, _ in judgments if query not in judged or document not in ids]
+        unknown = [
+            (query, document)
+            for query, document, _ in judgments
+            if query not in judged or document not in ids
+        ]
         need(not unknown or unknown_ids == "skip")
         for query, document, value in judgments:
             if query in judged and document in ids:
                 need(judged[query].setdefault(document, value) == value)
-        kept = [(*query, list(judged[query[0]].items())) for query in queries if max(judged[query[0]].values(), default=-1) >= relevance_threshold]
-        need(kept)
-        made[name] = kept
-        skipped[f"{name} queries without positives"] = len(queries) - len(kept)
-        skipped[f"{name} judgments of queries without positives"] = sum(len(grades) for grades in judged.values()) - sum(len(one[-1]) for one in kept)
+        with_positives = [
+            (*query, list(judged[query[0]].items()))
+            for query in queries
+            if max(judged[query[0]].values(), default=-1) >= relevance_threshold
+        ]
+        need(with_positives)
+        splits_read[name] = with_positives
+        skipped[f"{name} queries without positives"] = len(queries) - len(with_positives)
+        skipped[f"{name} judgments of queries without positives"] = sum(
+            len(grades) for grades in judged.values()
+        ) - sum(len(one[-1]) for one in with_positives)
         skipped[f"{name} judgments of unknown ids"] = len(unknown)
-    return {"documents": documents, "splits": made, "skipped": {what: count for what, count in skipped.items() if count}}
+    return {
+        "documents": documents,
+        "splits": splits_read,
+        "skipped": {what: count for what, count in skipped.items() if count},
+    }

@@ -1,6 +1,8 @@
-"""What goes wrong with files, for every format: each defect is refused with its place and a cure, or left out with a count.
+"""Defects of files, for every format: each is an error with its position and a cure, or is skipped and
+counted.
 
-A truncated .gz, NUL bytes, byte order marks and Windows line ends are tried with every file of every format in `test_damage.py`.
+`test_damage.py` tests truncated .gz files, NUL bytes, byte order marks and Windows line ends in every file of
+every format.
 """
 
 import json
@@ -16,11 +18,11 @@ def appended(name: str, file: str, line: str) -> dict[str, bytes]:
 
 
 def refused(folder, name: str, changed: dict[str, bytes]) -> str:
-    """The message; its file is of the folder, and nothing in it is long."""
-    place = folder(name, changed)
+    """The error message, which names a file of the folder and is short."""
+    target = folder(name, changed)
     with pytest.raises(ValueError) as error:
-        KINDS[WRITTEN[name].kind].read(place)
-    assert str(place) in str(error.value)
+        KINDS[WRITTEN[name].kind].read(target)
+    assert str(target) in str(error.value)
     assert len(str(error.value)) < 1500
     return str(error.value)
 
@@ -39,7 +41,7 @@ def refused(folder, name: str, changed: dict[str, bytes]) -> str:
 def test_a_judgment_of_an_unknown_id(folder, name, file, line):
     message = refused(folder, name, appended(name, file, line))
     assert "1 judgments of split" in message and f"{file}:" in message
-    assert message.endswith("add what is missing, or leave such judgments out with data.unknown_ids=skip")
+    assert message.endswith("add what is missing, or skip such judgments with data.unknown_ids=skip")
 
 
 def test_a_judgment_of_an_unknown_id_in_a_parquet_file(folder):
@@ -47,13 +49,18 @@ def test_a_judgment_of_an_unknown_id_in_a_parquet_file(folder):
     assert "qrels.parquet:2 q1 nowhere" in refused(folder, "datasets", {"qrels.parquet": _parquet(rows)})
 
 
-def test_unknown_ids_may_be_left_out_with_a_count(folder):
-    """The sample of kind msmarco_passage is read with unknown_ids=skip."""
+def test_unknown_ids_may_be_skipped_with_a_count(folder):
+    """Read the sample of kind msmarco_passage with unknown_ids=skip."""
     read = KINDS["msmarco_passage"].read
     before = read(folder("msmarco_passage"))
-    found = read(folder("msmarco_passage", appended("msmarco_passage", "qrels.tsv", "1 0 nowhere 1\nnobody 0 7 1\n")))
-    assert found["skipped"] == {**before["skipped"], "test judgments of unknown ids": before["skipped"].get("test judgments of unknown ids", 0) + 2}
-    assert found["splits"] == before["splits"]
+    result = read(
+        folder("msmarco_passage", appended("msmarco_passage", "qrels.tsv", "1 0 nowhere 1\nnobody 0 7 1\n"))
+    )
+    assert result["skipped"] == {
+        **before["skipped"],
+        "test judgments of unknown ids": before["skipped"].get("test judgments of unknown ids", 0) + 2,
+    }
+    assert result["splits"] == before["splits"]
 
 
 @pytest.mark.parametrize(
@@ -72,10 +79,13 @@ def test_unknown_ids_may_be_left_out_with_a_count(folder):
 )
 def test_an_id_given_twice(folder, name, file, line, first):
     message = refused(folder, name, appended(name, file, line))
-    assert f"was already given in {message.split(', line')[0]}, line {first}; expected each id once; delete one" in message
+    assert (
+        f"was already given in {message.split(', line')[0]}, line {first}; expected each id once; delete one"
+        in message
+    )
 
 
-def test_a_passage_that_is_listed_with_two_texts(folder):
+def test_a_passage_with_two_texts(folder):
     record = {"query_id": "x", "query": "y", "positive_passages": [{"docid": "d3", "text": "other"}]}
     message = refused(folder, "tevatron", appended("tevatron", "train.jsonl", json.dumps(record)))
     assert "line 3: passage 'd3' is" in message and "expected one text for an id" in message
@@ -84,20 +94,70 @@ def test_a_passage_that_is_listed_with_two_texts(folder):
 @pytest.mark.parametrize(
     ("name", "file", "lines", "expected"),
     [
-        ("beir", "qrels/test.tsv", ("q1\t7", "q1\t7\t1\t1"), "3 columns separated by one tab: query-id, corpus-id, score"),
-        ("msmarco_doc", "docs.tsv", ("D9\turl\ttitle", "D9\tu\tt\tb\tmore"), "4 columns separated by one tab: docid, url, title, body"),
+        (
+            "beir",
+            "qrels/test.tsv",
+            ("q1\t7", "q1\t7\t1\t1"),
+            "3 columns separated by one tab: query-id, corpus-id, score",
+        ),
+        (
+            "msmarco_doc",
+            "docs.tsv",
+            ("D9\turl\ttitle", "D9\tu\tt\tb\tmore"),
+            "4 columns separated by one tab: docid, url, title, body",
+        ),
         ("msmarco_doc", "queries.tsv", ("9", "9\ttwo\ttexts"), "2 columns separated by one tab: id, text"),
         ("msmarco_doc", "qrels.tsv", ("2 0 D1", "2 0 D1 3 1"), "4 columns separated by blanks or tabs"),
-        ("msmarco_passage", "collection.tsv", ("9", "9\ttwo\ttexts"), "2 columns separated by one tab: id, text"),
-        ("dpr", "psgs.tsv", ("9\ttext", "9\ttext\ttitle\tmore"), "3 columns separated by one tab: id, text, title"),
-        ("dpr", "test.qa.csv", ("why", "why\t['a']\tmore"), "2 columns separated by one tab: question, answers"),
+        (
+            "msmarco_passage",
+            "collection.tsv",
+            ("9", "9\ttwo\ttexts"),
+            "2 columns separated by one tab: id, text",
+        ),
+        (
+            "dpr",
+            "psgs.tsv",
+            ("9\ttext", "9\ttext\ttitle\tmore"),
+            "3 columns separated by one tab: id, text, title",
+        ),
+        (
+            "dpr",
+            "test.qa.csv",
+            ("why", "why\t['a']\tmore"),
+            "2 columns separated by one tab: question, answers",
+        ),
         ("dpr", "qrels.txt", ("0 0 2", "0 0 2 1 1"), "4 columns separated by blanks or tabs"),
         ("datasets", "queries.csv", ("q9,text", "q9,text,x,more"), "3 as in the header: _id, text, more"),
-        ("top1000", "top1000.dev", ("1\t9\twhich", "1\t9\twhich\ttext\tmore"), "4 columns separated by one tab"),
-        ("qidpidtriples", "qidpidtriples.train.full.2.tsv", ("1\t8", "1\t8\t9\t7"), "3 columns separated by one tab: query id, positive id"),
-        ("triples", "triples.train.small.tsv", ("who\tx", "who\tx\ty\tz"), "3 columns separated by one tab: query, positive, negative"),
-        ("ranks", "run.tsv", ("1 8", "1 8 3 4"), "3 columns separated by blanks or tabs: query, document, rank"),
-        ("run", "run.trec", ("1 Q0 9 3 1.5", "1 Q0 9 3 1.5 tag more"), "6 columns separated by blanks or tabs"),
+        (
+            "top1000",
+            "top1000.dev",
+            ("1\t9\twhich", "1\t9\twhich\ttext\tmore"),
+            "4 columns separated by one tab",
+        ),
+        (
+            "qidpidtriples",
+            "qidpidtriples.train.full.2.tsv",
+            ("1\t8", "1\t8\t9\t7"),
+            "3 columns separated by one tab: query id, positive id",
+        ),
+        (
+            "triples",
+            "triples.train.small.tsv",
+            ("who\tx", "who\tx\ty\tz"),
+            "3 columns separated by one tab: query, positive, negative",
+        ),
+        (
+            "ranks",
+            "run.tsv",
+            ("1 8", "1 8 3 4"),
+            "3 columns separated by blanks or tabs: query, document, rank",
+        ),
+        (
+            "run",
+            "run.trec",
+            ("1 Q0 9 3 1.5", "1 Q0 9 3 1.5 tag more"),
+            "6 columns separated by blanks or tabs",
+        ),
         ("qrels", "qrels.txt", ("1 0 9", "1 0 9 1 1"), "4 columns separated by blanks or tabs"),
     ],
 )
@@ -113,13 +173,27 @@ def test_a_missing_and_an_extra_column(folder, name, file, lines, expected):
     [
         ("beir", "queries.jsonl", {"_id": "q9", "text": "code", "answers": "CODE"}),
         ("pyserini_jsonl", "topics.jsonl", {"id": "9", "title": "code", "answers": "CODE"}),
-        ("tevatron", "dev.jsonl", {"query_id": "9", "query": "code", "answers": "CODE", "positive_passages": []}),
+        (
+            "tevatron",
+            "dev.jsonl",
+            {"query_id": "9", "query": "code", "answers": "CODE", "positive_passages": []},
+        ),
         ("dpr", "test.qa.csv", {"question": "code", "answer": "CODE"}),
         ("dpr", "test.qa.csv", None),
-        ("negative_passages", "train.jsonl", {"query_id": "9", "query": "code", "answers": "CODE", "positive_passages": [], "negative_passages": []}),
+        (
+            "negative_passages",
+            "train.jsonl",
+            {
+                "query_id": "9",
+                "query": "code",
+                "answers": "CODE",
+                "positive_passages": [],
+                "negative_passages": [],
+            },
+        ),
     ],
 )
-def test_answers_that_are_code_are_refused_and_not_run(folder, tmp_path, name, file, record):
+def test_code_in_answers_is_an_error_and_is_not_run(folder, tmp_path, name, file, record):
     mark = tmp_path / "mark"
     code = f"[open({str(mark)!r}, 'w').name]"
     line = json.dumps(record).replace("CODE", code) if record else f"code\t{code}"
@@ -129,10 +203,17 @@ def test_answers_that_are_code_are_refused_and_not_run(folder, tmp_path, name, f
     assert not mark.exists()
 
 
-@pytest.mark.parametrize(("name", "file"), [(name, file) for name, sample in WRITTEN.items() for file in sample.files if ".parquet" not in file])
-def test_a_line_of_5_mb_in_any_file_is_read_or_refused_in_few_words(folder, name, file):
-    """The last word of the last line becomes as long; the slow reading says what is right."""
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [(name, file) for name, sample in WRITTEN.items() for file in sample.files if ".parquet" not in file],
+)
+def test_a_line_of_5_mb_is_read_or_gives_a_short_error(folder, name, file):
+    """The last word of the last line is replaced by one of 5 MB; the reference reader decides what is
+    right.
+    """
     raw = WRITTEN[name].files[file]
-    place = raw.rstrip(b'\n"]}').rfind(b" ") + 1 or len(raw) // 2
-    found = judged(WRITTEN[name].kind, folder(name, {file: raw[:place] + b"long" * 1_310_720 + raw[place:]}), {})
-    assert found[1] == ""
+    target = raw.rstrip(b'\n"]}').rfind(b" ") + 1 or len(raw) // 2
+    result = judged(
+        WRITTEN[name].kind, folder(name, {file: raw[:target] + b"long" * 1_310_720 + raw[target:]}), {}
+    )
+    assert result[1] == ""

@@ -2,9 +2,9 @@ import gzip
 
 import pytest
 
-from pyserini_ance.data.answers import read_answers
+from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.beir import Beir
-from pyserini_ance.recipe.parts import part_class
+from pyserini_ance.recipe.components import component_class
 
 CORPUS = """\
 {"_id": "007", "title": "Bond", "text": "A spy.", "metadata": {}}
@@ -44,13 +44,18 @@ def test_the_layout_is_read(folder):
     assert train.queries[0]["text"] == "which number?"
     assert [read_answers(train.queries, row) for row in range(2)] == [["7", "seven  é"], []]
     assert list(dev.queries.columns) == ["text"]
-    assert [train.relation("query").of(row).tolist() for row in range(2)] == [[1, 2], [0]]
-    assert collection.skipped == {"train queries without positives": 1, "train judgments of queries without positives": 1}
+    assert [train.known_positives("query").of(row).tolist() for row in range(2)] == [[1, 2], [0]]
+    assert collection.skipped == {
+        "train queries without positives": 1,
+        "train judgments of queries without positives": 1,
+    }
 
 
-def test_answers_that_are_no_list_of_strings_are_refused(folder):
-    (folder / "queries.jsonl").write_text(QUERIES.replace('["7", ', '[7, '))
-    with pytest.raises(ValueError, match=r"queries\.jsonl, line 1: answers \[7, .*; expected a list of strings"):
+def test_answers_must_be_a_list_of_strings(folder):
+    (folder / "queries.jsonl").write_text(QUERIES.replace('["7", ', "[7, "))
+    with pytest.raises(
+        ValueError, match=r"queries\.jsonl, line 1: answers \[7, .*; expected a list of strings"
+    ):
         Beir(folder=folder, splits=SPLITS).read()
 
 
@@ -62,12 +67,12 @@ def test_gz_files_give_the_same_collection(folder):
     assert Beir(folder=folder, splits=SPLITS).read().digest == plain.digest
 
 
-def test_splits_are_train_dev_and_test_unless_said(folder):
+def test_default_splits_are_train_dev_and_test(folder):
     with pytest.raises(FileNotFoundError, match=r"qrels/test\.tsv.*set `data.splits.test`"):
         Beir(folder=folder).read()
 
 
-def test_a_missing_folder_is_named_before_anything_is_read(tmp_path):
+def test_a_missing_folder_is_an_error_before_anything_is_read(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere/corpus\.jsonl.*set `data.folder`"):
         Beir(folder=tmp_path / "nowhere").read()
 
@@ -76,10 +81,22 @@ def test_a_missing_folder_is_named_before_anything_is_read(tmp_path):
     ("name", "text", "message"),
     [
         ("corpus.jsonl", CORPUS + '{"_id": "d4",', "line 4: malformed JSON at column 14"),
-        ("corpus.jsonl", CORPUS + '{"_id": "7", "text": "again"}', "line 4: document id '7' was already .* line 2"),
-        ("corpus.jsonl", CORPUS + '{"id": "d4", "text": "x"}', "line 4: id None; expected a string under _id"),
+        (
+            "corpus.jsonl",
+            CORPUS + '{"_id": "7", "text": "again"}',
+            "line 4: document id '7' was already .* line 2",
+        ),
+        (
+            "corpus.jsonl",
+            CORPUS + '{"id": "d4", "text": "x"}',
+            "line 4: id None; expected a string under _id",
+        ),
         ("corpus.jsonl", CORPUS + '{"_id": "d4", "text": ["x"]}', r"line 4: text \['x'\]; expected a string"),
-        ("corpus.jsonl", CORPUS + '{"_id": "d4", "title": " ", "text": ""}', "line 4: document 'd4' is empty"),
+        (
+            "corpus.jsonl",
+            CORPUS + '{"_id": "d4", "title": " ", "text": ""}',
+            "line 4: document 'd4' is empty",
+        ),
         ("queries.jsonl", '{"_id": "q1", "text": ""}', "line 1: query 'q1' is empty"),
         ("qrels/train.tsv", TRAIN + "q1 7 1\n", "line 6: 1 columns in 'q1 7 1'; expected 3 columns"),
         ("qrels/train.tsv", TRAIN + "q1\t7\tyes\n", "line 6: grade 'yes'; expected a whole number"),
@@ -89,16 +106,18 @@ def test_a_missing_folder_is_named_before_anything_is_read(tmp_path):
         ("corpus.jsonl", "", "no document was read"),
     ],
 )
-def test_bad_input_is_named(folder, name, text, message):
+def test_malformed_input_is_an_error(folder, name, text, message):
     (folder / name).write_text(text)
     with pytest.raises(ValueError, match=message):
         Beir(folder=folder, splits=SPLITS).read()
 
 
-def test_the_kind_is_found_and_keeps_its_settings(folder):
-    made = part_class("data", "beir").model_validate({"kind": "beir", "folder": str(folder), "splits": SPLITS})
-    assert made == Beir(folder=folder, splits=SPLITS)
-    assert Beir.model_validate(made.model_dump(mode="json")) == made
+def test_the_kind_is_registered_and_keeps_its_settings(folder):
+    loaded = component_class("data", "beir").model_validate(
+        {"kind": "beir", "folder": str(folder), "splits": SPLITS}
+    )
+    assert loaded == Beir(folder=folder, splits=SPLITS)
+    assert Beir.model_validate(loaded.model_dump(mode="json")) == loaded
 
 
 def sizes(collection) -> dict[str, tuple[int, int]]:
@@ -112,7 +131,9 @@ def test_nfcorpus(shared_data):
     assert sizes(collection) == {"train": (2590, 110575), "dev": (324, 11385), "test": (323, 12334)}
     assert (collection.documents.ids[:2], collection.documents.ids[-1]) == (["MED-10", "MED-14"], "MED-961")
     assert collection.documents[3632]["title"] == "Vitamin D(3) is more potent than vitamin D(2) in humans."
-    assert collection.documents[0]["title"].startswith("Statin Use and Breast Cancer Survival: A Nationwide Cohort")
+    assert collection.documents[0]["title"].startswith(
+        "Statin Use and Breast Cancer Survival: A Nationwide Cohort"
+    )
     assert collection.skipped == {}
 
 
@@ -124,11 +145,19 @@ def test_nfcorpus_with_a_higher_threshold(shared_data):
 
 def test_medquad(shared_data):
     collection = Beir(folder=shared_data / "medquad").read()
-    assert (len(collection.documents), collection.documents.ids[0], collection.documents.ids[-1]) == (15809, "m00000", "m15808")
+    assert (len(collection.documents), collection.documents.ids[0], collection.documents.ids[-1]) == (
+        15809,
+        "m00000",
+        "m15808",
+    )
     assert sizes(collection) == {"train": (11525, 13069), "dev": (1417, 1683), "test": (1403, 1607)}
 
 
 def test_squad(shared_data):
     collection = Beir(folder=shared_data / "squad-beir", splits=SPLITS).read()
-    assert (len(collection.documents), collection.documents.ids[0], collection.documents.ids[-1]) == (240, "xq00-0", "xq47-4")
+    assert (len(collection.documents), collection.documents.ids[0], collection.documents.ids[-1]) == (
+        240,
+        "xq00-0",
+        "xq47-4",
+    )
     assert sizes(collection) == {"train": (894, 894), "dev": (296, 296)}

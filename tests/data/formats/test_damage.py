@@ -1,4 +1,6 @@
-"""Damaged files of every format: what an issue would name, one by one, and random damage; the thousands are `damage.py`'s."""
+"""Damaged files of every format: typical damage one by one, and random damage; `damage.py` tests
+thousands.
+"""
 
 import gzip
 import re
@@ -11,12 +13,16 @@ from data.formats.kinds import KINDS, Kind
 from data.formats.samples import REAL, WRITTEN
 
 
-def faults_of(found) -> list[str]:
-    return [f"{copy.number} {copy.file} {copy.damages}: {copy.outcome}: {copy.fault}" for copy in found if copy.fault]
+def faults_of(result) -> list[str]:
+    return [
+        f"{copy.number} {copy.file} {copy.damages}: {copy.outcome}: {copy.fault}"
+        for copy in result
+        if copy.fault
+    ]
 
 
 @pytest.mark.parametrize("name", WRITTEN)
-def test_damaged_copies_are_refused_by_name_or_read_as_a_slow_reading_does(tmp_path, name):
+def test_damaged_copies_are_errors_or_read_like_the_reference(tmp_path, name):
     assert faults_of(copies(WRITTEN[name], tmp_path, name, 0, range(200))) == []
 
 
@@ -41,28 +47,51 @@ def texts(name: str) -> dict[str, bytes]:
         gzip.compress,
         lambda raw: gzip.compress(raw[:40]) + gzip.compress(raw[40:]) + b"\0" * 9,
     ],
-    ids=["windows", "windows twice", "byte order mark", "mark and windows", "no last end", "empty lines", "gzip", "gzip in two parts"],
+    ids=[
+        "windows",
+        "windows twice",
+        "byte order mark",
+        "mark and windows",
+        "no last end",
+        "empty lines",
+        "gzip",
+        "gzip in two parts",
+    ],
 )
-def test_what_changes_nothing(folder, change):
+def test_harmless_changes(folder, change):
     for name in WRITTEN:
         changed = {file: change(raw) for file, raw in texts(name).items()}
-        assert KINDS[WRITTEN[name].kind].read(folder(name, changed)) == KINDS[WRITTEN[name].kind].read(folder(name))
+        assert KINDS[WRITTEN[name].kind].read(folder(name, changed)) == KINDS[WRITTEN[name].kind].read(
+            folder(name)
+        )
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda raw: raw[:3] + b"\0" + raw[3:], r"line 1: (a NUL byte at column 4; expected UTF-8; .*iconv -f UTF-16|malformed JSON)"),
-        (lambda raw: raw.decode().encode("utf-16"), r"line 1: (a NUL byte at column 4; .*iconv -f UTF-16|byte 0xff is not UTF-8)"),
-        (lambda raw: b"\xef\xbb\xbf" * 2 + raw, r"line 1: (a byte order mark; expected one at most, where the file begins|.* in a JSON list)"),
-        (lambda raw: gzip.compress(raw)[:-9], r"line \d+: damaged gzip file \(.*\); expected a whole \.gz file; copy or download it again"),
+        (
+            lambda raw: raw[:3] + b"\0" + raw[3:],
+            r"line 1: (a NUL byte at column 4; expected UTF-8; .*iconv -f UTF-16|malformed JSON)",
+        ),
+        (
+            lambda raw: raw.decode().encode("utf-16"),
+            r"line 1: (a NUL byte at column 4; .*iconv -f UTF-16|byte 0xff is not UTF-8)",
+        ),
+        (
+            lambda raw: b"\xef\xbb\xbf" * 2 + raw,
+            r"line 1: (a byte order mark; expected at most one, at the start of the file|.* in a JSON list)",
+        ),
+        (
+            lambda raw: gzip.compress(raw)[:-9],
+            r"line \d+: damaged gzip file \(.*\); expected a whole \.gz file; copy or download it again",
+        ),
         (lambda raw: gzip.compress(raw)[:30], r"line \d+: damaged gzip file"),
         (lambda raw: gzip.compress(raw) + b"more", r"line \d+: damaged gzip file"),
         (lambda raw: b"", r"line 1: (damaged gzip file \(it is empty\)|the end of the file in a JSON list)"),
     ],
     ids=["NUL", "utf-16", "two marks", "truncated gzip", "half a gzip", "more than gzip", "nothing in gzip"],
 )
-def test_bytes_that_are_no_text_are_named(folder, change, message):
+def test_bytes_that_are_not_text_are_errors(folder, change, message):
     for name in WRITTEN:
         for file, raw in texts(name).items():
             with pytest.raises(ValueError, match=rf"{file}(\.gz)?, {message}"):
@@ -73,7 +102,7 @@ LONG = b"longlong " * 560_000
 
 
 def added(name: str, file: str, line: str) -> dict[str, bytes]:
-    """The file with one more line; TEXT in it becomes one of 5 MB, ID an id as long."""
+    """The file with one more line, in which TEXT becomes a text of 5 MB, and ID an id of 5 MB."""
     long = line.encode().replace(b"TEXT", LONG).replace(b"ID", LONG.replace(b" ", b""))
     return {file: WRITTEN[name].files[file] + long}
 
@@ -88,31 +117,39 @@ def added(name: str, file: str, line: str) -> dict[str, bytes]:
     ],
 )
 def test_a_line_of_5_mb_is_read(folder, name, file, line):
-    place = folder(name, added(name, file, line))
-    assert judged(WRITTEN[name].kind, place, KINDS[WRITTEN[name].kind].read(folder(name))) in [("read more", ""), ("read equal", "")]
+    target = folder(name, added(name, file, line))
+    assert judged(WRITTEN[name].kind, target, KINDS[WRITTEN[name].kind].read(folder(name))) in [
+        ("read more", ""),
+        ("read equal", ""),
+    ]
 
 
 @pytest.mark.parametrize(
     ("name", "file", "line", "message"),
     [
-        ("dpr", "psgs.tsv", "4\tTEXT\ttitle", r"line 5: field larger than field limit \(131072\), in '4\\tlong.*\.\.\.; expected 3 columns"),
+        (
+            "dpr",
+            "psgs.tsv",
+            "4\tTEXT\ttitle",
+            r"line 5: field larger than field limit \(131072\), in '4\\tlong.*\.\.\.; expected 3 columns",
+        ),
         ("dpr", "qrels.txt", "0 0 ID 1", r"1 judgments of split 'test' .*qrels\.txt:4 0 longlong"),
         ("msmarco_passage", "collection.tsv", "7\t8\tTEXT", "line 4: 3 columns in .*; expected 2 columns"),
         ("beir", "corpus.jsonl", '{"_id": "long", "text": ["TEXT"]}', "line 4: text .*; expected a string"),
         ("run", "run.trec", "ID Q0 d1 1 ID tag", r"line 4: score 'long.*\.\.\.; expected a finite number"),
     ],
 )
-def test_a_line_of_5_mb_is_refused_in_few_words(folder, name, file, line, message):
-    place = folder(name, added(name, file, line))
+def test_a_line_of_5_mb_gives_a_short_error(folder, name, file, line, message):
+    target = folder(name, added(name, file, line))
     with pytest.raises(ValueError, match=message) as error:
-        KINDS[WRITTEN[name].kind].read(place)
-    assert str(place / file) in str(error.value)
+        KINDS[WRITTEN[name].kind].read(target)
+    assert str(target / file) in str(error.value)
     assert len(str(error.value)) < 1000
 
 
 def dropping(folder) -> dict:
-    found = KINDS["beir"].read(folder)
-    return {**found, "documents": found["documents"][:-1]}
+    result = KINDS["beir"].read(folder)
+    return {**result, "documents": result["documents"][:-1]}
 
 
 def sleeping(folder) -> dict:
@@ -141,6 +178,6 @@ def test_faults_are_found(folder, monkeypatch, read, outcome, fault):
     whole = KINDS["beir"].read(folder("beir"))
     monkeypatch.setitem(damage.KINDS, "faulty", Kind(read, KINDS["beir"].slowly))
     monkeypatch.setattr(damage, "SECONDS", 0.1)
-    found, said = judged("faulty", folder("beir"), whole)
-    assert found == outcome
+    result, said = judged("faulty", folder("beir"), whole)
+    assert result == outcome
     assert re.match(fault, said)

@@ -5,22 +5,28 @@ import datasets
 import huggingface_hub
 import pytest
 
-from pyserini_ance.data.answers import read_answers
+from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.beir import Beir
 from pyserini_ance.data.formats.datasets import Datasets
-from pyserini_ance.recipe.parts import part_class
+from pyserini_ance.recipe.components import component_class
 
 DOCUMENTS = [{"_id": "d1", "title": "One", "text": "first"}, {"_id": "d2", "title": None, "text": "second"}]
-QUERIES = [{"_id": "q1", "text": "which  one", "answers": ["1"]}, {"_id": "q2", "text": "which two", "answers": []}]
+QUERIES = [
+    {"_id": "q1", "text": "which  one", "answers": ["1"]},
+    {"_id": "q2", "text": "which two", "answers": []},
+]
 QRELS = {
-    "train": [{"query-id": "q1", "corpus-id": "d1", "score": 2.0}, {"query-id": "q1", "corpus-id": "d2", "score": 0.0}],
+    "train": [
+        {"query-id": "q1", "corpus-id": "d1", "score": 2.0},
+        {"query-id": "q1", "corpus-id": "d2", "score": 0.0},
+    ],
     "test": [{"query-id": "q2", "corpus-id": "d2", "score": 1.0}],
 }
 
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """What is loaded from files is kept below the test's own folder; nothing is asked of the hub."""
+    """Keep the cache of the package datasets in the test's folder, and never contact the hub."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
@@ -32,14 +38,19 @@ def lines(rows: list[dict]) -> str:
 
 @pytest.fixture
 def recipe(tmp_path):
-    """Documents as .jsonl, queries as .parquet, judgments as a folder that was saved."""
+    """Documents as .jsonl, queries as .parquet, and judgments as a folder written by save_to_disk."""
     (tmp_path / "corpus.jsonl").write_text(lines(DOCUMENTS))
     datasets.Dataset.from_list(QUERIES).to_parquet(tmp_path / "queries.parquet")
-    datasets.DatasetDict({name: datasets.Dataset.from_list(rows) for name, rows in QRELS.items()}).save_to_disk(tmp_path / "qrels")
+    datasets.DatasetDict(
+        {name: datasets.Dataset.from_list(rows) for name, rows in QRELS.items()}
+    ).save_to_disk(tmp_path / "qrels")
     return {
         "documents": {"path": str(tmp_path / "corpus.jsonl")},
         "queries": {"path": str(tmp_path / "queries.parquet"), "answers": "answers"},
-        "splits": {"train": {"path": str(tmp_path / "qrels")}, "dev": {"path": str(tmp_path / "qrels"), "split": "test"}},
+        "splits": {
+            "train": {"path": str(tmp_path / "qrels")},
+            "dev": {"path": str(tmp_path / "qrels"), "split": "test"},
+        },
     }
 
 
@@ -47,82 +58,134 @@ def test_three_kinds_of_tables_are_read(recipe):
     collection = Datasets(**recipe).read()
     train, dev = collection.split("train"), collection.split("dev")
     assert collection.documents.ids == ["d1", "d2"]
-    assert collection.documents.take([0, 1]) == [{"title": "One", "text": "first"}, {"title": "", "text": "second"}]
-    assert (train.queries.ids, train.queries.columns["text"], read_answers(train.queries, 0)) == (["q1"], ["which one"], ["1"])
+    assert collection.documents.take([0, 1]) == [
+        {"title": "One", "text": "first"},
+        {"title": "", "text": "second"},
+    ]
+    assert (train.queries.ids, train.queries.columns["text"], read_answers(train.queries, 0)) == (
+        ["q1"],
+        ["which one"],
+        ["1"],
+    )
     assert [part.tolist() for part in train.qrels.judged(0)] == [[0, 1], [2, 0]]
-    assert (dev.queries.ids, dev.relation("query").of(0).tolist()) == (["q2"], [1])
+    assert (dev.queries.ids, dev.known_positives("query").of(0).tolist()) == (["q2"], [1])
 
 
 def test_columns_may_have_other_names(recipe, tmp_path):
-    (tmp_path / "other.jsonl.gz").write_bytes(gzip.compress(lines([{"pid": 7, "passage": "first"}, {"pid": 8, "passage": "second"}]).encode()))
+    (tmp_path / "other.jsonl.gz").write_bytes(
+        gzip.compress(lines([{"pid": 7, "passage": "first"}, {"pid": 8, "passage": "second"}]).encode())
+    )
     (tmp_path / "qrels.csv").write_text("q,p\nq1,8\nq2,7\n")
     documents = {"path": str(tmp_path / "other.jsonl.gz"), "id": "pid", "text": "passage", "title": None}
     split = {"path": str(tmp_path / "qrels.csv"), "query": "q", "document": "p", "grade": None}
     collection = Datasets(documents=documents, queries=recipe["queries"], splits={"train": split}).read()
-    assert (collection.documents.ids, collection.documents.columns) == (["7", "8"], {"text": ["first", "second"]})
-    assert [collection.split("train").relation("query").of(row).tolist() for row in range(2)] == [[1], [0]]
+    assert (collection.documents.ids, collection.documents.columns) == (
+        ["7", "8"],
+        {"text": ["first", "second"]},
+    )
+    assert [collection.split("train").known_positives("query").of(row).tolist() for row in range(2)] == [
+        [1],
+        [0],
+    ]
 
 
 @pytest.mark.parametrize(
     ("part", "change", "message"),
     [
-        ("documents", {"text": "contents"}, "data.documents: .* has no column contents; columns: _id, title, text; say under data.documents"),
-        ("documents", {"path": "no/such-set"}, "data.documents: the package datasets cannot load Documents.*no/such-set"),
-        ("queries", {"answers": "text"}, "queries.parquet, line 1: text 'which  one'; expected a list of strings"),
+        (
+            "documents",
+            {"text": "contents"},
+            "data.documents: .* has no column contents; columns: _id, title, text; set the names of the "
+            "columns under data.documents",
+        ),
+        (
+            "documents",
+            {"path": "no/such-set"},
+            "data.documents: the package datasets cannot load Documents.*no/such-set",
+        ),
+        (
+            "queries",
+            {"answers": "text"},
+            "queries.parquet, line 1: text 'which  one'; expected a list of strings",
+        ),
         ("train", {"split": "dev"}, "data.splits.train: the package datasets cannot load .*'dev'"),
         ("train", {"grade": "corpus-id"}, "qrels/train, line 1: corpus-id 'd1'; expected a whole number"),
-        ("train", {"document": "query-id"}, "2 judgments of split 'train' name .* does not exist; the first: .*qrels/train:1 q1 q1"),
+        (
+            "train",
+            {"document": "query-id"},
+            "2 judgments of split 'train' refer to .* does not exist; the first: .*qrels/train:1 q1 q1",
+        ),
     ],
 )
-def test_bad_input_is_named(recipe, part, change, message):
-    place = recipe["splits"] if part in recipe["splits"] else recipe
-    place[part] = {**place[part], **change}
+def test_malformed_input_is_an_error(recipe, part, change, message):
+    section = recipe["splits"] if part in recipe["splits"] else recipe
+    section[part] = {**section[part], **change}
     with pytest.raises(ValueError, match=message):
         Datasets(**recipe).read()
 
 
-def test_ids_and_texts_of_files_stay_as_they_are_written(recipe, tmp_path):
-    """Read as pandas and Arrow do, 007 would be 7, NA no text, and 2020-01-01 a date."""
+def test_ids_and_texts_of_files_are_not_converted(recipe, tmp_path):
+    """pandas and Arrow would read 007 as 7, NA as a missing value, and 2020-01-01 as a date."""
     (tmp_path / "corpus.csv").write_text("_id,title,text\n007,NA,null\n7,,2020-01-01\n")
-    (tmp_path / "queries.jsonl").write_text(lines([{"_id": "2020-01-01", "text": "2021-01-01"}, {"_id": "1e3", "text": "1.0"}]))
+    (tmp_path / "queries.jsonl").write_text(
+        lines([{"_id": "2020-01-01", "text": "2021-01-01"}, {"_id": "1e3", "text": "1.0"}])
+    )
     (tmp_path / "qrels.tsv").write_text("query-id\tcorpus-id\tscore\n2020-01-01\t007\t1.0\n1e3\t7\t2\n")
-    tables = {name: {"path": str(tmp_path / file)} for name, file in (("documents", "corpus.csv"), ("queries", "queries.jsonl"))}
+    tables = {
+        name: {"path": str(tmp_path / file)}
+        for name, file in (("documents", "corpus.csv"), ("queries", "queries.jsonl"))
+    }
     collection = Datasets(**tables, splits={"train": {"path": str(tmp_path / "qrels.tsv")}}).read()
     assert collection.documents.ids == ["007", "7"]
-    assert collection.documents.take([0, 1]) == [{"title": "NA", "text": "null"}, {"title": "", "text": "2020-01-01"}]
+    assert collection.documents.take([0, 1]) == [
+        {"title": "NA", "text": "null"},
+        {"title": "", "text": "2020-01-01"},
+    ]
     train = collection.split("train")
-    assert (train.queries.ids, train.queries.columns["text"]) == (["2020-01-01", "1e3"], ["2021-01-01", "1.0"])
+    assert (train.queries.ids, train.queries.columns["text"]) == (
+        ["2020-01-01", "1e3"],
+        ["2021-01-01", "1.0"],
+    )
     assert train.qrels.grades.tolist() == [1, 2]
 
 
 @pytest.mark.parametrize("grade", ["1.5", "yes", "", "1e0", "nan", "9999999999"])
-def test_a_grade_that_is_no_whole_number_is_refused(recipe, tmp_path, grade):
+def test_a_grade_that_is_not_a_whole_number_is_an_error(recipe, tmp_path, grade):
     (tmp_path / "qrels.csv").write_text(f"query-id,corpus-id,score\nq1,d1,1\nq1,d2,{grade}\n")
     recipe["splits"] = {"train": {"path": str(tmp_path / "qrels.csv")}}
-    with pytest.raises(ValueError, match=rf"qrels\.csv, line 3: score '{grade}'; expected a whole number of at most nine digits; correct the row"):
+    with pytest.raises(
+        ValueError,
+        match=rf"qrels\.csv, line 3: score '{grade}'; expected a whole number of at most nine digits; "
+        "correct the row",
+    ):
         Datasets(**recipe).read()
 
 
-def test_a_file_of_another_kind_is_refused(recipe, tmp_path):
+def test_a_file_with_another_extension_is_an_error(recipe, tmp_path):
     (tmp_path / "corpus.xml").write_text("<a/>")
     recipe["documents"]["path"] = str(tmp_path / "corpus.xml")
-    with pytest.raises(ValueError, match=r"data.documents: .* extension '.xml'; expected .parquet, .json, .jsonl"):
+    with pytest.raises(
+        ValueError, match=r"data.documents: .* extension '.xml'; expected .parquet, .json, .jsonl"
+    ):
         Datasets(**recipe).read()
 
 
-def test_the_kind_is_found_and_keeps_its_settings(recipe):
-    made = part_class("data", "datasets").model_validate({"kind": "datasets", **recipe})
-    assert Datasets.model_validate(made.model_dump(mode="json")) == made == Datasets(**recipe)
+def test_the_kind_is_registered_and_keeps_its_settings(recipe):
+    loaded = component_class("data", "datasets").model_validate({"kind": "datasets", **recipe})
+    assert Datasets.model_validate(loaded.model_dump(mode="json")) == loaded == Datasets(**recipe)
 
 
 def test_real_documents_in_the_layout_of_the_hub(shared_data):
-    """The same collection as the files give by kind `beir`; judgments as .csv, with the hub's column names."""
+    """The collection equals that of kind `beir` on the same files.
+
+    Judgments are .csv files with the hub's columns.
+    """
     folder = shared_data / "squad-beir"
-    found = Datasets(
+    result = Datasets(
         documents={"path": str(folder / "corpus.jsonl.gz")},
         queries={"path": str(folder / "queries.jsonl.gz"), "answers": "answers"},
         splits={"dev": {"path": str(folder / "qrels" / "dev.tsv")}},
     ).read()
     expected = Beir(folder=folder, splits={"dev": "qrels/dev.tsv"}).read()
-    assert (len(found.documents), len(found.split("dev").queries)) == (240, 296)
-    assert found.digest == expected.digest
+    assert (len(result.documents), len(result.split("dev").queries)) == (240, 296)
+    assert result.digest == expected.digest

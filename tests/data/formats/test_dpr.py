@@ -4,24 +4,41 @@ import unicodedata
 
 import pytest
 
-from pyserini_ance.data.answers import read_answers
+from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.dpr import Dpr, _questions, read_questions
-from pyserini_ance.recipe.parts import part_class
+from pyserini_ance.recipe.components import component_class
 
-PASSAGES = 'id\ttext\ttitle\n1\t"Aaron ( or ; ""Ahärôn"") is\ta prophet."\tAaron\n2\tThe year 1984.\t"""1984"""\n3\tNo title.\t\n'
-TEST = "which year\t['1984', \"it's 1984\"]\r\n\"who is \"\"Ahärôn\"\"?\"\t\"['Aaron', \"\"Moses' brother\"\"]\"\r\nunjudged\t['x']\r\n"
-CURATED = '{"question": "which year?", "answer": ["19\\\\s?84|1\\\\.984"]}\n{"question": "who", "answers": ["Aaron"]}\n'
+PASSAGES = (
+    'id\ttext\ttitle\n1\t"Aaron ( or ; ""Ahärôn"") is\ta prophet."\tAaron\n2\tThe year 1984.\t"""1984"""\n'
+    "3\tNo title.\t\n"
+)
+TEST = (
+    'which year\t[\'1984\', "it\'s 1984"]\r\n"who is ""Ahärôn""?"\t"[\'Aaron\', ""Moses\' brother""]"\r\n'
+    "unjudged\t['x']\r\n"
+)
+CURATED = (
+    '{"question": "which year?", "answer": ["19\\\\s?84|1\\\\.984"]}\n'
+    '{"question": "who", "answers": ["Aaron"]}\n'
+)
 
 
 def record(question: str, positives: list[str]) -> dict:
     contexts = [{"title": "", "text": "", "passage_id": id} for id in positives]
-    return {"question": question, "answers": ["1984"], "positive_ctxs": contexts, "negative_ctxs": [], "hard_negative_ctxs": []}
+    return {
+        "question": question,
+        "answers": ["1984"],
+        "positive_ctxs": contexts,
+        "negative_ctxs": [],
+        "hard_negative_ctxs": [],
+    }
 
 
 @pytest.fixture
 def recipe(tmp_path):
     (tmp_path / "psgs_w100.tsv").write_text(PASSAGES)
-    (tmp_path / "train.json").write_text(json.dumps([record("which  year", ["2", "1"]), record("no passage", []), record("who", ["1"])]))
+    (tmp_path / "train.json").write_text(
+        json.dumps([record("which  year", ["2", "1"]), record("no passage", []), record("who", ["1"])])
+    )
     (tmp_path / "test.qa.csv").write_text(TEST)
     (tmp_path / "test.qrels").write_text("1 0 1 1\n0 0 2 1\n")
     splits = {
@@ -45,17 +62,27 @@ def test_the_files_are_read(recipe):
         {"title": "", "text": "No title."},
     ]
     assert (train.queries.ids, train.queries.columns["text"]) == (["0", "2"], ["which year", "who"])
-    assert [train.relation("query").of(row).tolist() for row in range(2)] == [[1, 0], [0]]
-    assert (test.queries.ids, test.queries.columns["text"]) == (["0", "1"], ["which year", 'who is "Ahärôn"?'])
+    assert [train.known_positives("query").of(row).tolist() for row in range(2)] == [[1, 0], [0]]
+    assert (test.queries.ids, test.queries.columns["text"]) == (
+        ["0", "1"],
+        ["which year", 'who is "Ahärôn"?'],
+    )
     assert answers(test) == [["1984", "it's 1984"], ["Aaron", "Moses' brother"]]
     assert answers(train) == [["1984"], ["1984"]]
     assert collection.skipped == {"train queries without positives": 1, "test queries without positives": 1}
 
 
-def test_questions_alone_are_all_there(recipe, tmp_path):
+def test_questions_are_read_without_passages(recipe, tmp_path):
     test, train = read_questions(tmp_path / "test.qa.csv"), read_questions(tmp_path / "train.json")
-    assert (test.ids, test.columns["text"]) == (["0", "1", "2"], ["which year", 'who is "Ahärôn"?', "unjudged"])
-    assert [read_answers(test, row) for row in range(3)] == [["1984", "it's 1984"], ["Aaron", "Moses' brother"], ["x"]]
+    assert (test.ids, test.columns["text"]) == (
+        ["0", "1", "2"],
+        ["which year", 'who is "Ahärôn"?', "unjudged"],
+    )
+    assert [read_answers(test, row) for row in range(3)] == [
+        ["1984", "it's 1984"],
+        ["Aaron", "Moses' brother"],
+        ["x"],
+    ]
     assert (train.ids, train.columns["text"]) == (["0", "1", "2"], ["which year", "no passage", "who"])
 
 
@@ -67,15 +94,19 @@ def test_gz_files_give_the_same_collection(recipe, tmp_path):
     assert Dpr(**recipe).read().digest == plain.digest
 
 
-def test_passages_may_come_without_the_header(recipe, tmp_path):
+def test_passages_may_have_no_header(recipe, tmp_path):
     (tmp_path / "psgs_w100.tsv").write_text(PASSAGES.partition("\n")[2])
     assert Dpr(**recipe).read().documents.ids == ["1", "2", "3"]
 
 
 @pytest.mark.parametrize("header", ["id\ttitle\ttext", "id\ttext\tname", "pid\ttext\ttitle"])
-def test_a_header_of_other_columns_is_refused(recipe, tmp_path, header):
+def test_a_header_of_other_columns_is_an_error(recipe, tmp_path, header):
     (tmp_path / "psgs_w100.tsv").write_text(PASSAGES.replace("id\ttext\ttitle", header))
-    with pytest.raises(ValueError, match=r"psgs_w100\.tsv, line 1: a header .*; expected the header id TAB text TAB title in line 1, or none"):
+    with pytest.raises(
+        ValueError,
+        match=r"psgs_w100\.tsv, line 1: a header .*; expected the header id TAB text TAB title in line 1, or "
+        r"none",
+    ):
         Dpr(**recipe).read()
 
 
@@ -100,29 +131,50 @@ def test_answers_may_be_regular_expressions_in_json_lines(recipe, tmp_path):
     assert answers(test) == [[r"19\s?84|1\.984"], ["Aaron"]]
 
 
-def test_qrels_go_before_the_positives_of_the_file(recipe, tmp_path):
+def test_qrels_replace_the_positives_of_the_file(recipe, tmp_path):
     recipe["splits"]["train"]["qrels"] = tmp_path / "test.qrels"
     train = Dpr(**recipe).read().split("train")
-    assert [train.relation("query").of(row).tolist() for row in range(2)] == [[1], [0]]
+    assert [train.known_positives("query").of(row).tolist() for row in range(2)] == [[1], [0]]
 
 
-def test_questions_with_answers_alone_are_all_kept_and_not_judged(recipe, tmp_path):
+def test_questions_without_judgments_are_all_kept(recipe, tmp_path):
     del recipe["splits"]["test"]["qrels"]
     collection = Dpr(**recipe).read()
     test = collection.split("test")
     assert len(test.queries) == len((tmp_path / "test.qa.csv").read_text().splitlines()) and answers(test)[0]
-    assert not test.is_judged and len(test.qrels.offsets) == len(test.queries) + 1 and collection.split("train").is_judged
+    assert (
+        not test.is_judged
+        and len(test.qrels.offsets) == len(test.queries) + 1
+        and collection.split("train").is_judged
+    )
 
 
 @pytest.mark.parametrize(
     ("name", "line", "message"),
     [
-        ("psgs_w100.tsv", "4\tno title", "line 5: 2 columns in .*; expected 3 columns separated by one tab: id, text, title"),
+        (
+            "psgs_w100.tsv",
+            "4\tno title",
+            "line 5: 2 columns in .*; expected 3 columns separated by one tab: id, text, title",
+        ),
         ("psgs_w100.tsv", "4\ttext\ttitle\tmore", "line 5: 4 columns"),
-        ("psgs_w100.tsv", '4\t"not closed\ttitle', "line 5: unexpected end of data, in .*; expected 3 columns"),
-        ("psgs_w100.tsv", '4\t"closed" early\ttitle', "line 5: .* expected after .* in .*; expected 3 columns"),
+        (
+            "psgs_w100.tsv",
+            '4\t"not closed\ttitle',
+            "line 5: unexpected end of data, in .*; expected 3 columns",
+        ),
+        (
+            "psgs_w100.tsv",
+            '4\t"closed" early\ttitle',
+            "line 5: .* expected after .* in .*; expected 3 columns",
+        ),
         ("psgs_w100.tsv", "2\tagain\ttitle", "line 5: document id '2' was already given in .* line 3"),
-        ("psgs_w100.tsv", "id\ttext\ttitle", r"line 5: a header 'id\\ttext\\ttitle'; expected the header id TAB text TAB title in line 1, or none"),
+        (
+            "psgs_w100.tsv",
+            "id\ttext\ttitle",
+            r"line 5: a header 'id\\ttext\\ttitle'; expected the header id TAB text TAB title in line 1, or "
+            r"none",
+        ),
         ("psgs_w100.tsv", "4\t\t", "line 5: document '4' is empty; expected a text in title or text"),
         ("test.qa.csv", "no answers", "line 4: 1 columns in 'no answers'; expected 2 columns"),
         ("test.qa.csv", "q\t['a']\t['b']", "line 4: 3 columns"),
@@ -144,66 +196,81 @@ def test_questions_with_answers_alone_are_all_kept_and_not_judged(recipe, tmp_pa
         ("test.qrels", "9 0 1 1", r"1 judgments of split 'test' .*test\.qrels:3 9 1"),
     ],
 )
-def test_bad_input_is_named(recipe, tmp_path, name, line, message):
+def test_malformed_input_is_an_error(recipe, tmp_path, name, line, message):
     with (tmp_path / name).open("a") as file:
         file.write(line)
     with pytest.raises(ValueError, match=message):
         Dpr(**recipe).read()
 
 
-def test_code_in_answers_is_refused_and_not_run(recipe, tmp_path):
+def test_code_in_answers_is_an_error_and_is_not_run(recipe, tmp_path):
     mark = tmp_path / "mark"
     (tmp_path / "test.qa.csv").write_text(f"q\t[open({str(mark)!r}, 'w').name]\n")
-    with pytest.raises(ValueError, match=r"test\.qa\.csv, line 1: answers .*; expected a Python list of strings"):
+    with pytest.raises(
+        ValueError, match=r"test\.qa\.csv, line 1: answers .*; expected a Python list of strings"
+    ):
         Dpr(**recipe).read()
     assert not mark.exists()
 
 
 @pytest.mark.parametrize("end", ["\x1d", "\x0b", "\x85", "\u2028", "\u00a0"])
-def test_only_blanks_and_tabs_may_stand_beside_a_list(recipe, tmp_path, end):
-    """U+001D is \\r with one bit changed; Pyserini, which evaluates the list as Python, stumbles over it too."""
-    (tmp_path / "test.qa.csv").write_bytes(TEST.replace("1984\"]\r\n", f"1984\"]{end}\n").encode())
-    with pytest.raises(ValueError, match=r"test\.qa\.csv, line 1: answers .*; expected a Python list of strings"):
+def test_only_blanks_and_tabs_may_surround_a_list(recipe, tmp_path, end):
+    """U+001D differs from \\r in one bit.
+
+    Pyserini, which evaluates the list as Python, fails on it as well.
+    """
+    (tmp_path / "test.qa.csv").write_bytes(TEST.replace('1984"]\r\n', f'1984"]{end}\n').encode())
+    with pytest.raises(
+        ValueError, match=r"test\.qa\.csv, line 1: answers .*; expected a Python list of strings"
+    ):
         Dpr(**recipe).read()
-    (tmp_path / "test.qa.csv").write_bytes(TEST.replace("1984\"]\r\n", "1984\"] \r\n").encode())
+    (tmp_path / "test.qa.csv").write_bytes(TEST.replace('1984"]\r\n', '1984"] \r\n').encode())
     assert answers(Dpr(**recipe).read().split("test"))[0] == ["1984", "it's 1984"]
 
 
-def test_a_truncated_gz_file_is_named(recipe, tmp_path):
+def test_a_truncated_gz_file_is_an_error(recipe, tmp_path):
     (tmp_path / "psgs_w100.tsv").unlink()
     (tmp_path / "psgs_w100.tsv.gz").write_bytes(gzip.compress(PASSAGES.encode())[:-9])
     with pytest.raises(ValueError, match=r"psgs_w100\.tsv\.gz, line \d: damaged gzip file"):
         Dpr(**recipe).read()
 
 
-def test_positives_that_the_collection_lacks_are_refused_or_skipped(recipe, tmp_path):
+def test_positives_outside_the_collection_are_errors_or_skipped(recipe, tmp_path):
     (tmp_path / "train.json").write_text(json.dumps([record("a", ["99", "2"]), record("b", ["98"])]))
-    with pytest.raises(ValueError, match=r"2 judgments of split 'train' .*train\.json:1 0 99, .*train\.json:1 1 98; .*data\.unknown_ids=skip"):
+    with pytest.raises(
+        ValueError,
+        match=r"2 judgments of split 'train' .*train\.json:1 0 99, .*train\.json:1 1 98; "
+        r".*data\.unknown_ids=skip",
+    ):
         Dpr(**recipe).read()
     collection = Dpr(**recipe, unknown_ids="skip").read()
-    assert collection.split("train").relation("query").of(0).tolist() == [1]
+    assert collection.split("train").known_positives("query").of(0).tolist() == [1]
     assert collection.skipped["train judgments of unknown ids"] == 2
     assert collection.skipped["train queries without positives"] == 1
 
 
 @pytest.mark.parametrize(
     ("name", "key"),
-    [("psgs_w100.tsv", "data.passages"), ("train.json", "data.splits.train.questions"), ("test.qrels", "data.splits.test.qrels")],
+    [
+        ("psgs_w100.tsv", "data.passages"),
+        ("train.json", "data.splits.train.questions"),
+        ("test.qrels", "data.splits.test.qrels"),
+    ],
 )
-def test_a_missing_file_is_named_with_its_key(recipe, tmp_path, name, key):
+def test_the_error_for_a_missing_file_names_its_key(recipe, tmp_path, name, key):
     (tmp_path / name).unlink()
     with pytest.raises(FileNotFoundError, match=rf"{name}, nor .*set `{key}`"):
         Dpr(**recipe).read()
 
 
-def test_the_kind_is_found_and_keeps_its_settings(recipe):
-    made = part_class("data", "dpr").model_validate({"kind": "dpr", **recipe})
-    assert Dpr.model_validate(made.model_dump(mode="json")) == made == Dpr(**recipe)
+def test_the_kind_is_registered_and_keeps_its_settings(recipe):
+    loaded = component_class("data", "dpr").model_validate({"kind": "dpr", **recipe})
+    assert Dpr.model_validate(loaded.model_dump(mode="json")) == loaded == Dpr(**recipe)
 
 
 @pytest.fixture
 def real(shared_data, tmp_path):
-    """Reads a real file of questions, judged by hand: each finds passage 1 of the first hundred."""
+    """Read a real file of questions, with judgments by hand: each question has passage 1 as its positive."""
 
     def read(name: str, questions: int):
         (tmp_path / "qrels").write_text("".join(f"{n} 0 1 1\n" for n in range(questions)))
@@ -232,14 +299,16 @@ def test_real_questions(real, name, questions, first, last):
 
 
 def test_a_real_answer_that_is_a_picture(shared_data):
-    """U+1F681, a helicopter, is beyond 16 bits; the question is the first of TriviaQA's 8,837 dev questions."""
+    """U+1F681, a helicopter, is beyond 16 bits; the question is the first of TriviaQA's 8,837 dev
+    questions.
+    """
     dev = read_questions(shared_data / "openqa-topics" / "topics.dpr.trivia.dev.txt.gz")
     assert (len(dev), dev.columns["text"][0]) == (8837, "The VS-300 was a type of what?")
     assert read_answers(dev, 0)[:3] == ["\U0001f681", "Helicopters", "Civilian helicopter"]
 
 
 def test_a_real_training_file(shared_data, tmp_path):
-    """Five questions; a passage that is listed as positive twice is relevant once, in its first place."""
+    """Five questions. A passage that is listed as positive twice is relevant once, at its first position."""
     path = shared_data / "dpr" / "nq-dev.sample.json"
     with gzip.open(f"{path}.gz") as file:
         records = json.load(file)
@@ -247,9 +316,18 @@ def test_a_real_training_file(shared_data, tmp_path):
     (tmp_path / "psgs.tsv").write_text("".join(f"{id}\ta text\ta title\n" for id in ids))
     collection = Dpr(passages=tmp_path / "psgs.tsv", splits={"dev": {"questions": path}}).read()
     dev = collection.split("dev")
-    assert (dev.queries.ids, dev.queries.columns["text"][0]) == (["0", "1", "2", "3", "4"], "who sings does he love me with reba")
-    assert (dev.queries.columns["text"][-1], answers(dev)[-1]) == ("when did wesley leave last of the summer wine", ["2002"])
-    relevant = [[collection.documents.ids[row] for row in dev.relation("query").of(query)] for query in range(5)]
+    assert (dev.queries.ids, dev.queries.columns["text"][0]) == (
+        ["0", "1", "2", "3", "4"],
+        "who sings does he love me with reba",
+    )
+    assert (dev.queries.columns["text"][-1], answers(dev)[-1]) == (
+        "when did wesley leave last of the summer wine",
+        ["2002"],
+    )
+    relevant = [
+        [collection.documents.ids[row] for row in dev.known_positives("query").of(query)]
+        for query in range(5)
+    ]
     assert (relevant[1][:3], relevant[3]) == (["151960", "152029", "151963"], ["13258931"])
 
 
@@ -261,14 +339,18 @@ def test_real_passages(real):
 
 
 def test_real_questions_with_quotes(shared_data, tmp_path):
-    """Those lines of TriviaQA's test questions that plain splitting at tabs would get wrong the most."""
+    """The lines of TriviaQA's test questions on which splitting at tabs fails the most."""
     with gzip.open(shared_data / "openqa-topics" / "topics.dpr.trivia.test.txt.gz") as file:
         lines = [line for line in file if b'""""""' in line]
     (tmp_path / "test.txt").write_bytes(b"".join(lines))
     read = {entry.fields["text"]: entry.answers for entry in _questions(tmp_path / "test.txt")}
     assert len(read) == 77
-    assert read['"What is the literal meaning of the French expression ""Son et Lumiere""?"'] == ['"""SOUND AND LIGHT"""']
-    assert read["What was the first song played on MTV on 1 August 1981?"] == ['"""Video Killed The Radio Star"" by the Buggles"']
+    assert read['"What is the literal meaning of the French expression ""Son et Lumiere""?"'] == [
+        '"""SOUND AND LIGHT"""'
+    ]
+    assert read["What was the first song played on MTV on 1 August 1981?"] == [
+        '"""Video Killed The Radio Star"" by the Buggles"'
+    ]
     assert not any(text.startswith('"""') and text.endswith('"""') for text in read)
 
 
@@ -277,17 +359,23 @@ def test_real_expressions_keep_their_backslashes(real):
     assert read_answers(test.queries, 0)[0].startswith(r"20\s?,?\s?(32|40)0\s?-?\s?f(ee|oo)t|6,194-meter|")
 
 
-def test_answers_agree_with_another_copy_of_the_set(real, shared_data):
-    """NQ-open, the JSON original of the questions: apart from order, blanks and quotes, nearly all answers are the same."""
+def test_answers_agree_with_another_copy_of_the_data_set(real, shared_data):
+    """NQ-open, the JSON original of the questions: apart from order, blanks and quotes, nearly all answers
+    are the same.
+    """
     test = real("openqa-topics/topics.dpr.nq.test.txt", 3610).split("test")
-    ours = {question: read_answers(test.queries, row) for row, question in enumerate(test.queries.columns["text"])}
+    own = {
+        question: read_answers(test.queries, row) for row, question in enumerate(test.queries.columns["text"])
+    }
     with gzip.open(shared_data / "nq-oracle" / "nq-open-oracle.jsonl.gz") as file:
-        theirs = {record["question"]: record["answers"] for record in map(json.loads, file)}
+        other = {record["question"]: record["answers"] for record in map(json.loads, file)}
 
     def plain(answers):
         quotes = str.maketrans({"`": "", "'": "", '"': ""})
-        return {"".join(unicodedata.normalize("NFKC", answer).translate(quotes).split()) for answer in answers}
+        return {
+            "".join(unicodedata.normalize("NFKC", answer).translate(quotes).split()) for answer in answers
+        }
 
-    both = set(ours) & set(theirs)
+    both = set(own) & set(other)
     assert len(both) == 2434
-    assert sum(plain(ours[question]) == plain(theirs[question]) for question in both) > 2400
+    assert sum(plain(own[question]) == plain(other[question]) for question in both) > 2400

@@ -1,4 +1,4 @@
-"""What every adapter promises, on entries that no file had to hold."""
+"""The checks that all adapters share, on entries that are made in memory."""
 
 import logging
 from pathlib import Path
@@ -8,14 +8,14 @@ import pytest
 
 from pyserini_ance.data import lookup
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.formats import gather
-from pyserini_ance.data.formats.format import Entry, Format, Judgment, Parts
-from pyserini_ance.data.formats.gather import InMemory, OnDisk
+from pyserini_ance.data.formats import builder as gather
+from pyserini_ance.data.formats.builder import Entry, InMemory, OnDisk
+from pyserini_ance.data.formats.format import Format, Judgment, RawData
 from pyserini_ance.data.formats.lines import Line
 
 
 def entries(name: str, *rows: tuple[str, ...]) -> list[Entry]:
-    """Each row is an id, a text and perhaps a title, one a line."""
+    """One entry for each row of an id, a text and optionally a title, one per line."""
     fields = ("text", "title")
     return [
         Entry(Line(Path(name), number, ""), id, dict(zip(fields, texts, strict=False)))
@@ -28,13 +28,13 @@ def judgments(*rows: tuple[str, str, int]) -> list[Judgment]:
 
 
 class Given(Format):
-    """Entries and judgments as they are given."""
+    """A format of given entries and judgments."""
 
     def __init__(self, documents, queries, rows, **settings):
         super().__init__(kind="any", **settings)
-        object.__setattr__(self, "given", Parts(documents, {"dev": (queries, judgments(*rows))}))
+        object.__setattr__(self, "given", RawData(documents, {"dev": (queries, judgments(*rows))}))
 
-    def parts(self) -> Parts:
+    def raw_data(self) -> RawData:
         return self.given
 
 
@@ -43,7 +43,7 @@ QUERIES = entries("queries", ("q1", "first"), ("q2", "second"), ("q3", "third"))
 
 
 def assembled(documents=DOCUMENTS, queries=QUERIES, rows=(("q1", "d1", 1),), **settings):
-    """In memory; documents on disk come to the same, be it an error."""
+    """The collection in memory; documents on disk must give the same collection, or the same error."""
     data = Given(documents, queries, rows, **settings)
     with TemporaryDirectory() as folder:
         try:
@@ -55,102 +55,131 @@ def assembled(documents=DOCUMENTS, queries=QUERIES, rows=(("q1", "d1", 1),), **s
             raise
         read = data.read()
         assert (stored.digest, stored.skipped) == (read.digest, read.skipped)
-        assert (Texts.digest.func(stored.documents), list(stored.documents.ids)) == (read.documents.digest, read.documents.ids)
+        assert (Texts.digest.func(stored.documents), list(stored.documents.ids)) == (
+            read.documents.digest,
+            read.documents.ids,
+        )
     return read
 
 
 def test_rows_follow_the_files():
     split = assembled(rows=[("q3", "007", 1), ("q1", "d2", 1), ("q3", "d1", 2)]).split("dev")
     assert split.queries.ids == ["q1", "q3"]
-    assert [split.relation("query").of(row).tolist() for row in range(2)] == [[1], [2, 0]]
+    assert [split.known_positives("query").of(row).tolist() for row in range(2)] == [[1], [2, 0]]
 
 
 class Splits(Format):
     splits: dict[str, str]
 
 
-def test_of_several_splits_some_are_taken():
+def test_some_splits_are_selected():
     data = Splits(kind="any", splits={"train": "a", "dev": "b", "dl20": "c"}, relevance_threshold=2)
-    assert data.of_splits({"dl20", "train"}) == Splits(kind="any", splits={"train": "a", "dl20": "c"}, relevance_threshold=2)
-    with pytest.raises(ValueError, match="no split 'dl19'; splits: train, dev, dl20; name one of them"):
+    assert data.of_splits({"dl20", "train"}) == Splits(
+        kind="any", splits={"train": "a", "dl20": "c"}, relevance_threshold=2
+    )
+    with pytest.raises(ValueError, match="no split 'dl19'; splits: train, dev, dl20; use one of them"):
         data.of_splits(["dl19"])
     assert Format(kind="any").of_splits(["made-elsewhere"]) == Format(kind="any")
 
 
-def test_a_split_that_nobody_has_judged_keeps_all_its_queries():
+def test_a_split_without_judgments_keeps_all_its_queries():
     data = Given(DOCUMENTS, QUERIES, [], relevance_threshold=2)
-    asked = [query._replace(answers=["an answer"]) for query in QUERIES]
-    object.__setattr__(data, "given", Parts(DOCUMENTS, {"test": (asked, None)}))
+    questions = [query._replace(answers=["an answer"]) for query in QUERIES]
+    object.__setattr__(data, "given", RawData(DOCUMENTS, {"test": (questions, None)}))
     split = data.read().split("test")
     assert split.queries.ids == ["q1", "q2", "q3"] and not split.is_judged and split.qrels.threshold == 2
-    assert [split.relation("query").of(row).tolist() for row in range(3)] == [[], [], []]
+    assert [split.known_positives("query").of(row).tolist() for row in range(3)] == [[], [], []]
 
 
-def test_a_split_without_judgments_and_answers_is_refused():
+def test_a_split_without_judgments_and_answers_is_an_error():
     data = Given(DOCUMENTS, QUERIES, [])
-    object.__setattr__(data, "given", Parts(DOCUMENTS, {"test": (QUERIES, None)}))
-    with pytest.raises(ValueError, match="split 'test' has neither `qrels` nor questions with answers; give it one of the two"):
+    object.__setattr__(data, "given", RawData(DOCUMENTS, {"test": (QUERIES, None)}))
+    with pytest.raises(
+        ValueError,
+        match="split 'test' has neither `qrels` nor questions with answers; give it one of the two",
+    ):
         data.read()
 
 
 def test_queries_without_positives_are_skipped_with_a_count(caplog):
     with caplog.at_level(logging.WARNING):
         collection = assembled(rows=[("q1", "d1", 1), ("q2", "d1", 0)])
-    assert collection.skipped == {"dev queries without positives": 2, "dev judgments of queries without positives": 1}
+    assert collection.skipped == {
+        "dev queries without positives": 2,
+        "dev judgments of queries without positives": 1,
+    }
     assert collection.split("dev").queries.ids == ["q1"]
-    assert "left out: 2 dev queries without positives" in caplog.text
-    assert "left out: 1 dev judgments of queries without positives" in caplog.text
+    assert "skipped: 2 dev queries without positives" in caplog.text
+    assert "skipped: 1 dev judgments of queries without positives" in caplog.text
 
 
-def test_of_many_repeated_ids_the_first_is_named():
+def test_the_error_for_repeated_ids_names_the_first():
     rows = [("a", "x"), ("b", "y"), ("c", "z"), ("c", "z"), ("b", "y"), ("b", "y")]
     with pytest.raises(ValueError, match="file, line 5: document id 'b' was already given in file, line 2"):
         assembled(documents=entries("file", *rows))
 
 
-def test_repeated_ids_are_told_from_equal_hashes(monkeypatch):
+def test_equal_hashes_are_not_repeated_ids(monkeypatch):
     monkeypatch.setattr(lookup, "hash_of", len)
-    assert assembled(documents=entries("file", ("d1", "x"), ("d2", "y"), ("d3", "z"))).documents.ids == ["d1", "d2", "d3"]
+    assert assembled(documents=entries("file", ("d1", "x"), ("d2", "y"), ("d3", "z"))).documents.ids == [
+        "d1",
+        "d2",
+        "d3",
+    ]
     with pytest.raises(ValueError, match="file, line 4: document id 'd2' was already given in file, line 2"):
         assembled(documents=entries("file", ("d1", "x"), ("d2", "y"), ("d3", "z"), ("d2", "y"), ("d3", "z")))
 
 
 def test_documents_of_several_blocks_are_the_same_on_disk(monkeypatch):
     monkeypatch.setattr(gather, "STRINGS_PER_BLOCK", 2)
-    assert len(assembled(documents=entries("file", *((f"d{n}", f"text {n}") for n in range(5)))).documents) == 5
+    assert (
+        len(assembled(documents=entries("file", *((f"d{n}", f"text {n}") for n in range(5)))).documents) == 5
+    )
 
 
-def test_fields_keep_their_names_in_whatever_order_they_come(tmp_path):
-    given = [Entry(Line(Path("file"), 1, ""), "d1", {"title": "a", "text": "b"}), Entry(Line(Path("file"), 2, ""), "d2", {"text": "c", "title": "d"})]
+def test_fields_may_come_in_any_order(tmp_path):
+    given = [
+        Entry(Line(Path("file"), 1, ""), "d1", {"title": "a", "text": "b"}),
+        Entry(Line(Path("file"), 2, ""), "d2", {"text": "c", "title": "d"}),
+    ]
     for store in (InMemory(), OnDisk(tmp_path / "documents")):
-        texts = gather.gather(given, "document", store)
+        texts = gather.build_texts(given, "document", store)
         assert [texts[0], texts[1]] == [{"title": "a", "text": "b"}, {"title": "d", "text": "c"}]
 
 
-def test_a_document_with_other_fields_is_named():
-    with pytest.raises(ValueError, match="file, line 2: document 'b' has the fields text, title; expected text, as those before it"):
+def test_a_document_with_other_fields_is_an_error():
+    with pytest.raises(
+        ValueError,
+        match="file, line 2: document 'b' has the fields text, title; expected text, like the entries before "
+        "it",
+    ):
         assembled(documents=entries("file", ("a", "x"), ("b", "y", "z")))
 
 
-def test_the_threshold_leaves_judgments_that_are_not_relevant():
+def test_the_threshold_keeps_judgments_that_are_not_relevant():
     split = assembled(rows=[("q1", "d1", 1), ("q1", "d2", 2)], relevance_threshold=2).split("dev")
-    assert split.relation("query").of(0).tolist() == [1]
+    assert split.known_positives("query").of(0).tolist() == [1]
     assert [part.tolist() for part in split.qrels.judged(0)] == [[0, 1], [1, 2]]
 
 
-def test_a_split_without_queries_is_refused():
-    with pytest.raises(ValueError, match="split 'dev' has no query .*3 queries and 1 judgments.*at least 2; see what .*Given\\(kind='any'"):
+def test_a_split_without_queries_is_an_error():
+    with pytest.raises(
+        ValueError,
+        match=r"split 'dev' has no query .*3 queries and 1 judgments.*at least 2; check this split "
+        r".*Given\(kind='any'",
+    ):
         assembled(relevance_threshold=2)
 
 
-def test_a_collection_without_documents_is_refused():
+def test_a_collection_without_documents_is_an_error():
     with pytest.raises(ValueError, match="no document was read"):
         assembled(documents=[])
 
 
-def test_queries_are_brought_to_one_line_and_documents_are_not():
+def test_queries_become_one_line_and_documents_do_not():
     collection = assembled(
-        documents=entries("corpus", ("d1", " two\n\tlines ")), queries=entries("queries", ("q1", " a\n b\u2003\tc\r"))
+        documents=entries("corpus", ("d1", " two\n\tlines ")),
+        queries=entries("queries", ("q1", " a\n b\u2003\tc\r")),
     )
     assert collection.split("dev").queries[0] == {"text": "a b c"}
     assert collection.documents[0] == {"text": " two\n\tlines "}
@@ -160,7 +189,10 @@ def test_queries_are_brought_to_one_line_and_documents_are_not():
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        ([("a", "x"), ("b", "y"), ("a", "z")], "file, line 3: {noun} id 'a' was already given in file, line 1"),
+        (
+            [("a", "x"), ("b", "y"), ("a", "z")],
+            "file, line 3: {noun} id 'a' was already given in file, line 1",
+        ),
         ([("a", " \n\t")], "file, line 1: {noun} 'a' is empty; expected a text in text"),
         ([("a", "", "  ")], "file, line 1: {noun} 'a' is empty; expected a text in text or title"),
         ([("a", "x\0y")], "file, line 1: {noun} 'a' holds a NUL character"),
@@ -173,22 +205,26 @@ def test_queries_are_brought_to_one_line_and_documents_are_not():
         ([("a" * 5000, "")], r"file, line 1: {noun} 'a{{79}}\.\.\. is empty"),
     ],
 )
-def test_a_bad_entry_is_named(side, noun, rows, message):
+def test_a_malformed_entry_is_an_error(side, noun, rows, message):
     with pytest.raises(ValueError, match=message.format(noun=noun)):
         assembled(**{side: entries("file", *rows)})
 
 
-def test_answers_that_cannot_be_written_are_named():
+def test_unwritable_answers_are_errors():
     queries = [QUERIES[0]._replace(answers=["two", "\ud83d"])]
-    with pytest.raises(ValueError, match="queries, line 1: query 'q1' holds a NUL character or half a surrogate pair"):
+    with pytest.raises(
+        ValueError, match="queries, line 1: query 'q1' holds a NUL character or half a surrogate pair"
+    ):
         assembled(queries=queries)
 
 
-def test_long_ids_are_cut_in_messages():
+def test_long_ids_are_shortened_in_messages():
     long = "x" * 5000
     with pytest.raises(ValueError, match=r"qrels:1 q1 x{77}, qrels:2"):
         assembled(rows=[("q1", long, 1), ("q1", long, 2)])
-    with pytest.raises(ValueError, match=r"grade 2 for query 'q1' and document 'x{79}\.\.\., which line 1 gave 1"):
+    with pytest.raises(
+        ValueError, match=r"grade 2 for query 'q1' and document 'x{79}\.\.\., which line 1 gave 1"
+    ):
         assembled(documents=entries("corpus", (long, "one")), rows=[("q1", long, 1), ("q1", long, 2)])
 
 
@@ -207,16 +243,18 @@ def test_unknown_ids_are_counted_and_the_first_five_shown():
 def test_unknown_ids_can_be_skipped_with_a_count():
     collection = assembled(rows=UNKNOWN, unknown_ids="skip")
     assert collection.skipped == {"dev judgments of unknown ids": 7, "dev queries without positives": 2}
-    assert collection.split("dev").relation("query").of(0).tolist() == [0]
+    assert collection.split("dev").known_positives("query").of(0).tolist() == [0]
 
 
 def test_a_pair_has_one_grade():
     again = [("q1", "d1", 1), ("q1", "d2", 1), ("q1", "d1", 1)]
-    assert assembled(rows=again).split("dev").relation("query").of(0).tolist() == [0, 1]
-    with pytest.raises(ValueError, match="line 4: grade 2 for query 'q1' and document 'd1', which line 1 gave 1"):
+    assert assembled(rows=again).split("dev").known_positives("query").of(0).tolist() == [0, 1]
+    with pytest.raises(
+        ValueError, match="line 4: grade 2 for query 'q1' and document 'd1', which line 1 gave 1"
+    ):
         assembled(rows=[*again, ("q1", "d1", 2)])
 
 
-def test_unknown_keys_are_refused():
+def test_unknown_keys_are_errors():
     with pytest.raises(ValueError, match="relevance_treshold"):
         Format(kind="any", relevance_treshold=2)

@@ -1,4 +1,4 @@
-"""The package is not needed: a module of its documented interface stands for it."""
+"""A stand-in module with the documented interface of ir_datasets, so that the package is not needed."""
 
 import importlib.util
 import sys
@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import pytest
 
-from pyserini_ance.data.answers import read_answers
+from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.ir_datasets import IrDatasets
 from pyserini_ance.data.formats.msmarco_doc import MsmarcoDoc
-from pyserini_ance.recipe.parts import part_class
+from pyserini_ance.recipe.components import component_class
 
 
 class Document(NamedTuple):
@@ -68,15 +68,23 @@ class Judged(NamedTuple):
 
 
 def dataset(**parts):
-    return SimpleNamespace(**{f"{name}_iter": lambda records=records: iter(records) for name, records in parts.items()})
+    return SimpleNamespace(
+        **{f"{name}_iter": lambda records=records: iter(records) for name, records in parts.items()}
+    )
 
 
 QRELS = [Judged("q1", "d2", 2, "0"), Judged("q1", "d1", 0, "0")]
 DATASETS = {
-    "beir/few": dataset(docs=[Document("d1", "One.", "1", {"url": "u"}), Document("d2", "Two.", "", {})], queries=[]),
+    "beir/few": dataset(
+        docs=[Document("d1", "One.", "1", {"url": "u"}), Document("d2", "Two.", "", {})], queries=[]
+    ),
     "beir/few/train": dataset(queries=[Query("q1", "which  one"), Query("q2", "nobody judged")], qrels=QRELS),
     "few/asked": dataset(queries=[Asked("q1", "which", ("Two",))], qrels=QRELS),
-    "trec/few": dataset(docs=[MarkedUp("d1", "A", "one"), MarkedUp("d2", "B", "two")], queries=[Topic("q1", "a topic")], qrels=QRELS),
+    "trec/few": dataset(
+        docs=[MarkedUp("d1", "A", "one"), MarkedUp("d2", "B", "two")],
+        queries=[Topic("q1", "a topic")],
+        qrels=QRELS,
+    ),
     "old/few": dataset(docs=[Old("d1", "one")]),
 }
 
@@ -88,46 +96,66 @@ def package(monkeypatch):
     monkeypatch.setitem(sys.modules, "ir_datasets", module)
 
 
-def test_documents_and_splits_come_from_their_data_sets(package):
-    collection = IrDatasets(documents="beir/few", splits={"train": "beir/few/train", "asked": "few/asked"}).read()
+def test_documents_and_splits_come_from_the_named_data_sets(package):
+    collection = IrDatasets(
+        documents="beir/few", splits={"train": "beir/few/train", "asked": "few/asked"}
+    ).read()
     train, asked = collection.split("train"), collection.split("asked")
     assert collection.documents.ids == ["d1", "d2"]
-    assert collection.documents.take([0, 1]) == [{"text": "One.", "title": "1"}, {"text": "Two.", "title": ""}]
+    assert collection.documents.take([0, 1]) == [
+        {"text": "One.", "title": "1"},
+        {"text": "Two.", "title": ""},
+    ]
     assert (train.queries.ids, train.queries.columns) == (["q1"], {"text": ["which one"]})
     assert [part.tolist() for part in train.qrels.judged(0)] == [[1, 0], [2, 0]]
     assert read_answers(asked.queries, 0) == ["Two"]
     assert collection.skipped == {"train queries without positives": 1}
 
 
-def test_without_a_field_called_text_the_default_text_is_taken(package):
+def test_without_a_text_field_the_default_text_is_used(package):
     collection = IrDatasets(documents="trec/few", splits={"test": "trec/few"}).read()
     assert collection.documents.columns == {"text": ["A one", "B two"]}
     assert collection.split("test").queries.columns == {"text": ["a topic"]}
 
 
-def test_documents_of_ms_marco_are_those_of_its_files(package, tmp_path, monkeypatch):
+def test_documents_of_ms_marco_equal_those_of_its_files(package, tmp_path, monkeypatch):
     rows = [("d1", "http://a.org/", "A title", "Body of A"), ("d2", "http://b.org/", "", "Of B.")]
     monkeypatch.setitem(DATASETS, "msmarco/few", dataset(docs=[Page(*row) for row in rows]))
     (tmp_path / "docs.tsv").write_text("".join("\t".join(row) + "\n" for row in rows))
     (tmp_path / "queries.tsv").write_text("q1\twhich one\n")
     (tmp_path / "qrels.tsv").write_text("q1 0 d2 2\nq1 0 d1 0\n")
     files = {"queries": tmp_path / "queries.tsv", "qrels": tmp_path / "qrels.tsv"}
-    theirs = IrDatasets(documents="msmarco/few", splits={"train": "beir/few/train"}).read()
-    assert theirs.documents[0] == {"url": "http://a.org/", "title": "A title", "text": "Body of A"}
-    assert theirs.digest == MsmarcoDoc(documents=tmp_path / "docs.tsv", splits={"train": files}).read().digest
+    original = IrDatasets(documents="msmarco/few", splits={"train": "beir/few/train"}).read()
+    assert original.documents[0] == {"url": "http://a.org/", "title": "A title", "text": "Body of A"}
+    assert (
+        original.digest == MsmarcoDoc(documents=tmp_path / "docs.tsv", splits={"train": files}).read().digest
+    )
 
 
 @pytest.mark.parametrize(
     ("documents", "split", "message"),
     [
-        ("beir/fewer", "beir/few/train", "data.documents: ir_datasets knows no data set 'beir/fewer'; names are listed at"),
-        ("beir/few", "beir/train", "data.splits.train: ir_datasets knows no data set 'beir/train'"),
-        ("beir/few", "beir/few", "data.splits.train: 'beir/few' of ir_datasets has no qrels; name a data set that has"),
+        (
+            "beir/fewer",
+            "beir/few/train",
+            "data.documents: ir_datasets has no data set 'beir/fewer'; names are listed at",
+        ),
+        ("beir/few", "beir/train", "data.splits.train: ir_datasets has no data set 'beir/train'"),
+        (
+            "beir/few",
+            "beir/few",
+            "data.splits.train: 'beir/few' of ir_datasets has no qrels; use a data set that has some",
+        ),
         ("beir/few/train", "beir/few/train", "data.documents: 'beir/few/train' of ir_datasets has no docs"),
-        ("old/few", "beir/few/train", "ir_datasets/old/few/docs, line 1: a record with the fields doc_id, body; expected `text`, or a default"),
+        (
+            "old/few",
+            "beir/few/train",
+            "ir_datasets/old/few/docs, line 1: a record with the fields doc_id, body; expected `text`, or a "
+            "default",
+        ),
     ],
 )
-def test_what_is_not_there_is_named(package, documents, split, message):
+def test_missing_data_sets_and_records_are_errors(package, documents, split, message):
     with pytest.raises(ValueError, match=message):
         IrDatasets(documents=documents, splits={"train": split}).read()
 
@@ -135,20 +163,53 @@ def test_what_is_not_there_is_named(package, documents, split, message):
 @pytest.mark.parametrize(
     ("part", "record", "message"),
     [
-        ("docs", Document(None, "text", "title", {}), "few/docs, line 2: id None; expected a string under doc_id"),
-        ("docs", Document("d1", "again", "title", {}), "few/docs, line 2: document id 'd1' was already given in .* line 1"),
-        ("docs", Document("d2", "a\0b", "title", {}), "few/docs, line 2: document 'd2' holds a NUL character"),
-        ("docs", Document("\ufeffd2", "text", "title", {}), r"few/docs, line 2: doc_id '\\ufeffd2'; expected an id without a byte order mark"),
+        (
+            "docs",
+            Document(None, "text", "title", {}),
+            "few/docs, line 2: id None; expected a string under doc_id",
+        ),
+        (
+            "docs",
+            Document("d1", "again", "title", {}),
+            "few/docs, line 2: document id 'd1' was already given in .* line 1",
+        ),
+        (
+            "docs",
+            Document("d2", "a\0b", "title", {}),
+            "few/docs, line 2: document 'd2' holds a NUL character",
+        ),
+        (
+            "docs",
+            Document("\ufeffd2", "text", "title", {}),
+            r"few/docs, line 2: doc_id '\\ufeffd2'; expected an id without a byte order mark",
+        ),
         ("queries", Query(None, "text"), "few/queries, line 2: id None; expected a string under query_id"),
-        ("qrels", Judged("q1", "d1", None, "0"), "few/qrels, line 2: relevance None; expected a whole number"),
+        (
+            "qrels",
+            Judged("q1", "d1", None, "0"),
+            "few/qrels, line 2: relevance None; expected a whole number",
+        ),
         ("qrels", Judged("q1", "d1", 1.5, "0"), "few/qrels, line 2: relevance 1.5; expected a whole number"),
-        ("qrels", Judged("q1", "nowhere", 1, "0"), "1 judgments of split 'train' name .*few/qrels:2 q1 nowhere"),
-        ("qrels", RuntimeError("expected 4 columns, got 3"), r"few/qrels, line 2: ir_datasets stops here \(RuntimeError: expected 4"),
-        ("docs", EOFError("Compressed file ended"), r"few/docs, line 2: ir_datasets stops here \(EOFError: .*; do what it says, or delete its file"),
+        (
+            "qrels",
+            Judged("q1", "nowhere", 1, "0"),
+            "1 judgments of split 'train' refer to .*few/qrels:2 q1 nowhere",
+        ),
+        (
+            "qrels",
+            RuntimeError("expected 4 columns, got 3"),
+            r"few/qrels, line 2: ir_datasets stops here \(RuntimeError: expected 4",
+        ),
+        (
+            "docs",
+            EOFError("Compressed file ended"),
+            r"few/docs, line 2: ir_datasets stops here \(EOFError: .*; follow its message, or delete its "
+            r"file",
+        ),
     ],
 )
-def test_a_bad_record_is_named(monkeypatch, part, record, message):
-    """An exception stands for one that ir_datasets' parser raises at its file."""
+def test_a_malformed_record_is_an_error(monkeypatch, part, record, message):
+    """A record that is an exception stands for an error of ir_datasets' parser at that record."""
 
     def records(good, bad):
         yield from good
@@ -156,11 +217,15 @@ def test_a_bad_record_is_named(monkeypatch, part, record, message):
             raise bad
         yield bad
 
-    good = {"docs": [Document("d1", "One.", "1", {})], "queries": [Query("q1", "which")], "qrels": [Judged("q1", "d1", 1, "0")]}
-    made = dataset(**good)
-    setattr(made, f"{part}_iter", lambda: records(good[part], record))
+    good = {
+        "docs": [Document("d1", "One.", "1", {})],
+        "queries": [Query("q1", "which")],
+        "qrels": [Judged("q1", "d1", 1, "0")],
+    }
+    data_set = dataset(**good)
+    setattr(data_set, f"{part}_iter", lambda: records(good[part], record))
     module = ModuleType("ir_datasets")
-    module.load = {"few": made}.__getitem__
+    module.load = {"few": data_set}.__getitem__
     monkeypatch.setitem(sys.modules, "ir_datasets", module)
     with pytest.raises(ValueError, match=message):
         IrDatasets(documents="few", splits={"train": "few"}).read()
@@ -168,18 +233,22 @@ def test_a_bad_record_is_named(monkeypatch, part, record, message):
 
 def test_without_the_package_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "ir_datasets", None)
-    with pytest.raises(RuntimeError, match=r"cannot be imported .*; install it: python -m pip install ir-datasets"):
+    with pytest.raises(
+        RuntimeError, match=r"cannot be imported .*; install it: python -m pip install ir-datasets"
+    ):
         IrDatasets(documents="beir/few", splits={}).read()
 
 
-def test_the_kind_is_found_and_keeps_its_settings():
-    made = part_class("data", "ir_datasets").model_validate({"kind": "ir_datasets", "documents": "a", "splits": {"train": "b"}})
-    assert IrDatasets.model_validate(made.model_dump(mode="json")) == made
+def test_the_kind_is_registered_and_keeps_its_settings():
+    data_set = component_class("data", "ir_datasets").model_validate(
+        {"kind": "ir_datasets", "documents": "a", "splits": {"train": "b"}}
+    )
+    assert IrDatasets.model_validate(data_set.model_dump(mode="json")) == data_set
 
 
 @pytest.mark.skipif(importlib.util.find_spec("ir_datasets") is None, reason="ir_datasets is not installed")
 def test_the_real_package_has_this_interface():
-    """Nothing is downloaded: the classes and names are there before the data."""
+    """Nothing is downloaded: classes and names exist before the data."""
     import ir_datasets
 
     train = ir_datasets.load("beir/nfcorpus/train")

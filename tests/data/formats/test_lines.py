@@ -2,7 +2,16 @@ import gzip
 
 import pytest
 
-from pyserini_ance.data.formats.lines import Line, extension, find_file, is_writable, json_id, json_text, read_lines, whole_number
+from pyserini_ance.data.formats.lines import (
+    Line,
+    extension,
+    find_file,
+    is_writable,
+    json_id,
+    json_text,
+    read_lines,
+    whole_number,
+)
 
 
 def write(path, content: bytes):
@@ -23,15 +32,26 @@ def write(path, content: bytes):
         ("007\tna\u00efve\u2028text \n".encode(), [(1, "007\tna\u00efve\u2028text ")]),
         (b"", []),
     ],
-    ids=["plain", "no last end", "windows", "windows twice", "empty lines", "byte order mark", "kept as it is", "empty file"],
+    ids=[
+        "plain",
+        "no last end",
+        "windows",
+        "windows twice",
+        "empty lines",
+        "byte order mark",
+        "kept as it is",
+        "empty file",
+    ],
 )
 def test_lines_and_their_numbers(tmp_path, name, content, expected):
     path = write(tmp_path / name, content)
-    assert [(line.path, line.number, line.text) for line in read_lines(path)] == [(path, *one) for one in expected]
+    assert [(line.path, line.number, line.text) for line in read_lines(path)] == [
+        (path, *one) for one in expected
+    ]
 
 
 @pytest.mark.parametrize("name", ["lines.txt", "lines.txt.gz"])
-def test_lines_know_where_they_begin_and_how_far_the_file_was_read(tmp_path, name):
+def test_lines_have_their_start_and_the_bytes_read(tmp_path, name):
     text = "\ufeffa\r\n\né\n".encode() + b"b" * 100_000
     path = write(tmp_path / name, text)
     first, second, third = read_lines(path)
@@ -39,7 +59,7 @@ def test_lines_know_where_they_begin_and_how_far_the_file_was_read(tmp_path, nam
     assert 0 < first.read_bytes <= second.read_bytes <= third.read_bytes == path.stat().st_size
 
 
-def test_a_line_that_is_not_utf8_is_named(tmp_path):
+def test_the_error_for_a_line_that_is_not_utf8_names_it(tmp_path):
     path = write(tmp_path / "latin.tsv", b"1\tgood\n2\tna\xefve\n")
     with pytest.raises(ValueError, match=r"latin\.tsv, line 2: byte 0xef at column 5 is not UTF-8.*iconv"):
         list(read_lines(path))
@@ -48,30 +68,40 @@ def test_a_line_that_is_not_utf8_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"1\tgood\n2\tb\0d\n", "line 2: a NUL byte at column 4; expected UTF-8; remove it, or convert .* iconv -f UTF-16"),
+        (
+            b"1\tgood\n2\tb\0d\n",
+            "line 2: a NUL byte at column 4; expected UTF-8; remove it, or convert .* iconv -f UTF-16",
+        ),
         ("1\tgood\n".encode("utf-16"), "line 1: a NUL byte at column 4; .*iconv -f UTF-16"),
-        (b"\xef\xbb\xbf\xef\xbb\xbf1\tgood\n", "line 1: a byte order mark; expected one at most, where the file begins; remove"),
+        (
+            b"\xef\xbb\xbf\xef\xbb\xbf1\tgood\n",
+            "line 1: a byte order mark; expected at most one, at the start of the file; remove",
+        ),
         (b"1\tgood\n\xef\xbb\xbf2\tbad\n", "line 2: a byte order mark"),
     ],
     ids=["NUL", "utf-16", "two marks", "a mark within"],
 )
-def test_bytes_that_would_hide_in_an_id_are_named(tmp_path, content, message):
+def test_invisible_bytes_are_errors(tmp_path, content, message):
     path = write(tmp_path / "t.tsv", content)
     with pytest.raises(ValueError, match=rf"t\.tsv, {message}"):
         list(read_lines(path))
 
 
-def test_a_gzip_file_of_no_bytes_is_damaged(tmp_path):
+def test_an_empty_gzip_file_is_an_error(tmp_path):
     (tmp_path / "t.tsv.gz").touch()
     with pytest.raises(ValueError, match=r"t\.tsv\.gz, line 1: damaged gzip file \(it is empty\)"):
         list(read_lines(tmp_path / "t.tsv.gz"))
 
 
-@pytest.mark.parametrize("cut", [slice(0, -9), slice(0, 40), slice(20, None)], ids=["checksum", "middle", "head"])
-def test_a_damaged_gzip_file_is_named(tmp_path, cut):
+@pytest.mark.parametrize(
+    "cut", [slice(0, -9), slice(0, 40), slice(20, None)], ids=["checksum", "middle", "head"]
+)
+def test_a_damaged_gzip_file_is_an_error(tmp_path, cut):
     path = tmp_path / "corpus.jsonl.gz"
     path.write_bytes(gzip.compress(bytes(range(32, 120)) * 9)[cut])
-    with pytest.raises(ValueError, match=r"corpus\.jsonl\.gz, line \d+: damaged gzip file.*download it again"):
+    with pytest.raises(
+        ValueError, match=r"corpus\.jsonl\.gz, line \d+: damaged gzip file.*download it again"
+    ):
         list(read_lines(path))
 
 
@@ -85,19 +115,27 @@ def test_a_damaged_gzip_file_is_named(tmp_path, cut):
         ("x" * 200, "x" * 60 + r"x*\.\.\.;"),
     ],
 )
-def test_a_row_of_another_layout_is_refused(tmp_path, text, message):
+def test_a_row_of_another_layout_is_an_error(tmp_path, text, message):
     with pytest.raises(ValueError, match=rf"t\.tsv, line 3: .*{message}"):
         Line(tmp_path / "t.tsv", 3, text).columns(("id", "text"))
 
 
 def test_columns_at_tabs_or_at_any_blanks(tmp_path):
     assert Line(tmp_path, 1, "1\ta b").columns(("id", "text")) == ["1", "a b"]
-    assert Line(tmp_path, 1, "1 0\td  2").columns(("query", "0", "document", "grade"), None) == ["1", "0", "d", "2"]
+    assert Line(tmp_path, 1, "1 0\td  2").columns(("query", "0", "document", "grade"), None) == [
+        "1",
+        "0",
+        "d",
+        "2",
+    ]
 
 
 def test_cells_may_be_empty(tmp_path):
     assert Line(tmp_path, 1, 'a\t\t "b"').cells(("id", "title", "text")) == ["a", "", ' "b"']
-    with pytest.raises(ValueError, match=r"line 7: 2 columns in 'a\\t'; expected 3 columns separated by one tab: id, title, text"):
+    with pytest.raises(
+        ValueError,
+        match=r"line 7: 2 columns in 'a\\t'; expected 3 columns separated by one tab: id, title, text",
+    ):
         Line(tmp_path, 7, "a\t").cells(("id", "title", "text"))
 
 
@@ -106,7 +144,7 @@ def test_cells_may_be_empty(tmp_path):
     [
         ("a\tb", ["a", "b"]),
         ("a\t", ["a", ""]),
-        ('"a ""b"", c"\tl\'d "e"', ['a "b", c', "l'd \"e\""]),
+        ('"a ""b"", c"\tl\'d "e"', ['a "b", c', 'l\'d "e"']),
         ('"a\tb"\t""', ["a\tb", ""]),
     ],
 )
@@ -124,13 +162,18 @@ def test_quoted_cells(tmp_path, text, expected):
         ("a\t" + "b" * 200_000, "field larger than field limit .*; expected 2 columns"),
     ],
 )
-def test_quoted_cells_of_another_layout_are_refused(tmp_path, text, message):
+def test_quoted_cells_of_another_layout_are_errors(tmp_path, text, message):
     with pytest.raises(ValueError, match=rf"t\.csv, line 3: {message}"):
         Line(tmp_path / "t.csv", 3, text).quoted_cells(("one", "two"))
 
 
-def test_the_extension_is_that_of_the_file_unpacked(tmp_path):
-    assert [extension(tmp_path / name) for name in ("a.json", "a.b.json.gz", "a.gz", "a")] == [".json", ".json", "", ""]
+def test_the_extension_of_a_packed_file(tmp_path):
+    assert [extension(tmp_path / name) for name in ("a.json", "a.b.json.gz", "a.gz", "a")] == [
+        ".json",
+        ".json",
+        "",
+        "",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -139,41 +182,66 @@ def test_the_extension_is_that_of_the_file_unpacked(tmp_path):
         ('{"id": "1", "text": "a"', r"malformed JSON at column 24 \(Expecting ',' delimiter\)"),
         ("", "malformed JSON at column 1"),
         ("[1, 2]", r"JSON list '\[1, 2\]'; expected a JSON object"),
-        ('{"id": ' + "9" * 5000 + "}", r"JSON that cannot be read \(Exceeds the limit .* digits.*\); expected a JSON object"),
-        ('{"id": ' + "[" * 100_000, r"JSON that cannot be read \(maximum recursion depth .*\); expected a JSON object"),
+        (
+            '{"id": ' + "9" * 5000 + "}",
+            r"JSON that cannot be read \(Exceeds the limit .* digits.*\); expected a JSON object",
+        ),
+        (
+            '{"id": ' + "[" * 100_000,
+            r"JSON that cannot be read \(maximum recursion depth .*\); expected a JSON object",
+        ),
     ],
 )
-def test_malformed_json_is_named(tmp_path, text, message):
+def test_malformed_json_is_an_error(tmp_path, text, message):
     with pytest.raises(ValueError, match=rf"c\.jsonl, line 7: {message}"):
         Line(tmp_path / "c.jsonl", 7, text).json()
 
 
-@pytest.mark.parametrize("text", ["", "x", "1.0", "1_0", "0x1", "\u0661", "1 0", "9999999999", "9" * 5000, "--1"])
-def test_what_other_tools_would_read_in_another_way_is_no_whole_number(text):
-    with pytest.raises(ValueError, match="is no whole number of at most nine digits"):
+@pytest.mark.parametrize(
+    "text", ["", "x", "1.0", "1_0", "0x1", "\u0661", "1 0", "9999999999", "9" * 5000, "--1"]
+)
+def test_numbers_that_tools_read_differently_are_errors(text):
+    with pytest.raises(ValueError, match="is not a whole number of at most nine digits"):
         whole_number(text)
 
 
 def test_whole_numbers():
-    assert [whole_number(text) for text in ("0", "-1", "+2", " 3 ", "007", "999999999")] == [0, -1, 2, 3, 7, 999999999]
+    assert [whole_number(text) for text in ("0", "-1", "+2", " 3 ", "007", "999999999")] == [
+        0,
+        -1,
+        2,
+        3,
+        7,
+        999999999,
+    ]
 
 
-def test_what_can_be_written():
-    assert [is_writable(text) for text in ("", "naïve \U0001f681", "a\0b", "\ud83d", "\ude81 x")] == [True, True, False, False, False]
+def test_writable_texts():
+    assert [is_writable(text) for text in ("", "naïve \U0001f681", "a\0b", "\ud83d", "\ude81 x")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
 
 
 def test_json_ids_and_texts(tmp_path):
     line = Line(tmp_path / "c.jsonl", 2, "")
     assert json_id(line, {"_id": "007"}, "id", "_id") == "007"
     assert json_id(line, {"id": 7}, "id") == "7"
-    assert [json_text(line, {"text": "a ", "title": None}, key) for key in ("text", "title", "url")] == ["a ", "", ""]
+    assert [json_text(line, {"text": "a ", "title": None}, key) for key in ("text", "title", "url")] == [
+        "a ",
+        "",
+        "",
+    ]
     with pytest.raises(ValueError, match="line 2: text 3; expected a string"):
         json_text(line, {"text": 3}, "text")
 
 
 @pytest.mark.parametrize("record", [{}, {"id": None}, {"id": 1.5}, {"id": True}, {"id": ["a"]}])
-def test_a_record_without_an_id_is_refused(tmp_path, record):
-    with pytest.raises(ValueError, match="line 2: id .*; expected a string under id or _id"):
+def test_a_record_without_an_id_is_an_error(tmp_path, record):
+    with pytest.raises(ValueError, match=r"line 2: id .*; expected a string under id or _id"):
         json_id(Line(tmp_path / "c.jsonl", 2, ""), record, "id", "_id")
 
 
@@ -185,6 +253,6 @@ def test_a_file_is_found_with_and_without_gz(tmp_path, monkeypatch):
     assert find_file(type(tmp_path)("~/a.tsv"), "data.x") == plain
 
 
-def test_a_missing_file_is_named_with_its_key(tmp_path):
+def test_the_error_for_a_missing_file_names_its_key(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"c\.tsv, nor .*c\.tsv\.gz; set `data.dev` .* data.dev=PATH"):
         find_file(tmp_path / "c.tsv", "data.dev")

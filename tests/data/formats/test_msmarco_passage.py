@@ -25,7 +25,7 @@ def test_the_tables_are_read(recipe):
     assert collection.documents.ids == ["0", "007", "7"]
     assert collection.documents[1] == {"text": "A spy."}
     assert train.queries.ids == ["1", "2"]
-    assert [train.relation("query").of(row).tolist() for row in range(2)] == [[1], [2]]
+    assert [train.known_positives("query").of(row).tolist() for row in range(2)] == [[1], [2]]
     assert collection.skipped == {"train queries without positives": 1}
 
 
@@ -49,14 +49,14 @@ def test_gz_tables_give_the_same_collection(recipe, tmp_path):
         ("qrels.tsv", "1 0 007 2", "line 3: grade 2 .*which line 2 gave 1"),
     ],
 )
-def test_bad_input_is_named(recipe, tmp_path, name, line, message):
+def test_malformed_input_is_an_error(recipe, tmp_path, name, line, message):
     with (tmp_path / name).open("a") as file:
         file.write(line)
     with pytest.raises(ValueError, match=message):
         MsmarcoPassage(**recipe).read()
 
 
-def test_a_missing_file_is_named_with_its_key(recipe, tmp_path):
+def test_the_error_for_a_missing_file_names_its_key(recipe, tmp_path):
     (tmp_path / "queries.tsv").unlink()
     with pytest.raises(FileNotFoundError, match=r"queries\.tsv, nor .*set `data.splits.train.queries`"):
         MsmarcoPassage(**recipe).read()
@@ -69,7 +69,7 @@ def dl19(shared_data):
     return {"collection": folder / "collection.tsv", "splits": {"test": split}, "relevance_threshold": 2}
 
 
-def test_the_dl19_pool_lacks_documents_that_were_judged(dl19):
+def test_the_dl19_pool_lacks_judged_documents(dl19):
     with pytest.raises(ValueError, match=r"5277 judgments of split 'test' .*qrels\.dl19-passage\.txt:\d+ "):
         MsmarcoPassage(**dl19).read()
 
@@ -78,7 +78,9 @@ def test_the_dl19_pool(dl19):
     collection = MsmarcoPassage(**dl19, unknown_ids="skip").read()
     assert len(collection.documents) == 11843
     assert (collection.documents.ids[:2], collection.documents.ids[-1]) == (["421", "1722"], "8839920")
-    assert collection.documents[11842]["text"].startswith("Weather In Ocho Rios Jamaica - Spring (March, April And May) Spring is a good")
+    assert collection.documents[11842]["text"].startswith(
+        "Weather In Ocho Rios Jamaica - Spring (March, April And May) Spring is a good"
+    )
     assert len(collection.split("test").queries) == 43
     assert len(collection.split("test").qrels.rows) == 3983
     assert collection.skipped == {"test judgments of unknown ids": 5277}

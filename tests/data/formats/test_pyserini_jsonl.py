@@ -2,10 +2,13 @@ import gzip
 
 import pytest
 
-from pyserini_ance.data.answers import read_answers
+from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 
-CORPUS = '{"id": "007", "contents": "A spy.\\nIn two lines."}\n{"docid": 7, "title": "Seven", "text": "A number."}\n'
+CORPUS = (
+    '{"id": "007", "contents": "A spy.\\nIn two lines."}\n'
+    '{"docid": 7, "title": "Seven", "text": "A number."}\n'
+)
 
 
 @pytest.fixture
@@ -27,22 +30,29 @@ def test_the_files_are_read(recipe):
     ]
     assert test.queries.ids == ["01", "1"]
     assert test.queries[0] == {"text": "which spy"}
-    assert [test.relation("query").of(row).tolist() for row in range(2)] == [[0], [1]]
+    assert [test.known_positives("query").of(row).tolist() for row in range(2)] == [[0], [1]]
 
 
-def test_separate_fields_count_before_contents(recipe, tmp_path):
+def test_separate_fields_take_precedence_over_contents(recipe, tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"_id": "a", "title": "T", "text": "B", "contents": "T\\nB"}\n')
     assert PyseriniJsonl(corpus=tmp_path / "corpus.jsonl").read().documents[0] == {"title": "T", "text": "B"}
 
 
-PAGES = '{"id": "D1", "contents": "http://a.org/\\nA title\\nBody\\nof A"}\n{"id": "D2", "contents": "http://b.org/\\n\\n"}\n'
+PAGES = (
+    '{"id": "D1", "contents": "http://a.org/\\nA title\\nBody\\nof A"}\n'
+    '{"id": "D2", "contents": "http://b.org/\\n\\n"}\n'
+)
 
 
-@pytest.mark.parametrize("last", ["", '{"id": "D3", "url": "u", "title": null, "text": "Of C", "contents": "u\\n\\nOf C"}\n'])
+@pytest.mark.parametrize(
+    "last", ["", '{"id": "D3", "url": "u", "title": null, "text": "Of C", "contents": "u\\n\\nOf C"}\n']
+)
 def test_fields_are_lines_of_contents_or_keys(tmp_path, last):
-    """As `pyserini.encode --fields` has them; here the last has all that are left."""
+    """As in `pyserini.encode --fields`, except that the last field takes all remaining lines."""
     (tmp_path / "corpus.jsonl").write_text(PAGES + last)
-    documents = PyseriniJsonl(corpus=tmp_path / "corpus.jsonl", fields=["url", "title", "text"]).read().documents
+    documents = (
+        PyseriniJsonl(corpus=tmp_path / "corpus.jsonl", fields=["url", "title", "text"]).read().documents
+    )
     assert documents.take(range(len(documents)))[:2] == [
         {"url": "http://a.org/", "title": "A title", "text": "Body\nof A"},
         {"url": "http://b.org/", "title": "", "text": ""},
@@ -50,9 +60,12 @@ def test_fields_are_lines_of_contents_or_keys(tmp_path, last):
     assert not last or documents[2] == {"url": "u", "title": "", "text": "Of C"}
 
 
-def test_fields_that_are_not_there_are_refused(tmp_path):
+def test_missing_fields_are_errors(tmp_path):
     (tmp_path / "corpus.jsonl").write_text('{"id": "1", "contents": "One line."}\n')
-    with pytest.raises(ValueError, match="contents of 1 lines: 'One line.'; expected a line each for url, title, text; correct `data"):
+    with pytest.raises(
+        ValueError,
+        match=r"contents of 1 lines: 'One line.'; expected a line each for url, title, text; correct `data",
+    ):
         PyseriniJsonl(corpus=tmp_path / "corpus.jsonl", fields=["url", "title", "text"]).read()
 
 
@@ -66,10 +79,12 @@ def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
     assert collection.splits == {}
 
 
-def test_an_id_in_two_files_of_a_folder_is_refused(tmp_path):
+def test_an_id_in_two_files_of_a_folder_is_an_error(tmp_path):
     (tmp_path / "a.jsonl").write_text('{"id": "0", "contents": "a"}\n{"id": "1", "contents": "a"}\n')
     (tmp_path / "b.jsonl").write_text('{"id": "1", "contents": "b"}\n')
-    with pytest.raises(ValueError, match=r"b\.jsonl, line 1: document id '1' was already given in .*a\.jsonl, line 2"):
+    with pytest.raises(
+        ValueError, match=r"b\.jsonl, line 1: document id '1' was already given in .*a\.jsonl, line 2"
+    ):
         PyseriniJsonl(corpus=tmp_path).read()
 
 
@@ -85,7 +100,9 @@ def test_topics_by_extension(recipe, tmp_path, name):
 
 @pytest.mark.parametrize("key", ["answers", "answer"])
 def test_topics_may_have_answers(recipe, tmp_path, key):
-    (tmp_path / "topics.jsonl").write_text(f'{{"id": "01", "title": "which spy", "{key}": ["Bond", "James \\u00c9"]}}\n')
+    (tmp_path / "topics.jsonl").write_text(
+        f'{{"id": "01", "title": "which spy", "{key}": ["Bond", "James \\u00c9"]}}\n'
+    )
     (tmp_path / "qrels.txt").write_text("01 0 007 1\n")
     split = {"topics": tmp_path / "topics.jsonl", "qrels": tmp_path / "qrels.txt"}
     queries = PyseriniJsonl(corpus=recipe["corpus"], splits={"test": split}).read().split("test").queries
@@ -93,22 +110,32 @@ def test_topics_may_have_answers(recipe, tmp_path, key):
 
 
 def test_questions_with_answers_need_no_qrels(recipe, tmp_path):
-    asked = '{"id": "0", "title": "which spy", "answers": ["Bond"]}\n{"id": "1", "title": "which number", "answers": []}\n'
-    (tmp_path / "topics.jsonl").write_text(asked)
-    test = PyseriniJsonl(corpus=recipe["corpus"], splits={"test": {"topics": tmp_path / "topics.jsonl"}}).read().split("test")
+    topics = (
+        '{"id": "0", "title": "which spy", "answers": ["Bond"]}\n'
+        '{"id": "1", "title": "which number", "answers": []}\n'
+    )
+    (tmp_path / "topics.jsonl").write_text(topics)
+    test = (
+        PyseriniJsonl(corpus=recipe["corpus"], splits={"test": {"topics": tmp_path / "topics.jsonl"}})
+        .read()
+        .split("test")
+    )
     assert (test.queries.ids, test.is_judged, read_answers(test.queries, 0)) == (["0", "1"], False, ["Bond"])
-    with pytest.raises(ValueError, match="split 'test' has neither `qrels` nor questions with answers; give it one of the two"):
+    with pytest.raises(
+        ValueError,
+        match="split 'test' has neither `qrels` nor questions with answers; give it one of the two",
+    ):
         PyseriniJsonl(corpus=recipe["corpus"], splits={"test": {"topics": tmp_path / "topics.tsv"}}).read()
 
 
-def test_topics_of_another_extension_are_refused(recipe, tmp_path):
+def test_topics_of_another_extension_are_errors(recipe, tmp_path):
     (tmp_path / "topics.xml").write_text("<top>")
     recipe["splits"]["test"]["topics"] = tmp_path / "topics.xml"
     with pytest.raises(ValueError, match=r"topics\.xml: extension '\.xml'; .*set `data.splits.test.topics`"):
         PyseriniJsonl(**recipe).read()
 
 
-def test_a_corpus_that_is_not_there_is_named(tmp_path):
+def test_a_missing_corpus_is_an_error(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"nowhere, nor .*nowhere\.gz; set `data.corpus`"):
         PyseriniJsonl(corpus=tmp_path / "nowhere").read()
     with pytest.raises(FileNotFoundError, match=r"no \.jsonl or \.json file.*set `data.corpus`"):
@@ -126,7 +153,7 @@ def test_a_corpus_that_is_not_there_is_named(tmp_path):
         ('{"id": "007", "contents": "x"}', "line 3: document id '007' was already given in .* line 1"),
     ],
 )
-def test_bad_input_is_named(recipe, tmp_path, line, message):
+def test_malformed_input_is_an_error(recipe, tmp_path, line, message):
     (tmp_path / "corpus.jsonl").write_text(CORPUS + line)
     with pytest.raises(ValueError, match=message):
         PyseriniJsonl(**recipe).read()
@@ -135,16 +162,20 @@ def test_bad_input_is_named(recipe, tmp_path, line, message):
 def test_real_topics_and_qrels(shared_data, tmp_path):
     folder = shared_data / "msmarco-topics-qrels"
     split = {"topics": folder / "topics.dl20.txt", "qrels": folder / "qrels.dl20-passage.txt"}
-    (tmp_path / "corpus.jsonl").write_text('{"id": "1030305", "contents": "Aziz Hashim is a man of business."}\n')
+    (tmp_path / "corpus.jsonl").write_text(
+        '{"id": "1030305", "contents": "Aziz Hashim is a man of business."}\n'
+    )
     recipe = {"corpus": tmp_path / "corpus.jsonl", "splits": {"test": split}}
     with pytest.raises(ValueError, match=r"11386 judgments of split 'test' .*txt\.gz:1 23849 1020327, "):
         PyseriniJsonl(**recipe).read()
 
 
 def test_real_passages(shared_data):
-    """Of Wikipedia; title and text are divided by a tab here, which stays."""
+    """Passages of Wikipedia, where a tab separates title and text and is kept."""
     documents = PyseriniJsonl(corpus=shared_data / "dpr" / "psgs_w100_pyserini_100.jsonl.gz").read().documents
     assert (len(documents), documents.ids[0], documents.ids[-1]) == (100, "15094739", "20830873")
     assert documents[0]["title"] == ""
     assert documents[0]["text"].startswith("John Sawbridge\tLondon in 1775 in succession to John Wilkes.")
-    assert documents[99]["text"].startswith("Alfred Kelley\tXenia to Columbus\u2014creating the first rail link")
+    assert documents[99]["text"].startswith(
+        "Alfred Kelley\tXenia to Columbus\u2014creating the first rail link"
+    )

@@ -18,14 +18,18 @@ OBJECTS = [
 @pytest.mark.parametrize("indent", [None, 4])
 @pytest.mark.parametrize("ascii_only", [True, False])
 @pytest.mark.parametrize("piece", [1, 2, 7, 1 << 20])
-def test_any_pieces_give_the_objects(tmp_path, monkeypatch, name, indent, ascii_only, piece):
+def test_pieces_of_any_size_give_the_same_objects(tmp_path, monkeypatch, name, indent, ascii_only, piece):
     monkeypatch.setattr(records, "PIECE_BYTES", piece)
     text = json.dumps(OBJECTS, indent=indent, ensure_ascii=ascii_only)
     content = f"\ufeff \r\n{text}\n\n".encode()
     (tmp_path / name).write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
     read = list(read_list(tmp_path / name))
     assert [record for _, record in read] == OBJECTS
-    starts = [2 + number for number, line in enumerate(text.split("\n")) if indent is None or line.startswith("    {")]
+    starts = [
+        2 + number
+        for number, line in enumerate(text.split("\n"))
+        if indent is None or line.startswith("    {")
+    ]
     assert [line.number for line, _ in read] == (starts if indent else [2] * len(OBJECTS))
 
 
@@ -37,7 +41,7 @@ def test_an_error_names_line_and_item(tmp_path):
     ]  # fmt: skip
 
 
-def test_an_empty_list_is_a_list(tmp_path):
+def test_an_empty_list(tmp_path):
     (tmp_path / "list.json").write_text(" [ \n]\n")
     assert list(read_list(tmp_path / "list.json")) == []
 
@@ -55,14 +59,23 @@ def test_an_empty_list_is_a_list(tmp_path):
         ('[{"a": 1},\n7]', "line 2: '7.*' as item 2 of a JSON list"),
         ('[{"a": 1}]\n\n[', r"line 3: '\[' in a JSON list; expected the end of the file"),
         ('[\n{"a": 1,\n "b": x}]', r"line 3: malformed JSON in item 1 \(Expecting value\) near .*x"),
-        ('[\n{"a": 1,\n "b": "x', r"line 3: malformed JSON in item 1 \(Unterminated string starting at\) near .*x"),
+        (
+            '[\n{"a": 1,\n "b": "x',
+            r"line 3: malformed JSON in item 1 \(Unterminated string starting at\) near .*x",
+        ),
         ('[\n{"a": 1,\n "b": "x\ny"}]', r"line 3: malformed JSON in item 1 \(Invalid control character at\)"),
         ('[{"a": 1}, {"a": {"b": 2}', "line 1: malformed JSON in item 2"),
-        ('[{},\n{"a": ' + "9" * 5000 + "}]", r"line 2: JSON that cannot be read \(Exceeds the limit .* digits.*\) in item 2"),
-        ('[{},\n{"a": ' + "[" * 3000 + "]" * 3000 + "}]", r"line 2: JSON that cannot be read \(maximum recursion depth .*\) in item 2"),
+        (
+            '[{},\n{"a": ' + "9" * 5000 + "}]",
+            r"line 2: JSON that cannot be read \(Exceeds the limit .* digits.*\) in item 2",
+        ),
+        (
+            '[{},\n{"a": ' + "[" * 3000 + "]" * 3000 + "}]",
+            r"line 2: JSON that cannot be read \(maximum recursion depth .*\) in item 2",
+        ),
     ],
 )
-def test_anything_else_is_refused(tmp_path, monkeypatch, piece, text, message):
+def test_anything_but_a_list_of_objects_is_an_error(tmp_path, monkeypatch, piece, text, message):
     monkeypatch.setattr(records, "PIECE_BYTES", piece)
     path = tmp_path / "list.json"
     path.write_text(text)
@@ -70,18 +83,18 @@ def test_anything_else_is_refused(tmp_path, monkeypatch, piece, text, message):
         list(read_list(path))
 
 
-def test_a_malformed_object_is_refused_before_the_rest_is_read(tmp_path, monkeypatch):
+def test_a_malformed_object_is_an_error_before_the_rest_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "PIECE_BYTES", 64)
     path = tmp_path / "list.json"
     path.write_text('[{"a": oops, "b": 1}' + " " * 10_000)
-    unread = records._Unread(path)
+    unread = records._JsonText(path)
     unread.take("[")
     with pytest.raises(ValueError, match="malformed JSON in item 1"):
         unread.take_object(1)
     assert len(unread.text) < 200
 
 
-def test_other_bytes_are_named_with_their_line(tmp_path, monkeypatch):
+def test_the_error_for_other_encodings_names_the_line(tmp_path, monkeypatch):
     monkeypatch.setattr(records, "PIECE_BYTES", 4)
     path = tmp_path / "list.json"
     path.write_bytes(b'[{"a": 1},\n{"b":\n "na\xefve"}]')
@@ -92,8 +105,10 @@ def test_other_bytes_are_named_with_their_line(tmp_path, monkeypatch):
         list(read_list(path))
 
 
-@pytest.mark.parametrize("cut", [slice(0, -9), slice(0, 60), slice(20, None)], ids=["checksum", "middle", "head"])
-def test_a_damaged_gzip_file_is_named(tmp_path, cut):
+@pytest.mark.parametrize(
+    "cut", [slice(0, -9), slice(0, 60), slice(20, None)], ids=["checksum", "middle", "head"]
+)
+def test_a_damaged_gzip_file_is_an_error(tmp_path, cut):
     path = tmp_path / "list.json.gz"
     path.write_bytes(gzip.compress(json.dumps([{"n": n} for n in range(99)], indent=1).encode())[cut])
     with pytest.raises(ValueError, match=r"list\.json\.gz, line \d+: damaged gzip file.*download it again"):

@@ -1,18 +1,21 @@
-"""What counts as a docstring, a first sentence and a rest."""
+"""Docstrings, first sentences and rests."""
 
 import subprocess
 import sys
 
 import pytest
 
-from pyserini_ance.data.formats.sources import package_docstrings
+from pyserini_ance.data.formats.docstrings import package_docstrings
 
-REST = "Some twenty words must stand behind the first sentence, or else the docstring is no document that can be found."
+REST = (
+    "Some twenty words must stand behind the first sentence, or else the docstring is no document that can "
+    "be found."
+)
 
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """Writes the modules of an installed package `toolbox`, and returns what is found in it."""
+    """Write the modules of an installed package `toolbox`, and return its docstrings."""
     monkeypatch.syspath_prepend(tmp_path)
 
     def write(**modules: str):
@@ -38,10 +41,14 @@ def function(docstring: str, name: str = "f") -> str:
         (f"Solve a\nlinear system.\n\n  {REST}", "Solve a linear system.", REST),
         (f"Solve a system, e.g. by hand. {REST}", "Solve a system, e.g. by hand.", REST),
         (f"Why (solve a system?) {REST}", "Why (solve a system?)", REST),
-        (f"Solve in version 2.0 only! {REST}\n\nkept\n    in", "Solve in version 2.0 only!", f"{REST}\n\nkept\n    in"),
+        (
+            f"Solve in version 2.0 only! {REST}\n\nkept\n    in",
+            "Solve in version 2.0 only!",
+            f"{REST}\n\nkept\n    in",
+        ),
     ],
 )
-def test_a_docstring_is_cut_after_its_first_sentence(package, docstring, sentence, rest):
+def test_a_docstring_is_split_after_its_first_sentence(package, docstring, sentence, rest):
     [found] = package(__init__=function(docstring))
     assert (found.sentence, found.rest) == (sentence, rest)
 
@@ -59,11 +66,11 @@ def test_a_docstring_is_cut_after_its_first_sentence(package, docstring, sentenc
         f"Solve it in this way::\n\n    {REST}",
     ],
 )
-def test_what_does_not_begin_with_a_sentence_is_left_out(package, docstring):
+def test_docstrings_that_do_not_begin_with_a_sentence_are_skipped(package, docstring):
     assert package(__init__=function(docstring)) == []
 
 
-def test_classes_methods_and_properties_are_found_but_nothing_inside_a_function(package):
+def test_definitions_inside_functions_are_skipped(package):
     source = f'''
 """The docstring of a module. {REST}"""
 if True:
@@ -87,26 +94,40 @@ except ImportError:
     assert (found[0].line.path.name, found[0].line.number) == ("direct.py", 4)
 
 
-def test_modules_are_parsed_and_tests_left_out(package):
+def test_test_modules_are_skipped(package):
     source = "raise RuntimeError('imported')\n" + function(f"Solve a linear system. {REST}")
     tests = ["tests.a", "sub.test_a", "conftest", "testing.b", "sub.a_test"]
     found = package(**dict.fromkeys(["__init__", "sub.__init__", "sub.contest", *tests], source))
     assert [docstring.id for docstring in found] == ["toolbox:f", "toolbox.sub:f", "toolbox.sub.contest:f"]
 
 
-def test_a_file_that_cannot_be_parsed_is_named(package):
-    with pytest.raises(ValueError, match=r"b\.py, line 2: .*; expected Python source; leave its package out of"):
+def test_the_error_for_an_unparsable_file_names_it(package):
+    with pytest.raises(
+        ValueError, match=r"b\.py, line 2: .*; expected Python source; remove its package from"
+    ):
         package(__init__="", b="a = 1\ndef f(:\n")
 
 
-@pytest.mark.parametrize("source", ["a = 1" + " + 1" * 50_000, "a = " + "-" * 50_000 + "1", "if a: pass\n" + "elif a: pass\n" * 1500, "a = '\0'"])
-def test_a_file_that_is_beyond_the_parser_is_named(package, source):
-    with pytest.raises(ValueError, match=r"b\.py, line 1: .*; expected Python source; leave its package out of"):
+@pytest.mark.parametrize(
+    "source",
+    [
+        "a = 1" + " + 1" * 50_000,
+        "a = " + "-" * 50_000 + "1",
+        "if a: pass\n" + "elif a: pass\n" * 1500,
+        "a = '\0'",
+    ],
+)
+def test_the_error_for_a_file_beyond_the_parser_names_it(package, source):
+    with pytest.raises(
+        ValueError, match=r"b\.py, line 1: .*; expected Python source; remove its package from"
+    ):
         package(__init__="", b=source)
 
 
-@pytest.mark.parametrize(("name", "installed"), [("no_such_package", "no_such_package"), ("sklearn", "scikit-learn")])
-def test_a_missing_package_is_named_with_its_installation(monkeypatch, name, installed):
+@pytest.mark.parametrize(
+    ("name", "installed"), [("no_such_package", "no_such_package"), ("sklearn", "scikit-learn")]
+)
+def test_the_error_for_a_missing_package_says_how_to_install_it(monkeypatch, name, installed):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(ValueError, match=f"no installed package '{name}'; .* pip install {installed}$"):
         list(package_docstrings(name))
@@ -114,8 +135,10 @@ def test_a_missing_package_is_named_with_its_installation(monkeypatch, name, ins
 
 def test_nothing_is_imported_warned_or_printed():
     code = (
-        "import sys; from pyserini_ance.data.formats.sources import package_docstrings; "
+        "import sys; from pyserini_ance.data.formats.docstrings import package_docstrings; "
         "assert next(package_docstrings('matplotlib')); assert 'matplotlib' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-W", "always", "-c", code], capture_output=True, text=True, check=True
+    )
     assert done.stdout + done.stderr == ""

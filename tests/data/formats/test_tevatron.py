@@ -3,9 +3,9 @@ import json
 
 import pytest
 
-from pyserini_ance.data.answers import read_answers
+from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.tevatron import Tevatron
-from pyserini_ance.recipe.parts import part_class
+from pyserini_ance.recipe.components import component_class
 
 
 def passage(id: str, text: str | None = None) -> dict:
@@ -13,12 +13,18 @@ def passage(id: str, text: str | None = None) -> dict:
 
 
 def record(id: str, query: str, positive=(), negative=(), **more) -> dict:
-    lists = {"positive_passages": [passage(one) for one in positive], "negative_passages": [passage(one) for one in negative]}
+    lists = {
+        "positive_passages": [passage(one) for one in positive],
+        "negative_passages": [passage(one) for one in negative],
+    }
     return {"query_id": id, "query": query, **lists, **more}
 
 
 RECORDS = {
-    "train.jsonl": [record("q7", "which  year", ["d2", "d1"], ["d3", "d2"], answers=["1984"]), record("q8", "nothing", [], ["d4"])],
+    "train.jsonl": [
+        record("q7", "which  year", ["d2", "d1"], ["d3", "d2"], answers=["1984"]),
+        record("q8", "nothing", [], ["d4"]),
+    ],
     "dev.jsonl": [record("9", "who", ["d5"], ["d1"])],
 }
 CORPUS = [passage(f"d{n}") for n in range(7)]
@@ -31,40 +37,55 @@ def write(path, records: list[dict]):
 
 @pytest.fixture
 def recipe(tmp_path):
-    return {"splits": {name.split(".")[0]: write(tmp_path / name, records) for name, records in RECORDS.items()}}
+    return {
+        "splits": {name.split(".")[0]: write(tmp_path / name, records) for name, records in RECORDS.items()}
+    }
 
 
 def relevant(collection, split: str) -> list[list[str]]:
-    found = collection.split(split)
-    return [[collection.documents.ids[row] for row in found.relation("query").of(query)] for query in range(len(found.queries))]
+    result = collection.split(split)
+    return [
+        [collection.documents.ids[row] for row in result.known_positives("query").of(query)]
+        for query in range(len(result.queries))
+    ]
 
 
-def test_documents_are_what_the_splits_list(recipe):
+def test_documents_are_the_listed_passages(recipe):
     collection = Tevatron(**recipe).read()
     train = collection.split("train")
     assert collection.documents.ids == ["d2", "d1", "d3", "d4", "d5"]
     assert collection.documents[0] == {"title": "Td2", "text": "text of d2"}
-    assert (train.queries.ids, train.queries.columns["text"], read_answers(train.queries, 0)) == (["q7"], ["which year"], ["1984"])
+    assert (train.queries.ids, train.queries.columns["text"], read_answers(train.queries, 0)) == (
+        ["q7"],
+        ["which year"],
+        ["1984"],
+    )
     assert (relevant(collection, "train"), relevant(collection, "dev")) == ([["d2", "d1"]], [["d5"]])
     assert collection.skipped == {"train queries without positives": 1}
 
 
-def test_a_corpus_goes_before_what_is_listed(recipe, tmp_path):
+def test_a_corpus_replaces_listed_passages(recipe, tmp_path):
     corpus = write(tmp_path / "corpus.jsonl", CORPUS)
     collection = Tevatron(corpus=corpus, **recipe).read()
     assert collection.documents.ids == [f"d{n}" for n in range(7)]
     assert relevant(collection, "train") == [["d2", "d1"]]
 
 
-def test_an_id_that_a_corpus_has_twice_is_refused(recipe, tmp_path):
+def test_a_repeated_id_in_a_corpus_is_an_error(recipe, tmp_path):
     corpus = write(tmp_path / "corpus.jsonl", [*CORPUS, CORPUS[0]])
-    with pytest.raises(ValueError, match=rf"corpus.jsonl, line {len(CORPUS) + 1}: document id .* was already given in .*corpus.jsonl, line 1"):
+    with pytest.raises(
+        ValueError,
+        match=rf"corpus.jsonl, line {len(CORPUS) + 1}: document id .* was already given in "
+        ".*corpus.jsonl, line 1",
+    ):
         Tevatron(corpus=corpus, **recipe).read()
 
 
-def test_a_positive_that_the_corpus_lacks_is_refused_or_skipped(recipe, tmp_path):
+def test_a_positive_outside_the_corpus_is_an_error_or_skipped(recipe, tmp_path):
     corpus = write(tmp_path / "corpus.jsonl", CORPUS[2:])
-    with pytest.raises(ValueError, match=r"1 judgments of split 'train' .*train\.jsonl:1 q7 d1; .*data\.unknown_ids=skip"):
+    with pytest.raises(
+        ValueError, match=r"1 judgments of split 'train' .*train\.jsonl:1 q7 d1; .*data\.unknown_ids=skip"
+    ):
         Tevatron(corpus=corpus, **recipe).read()
     assert relevant(Tevatron(corpus=corpus, unknown_ids="skip", **recipe).read(), "train") == [["d2"]]
 
@@ -83,48 +104,63 @@ def test_gz_files_give_the_same_collection(recipe, tmp_path):
         ({"query_id": None}, "id None; expected a string under query_id"),
         ({"query_id": "q7"}, "query id 'q7' was already given in .*line 1"),
         ({"query": ""}, "query 'x' is empty"),
-        ({"positive_passages": None}, "positive_passages None; expected a list of JSON objects, .* as Tevatron's training files do"),
+        (
+            {"positive_passages": None},
+            "positive_passages None; expected a list of JSON objects, .* as Tevatron's training files do",
+        ),
         ({"positive_passages": ["d1"]}, r"positive_passages \['d1'\]; expected a list of JSON objects"),
         ({"positive_passages": [{"text": "x"}]}, "id None; expected a string under docid"),
         ({"negative_passages": "d1"}, "negative_passages 'd1'; expected a list"),
         ({"answers": "1984"}, "answers '1984'; expected a list of strings"),
-        ({"negative_passages": [passage("d1", "other")]}, r"passage 'd1' is .*other.*, but it has another text in .*, line 1; expected one text"),
+        (
+            {"negative_passages": [passage("d1", "other")]},
+            r"passage 'd1' is .*other.*, but it has another text in .*, line 1; expected one text",
+        ),
     ],
 )
-def test_bad_input_is_named(recipe, tmp_path, change, message):
+def test_malformed_input_is_an_error(recipe, tmp_path, change, message):
     write(tmp_path / "train.jsonl", [*RECORDS["train.jsonl"], record("x", "y", ["d1"]) | change])
     with pytest.raises(ValueError, match=rf"train\.jsonl, line 3: {message}"):
         Tevatron(**recipe).read()
 
 
 @pytest.mark.parametrize(("name", "key"), [("corpus.jsonl", "data.corpus"), ("dev.jsonl", "data.splits.dev")])
-def test_a_missing_file_is_named_with_its_key(recipe, tmp_path, name, key):
+def test_the_error_for_a_missing_file_names_its_key(recipe, tmp_path, name, key):
     write(tmp_path / "corpus.jsonl", CORPUS)
     (tmp_path / name).unlink()
     with pytest.raises(FileNotFoundError, match=rf"{name}, nor .*set `{key}`"):
         Tevatron(corpus=tmp_path / "corpus.jsonl", **recipe).read()
 
 
-def test_the_kind_is_found_and_keeps_its_settings(recipe):
-    made = part_class("data", "tevatron").model_validate({"kind": "tevatron", **recipe})
-    assert Tevatron.model_validate(made.model_dump(mode="json")) == made == Tevatron(**recipe)
+def test_the_kind_is_registered_and_keeps_its_settings(recipe):
+    loaded = component_class("data", "tevatron").model_validate({"kind": "tevatron", **recipe})
+    assert Tevatron.model_validate(loaded.model_dump(mode="json")) == loaded == Tevatron(**recipe)
 
 
 def test_real_passages_in_this_layout(shared_data, tmp_path):
-    """DPR's real questions, written as Tevatron's Wikipedia sets are."""
+    """DPR's real questions, written in the layout of Tevatron's Wikipedia data sets."""
     with gzip.open(shared_data / "dpr" / "nq-dev.sample.json.gz") as file:
-        theirs = json.load(file)
+        original = json.load(file)
 
     def passages(contexts: list[dict]) -> list[dict]:
         return [{"docid": one["passage_id"], "title": one["title"], "text": one["text"]} for one in contexts]
 
     lists = {"positive_passages": "positive_ctxs", "negative_passages": "hard_negative_ctxs"}
-    ours = [
-        {"query_id": str(n), "query": one["question"], "answers": one["answers"]} | {key: passages(one[old]) for key, old in lists.items()}
-        for n, one in enumerate(theirs)
+    own = [
+        {"query_id": str(n), "query": one["question"], "answers": one["answers"]}
+        | {key: passages(one[old]) for key, old in lists.items()}
+        for n, one in enumerate(original)
     ]
-    collection = Tevatron(splits={"dev": write(tmp_path / "dev.jsonl", ours)}).read()
-    different = {one["passage_id"] for question in theirs for key in lists.values() for one in question[key]}
+    collection = Tevatron(splits={"dev": write(tmp_path / "dev.jsonl", own)}).read()
+    different = {
+        one["passage_id"] for question in original for key in lists.values() for one in question[key]
+    }
     assert len(collection.documents) == len(different)
-    assert [found[0] for found in relevant(collection, "dev")] == ["11828866", "151960", "20766125", "13258931", "4441861"]
-    assert collection.documents.ids[-1] == theirs[-1]["hard_negative_ctxs"][-1]["passage_id"]
+    assert [result[0] for result in relevant(collection, "dev")] == [
+        "11828866",
+        "151960",
+        "20766125",
+        "13258931",
+        "4441861",
+    ]
+    assert collection.documents.ids[-1] == original[-1]["hard_negative_ctxs"][-1]["passage_id"]

@@ -9,8 +9,12 @@ from pyserini_ance.trainer.losses.bce import Bce
 def slow_bce(scores: list[float], labels: list[float], mask: list[bool]) -> float:
     """-log of the probability of the right answer, averaged over positives and over negatives."""
     chances = [1 / (1 + math.exp(-score)) for score in scores]
-    positives = [-math.log(p) for p, label, there in zip(chances, labels, mask, strict=True) if there and label]
-    negatives = [-math.log(1 - p) for p, label, there in zip(chances, labels, mask, strict=True) if there and not label]
+    positives = [
+        -math.log(p) for p, label, there in zip(chances, labels, mask, strict=True) if there and label
+    ]
+    negatives = [
+        -math.log(1 - p) for p, label, there in zip(chances, labels, mask, strict=True) if there and not label
+    ]
     return sum(positives) / len(positives) / 2 + sum(negatives) / max(1, len(negatives)) / 2
 
 
@@ -19,7 +23,12 @@ def slow_bce(scores: list[float], labels: list[float], mask: list[bool]) -> floa
     [
         ([0, 0], [1, 0], [1, 1], math.log(2)),
         ([math.log(3), 0], [1, 0], [1, 1], (math.log(4 / 3) + math.log(2)) / 2),
-        ([math.log(3), 0, 0, 0], [1, 0, 0, 0], [1, 1, 1, 1], (math.log(4 / 3) + math.log(2)) / 2),  # three negatives weigh as one
+        (
+            [math.log(3), 0, 0, 0],
+            [1, 0, 0, 0],
+            [1, 1, 1, 1],
+            (math.log(4 / 3) + math.log(2)) / 2,
+        ),  # three negatives weigh as one
         ([0, 0, math.log(3)], [1, 0, 0], [1, 1, 1], (math.log(2) + (math.log(2) + math.log(4)) / 2) / 2),
         ([0, 5, 7], [1, 0, 1], [1, 0, 0], math.log(2) / 2),  # nothing to stand against
         ([-1000, 1000], [1, 0], [1, 1], 1000.0),  # no overflow
@@ -27,7 +36,11 @@ def slow_bce(scores: list[float], labels: list[float], mask: list[bool]) -> floa
     ],
 )
 def test_exact_values(scores, labels, mask, expected):
-    found = Bce()(torch.tensor([scores], dtype=torch.float32), torch.tensor([labels]).float(), torch.tensor([mask]).bool())
+    found = Bce()(
+        torch.tensor([scores], dtype=torch.float32),
+        torch.tensor([labels]).float(),
+        torch.tensor([mask]).bool(),
+    )
     assert found.tolist() == pytest.approx([expected], abs=1e-6)
 
 

@@ -3,20 +3,22 @@
 import pytest
 import torch
 
-from pyserini_ance.recipe.parts import kinds, part_class
-from pyserini_ance.trainer.losses.loss import mean_of
+from pyserini_ance.recipe.components import component_class, kinds
+from pyserini_ance.trainer.losses.base import mean_of
 
 ANCHORS, COLUMNS = 24, 11
 
 
 @pytest.fixture(params=kinds("loss"))
 def loss(request):
-    return part_class("loss", request.param).model_validate({"kind": request.param})
+    return component_class("loss", request.param).model_validate({"kind": request.param})
 
 
 @pytest.fixture(scope="module")
 def case() -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Anchors with one to several positives; the first has no negative, the second everything, the third only what is masked beside a pair."""
+    """Anchors with one to several positives; the first has no negative, the second everything, the third
+    only what is masked beside a pair.
+    """
     generator = torch.Generator().manual_seed(0)
     scores = torch.randn(ANCHORS, COLUMNS, generator=generator)
     labels = (torch.rand(ANCHORS, COLUMNS, generator=generator) < 0.3).float()
@@ -52,7 +54,7 @@ def test_masked_columns_do_not_matter_and_get_no_gradient(loss, case):
 
 
 def test_positives_are_pushed_up_and_negatives_down(loss, case):
-    scores, labels, mask = case
+    _scores, labels, mask = case
     found = gradients(loss, *case)
     assert (found[(labels > 0) & mask] <= 0).all() and (found[(labels == 0) & mask] >= 0).all()
     against = (mask & (labels == 0)).any(1)
@@ -68,12 +70,18 @@ def test_a_better_ranking_costs_less(loss):
 def test_the_order_of_columns_does_not_matter(loss, case):
     order = torch.randperm(COLUMNS, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(loss(*(part[:, order] for part in case)), loss(*case))
-    torch.testing.assert_close(gradients(loss, *(part[:, order] for part in case)), gradients(loss, *case)[:, order])
+    torch.testing.assert_close(
+        gradients(loss, *(part[:, order] for part in case)), gradients(loss, *case)[:, order]
+    )
 
 
 def test_documents_that_come_twice_may_stand_anywhere(loss):
     """Their scores are equal to the last bit."""
-    scores, labels, mask = torch.tensor([[0.5, 0.5, 0.5, 0.2, 0.2, 0.7]]), torch.tensor([[1.0, 0, 0, 1, 0, 0]]), torch.ones(1, 6, dtype=torch.bool)
+    scores, labels, mask = (
+        torch.tensor([[0.5, 0.5, 0.5, 0.2, 0.2, 0.7]]),
+        torch.tensor([[1.0, 0, 0, 1, 0, 0]]),
+        torch.ones(1, 6, dtype=torch.bool),
+    )
     expected = loss(scores, labels, mask)
     for order in (torch.randperm(6, generator=torch.Generator().manual_seed(seed)) for seed in range(8)):
         torch.testing.assert_close(loss(scores[:, order], labels[:, order], mask[:, order]), expected)

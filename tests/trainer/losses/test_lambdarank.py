@@ -22,12 +22,16 @@ def ndcg(ranked: list[float], cutoff: int) -> float:
     return dcg(ranked) / dcg(sorted(ranked, reverse=True))
 
 
-MEASURES = {"RR": rr, "sum_RR": sum_rr, "nDCG": ndcg}
+MEASURES = {"RR": rr, "adore_rr": sum_rr, "nDCG": ndcg}
 
 
-def slow_lambdarank(measure: str, cutoff: int | None, scores: list[float], labels: list[float], mask: list[bool]) -> float:
+def slow_lambdarank(
+    measure: str, cutoff: int | None, scores: list[float], labels: list[float], mask: list[bool]
+) -> float:
     """Rank, and for each pair of which one is more relevant: swap, measure again."""
-    ranking = sorted(((s, label) for s, label, there in zip(scores, labels, mask, strict=True) if there), reverse=True)
+    ranking = sorted(
+        ((s, label) for s, label, there in zip(scores, labels, mask, strict=True) if there), reverse=True
+    )
     ranked, values = [label for _, label in ranking], []
     of = MEASURES[measure]
     for i, (s, of_s) in enumerate(ranking):
@@ -43,22 +47,30 @@ def slow_lambdarank(measure: str, cutoff: int | None, scores: list[float], label
 def random_case(grades: int, seed: int):
     generator = torch.Generator().manual_seed(seed)
     scores = torch.randn(30, 9, generator=generator)
-    labels = (torch.randint(1, grades + 1, (30, 9), generator=generator) * (torch.rand(30, 9, generator=generator) < 0.35)).float()
+    labels = (
+        torch.randint(1, grades + 1, (30, 9), generator=generator)
+        * (torch.rand(30, 9, generator=generator) < 0.35)
+    ).float()
     mask = torch.rand(30, 9, generator=generator) < 0.8
     labels[:, 0], mask[:, 0] = 1.0, True
     return scores, labels, mask
 
 
 @pytest.mark.parametrize("cutoff", [None, 1, 3, 20])
-@pytest.mark.parametrize(("measure", "grades"), [("RR", 1), ("RR", 3), ("sum_RR", 1), ("nDCG", 1), ("nDCG", 3)])
+@pytest.mark.parametrize(
+    ("measure", "grades"), [("RR", 1), ("RR", 3), ("adore_rr", 1), ("nDCG", 1), ("nDCG", 3)]
+)
 def test_weights_are_what_a_swap_changes(measure, grades, cutoff):
     case = random_case(grades, seed=grades)
-    expected = [slow_lambdarank(measure, cutoff, *row) for row in zip(*(part.tolist() for part in case), strict=True)]
+    expected = [
+        slow_lambdarank(measure, cutoff, *row) for row in zip(*(part.tolist() for part in case), strict=True)
+    ]
     found = LambdaRank(measure=measure, cutoff=cutoff)(*case)
     assert found.tolist() == pytest.approx(expected, rel=1e-5, abs=1e-7) and max(expected) > 0.01
 
 
-LOG2 = math.log(2)  # RankNet's loss of documents that score alike; ranks come from differences that are too small for it to see
+# RankNet's loss of documents that score alike; ranks come from differences that are too small for it to see.
+LOG2 = math.log(2)
 SCORES = [0.0, -1e-7, -2e-7, -3e-7]
 
 
@@ -68,10 +80,25 @@ SCORES = [0.0, -1e-7, -2e-7, -3e-7]
         ("RR", None, [0, 0, 1, 0], [1 - 1 / 3, 1 / 2 - 1 / 3, 1 / 3 - 1 / 4]),
         ("RR", 2, [0, 0, 1, 0], [1, 1 / 2, 0]),
         ("RR", 1, [0, 1, 0, 0], [1, 0, 0]),
-        ("RR", None, [1, 0, 1, 0], [1 - 1 / 2, 1 - 1 / 3, 0, 0]),  # without the first, the second relevant document counts
-        ("RR", None, [0, 1, 1, 0], [1 / 2, 1 / 2 - 1 / 3, 1 / 2, 0]),  # swapped to the end, the third rank is left
-        ("sum_RR", None, [1, 0, 1, 0], [1 - 1 / 2, 1 - 1 / 4, 1 / 2 - 1 / 3, 1 / 3 - 1 / 4]),
-        ("nDCG", None, [0, 1, 0, 0], [1 - 1 / math.log2(3), 1 / math.log2(3) - 1 / 2, 1 / math.log2(3) - 1 / math.log2(5)]),
+        (
+            "RR",
+            None,
+            [1, 0, 1, 0],
+            [1 - 1 / 2, 1 - 1 / 3, 0, 0],
+        ),  # without the first, the second relevant document counts
+        (
+            "RR",
+            None,
+            [0, 1, 1, 0],
+            [1 / 2, 1 / 2 - 1 / 3, 1 / 2, 0],
+        ),  # swapped to the end, the third rank is left
+        ("adore_rr", None, [1, 0, 1, 0], [1 - 1 / 2, 1 - 1 / 4, 1 / 2 - 1 / 3, 1 / 3 - 1 / 4]),
+        (
+            "nDCG",
+            None,
+            [0, 1, 0, 0],
+            [1 - 1 / math.log2(3), 1 / math.log2(3) - 1 / 2, 1 / math.log2(3) - 1 / math.log2(5)],
+        ),
         ("nDCG", 2, [0, 0, 1, 0], [1, 1 / math.log2(3), 0]),
     ],
 )
@@ -83,8 +110,14 @@ def test_weights_worked_by_hand(measure, cutoff, labels, changes):
 
 def test_weights_are_constants_to_the_gradient():
     """Each pair's gradient is RankNet's, times the weight."""
-    scores, labels, mask = torch.tensor([[0.1, 0.5]], requires_grad=True), torch.tensor([[1.0, 0.0]]), torch.ones(1, 2, dtype=torch.bool)
-    of_ranknet, of_lambdarank = (torch.autograd.grad(loss(scores, labels, mask).sum(), scores)[0] for loss in (RankNet(), LambdaRank()))
+    scores, labels, mask = (
+        torch.tensor([[0.1, 0.5]], requires_grad=True),
+        torch.tensor([[1.0, 0.0]]),
+        torch.ones(1, 2, dtype=torch.bool),
+    )
+    of_ranknet, of_lambdarank = (
+        torch.autograd.grad(loss(scores, labels, mask).sum(), scores)[0] for loss in (RankNet(), LambdaRank())
+    )
     torch.testing.assert_close(of_lambdarank, of_ranknet * (1 - 1 / 2))
 
 
@@ -105,13 +138,17 @@ def test_sum_rr_is_the_loss_of_adore():
     scores, labels, mask = random_case(1, seed=7)
     labels[:, -1], mask[:] = 0.0, True
     expected = [slow_adore(*row, cutoff=5) for row in zip(scores.tolist(), labels.tolist(), strict=True)]
-    assert LambdaRank(measure="sum_RR", cutoff=5)(scores, labels, mask).tolist() == pytest.approx(expected, rel=1e-5)
+    assert LambdaRank(measure="adore_rr", cutoff=5)(scores, labels, mask).tolist() == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 def test_with_one_relevant_document_both_reciprocal_ranks_are_one():
     scores, labels, mask = random_case(1, seed=5)
     labels[:, 1:] = 0
-    first, every = (LambdaRank(measure=measure, cutoff=4)(scores, labels, mask) for measure in ("RR", "sum_RR"))
+    first, every = (
+        LambdaRank(measure=measure, cutoff=4)(scores, labels, mask) for measure in ("RR", "adore_rr")
+    )
     torch.testing.assert_close(first, every)
 
 
@@ -119,4 +156,6 @@ def test_ranks():
     scores = torch.tensor([[0.3, 0.9, 0.3, 0.3, 5.0, 0.1]])
     labels = torch.tensor([[1.0, 0.0, 0.0, 2.0, 0.0, 0.0]])
     mask = torch.tensor([[True, True, True, True, False, True]])
-    assert ranks_of(scores, labels, mask).tolist() == [[3, 1, 2, 4, 6, 5]]  # equal scores: the irrelevant one first
+    assert ranks_of(scores, labels, mask).tolist() == [
+        [3, 1, 2, 4, 6, 5]
+    ]  # equal scores: the irrelevant one first

@@ -7,7 +7,9 @@ from pyserini_ance.trainer.losses.nll import Nll
 
 
 def slow_nll(scores: list[float], labels: list[float], mask: list[bool]) -> float:
-    negatives = sum(math.exp(s) for s, label, there in zip(scores, labels, mask, strict=True) if there and not label)
+    negatives = sum(
+        math.exp(s) for s, label, there in zip(scores, labels, mask, strict=True) if there and not label
+    )
     positives = [s for s, label, there in zip(scores, labels, mask, strict=True) if there and label]
     return sum(-math.log(math.exp(s) / (math.exp(s) + negatives)) for s in positives) / len(positives)
 
@@ -18,7 +20,12 @@ def slow_nll(scores: list[float], labels: list[float], mask: list[bool]) -> floa
         ([0, 0], [1, 0], [1, 1], math.log(2)),
         ([math.log(3), 0, 0], [1, 0, 0], [1, 1, 1], math.log(5 / 3)),
         ([math.log(3), 0, 0], [1, 0, 0], [1, 1, 0], math.log(4 / 3)),  # a masked negative
-        ([math.log(3), 0, 0], [1, 1, 0], [1, 1, 1], (math.log(4 / 3) + math.log(2)) / 2),  # positives do not compete
+        (
+            [math.log(3), 0, 0],
+            [1, 1, 0],
+            [1, 1, 1],
+            (math.log(4 / 3) + math.log(2)) / 2,
+        ),  # positives do not compete
         ([math.log(3), 99, 0], [1, 1, 0], [1, 0, 1], math.log(4 / 3)),  # a masked positive
         ([5, 7], [1, 0], [1, 0], 0.0),  # nothing to stand against
         ([1000, -1000], [1, 0], [1, 1], 0.0),
@@ -26,7 +33,11 @@ def slow_nll(scores: list[float], labels: list[float], mask: list[bool]) -> floa
     ],
 )
 def test_exact_values(scores, labels, mask, expected):
-    found = Nll()(torch.tensor([scores], dtype=torch.float32), torch.tensor([labels]).float(), torch.tensor([mask]).bool())
+    found = Nll()(
+        torch.tensor([scores], dtype=torch.float32),
+        torch.tensor([labels]).float(),
+        torch.tensor([mask]).bool(),
+    )
     assert found.tolist() == pytest.approx([expected], abs=1e-6)
 
 

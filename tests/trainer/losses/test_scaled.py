@@ -3,12 +3,16 @@ import math
 import pytest
 import torch
 
-from pyserini_ance.recipe.parts import kinds, part_class
+from pyserini_ance.recipe.components import component_class, kinds
+from pyserini_ance.trainer.losses.base import Scaled
 from pyserini_ance.trainer.losses.nll import Nll
-from pyserini_ance.trainer.losses.scaled import Scaled
 
-CLASSES = [part_class("loss", kind) for kind in kinds("loss")]
-SCORES, LABELS, MASK = torch.tensor([[0.3, 0.1]]), torch.tensor([[1.0, 0.0]]), torch.ones(1, 2, dtype=torch.bool)
+CLASSES = [component_class("loss", kind) for kind in kinds("loss")]
+SCORES, LABELS, MASK = (
+    torch.tensor([[0.3, 0.1]]),
+    torch.tensor([[1.0, 0.0]]),
+    torch.ones(1, 2, dtype=torch.bool),
+)
 
 
 @pytest.mark.parametrize("loss", [cls for cls in CLASSES if issubclass(cls, Scaled)])
@@ -19,7 +23,9 @@ def test_scale_is_the_inverse_of_temperature(loss):
 
 
 def test_scores_are_multiplied_by_the_scale():
-    assert Nll(scale=20)(SCORES, LABELS, MASK).item() == pytest.approx(math.log(1 + math.exp(-0.2 * 20)), rel=1e-5)
+    assert Nll(scale=20)(SCORES, LABELS, MASK).item() == pytest.approx(
+        math.log(1 + math.exp(-0.2 * 20)), rel=1e-5
+    )
 
 
 def test_scale_and_temperature_exclude_each_other():

@@ -8,7 +8,10 @@ from pyserini_ance.trainer.regularizers.uniformity import Uniformity
 
 
 def slow(vectors: torch.Tensor, t: float) -> float:
-    terms = [math.exp(-t * sum((a - b) ** 2 for a, b in zip(x, y, strict=True))) for x, y in itertools.combinations(vectors.tolist(), 2)]
+    terms = [
+        math.exp(-t * sum((a - b) ** 2 for a, b in zip(x, y, strict=True)))
+        for x, y in itertools.combinations(vectors.tolist(), 2)
+    ]
     return math.log(sum(terms) / len(terms))
 
 

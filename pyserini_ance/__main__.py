@@ -1,0 +1,53 @@
+"""`pyserini-ance COMMAND`, the same as `python -m pyserini_ance COMMAND`."""
+
+import importlib
+import sys
+
+from pyserini_ance.commands import console
+
+COMMANDS = {
+    "train": "train a recipe: run directory, model, index and results table",
+    "prepare": "read, check and tokenize a recipe's data ahead of training",
+    "mine": "mine hard negatives with any encoder, for any trainer",
+    "encode": "encode a JSONL corpus into a Faiss folder that Pyserini searches",
+    "search": "run Pyserini's own commands with embedded Java and our encoders",
+    "evaluate": "measure run files, or compare runs with published figures",
+    "compare": "put finished runs into one table, with significance tests and curves",
+    "compare-queries": "list the queries that a ranking wins and loses most against another",
+    "coverage": "measure how often the first k passages contain an answer",
+    "rerank": "rerank the first hits of a ranking with a cross-encoder",
+    "fuse": "combine rankings, for example dense and BM25",
+    "answer": "answer questions from retrieved passages with a reader",
+    "convert": "write a collection, mined negatives or rankings in other formats",
+    "refresh": "mine new negatives for a training run with mode: async",
+    "doctor": "report versions, Java, Faiss and devices, and what is missing",
+}
+
+
+def main() -> int | None:
+    name = sys.argv[1] if len(sys.argv) > 1 else "--help"
+    if name in ("-h", "--help"):
+        width = max(map(len, COMMANDS))
+        print("usage: pyserini-ance COMMAND [arguments]\n")
+        print("\n".join(f"  {command:{width}}  {text}" for command, text in COMMANDS.items()))
+        print("\n`pyserini-ance COMMAND --help` explains a command.")
+        return 0
+    if name not in COMMANDS:
+        from pyserini_ance.recipe.components import did_you_mean
+
+        raise ValueError(
+            f"unknown command {name!r}{did_you_mean(name, COMMANDS)}; commands: {', '.join(COMMANDS)}"
+        )
+    command = importlib.import_module(f"pyserini_ance.commands.{name.replace('-', '_')}")
+    return command.main(sys.argv[2:])
+
+
+def run() -> None:
+    """The console script. Like `python -m`, it finds modules in the working directory."""
+    if not sys.flags.safe_path:
+        sys.path[0:0] = [""]
+    console.run(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,151 @@
+"""Forgetting: the share of training queries whose ranking got worse from one refresh to the next.
+
+Source: Sun et al. 2022 (ANCE-Tele), arXiv:2210.17167, section 3.2 and Figure 4.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from pyserini_ance.negatives.source import MinedSource, Source
+from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.runs.rundir import RunDir, step_of
+from pyserini_ance.storage.files import read_json_lines
+
+CUTOFF = 100
+COLUMNS = {"forgotten": "forgotten", "learnt": "learnt", f"train RR@{CUTOFF}": "mean"}
+
+
+@dataclass(frozen=True)
+class RefreshInterval:
+    """The change of RR@100 over the training queries between two checkpoints, named `<stage>-<step>`.
+
+    Checkpoints are those that negatives were mined with, and the run's result. `forgotten` and `learnt` are
+    the shares of queries whose RR@100 fell and rose; `mean` is the mean RR@100 at the end of the interval.
+    """
+
+    since: str
+    until: str
+    forgotten: float
+    learnt: float
+    mean: float
+
+
+def refresh_intervals(run: Path) -> list[RefreshInterval]:
+    """The intervals of a run, from the positives' ranks that `metrics.jsonl` records of each generation of
+    negatives.
+
+    The run's result is the last checkpoint, if the last stage has mined and no negatives were mined with that
+    checkpoint or a later one. Raises ValueError for a run that mines for different queries at each refresh
+    (`refresh.query_chunks`), and for rankings too short for RR@100: a missing positive may be within rank
+    100.
+    """
+    stages = RunDir(run).read_recipe().stages
+    if chunked := [
+        name for name, stage in stages.items() if stage.refresh and stage.refresh.query_chunks > 1
+    ]:
+        raise ValueError(
+            f"{run}: stage {chunked[0]} has refresh.query_chunks, which mine for different training "
+            "queries each time; "
+            "forgetting needs the same queries"
+        )
+    records = read_json_lines(RunDir(run).metrics)
+    generations = [record for record in records if record["event"] == "generation"]
+    ranks: dict[tuple[str, int], Sequence[int | None]] = {}
+    for record in generations:
+        stage = record["stage"]
+        of_positives = _ranks(run, stage, stages[stage], record["tables"])
+        if of_positives is not None:
+            ranks[stage, record["checkpoint_step"]] = of_positives
+    for record in (record for record in records if record["event"] == "training_queries"):
+        result = record["stage"], _result_step(run, record["stage"])
+        if all(result > mined for mined in ranks if mined[0] == result[0]):
+            ranks[result] = record["positive_ranks"]
+    rr = {f"{stage}-{step}": _reciprocal(of_positives) for (stage, step), of_positives in ranks.items()}
+    return [_interval(*before, *after) for before, after in pairwise(rr.items())]
+
+
+def forgetting(runs: Sequence[tuple[str, Path]]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows and columns of a table: the intervals of each label, averaged over its runs.
+
+    `runs`: (label, run directory).
+
+    Raises ValueError if no run has an interval.
+    """
+    groups: dict[tuple[str, str, str], list[RefreshInterval]] = defaultdict(list)
+    for label, run in runs:
+        for interval in refresh_intervals(run):
+            groups[label, interval.since, interval.until].append(interval)
+    if not groups:
+        raise ValueError(
+            "none of these runs has mined with its own model twice; forgetting is measured from one refresh "
+            "to the next, "
+            "or to the run's result"
+        )
+    rows = [
+        {"recipe": label, "since": since, "until": until, "runs": len(group)}
+        | {name: fmean(getattr(interval, key) for interval in group) for name, key in COLUMNS.items()}
+        for (label, since, until), group in groups.items()
+    ]
+    return rows, ["recipe", "since", "until", "runs", *COLUMNS]
+
+
+def _interval(since: str, old: np.ndarray, until: str, new: np.ndarray) -> RefreshInterval:
+    return RefreshInterval(
+        since, until, float((new < old).mean()), float((new > old).mean()), float(new.mean())
+    )
+
+
+def _result_step(run: Path, stage: str) -> int:
+    """The step of the checkpoint that is the stage's result: the last, or the best."""
+    [*_, ended] = [
+        record
+        for record in read_json_lines(RunDir(run).decisions)
+        if record["event"] == "stage_end" and record["stage"] == stage
+    ]
+    return step_of(ended["result"])
+
+
+def _ranks(
+    run: Path, stage_name: str, stage: Stage, tables: Mapping[str, Mapping[str, Any]]
+) -> Sequence[int | None] | None:
+    """The ranks (Q,) of the training queries' positives in a generation of tables, None beyond the ranking.
+
+    Returns None if the generation was not mined with the queries.
+    """
+    for name, report in tables.items():
+        term, _, position = name.rpartition(".")
+        if "positive_ranks" not in report or stage.terms[term].anchor != "query":
+            continue
+        ranks, source = report["positive_ranks"], stage.terms[term].negatives[int(position)]
+        top_k = _ranked_documents(source)
+        if top_k < CUTOFF and (missing := sum(rank is None for rank in ranks)):
+            key = f"stages.{stage_name}.terms.{term}.negatives.{position}"
+            raise ValueError(
+                f"{run}: forgetting is measured by RR@{CUTOFF}, but {key} ({source.kind}) of its recipe has "
+                f"top_k {top_k}, "
+                f"where {missing} of {len(ranks)} queries have no positive; train with a top_k of {CUTOFF} "
+                "or more there"
+            )
+        return ranks
+    return None
+
+
+def _ranked_documents(source: Source) -> int:
+    """The least number of documents that the ranking of a query has."""
+    ranked = (leaf for leaf in source.components if leaf.scores_comparable)
+    return max(
+        leaf.max_candidates(0) + (leaf.filtered_candidates if isinstance(leaf, MinedSource) else 0)
+        for leaf in ranked
+    )
+
+
+def _reciprocal(ranks: Sequence[int | None]) -> np.ndarray:
+    """RR@100 (Q,) of the positives' ranks."""
+    return np.array([1 / rank if rank and rank <= CUTOFF else 0.0 for rank in ranks])

@@ -1,0 +1,192 @@
+"""Tables of a grid: one row a run, means and deviations over seeds, and each recipe's improvement over a
+baseline."""
+
+import logging
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from pyserini_ance.evaluation.run_results import last_stage, mean_range, read_results, seconds_of
+from pyserini_ance.recipe.components import did_you_mean
+from pyserini_ance.recipe.grid_spec import RECIPE
+from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.storage.files import read_json
+
+log = logging.getLogger(__name__)
+
+DEV, SECONDS, SEED = "dev best", "seconds", "seed"
+GRID_FILE = "grid.json"  # in the folder of a grid
+EXACT = "exact"  # the index of a row without `+INDEX`
+# The varied settings (None: the recipe's own value), and the index that searched.
+Setting = tuple[tuple[tuple[str, str | None], ...], str]
+
+
+def improvements(folder: Path, baseline: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows and columns of a table: the measures of each recipe, and the gain of their mean over `baseline` in
+    percent.
+
+    There is a row for each of the grid's other settings and each index; measures are over seeds. Raises
+    ValueError for a folder that is not a grid over recipes, and for a `baseline` that is not one of its
+    recipes.
+    """
+    if not (folder / GRID_FILE).exists():
+        raise ValueError(
+            f"{folder} is not the folder of a grid ({GRID_FILE} is missing); pass that of a grid over "
+            "recipes, for example "
+            "runs/production-demo"
+        )
+    grid = read_json(folder / GRID_FILE)
+    all_runs = [{RECIPE: grid["recipe"], **run} for run in grid["runs"]]
+    runs = [run for run in all_runs if run["status"] == "finished"]
+    recipes = list(dict.fromkeys(run[RECIPE] for run in runs))
+    if baseline not in recipes:
+        raise ValueError(
+            f"--improvement-over {baseline!r} is not a recipe that has finished in {folder}"
+            f"{did_you_mean(baseline, recipes)}; finished recipes: {', '.join(recipes) or 'none'}"
+        )
+    varied = [
+        name for name, key in grid["keys"].items() if key not in (RECIPE, SEED) and _varies(name, all_runs)
+    ]
+    by_setting, measures = _rows_by_setting(folder, runs, varied)
+    rows: list[dict[str, Any]] = [
+        {**dict(settings), "index": index, "recipe": recipe, "runs": len(values)}
+        | _cells(values, by_recipe.get(baseline) if recipe != baseline else None, measures)
+        for (settings, index), by_recipe in by_setting.items()
+        for recipe, values in sorted(by_recipe.items(), key=lambda pair: recipes.index(pair[0]))
+    ]
+    return rows, [*varied, "index", "recipe", "runs", *measures, *(f"{measure} gain" for measure in measures)]
+
+
+def _varies(setting: str, runs: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a setting has several values, in all recipes or in one.
+
+    A setting that only some recipes have, with one value, such as those of their own stages, belongs to the
+    recipes.
+    """
+    by_recipe: dict[str, set[str | None]] = defaultdict(set)
+    for run in runs:
+        by_recipe[run[RECIPE]].add(run.get(setting))
+    values = set().union(*by_recipe.values()) - {None}
+    return len(values) > 1 or any(len(of_recipe) > 1 for of_recipe in by_recipe.values())
+
+
+def _rows_by_setting(
+    folder: Path, runs: Sequence[Mapping[str, Any]], varied: Sequence[str]
+) -> tuple[dict[Setting, dict[str, list[Mapping[str, Any]]]], list[str]]:
+    """By setting and by recipe, one row of measures for each seed; and the names of the measures."""
+    by_setting: dict[Setting, dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
+    measures: list[str] = []
+    for run in runs:
+        results = read_results(folder / run["run"])
+        measures = results["measures"]
+        last = last_stage(results["rows"])["row"]
+        settings = tuple((key, run.get(key)) for key in varied)
+        for row in results["rows"]:
+            name, _, index = row["row"].partition("+")
+            if name == last:
+                by_setting[settings, index or EXACT][run[RECIPE]].append(row)
+    return by_setting, measures
+
+
+def _cells(
+    values: Sequence[Mapping[str, Any]], baseline: Sequence[Mapping[str, Any]] | None, measures: Sequence[str]
+) -> dict[str, Any]:
+    cells: dict[str, Any] = {measure: mean_range([row[measure] for row in values]) for measure in measures}
+    if baseline:
+        means = {
+            measure: [fmean(row[measure] for row in rows) for rows in (values, baseline)]
+            for measure in measures
+        }
+        cells |= {
+            f"{measure} gain": f"{(value / base - 1) * 100:+.1f} %"
+            for measure, (value, base) in means.items()
+            if base
+        }
+    return cells
+
+
+@dataclass(frozen=True)
+class GridRow:
+    """One run of a grid: its folder, the value of each setting as text, its status, and its results once it
+    has finished.
+
+    `running` means by another process; `reason` says why a run has failed.
+    """
+
+    run: Path
+    settings: dict[str, str]
+    status: Literal["waiting", "running", "finished", "failed"]
+    measures: dict[str, float] = field(default_factory=dict)
+    dev: float | None = None
+    seconds: float | None = None
+    reason: str | None = None
+
+    def cells(self) -> dict[str, Any]:
+        results = {**self.measures, DEV: self.dev, SECONDS: self.seconds}
+        return {**self.settings, "status": self.status, **results}
+
+
+def read_row(run: Path, settings: dict[str, str]) -> GridRow:
+    """The row of a finished run: its last stage's final measures and best dev measure, and the seconds of all
+    stages."""
+    results = read_results(run)
+    last = last_stage(results["rows"])
+    best = [
+        record["value"]
+        for record in RunLog(RunDir(run), writes=False).decisions("best")
+        if record["stage"] == last["row"]
+    ]
+    measures = {name: last[name] for name in results["measures"]}
+    return GridRow(
+        run, settings, "finished", measures, best[-1] if best else None, seconds_of(results["rows"])
+    )
+
+
+def runs_in(folder: Path) -> list[Path]:
+    """The finished runs of a grid's folder; any other folder itself.
+
+    Raises ValueError if no run of a grid has finished.
+    """
+    if not (record := folder / GRID_FILE).exists():
+        return [folder]
+    runs = read_json(record)["runs"]
+    finished = [folder / run["run"] for run in runs if run["status"] == "finished"]
+    if not finished:
+        raise ValueError(f"{folder}: no run of this grid has finished yet")
+    if len(finished) < len(runs):
+        log.warning(
+            "%s: %d of %d runs have finished; the others are skipped", folder, len(finished), len(runs)
+        )
+    return finished
+
+
+def columns_of(rows: Sequence[GridRow]) -> list[str]:
+    """Settings, measures, dev and seconds; and the status, unless all runs have finished."""
+    settings = dict.fromkeys(name for row in rows for name in row.settings)
+    measures = dict.fromkeys(name for row in rows for name in row.measures)
+    status = [] if all(row.status == "finished" for row in rows) else ["status"]
+    return [*settings, *status, *measures, DEV, SECONDS]
+
+
+def over_seeds(rows: Sequence[GridRow], seed: str) -> tuple[list[dict[str, Any]], list[str]]:
+    """Rows and columns: count, means and sample standard deviations of the finished runs that differ by
+    `seed` alone."""
+    groups: dict[tuple[tuple[str, str], ...], list[GridRow]] = defaultdict(list)
+    for row in rows:
+        if row.status == "finished":
+            groups[tuple((key, value) for key, value in row.settings.items() if key != seed)].append(row)
+    means = [_means(dict(settings), group) for settings, group in groups.items()]
+    return means, list(dict.fromkeys(column for row in means for column in row))
+
+
+def _means(settings: Mapping[str, str], group: Sequence[GridRow]) -> dict[str, Any]:
+    figures: dict[str, float | None] = {}
+    for name in [*group[0].measures, DEV]:
+        values = [value for row in group if (value := row.cells().get(name)) is not None]
+        figures[f"{name} mean"] = fmean(values) if values else None
+        figures[f"{name} sd"] = stdev(values) if len(values) > 1 else None
+    seconds = fmean(row.seconds for row in group if row.seconds is not None)
+    return {**settings, "seeds": len(group), **figures, SECONDS: seconds}

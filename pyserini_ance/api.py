@@ -1,0 +1,340 @@
+"""The Python API: train, encode, mine, search and evaluate in a few lines. `import pyserini_ance as pa`.
+
+Errors are ValueError, FileNotFoundError and RuntimeError; they name the place, the value, what was expected
+and the cure. Progress is logged under the logger `pyserini_ance`.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.rankings import read_ranked
+from pyserini_ance.data.trec import read_qrels
+from pyserini_ance.distributed.process_group import device_of
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.family import SIDE_FILE, Family, resolve_model
+from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.encoders.load_save import load_encoder as load_saved_encoder
+from pyserini_ance.evaluation import metrics
+from pyserini_ance.negatives.source import Source
+from pyserini_ance.pipeline import experiment, mining
+from pyserini_ance.pipeline.mining import MinedNegatives, mine_negatives, read_component, read_source
+from pyserini_ance.pipeline.results import Results
+from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
+from pyserini_ance.runs import rundir
+from pyserini_ance.storage.files import read_json, read_json_lines
+from pyserini_ance.trainer.callbacks import TrainerCallback
+from pyserini_ance.vectors.search import exact_search
+
+__all__ = [
+    "Collection",
+    "Encoder",
+    "MinedNegatives",
+    "Recipe",
+    "Run",
+    "TrainerCallback",
+    "evaluate",
+    "load_collection",
+    "load_encoder",
+    "load_recipe",
+    "mine",
+    "resume",
+    "search",
+    "train",
+]
+DEFAULT_SOURCE = {"kind": "ann", "top_k": 200}
+
+
+class Run:
+    """A run directory: the results, the model and the log of one experiment.
+
+    Raises FileNotFoundError if `directory` is not a run directory.
+    """
+
+    def __init__(self, directory: str | Path):
+        self._files = rundir.RunDir(Path(directory))
+        if not self._files.recipe.is_file():
+            raise FileNotFoundError(
+                f"{directory} is not a run directory ({self._files.recipe.name} is missing). "
+                "Pass a directory written by `train`."
+            )
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.directory)!r})"
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+        return self._files.folder
+
+    @property
+    def recipe(self) -> Recipe:
+        """The recipe that the run was started with."""
+        return self._files.read_recipe()
+
+    @property
+    def model(self) -> Path:
+        """The folder of the trained encoder, a Hugging Face folder."""
+        return self._files.model
+
+    @property
+    def index(self) -> Path:
+        """The Faiss folder of the documents, for Pyserini."""
+        return self._files.index
+
+    @property
+    def table(self) -> list[dict[str, Any]]:
+        """The rows of the results table: BM25, the untrained encoder, and each stage, with measures and
+        seconds.
+        """
+        return self._results().rows
+
+    def as_text(self) -> str:
+        """The results table, the expected figures if the recipe has any, and the search command."""
+        return self._results().as_text()
+
+    def metrics(self, event: str | None = None) -> list[dict[str, Any]]:
+        """The records of `metrics.jsonl`, in order; with `event`, those of one kind: `step`, `refresh`."""
+        records = read_json_lines(self._files.metrics)
+        return [record for record in records if event is None or record["event"] == event]
+
+    def _results(self) -> Results:
+        if not self._files.measures.is_file():
+            raise FileNotFoundError(
+                f"{self.directory} has no results table yet: it holds {self._files.describe()}. "
+                f"Continue it with resume({str(self.directory)!r})."
+            )
+        values = read_json(self._files.measures)
+        return Results(self.recipe, values["rows"], values["seconds"], values["export"])
+
+
+def load_recipe(name_or_path: str | Path, *overrides: str) -> Recipe:
+    """Load a shipped recipe (`demo/ance`) or a YAML file, with overrides such as `stages.ance.steps=500`.
+
+    Raises FileNotFoundError for an unknown name, and ValueError naming the key, its value and its file.
+    """
+    return rundir.load_recipe(name_or_path, *overrides).recipe
+
+
+def train(
+    recipe: Recipe | str | Path,
+    output: str | Path | None = None,
+    *,
+    overwrite: bool = False,
+    resume: bool = False,
+    replay: str | Path | None = None,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> Run:
+    """Train a recipe and evaluate it; everything is left in the run directory `output` (default:
+    `runs/NAME`).
+
+    overwrite: replace an existing run. resume: continue an existing run of the same recipe; the weights are
+    those of an uninterrupted run. replay: the `decisions.jsonl` of another run, whose adoptions of negatives
+    are repeated. callbacks: called on the main process during training. Under torchrun, all processes make
+    the call.
+
+    Raises FileExistsError if `output` holds a run and neither `overwrite` nor `resume` is set,
+    FileNotFoundError for missing data, ValueError for data or settings that are not valid, RuntimeError for
+    missing tools and for a loss that is not finite.
+    """
+    if others := [callback for callback in callbacks if not isinstance(callback, TrainerCallback)]:
+        raise ValueError(f"callbacks: {others[0]!r} is not a TrainerCallback; derive its class from it")
+    recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
+    directory = rundir.run_folder(recipe.name) if output is None else Path(output)
+    decisions = None if replay is None else Path(replay)
+    experiment.train(recipe, directory, overwrite, resume, decisions, callbacks)
+    return Run(directory)
+
+
+def resume(run_directory: str | Path | Run, callbacks: Sequence[TrainerCallback] = ()) -> Run:
+    """Open a run directory, and continue the run if it has not finished.
+
+    Raises FileNotFoundError if it is not a run directory, and as `train` does.
+    """
+    run = run_directory if isinstance(run_directory, Run) else Run(run_directory)
+    if rundir.RunDir(run.directory).read_state()["status"] == "finished":
+        return run
+    return train(run.recipe, run.directory, resume=True, callbacks=callbacks)
+
+
+def load_encoder(
+    model: str | Path | Run | Mapping[str, Any],
+    *,
+    device: str = "auto",
+    pooling: Literal["cls", "mean"] | None = None,
+    normalize: bool | None = None,
+    length_tokens: int | Mapping[str, int] | None = None,
+) -> Encoder:
+    """Load an encoder; `.encode(texts, side="query")` then returns vectors (N, D) float32.
+
+    model: a folder that this package saved (`RUN/model`), a run or its directory, any Hugging Face folder or
+    hub name, or the `encoder:` section of a recipe as a mapping. A saved encoder and a mapping say everything
+    about themselves. For others, `pooling` is mean and `normalize` False unless given, and the lengths are 64
+    tokens for queries and 256 for documents, or what the model reads; for released checkpoints that
+    docs/guides/checkpoints.md lists (ANCE, DPR, STAR, ...) the defaults are the settings that they were
+    trained with. `length_tokens` is one cap, or one per side (`{"query": 32, "document": 128}`).
+
+    Raises FileNotFoundError for a missing folder, ValueError for settings that a saved encoder already has,
+    and RuntimeError for missing weights.
+    """
+    device = device_of(device)
+    given = {"pooling": pooling, "normalize": normalize, "length_tokens": length_tokens}
+    given = {key: value for key, value in given.items() if value is not None}
+    if isinstance(model, Run):
+        model = model.directory
+    if not isinstance(model, Mapping):
+        source = _model_folder(model)
+        if not (Path(source) / SIDE_FILE).is_file():
+            return initial_encoder(_foreign_family(source, given), 0, device)
+    if given:
+        raise ValueError(
+            f"{', '.join(given)} cannot be set: {'the mapping' if isinstance(model, Mapping) else model} has "
+            "the settings of its encoder; remove the arguments"
+        )
+    if isinstance(model, Mapping):
+        family = read_component("encoder", model, "encoder")
+        assert isinstance(family, Family)
+        return initial_encoder(family, 0, device)
+    return load_saved_encoder(source, device)
+
+
+def _model_folder(model: str | Path) -> str:
+    """The folder or hub name of an encoder, or of the model of a run directory."""
+    if (Path(model) / rundir.RECIPE).is_file():
+        folder = Run(model).model
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f"{folder} is missing: the run has not finished; continue it with resume({str(model)!r})"
+            )
+        return str(folder)
+    source = resolve_model(str(model))
+    if not Path(source).is_dir() and (isinstance(model, Path) or len(Path(source).parts) > 2):
+        raise FileNotFoundError(
+            f"no folder {source} (from {Path.cwd()}), and not a hub name (`name` or `owner/name`); "
+            f"pass a run "
+            "directory, an encoder's folder or a hub name"
+        )
+    return source
+
+
+def _foreign_family(source: str, given: Mapping[str, Any]) -> Family:
+    """The settings of an encoder that this package has not saved: those given, its release's, or defaults."""
+    from transformers import PreTrainedConfig
+
+    from pyserini_ance.encoders.released import form_of
+
+    config = PreTrainedConfig.get_config_dict(source)[0]
+    forms = (form_of(kind, source, config) for kind in ("roberta_ance", "transformer"))
+    form = next((form for form in forms if form), None)
+    settings: dict[str, Any] = (
+        {"kind": form.kind, **form.vectors} if form else {"kind": "transformer", "pooling": "mean"}
+    )
+    tokenization: dict[str, Any] = {"query": {}, "document": {}}
+    for key, value in (form.reads if form else {}).items():
+        side, _, name = key.rpartition(".")
+        (tokenization[side] if side else tokenization)[name] = value
+    longest = (
+        int(config.get("max_position_embeddings") or 512) - 2
+    )  # RoBERTa's positions begin after the padding's
+    lengths = given.get("length_tokens", {})
+    for side, default in {"query": 64, "document": 256}.items():
+        cap = lengths.get(side) if isinstance(lengths, Mapping) else lengths
+        read = tokenization[side].get("length_tokens", default)
+        tokenization[side]["length_tokens"] = cap or min(read, longest)
+    settings |= {key: given[key] for key in ("pooling", "normalize") if key in given}
+    family = read_component(
+        "encoder", {**settings, "model": source, "tokenization": tokenization}, f"encoder {source}"
+    )
+    assert isinstance(family, Family)
+    return family
+
+
+def load_collection(
+    settings: Mapping[str, Any] | str | Path, *, cache: str | Path | None = None
+) -> Collection:
+    """Read and check a collection: documents, and splits of queries with judgments.
+
+    settings: the `data:` section of a recipe, such as `{"kind": "beir", "folder": "data/scifact"}`, or a YAML
+    file that holds one. cache: where the collection is stored, memory-mapped, and found again (default: the
+    recipes'). Raises ValueError naming the key, or the file and line, and FileNotFoundError for missing
+    files.
+    """
+    return mining.load_collection(settings, cache_folder(cache))
+
+
+def mine(
+    encoder: Encoder,
+    collection: Collection,
+    source: str | Mapping[str, Any] | Source = DEFAULT_SOURCE,
+    filters: Iterable[str | Mapping[str, Any]] = (),
+    split: str = "train",
+    num_negatives: int | None = 8,
+    *,
+    seed: int = 42,
+    bm25: Mapping[str, Any] | None = None,
+    encoding: Mapping[str, Any] | None = None,
+    cache: str | Path | None = None,
+) -> MinedNegatives:
+    """Mine negatives for all queries of a split, as a refresh during training does.
+
+    source, filters: as in a recipe (docs/guides/negatives.md); known positives are always removed.
+    num_negatives: chosen per query among the `top_k` candidates, at random or the top ones
+    (`sampling_strategy` of the source); None chooses all. bm25, encoding: these sections of a recipe; `bm25`
+    matters for the source bm25 alone. The same arguments give the same negatives.
+
+    Raises ValueError for settings that are not valid, a split without judgments, or queries with fewer than
+    `num_negatives` candidates (unless the source has `on_shortage: fill_random`).
+    """
+    return mine_negatives(
+        encoder,
+        collection,
+        read_source(source, tuple(filters), num_negatives),
+        split,
+        choose_all=num_negatives is None,
+        seed=seed,
+        bm25=Bm25.model_validate(bm25 or {}),
+        encoding=Encoding.model_validate(encoding or {}),
+        cache=cache_folder(cache),
+    )
+
+
+def search(
+    query_vectors: np.ndarray, document_vectors: np.ndarray, k: int, *, device: str = "cpu"
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k documents of largest inner product per query: scores (Q, k) float32 and rows (Q, k) int32, best
+    first.
+
+    query_vectors (Q, D) and document_vectors (N, D) are float32; the documents may be a memory map. The
+    search is exact, ties go to the smaller row, and k is cut to N.
+    """
+    return exact_search(query_vectors, document_vectors, k, device=device)
+
+
+def evaluate(
+    run: str | Path | Mapping[str, Mapping[str, float]],
+    qrels: str | Path | Mapping[str, Mapping[str, int]],
+    measures: Iterable[str] = ("nDCG@10", "RR@10", "R@100"),
+) -> dict[str, float]:
+    """Measure a ranking with ir-measures: the mean of each measure over all judged queries.
+
+    run: a TREC run file, or scores by query and document id. qrels: a TREC qrels file, or grades by query and
+    document id. A judged query without hits counts as 0. Raises ValueError for an unknown measure, a
+    malformed line, or a run without any judged query.
+    """
+    ranking = _as_dicts(run) if isinstance(run, Mapping) else read_ranked(Path(run))
+    judged = _as_dicts(qrels) if isinstance(qrels, Mapping) else read_qrels(qrels)
+    return metrics.evaluate(judged, ranking, parse_measures(measures))
+
+
+def _as_dicts[Value](values: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
+    return {query: dict(of_query) for query, of_query in values.items()}
+
+
+def cache_folder(cache: str | Path | None) -> Path:
+    """The folder of everything that is read or encoded once; by default that of the recipes."""
+    default: Path = Recipe.model_fields["cache"].default
+    return Path(default if cache is None else cache).expanduser()

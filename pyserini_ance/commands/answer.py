@@ -1,0 +1,98 @@
+"""`pyserini-ance answer`: answer questions from the passages of a ranking."""
+
+import argparse
+import logging
+from pathlib import Path
+
+from pyserini_ance.commands import console
+from pyserini_ance.distributed.failures import interrupt_on_termination
+from pyserini_ance.recipe.components import kinds
+
+CUTOFFS = (1, 5, 20, 100)
+EXAMPLE = """pyserini-ance answer runs/nq-ance --reader extractive \\
+    --model distilbert-base-cased-distilled-squad --first 5 20 --output answers"""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    args = _parse(arguments)
+    logging.basicConfig(format="%(message)s")
+    interrupt_on_termination()
+    import torch
+
+    from pyserini_ance.downstream.question_answering import Answering, make_reader
+    from pyserini_ance.evaluation.tables import table
+    from pyserini_ance.pipeline.ranking_inputs import open_ranking
+
+    reader = make_reader(args.reader, args.model, args.settings)
+    ranked = open_ranking(args.source, args.run, args.split, args.questions)
+    answering = Answering(ranked, tuple(sorted(set(args.first))), args.output)
+    answering.begin(reader)
+    answering.read(reader.open(args.device or ("cuda" if torch.cuda.is_available() else "cpu")))
+    rows = answering.rows(args.regular_expressions)
+    print(table(rows, list(rows[0])))
+    unranked = len(ranked.queries) - len(ranked.ranked_queries)
+    print(
+        f"{len(ranked.queries)} questions, {unranked} of them without any passage (they count as wrong); "
+        f"predictions in {args.output}"
+    )
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = console.command_parser(
+        "answer",
+        "Answer questions with a reader from retrieved passages, and measure the answers.",
+        EXAMPLE,
+        "An interrupted command continues if it is started again with the same --output.",
+    )
+    parser.add_argument(
+        "source",
+        metavar="RUN|RECIPE",
+        help="RUN for the final ranking of a run directory, RUN:ROW for that of a row of its results table, "
+        "or a recipe with --run",
+    )
+    parser.add_argument(
+        "settings", nargs="*", metavar="key=value", help="settings of the reader, such as answer_tokens=10"
+    )
+    questions = parser.add_argument_group("questions and passages")
+    questions.add_argument("--run", type=Path, metavar="FILE", help="read the passages of this TREC run")
+    questions.add_argument("--split", help="the split of the questions (default: the first test split)")
+    questions.add_argument(
+        "--questions",
+        type=Path,
+        metavar="FILE",
+        help="questions and answers in a file of DPR (.csv, .txt, .json), instead of a split",
+    )
+    questions.add_argument(
+        "--regular-expressions",
+        action="store_true",
+        help="answers are regular expressions (CuratedTREC); measures exact match only",
+    )
+    reading = parser.add_argument_group("reading")
+    reading.add_argument(
+        "--reader",
+        choices=kinds("reader"),
+        default="extractive",
+        help="kind of reader (default: %(default)s)",
+    )
+    reading.add_argument("--model", required=True, help="the reader's model: a hub name or a folder")
+    reading.add_argument(
+        "--first",
+        type=console.positive_int,
+        nargs="+",
+        default=CUTOFFS,
+        metavar="K",
+        help="numbers of passages to read, a row each (default: 1 5 20 100)",
+    )
+    reading.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one)")
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--output",
+        type=Path,
+        required=True,
+        metavar="FOLDER",
+        help="the folder for first-K.jsonl and measures.json",
+    )
+    args = parser.parse_intermixed_args(arguments)
+    if args.questions and (args.split or not args.run):
+        parser.error("--questions requires --run with a ranking of these questions, and excludes --split")
+    return args

@@ -1,0 +1,130 @@
+"""What all commands share: parsers, logging, and an outcome as one clear message and a defined exit code."""
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from pyserini_ance.distributed.failures import PeerError
+
+FAILED = 2
+INTERRUPTED = 130
+MAIN_REPORTS_SECONDS = 20
+
+
+def command_parser(name: str, description: str, example: str, details: str = "") -> argparse.ArgumentParser:
+    """The parser of `pyserini-ance NAME`; its help ends with `details` and an example."""
+    epilog = f"{details}\n\nexample:\n  {example}" if details else f"example:\n  {example}"
+    return argparse.ArgumentParser(
+        prog=f"pyserini-ance {name}",
+        description=description,
+        epilog=epilog,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+
+
+def positive_int(text: str) -> int:
+    """The type of an argument that is a count."""
+    if not (text.isascii() and text.isdecimal()) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
+    return int(text)
+
+
+def limit_openmp_spin() -> None:
+    """Let GNU OpenMP's threads spin for microseconds only before they sleep.
+
+    Has no effect once torch is imported.
+
+    By default they spin for milliseconds: on 2 cores with another busy process a training step took 3 to 10
+    times as long. Not spinning at all (OMP_WAIT_POLICY=PASSIVE) costs 10 % of a step on an idle machine.
+    """
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+
+def log_to_stderr() -> None:
+    """Log with the time of day; processes other than the main one log warnings only."""
+    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    logging.getLogger("pyserini_ance").setLevel(logging.INFO if is_main() else logging.WARNING)
+
+
+def is_main() -> bool:
+    """Whether this is the main process (rank 0), which it also is without torchrun."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def run(main: Callable[[], int | None]) -> None:
+    """Call `main` and exit with the code that it returns (None is 0).
+
+    ValueError, OSError and RuntimeError are for users: `error: ...` on stderr, exit code 2. Any other
+    exception is a bug and keeps its traceback. PYSERINI_ANCE_DEBUG=1 shows every traceback. If several
+    processes of torchrun end for one reason, one of each host reports it.
+    """
+    limit_openmp_spin()
+    try:
+        code = main() or 0
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        if _local_rank() == 0:
+            print("interrupted", file=sys.stderr)
+        _report_to_torchrun("interrupted")
+        code = INTERRUPTED
+    except BrokenPipeError:
+        # The reader of stdout (`| head`) has closed it; without this line Python would complain again at
+        # exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = FAILED
+    except (ValueError, OSError, RuntimeError) as error:
+        if os.environ.get("PYSERINI_ANCE_DEBUG") == "1":
+            traceback.print_exc()
+        message = str(error) or type(error).__name__
+        if _should_report(error):
+            print(f"error: {message}", file=sys.stderr)
+        _report_to_torchrun(message)
+        code = FAILED
+    sys.exit(code)
+
+
+def _should_report(error: Exception) -> bool:
+    if isinstance(error, PeerError):
+        # The failed process reports its own error, unless it died; local rank 0 also reports it for this
+        # host.
+        return _local_rank() == 0 or (error.loss.died and error.loss.rank == 0 and _local_rank() == 1)
+    if _local_rank() > 0 and not _has_joined():
+        _delay_other_ranks()
+    return True
+
+
+def _local_rank() -> int:
+    return int(os.environ.get("LOCAL_RANK", "0"))
+
+
+def _has_joined() -> bool:
+    return "torch" in sys.modules and sys.modules["torch"].distributed.is_initialized()
+
+
+def _delay_other_ranks() -> None:
+    """Let local rank 0 report an error first.
+
+    Before they have joined, all processes of a host read the same recipe and fail in the same way: torchrun
+    ends the others as soon as the first has ended.
+    """
+    try:
+        time.sleep(MAIN_REPORTS_SECONDS)
+    except KeyboardInterrupt:
+        sys.exit(FAILED)
+
+
+def _report_to_torchrun(message: str) -> None:
+    """Give torchrun the reason for its summary, which otherwise says only that a process has failed."""
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if path:
+        extra = {"py_callstack": message, "timestamp": str(int(time.time()))}
+        report = {"message": {"message": message, "extraInfo": extra}}
+        with suppress(OSError):
+            Path(path).write_text(json.dumps(report), encoding="utf-8")

@@ -1,0 +1,155 @@
+"""`pyserini-ance evaluate`: measure run files against judgments, or compare runs with published figures."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from pyserini_ance.commands import console
+from pyserini_ance.data.rankings import read_ranked
+from pyserini_ance.data.trec import Qrels, Run, read_qrels
+from pyserini_ance.evaluation.published_tables import PublishedTable
+from pyserini_ance.evaluation.run_report import CUTOFF, RunReport
+from pyserini_ance.evaluation.tables import table
+from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.runs.rundir import RUNS
+from pyserini_ance.storage.files import write_json
+
+MEASURES = ("nDCG@10", "RR@10", "R@100")
+RUN_OPTIONS = ("qrels", "measures", "holes", "overlap", "overlap_cutoff", "per_query")
+DETAILS = """Hole rate and overlap, as in ANCE's tables, are means over the judged queries with hits in
+the run. --table makes the papers' table of a set from the run directories that exist."""
+EXAMPLE = """pyserini-ance evaluate --run run.trec --qrels qrels.txt --measures nDCG@10 R@100
+  pyserini-ance evaluate --table recipes/msmarco-passage"""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    args = _parse(arguments)
+    if args.table:
+        _print_table(args)
+    else:
+        _print_runs(args)
+
+
+def _print_table(args: argparse.Namespace) -> None:
+    published = PublishedTable.of(args.table, args.runs)
+    if args.output:
+        published.write(args.output)
+    print(published.as_markdown())
+
+
+def _print_runs(args: argparse.Namespace) -> None:
+    measures = parse_measures(args.measures or MEASURES)
+    other = read_ranked(args.overlap) if args.overlap else None
+    report = RunReport(read_qrels(args.qrels), measures, args.holes, other, args.overlap_cutoff or CUTOFF)
+    names = _names(args.run)
+    rows: list[dict[str, Any]] = []
+    records: list[dict[str, Any]] = []
+    notes = []
+    for name, path in zip(names, args.run, strict=True):
+        run = read_ranked(path)
+        totals = report.totals(run)
+        by_query = report.per_query(run) if args.per_query else {}
+        rows += [{"run": name, "query": query} | values for query, values in by_query.items()]
+        rows.append({"run": name, "query": "all"} | totals)
+        per_query = {"per_query": by_query} if args.per_query else {}
+        records.append({"run": str(path), "measures": totals} | per_query)
+        notes.append(_query_counts(report.qrels, run))
+    if args.output:
+        overlap = {"overlap": str(args.overlap)} if args.overlap else {}
+        header = {"qrels": str(args.qrels), "queries": len(report.qrels)}
+        write_json(args.output, header | overlap | {"runs": records})
+    columns = ["run"] if len(records) > 1 else []
+    columns += ["query"] if len(records) == 1 or args.per_query else []
+    print(table(rows, [*columns, *records[0]["measures"]]))
+    is_same = len(set(notes)) == 1
+    print("\n".join(notes[:1] if is_same else map(": ".join, zip(names, notes, strict=True))))
+
+
+def _names(runs: Sequence[Path]) -> list[str]:
+    """The names of the files, or their paths if names repeat."""
+    are_distinct = len({path.name for path in runs}) == len(runs)
+    return [path.name if are_distinct else str(path) for path in runs]
+
+
+def _query_counts(qrels: Qrels, run: Run) -> str:
+    judged, with_hits, unjudged = len(qrels), len(qrels.keys() & run.keys()), len(run.keys() - qrels.keys())
+    text = f"{judged} judged queries, {judged - with_hits} of them without any hit (they count as 0)"
+    return f"{text}; {unjudged} queries of the run are not judged and not counted" if unjudged else text
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    args = parser.parse_args(arguments)
+    if args.run and not args.qrels:
+        parser.error("--run needs --qrels: the judgments of its queries")
+    if args.overlap_cutoff and not args.overlap:
+        parser.error("--overlap-cutoff needs --overlap: the run to compare with")
+    refused = [f"--{name.replace('_', '-')}" for name in RUN_OPTIONS if getattr(args, name)]
+    if args.table and refused:
+        parser.error(f"--table shows the measures recorded by the runs; remove {', '.join(refused)}")
+    if args.table and args.runs != RUNS and not args.runs.is_dir():
+        parser.error(f"--runs {args.runs}: no such folder")
+    return args
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = console.command_parser(
+        "evaluate",
+        "Measure run files with ir-measures, or compare runs with published figures.",
+        EXAMPLE,
+        DETAILS,
+    )
+    subject = parser.add_argument_group("what to evaluate").add_mutually_exclusive_group(required=True)
+    subject.add_argument(
+        "--run",
+        type=Path,
+        nargs="+",
+        metavar="FILE",
+        help="runs of TREC or MS MARCO, plain or .gz; several give a row each",
+    )
+    subject.add_argument(
+        "--table",
+        metavar="SET",
+        help="the papers' table of a set of recipes: recipes/msmarco-passage, or a folder of your own",
+    )
+    of_run = parser.add_argument_group("options of --run")
+    of_run.add_argument("--qrels", type=Path, metavar="FILE", help="TREC qrels, plain or .gz")
+    of_run.add_argument("--measures", nargs="+", help=f"default: {' '.join(MEASURES)}")
+    of_run.add_argument(
+        "--holes",
+        type=console.positive_int,
+        nargs="+",
+        default=[],
+        metavar="K",
+        help="add the share of unjudged documents among the first K",
+    )
+    of_run.add_argument(
+        "--overlap",
+        type=Path,
+        metavar="FILE",
+        help="add the share of the first documents that this run also has among its first",
+    )
+    of_run.add_argument(
+        "--overlap-cutoff",
+        type=console.positive_int,
+        metavar="K",
+        help=f"documents that --overlap compares (default: {CUTOFF})",
+    )
+    of_run.add_argument("--per-query", action="store_true", help="also show each judged query")
+    of_table = parser.add_argument_group("options of --table")
+    of_table.add_argument(
+        "--runs",
+        type=Path,
+        default=RUNS,
+        metavar="FOLDER",
+        help="the folder of the run directories (default: %(default)s)",
+    )
+    output = parser.add_argument_group("output")
+    output.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="also write the measures as .json; a table as .md, .json or .csv",
+    )
+    return parser

@@ -1,0 +1,197 @@
+"""`pyserini-ance prepare`: read, check, count and tokenize ahead all data that training needs."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from pyserini_ance.commands import console
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.collection_cache import collection_folder
+from pyserini_ance.data.formats.format import SplitCounts, input_files
+from pyserini_ance.data.token_store import count_tokens
+from pyserini_ance.encoders.load_save import initial_tokenizer
+from pyserini_ance.evaluation.tables import table
+from pyserini_ance.pipeline.bm25_rankings import (
+    bm25_for_evaluation,
+    bm25_for_training,
+    cached_folders,
+    cached_rankings,
+)
+from pyserini_ance.pipeline.initial_weights import describe_initial_weights
+from pyserini_ance.pipeline.preparation import (
+    check_tools,
+    read_rankings,
+    recipe_data,
+    stored_collection,
+    token_folder,
+    tokenize,
+)
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.rundir import load_recipe
+
+COUNT_COLUMNS = ["data", "read", "used", "judgments", "tokens", "skipped", "published"]
+STEP_COLUMNS = ["step", "seconds", "MiB", "where"]
+MIB = 1 << 20
+
+
+def prepare_data(recipe: Recipe) -> str:
+    """Read and tokenize the data and rank it by BM25, into the cache.
+
+    Returns tables of what was read, next to the published counts, and of the time and disk that it took.
+    Raises FileNotFoundError with all missing files, before anything is read.
+    """
+    input_files(recipe_data(recipe))
+    check_tools(recipe)
+    steps = Steps()
+    collection = steps.run("reading and checking", lambda: stored_collection(recipe))
+    steps.add_output(collection_folder(recipe.cache, collection.digest))
+    if any(component.files for stage in recipe.stages.values() for component in stage.components):
+        steps.run("rankings of negatives", lambda: read_rankings(recipe, collection))
+    steps.run("tokens", lambda: tokenize(recipe, collection))
+    folders = token_folders(recipe, collection)
+    steps.add_output(*folders.values())
+    if recipe.bm25:
+        for_training = bm25_for_training(recipe)
+        requests = [*([for_training] if for_training else []), *bm25_for_evaluation(recipe)]
+        steps.run("BM25", lambda: cached_rankings(recipe, collection, requests))
+        steps.add_output(*cached_folders(recipe, collection))
+    warnings = [*count_warnings(recipe, collection), *describe_initial_weights(recipe)]
+    sections = [
+        table(list(count_rows(recipe, collection, folders)), COUNT_COLUMNS),
+        table(steps.rows, STEP_COLUMNS),
+        "\n".join(warnings),
+    ]
+    return "\n\n".join(filter(None, sections))
+
+
+class Steps:
+    """The steps of the preparation: their time, and the size and place of their output."""
+
+    def __init__(self) -> None:
+        self.rows: list[dict[str, Any]] = []
+
+    def run[T](self, name: str, work: Callable[[], T]) -> T:
+        """Call `work` and record its time."""
+        start = time.perf_counter()
+        result = work()
+        self.rows.append({"step": name, "seconds": time.perf_counter() - start})
+        return result
+
+    def add_output(self, *folders: Path) -> None:
+        """Record the folders that the last step wrote; Pyserini keeps a prebuilt index in a folder of its
+        own."""
+        if not folders:
+            return
+        size = sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
+        where = folders[0].parent if len(folders) > 1 else folders[0]
+        self.rows[-1] |= {"MiB": round(size / MIB), "where": str(where)}
+
+
+def token_folders(recipe: Recipe, collection: Collection) -> dict[str, Path]:
+    """The folders of token ids, by their texts: `documents`, and each split's queries."""
+    tokenizer = initial_tokenizer(recipe.encoder)
+    folders = {"documents": token_folder(recipe.cache, tokenizer, "document", collection.documents)}
+    for name, split in collection.splits.items():
+        folders[name] = token_folder(recipe.cache, tokenizer, "query", split.queries)
+    return folders
+
+
+@dataclass(frozen=True)
+class Counts:
+    """The contents of a split's files: queries, queries with a relevant document (`used`), and judgments."""
+
+    queries: int
+    used: int
+    judgments: int
+
+    @classmethod
+    def of(cls, collection: Collection, name: str) -> "Counts":
+        split, skipped = collection.split(name), collection.skipped
+        used, judgments = len(split.queries), len(split.qrels.rows)
+        prefix = f"{name} judgments of "
+        skipped_judgments = sum(count for what, count in skipped.items() if what.startswith(prefix))
+        queries = used + skipped.get(f"{name} queries without positives", 0)
+        return cls(queries, used, judgments + skipped_judgments)
+
+    def compare(self, published: SplitCounts) -> Iterator[tuple[str, int, int]]:
+        """What is counted, the count here and the published one; unpublished counts are skipped."""
+        texts = {"queries": "queries", "used": "queries with a relevant document", "judgments": "judgments"}
+        for key, text in texts.items():
+            if (expected := getattr(published, key)) is not None:
+                yield text, getattr(self, key), expected
+
+
+def count_rows(
+    recipe: Recipe, collection: Collection, folders: dict[str, Path]
+) -> Iterator[dict[str, str | None]]:
+    """A row of the table for the documents, and one for each split."""
+    official = recipe.data.official
+    yield {
+        "data": "documents",
+        "read": f"{len(collection.documents):,}",
+        "published": f"{official.documents:,} documents" if official.documents else None,
+        "tokens": f"{count_tokens(folders['documents']):,}",
+    }
+    for name in collection.splits:
+        counts, published = Counts.of(collection, name), official.splits.get(name, SplitCounts())
+        skipped = [
+            f"{count:,} {what.removeprefix(f'{name} ')}"
+            for what, count in collection.skipped.items()
+            if what.startswith(f"{name} ")
+        ]
+        expected = [f"{count:,} {what}" for what, _, count in counts.compare(published)]
+        yield {
+            "data": name,
+            "read": f"{counts.queries:,}",
+            "used": f"{counts.used:,}",
+            "judgments": f"{counts.judgments:,}",
+            "tokens": f"{count_tokens(folders[name]):,}",
+            "skipped": ", ".join(skipped) or None,
+            "published": ", ".join(expected) or None,
+        }
+
+
+def count_warnings(recipe: Recipe, collection: Collection) -> Iterator[str]:
+    """A warning for each count that differs from the published one; invalid data is refused earlier."""
+    official = recipe.data.official
+    comparisons = []
+    if official.documents:
+        comparisons.append(("documents", "documents", len(collection.documents), official.documents))
+    for name, published in official.splits.items():
+        if name in collection.splits:
+            comparisons += [(name, *counts) for counts in Counts.of(collection, name).compare(published)]
+    for name, what, count, expected in comparisons:
+        if count != expected:
+            question = (
+                "was a download, or its unpacking, interrupted?"
+                if count < expected
+                else "is it another edition, or are two files concatenated?"
+            )
+            yield f"warning: {name}: {count:,} {what} were read, {expected:,} are published; {question}"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    parser = console.command_parser(
+        "prepare",
+        "Read, check and tokenize a recipe's data ahead of training; list what is missing.",
+        "pyserini-ance prepare msmarco-passage/ance data.collection=collection.tsv",
+        "Training reads the result from the cache.",
+    )
+    parser.add_argument("recipe", help="a shipped recipe, such as msmarco-passage/ance, or a file")
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="dotted.key=value",
+        help="override values of the recipe, for example data.collection=FILE cache=FOLDER",
+    )
+    args = parser.parse_intermixed_args(arguments)
+    console.log_to_stderr()
+    recipe = load_recipe(args.recipe, *args.overrides).recipe
+
+    with logging_redirect_tqdm():
+        report = prepare_data(recipe)
+    print(report)

@@ -1,0 +1,187 @@
+"""`pyserini-ance train`: from a recipe to a trained model, its index and its results table."""
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from pyserini_ance.commands import console
+from pyserini_ance.distributed.failures import interrupt_on_termination
+from pyserini_ance.recipe.load import LoadedRecipe, dump, origin_of
+from pyserini_ance.runs.rundir import load_recipe, run_folder
+
+DETAILS = """The run directory holds the model, its index, the rankings and the results table.
+On several GPUs: torchrun --nproc-per-node N -m pyserini_ance train ..."""
+EXAMPLE = """pyserini-ance train demo/ance seed=7 --output runs/demo-ance-7
+  pyserini-ance train demo/ance --grid seed=1,2,3"""
+
+
+def annotated_yaml(loaded: LoadedRecipe) -> str:
+    """The resolved recipe as YAML, with `# <file or command line>` after each value that is not a default."""
+    text = dump(loaded.recipe)
+    lines = text.splitlines()
+    root = yaml.compose(text)
+    assert root is not None
+    for key, last_line in _values(root, ""):
+        if origin := origin_of(key, loaded.origins):
+            lines[last_line] = f"{lines[last_line]:<60} # {origin}"
+    return "\n".join(lines)
+
+
+def _values(node: yaml.Node, key: str) -> Iterator[tuple[str, int]]:
+    """Dotted key and last line of every scalar, and of every empty mapping or list."""
+    if isinstance(node, yaml.ScalarNode) or not node.value:
+        yield key, node.end_mark.line
+    elif isinstance(node, yaml.MappingNode):
+        for name, inner in node.value:
+            yield from _values(inner, f"{key}.{name.value}".lstrip("."))
+    else:
+        for position, inner in enumerate(node.value):
+            yield from _values(inner, f"{key}.{position}")
+
+
+def main(arguments: list[str] | None = None) -> int | None:
+    args = _parse(arguments)
+    console.log_to_stderr()
+    interrupt_on_termination()
+    if args.grid:
+        return _train_grid(args)
+    text = _measured_plan(args) if args.dry_steps else _print_plan(args) if args.show else _train(args)
+    if text:
+        print(text)
+    return None
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = _parser()
+    args = parser.parse_intermixed_args(arguments)
+    if args.recipe and "=" in args.recipe:
+        args.recipe, args.overrides = None, [args.recipe, *args.overrides]
+    if not (args.recipe or args.grid):
+        parser.error("pass a recipe, such as demo/ance, or a --grid with the key `recipe`")
+    if args.overwrite and args.resume:
+        parser.error("--overwrite and --resume exclude each other")
+    if args.replay and args.resume:
+        parser.error(
+            "--replay starts a new run; --resume of a run started with --replay continues the replay"
+        )
+    if args.dry_steps is not None and args.dry_steps < 1:
+        parser.error(f"--dry-steps {args.dry_steps}: expected at least 1")
+    if args.grid and (args.resume or args.replay or args.dry_steps):
+        parser.error("--grid resumes stopped runs by itself; remove --resume, --replay and --dry-steps")
+    return args
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = console.command_parser(
+        "train",
+        "Train a recipe: from data to a trained model, its index and its results table.",
+        EXAMPLE,
+        DETAILS,
+    )
+    parser.add_argument(
+        "recipe",
+        nargs="?",
+        help="a shipped recipe, such as demo/ance, or a file; not needed if the grid has the key `recipe`",
+    )
+    parser.add_argument(
+        "overrides",
+        nargs="*",
+        metavar="dotted.key=value",
+        help="override values of the recipe, for example stages.ance.steps=500 seed=7",
+    )
+    run = parser.add_argument_group("run directory")
+    run.add_argument(
+        "--output",
+        type=Path,
+        metavar="RUN",
+        help="the run directory (default: runs/<recipe name>; of a grid runs/<recipe name>-grid, "
+        "or runs/<grid file>)",
+    )
+    run.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="overwrite an existing run; with --grid, overwrite the runs that had already finished",
+    )
+    run.add_argument("--resume", action="store_true", help="continue an existing run")
+    run.add_argument(
+        "--replay",
+        type=Path,
+        metavar="DECISIONS",
+        help="repeat the adoptions of another run, from its decisions.jsonl",
+    )
+    plan = parser.add_argument_group("planning (nothing is trained)")
+    plan.add_argument(
+        "--print",
+        action="store_true",
+        dest="show",
+        help="show the resolved recipe, the file that each value comes from, and the plan",
+    )
+    plan.add_argument(
+        "--dry-steps",
+        type=int,
+        metavar="N",
+        help="run N steps of each stage; report speed, memory and the expected time",
+    )
+    grid = parser.add_argument_group("grids")
+    grid.add_argument(
+        "--grid",
+        nargs="+",
+        metavar="key=a,b",
+        help="train all combinations of values, or those of a grid file, and write one table of them; the "
+        "same command started several times shares the runs",
+    )
+    return parser
+
+
+def _measured_plan(args: argparse.Namespace) -> str | None:
+    from pyserini_ance.pipeline.plan import measured_plan
+
+    return measured_plan(load_recipe(args.recipe, *args.overrides).recipe, args.dry_steps)
+
+
+def _print_plan(args: argparse.Namespace) -> str | None:
+    """Print the recipe, which needs no data, and return the plan, which does."""
+    from pyserini_ance.pipeline.initial_weights import describe_initial_weights
+    from pyserini_ance.pipeline.plan import plan
+
+    loaded = load_recipe(args.recipe, *args.overrides)
+    if not console.is_main():
+        return None
+    print(annotated_yaml(loaded), *describe_initial_weights(loaded.recipe), sep="\n", flush=True)
+    return plan(loaded.recipe)
+
+
+def _train(args: argparse.Namespace) -> str | None:
+    recipe = load_recipe(args.recipe, *args.overrides).recipe
+    from pyserini_ance.pipeline.experiment import train
+
+    output = args.output or run_folder(recipe.name)
+    with logging_redirect_tqdm():
+        results = train(recipe, output, args.overwrite, args.resume, args.replay)
+    return f"\n{results.as_text()}" if results else None
+
+
+def _train_grid(args: argparse.Namespace) -> int:
+    """Train the runs of a grid; exit code 0 if all have finished."""
+    from pyserini_ance.pipeline.grid_runs import GridRuns
+    from pyserini_ance.recipe.grid_spec import Grid
+
+    grid = Grid.parse(args.grid)
+    if not (args.recipe or grid.names_recipes):
+        raise ValueError(
+            "--grid needs recipes: pass one, as in `pyserini-ance train demo/ance --grid ...`, or put "
+            "them into the "
+            "grid: recipe=demo/bm25,demo/ance"
+        )
+    name = f"{load_recipe(args.recipe, *args.overrides).recipe.name}-grid" if args.recipe else grid.name
+    runs = GridRuns(args.recipe, args.overrides, grid, args.output or run_folder(name))
+    recipes = runs.check()
+    if args.show:
+        print("\n".join(str(runs.folder / name) for name in recipes))
+        return 0
+    have_all_finished = runs.run(recipes, args.overwrite)
+    print(runs.describe())
+    return 0 if have_all_finished else console.FAILED

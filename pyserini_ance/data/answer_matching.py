@@ -1,0 +1,132 @@
+"""Answer matching: whether a text contains one of the short answers to an open-domain question.
+
+The rules are those of DPR (Karpukhin et al. 2020, arXiv:2004.04906; `has_answers` there, in DrQA and in
+Pyserini's `evaluate_dpr_retrieval`): a token is a run of letters, digits and marks, or any other character
+that is not blank. Texts are compared in NFD, ignoring case.
+"""
+
+import json
+import re
+import unicodedata
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pyserini_ance.data.collection import Texts
+
+ANSWERS = "answers"  # a column of queries: a JSON list of strings in each row
+FIELD = "text"  # the field of documents that is searched; a title does not count, as in DPR
+
+
+def read_answers(queries: Texts, row: int) -> list[str]:
+    """The answers of a question."""
+    return json.loads(queries.columns[ANSWERS][row])
+
+
+def decomposed(text: str) -> str:
+    """The text in Unicode's NFD form."""
+    return unicodedata.normalize("NFD", text)
+
+
+def spaced_tokens(text: str) -> str:
+    """The tokens of a decomposed text, each between two blanks.
+
+    A text contains an answer if its spaced tokens contain those of the answer.
+    """
+    # Lower-case after spacing: the lower case of a letter may depend on its neighbours, which are a token's
+    # own then.
+    return f" {' '.join(text.translate(_SPACING).lower().split())} "
+
+
+class Tokens:
+    """Answers as sequences of tokens.
+
+    An answer without tokens is ignored, since every text would contain it.
+    """
+
+    def __init__(self, answers: Sequence[str]):
+        spaced = [spaced_tokens(decomposed(answer)) for answer in answers]
+        self.answers = [(answer, max(answer.split(), key=len)) for answer in spaced if answer.strip()]
+
+    def match(self, text: "Text") -> bool:
+        """Whether the text contains one of the answers."""
+        return any(text.may_have(longest) and answer in text.tokens for answer, longest in self.answers)
+
+
+class Patterns:
+    """Answers as regular expressions (CuratedTREC), ignoring case; `^` and `$` match at line ends.
+
+    Raises re.error for an invalid expression.
+    """
+
+    def __init__(self, answers: Sequence[str]):
+        flags = re.IGNORECASE | re.MULTILINE
+        self.patterns = [re.compile(decomposed(answer), flags) for answer in answers]
+
+    def match(self, text: "Text") -> bool:
+        """Whether the text contains one of the answers."""
+        return any(pattern.search(text.plain) for pattern in self.patterns)
+
+
+def is_pattern(answer: str) -> bool:
+    """Whether the answer is a valid regular expression."""
+    try:
+        Patterns([answer])
+    except re.error:
+        return False
+    return True
+
+
+class Text:
+    """A text to match answers against. Its tokens are computed once, when they are first needed."""
+
+    def __init__(self, text: str):
+        self.plain = decomposed(text)
+        self._lower = self.plain.lower() if text.isascii() else None
+        self._tokens: str | None = None
+
+    def may_have(self, token: str) -> bool:
+        """False only if no token of the text is `token`.
+
+        Fast for ASCII text, since most texts contain no answer.
+        """
+        return self._lower is None or token in self._lower
+
+    @property
+    def tokens(self) -> str:
+        """The spaced tokens of the text."""
+        if self._tokens is None:
+            self._tokens = spaced_tokens(self.plain)
+        return self._tokens
+
+
+def contain_answers(
+    answers: Mapping[int, Tokens | Patterns],
+    documents: Sequence[str],
+    question_rows: np.ndarray,
+    document_rows: np.ndarray,
+) -> np.ndarray:
+    """(P,) bool: whether each document contains an answer to its question.
+
+    answers: the answers of the questions, by row. question_rows, document_rows: (P,), pairs ordered by
+    document, so that each text is prepared once.
+    """
+    matches = np.zeros(len(question_rows), bool)
+    rows, starts, counts = np.unique(document_rows, return_index=True, return_counts=True)
+    for document, start, count in zip(rows.tolist(), starts.tolist(), counts.tolist(), strict=True):
+        text, pairs = Text(documents[document]), slice(start, start + count)
+        matches[pairs] = [answers[question].match(text) for question in question_rows[pairs].tolist()]
+    return matches
+
+
+class _Spacing(dict[int, str]):
+    """A table for `str.translate`: the replacement of each character, filled on demand."""
+
+    def __missing__(self, code: int) -> str:
+        character = chr(code)
+        kind = unicodedata.category(character)[0]
+        self[code] = " " if kind in "ZC" else character if kind in "LMN" else f" {character} "
+        return self[code]
+
+
+_SPACING = _Spacing()

@@ -1,0 +1,267 @@
+"""Collection cache: stored collections, memory-mapped by every process, and the input files behind them."""
+
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from itertools import batched, chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts, add_to_digest
+from pyserini_ance.data.lookup import RowsOfIds, hashes_of, write_rows
+from pyserini_ance.data.string_arrays import STRINGS_PER_BLOCK, Strings, StringsFile
+from pyserini_ance.storage.files import read_json, read_json_object, sha256_json, write_json
+from pyserini_ance.storage.liveness import remove_leftovers, temp_path
+from pyserini_ance.storage.publish import is_complete, publish_once, read_manifest
+
+COLLECTION_FILE = "collection.json"
+LAYOUT = 1
+COLLECTIONS_FOLDER = "collections"
+QRELS_ARRAYS = ("offsets", "rows", "grades", "relevant_offsets", "relevant_rows")
+
+
+@dataclass(frozen=True, eq=False)
+class StoredTexts(Texts):
+    """Texts that are memory-mapped from `folder`."""
+
+    folder: Path
+
+
+class TextsWriter:
+    """Write texts into a new folder, block by block. In memory, it keeps the 8-byte hash of each id.
+
+    Files of columns are numbered because field names may not be valid file names.
+    """
+
+    def __init__(self, folder: Path, fields: Sequence[str]):
+        folder.mkdir(parents=True)
+        self.folder, self.fields = folder, list(fields)
+        self._ids = StringsFile(folder / "ids")
+        self._columns = [StringsFile(folder / f"field{n}") for n in range(len(self.fields))]
+        self._hashes: list[np.ndarray] = []
+        self._open = ExitStack()
+        for file in (self._ids, *self._columns):
+            self._open.callback(file.close)
+        self._sha = hashlib.sha256()
+        add_to_digest(self._sha, [string.encode() for string in (str(len(self.fields)), *self.fields)])
+
+    def append(self, ids: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
+        """Append a block: ids, and for each field as many values."""
+        encoded = [[value.encode() for value in values] for values in (ids, *columns)]
+        self._hashes.append(hashes_of(encoded[0], len(ids)))
+        add_to_digest(self._sha, chain.from_iterable(zip(*encoded, strict=True)))
+        for file, values in zip((self._ids, *self._columns), encoded, strict=True):
+            file.append(values)
+
+    def finish(self) -> dict[str, Any]:
+        """Complete the folder. Returns the fields and the digest, which `open_texts` needs."""
+        self.close()
+        hashes = np.concatenate(self._hashes) if self._hashes else np.empty(0, np.uint64)
+        write_rows(self.folder / "ids", hashes)
+        return {"fields": self.fields, "digest": self._sha.hexdigest()}
+
+    def close(self) -> None:
+        """Close the files. The folder is not complete unless `finish` was called."""
+        self._open.close()
+
+
+def write_texts(folder: Path, texts: Texts) -> dict[str, Any]:
+    """Write `texts` into a new folder. Stored texts are hard-linked, or copied if links fail."""
+    if isinstance(texts, StoredTexts):
+        shutil.copytree(texts.folder, folder, copy_function=_link)
+        return {"fields": list(texts.columns), "digest": texts.digest}
+    with closing(TextsWriter(folder, list(texts.columns))) as writer:
+        for block in batched(zip(texts.ids, *texts.columns.values(), strict=True), STRINGS_PER_BLOCK):
+            ids, *columns = zip(*block, strict=True)
+            writer.append(ids, columns)
+        return writer.finish()
+
+
+def open_texts(folder: Path, about: dict[str, Any]) -> StoredTexts:
+    """Open a folder that `TextsWriter` wrote; `about` is what its `finish` returned."""
+    ids = Strings.open(folder / "ids")
+    columns = {name: Strings.open(folder / f"field{n}") for n, name in enumerate(about["fields"])}
+    texts = StoredTexts(ids, columns, folder)
+    # Set the cached properties from the stored values: computing them would read everything.
+    vars(texts).update(digest=about["digest"], rows=RowsOfIds.open(folder / "ids", ids))
+    return texts
+
+
+def _link(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+
+
+def store_collection(collection: Collection, cache: Path) -> Path:
+    """Write the collection into the cache unless it is stored already, and return its folder.
+
+    If another process is writing it, wait for that process.
+    """
+    folder = collection_folder(cache, collection.digest)
+    about = {"layout": LAYOUT, "collection": collection.digest}
+    publish_once(folder, about, lambda claimed: _write(claimed, collection))
+    return folder
+
+
+def open_collection(cache: Path, digest: str) -> Collection | None:
+    """Open the stored collection with this digest, memory-mapped; None if it is not stored completely.
+
+    Raises RuntimeError if a file is missing or has a different size than was written, and if the folder
+    holds a different collection.
+    """
+    folder = collection_folder(cache, digest)
+    if not is_complete(folder):
+        return None
+    manifest = read_manifest(folder, verify=False)  # hashing would read everything in each process
+    if manifest["layout"] != LAYOUT:
+        raise RuntimeError(
+            f"{folder} has layout {manifest['layout']}, but this version reads layout {LAYOUT}; "
+            "remove the folder to make it again"
+        )
+    about = read_json(folder / COLLECTION_FILE)
+    documents = open_texts(folder / "documents", about["documents"])
+    splits = {
+        name: _open_split(folder / f"split{n}", name, about_split)
+        for n, (name, about_split) in enumerate(about["splits"].items())
+    }
+    opened = Collection(documents, splits, about["skipped"])
+    if opened.digest != digest:
+        raise RuntimeError(
+            f"{folder / COLLECTION_FILE} describes collection {opened.digest[:12]}, expected {digest[:12]}; "
+            f"remove {folder}"
+        )
+    return opened
+
+
+@contextmanager
+def temporary_corpus_folder(cache: Path) -> Iterator[Path]:
+    """A path in the cache for the documents that are being read. The caller creates the folder.
+
+    The folder is removed at the end. Folders that killed processes have left are removed first.
+    """
+    folder = temp_path(cache / COLLECTIONS_FOLDER / "reading", "tmp")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    remove_leftovers(folder.parent)
+    shutil.rmtree(folder, ignore_errors=True)  # left by a dead process with the same process id
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def collection_folder(cache: Path, digest: str) -> Path:
+    """The folder of the cache that holds the collection with this digest."""
+    return cache / COLLECTIONS_FOLDER / digest[:32]
+
+
+def _write(folder: Path, collection: Collection) -> None:
+    """Write the files of a collection.
+
+    Folders of splits are numbered because split names may not be valid file names.
+    """
+    documents = write_texts(folder / "documents", collection.documents)
+    splits = {
+        name: _write_split(folder / f"split{n}", split)
+        for n, (name, split) in enumerate(collection.splits.items())
+    }
+    about = {"documents": documents, "splits": splits, "skipped": collection.skipped}
+    write_json(folder / COLLECTION_FILE, about)
+
+
+def _write_split(folder: Path, split: Split) -> dict[str, Any]:
+    queries, qrels = write_texts(folder / "queries", split.queries), split.qrels
+    for name in QRELS_ARRAYS:
+        np.save(folder / f"{name}.npy", getattr(qrels, name), allow_pickle=False)
+    return {"queries": queries, "qrels": {"threshold": qrels.threshold, "digest": qrels.digest}}
+
+
+def _open_split(folder: Path, name: str, about: dict[str, Any]) -> Split:
+    offsets, rows, grades, *relevant = (
+        np.load(folder / f"{array}.npy", mmap_mode="r", allow_pickle=False) for array in QRELS_ARRAYS
+    )
+    qrels = Qrels(offsets, rows, grades, about["qrels"]["threshold"])
+    # Set the cached properties from the stored values.
+    vars(qrels).update(
+        digest=about["qrels"]["digest"], relevant_offsets=relevant[0], relevant_rows=relevant[1]
+    )
+    return Split(name, open_texts(folder / "queries", about["queries"]), qrels)
+
+
+READER_VERSION = 2  # to be incremented when readers produce something else from the same files
+SETTLED_SECONDS = 2  # a file younger than this may change again without changing its modification time
+
+
+class InputRecord:
+    """A JSON object about `files` that were read with `settings`.
+
+    It is valid while the paths, sizes and times of the files are unchanged, as `make` and `git` check it. If
+    `files` is None, nothing is recorded, because changes of the input cannot be detected.
+    """
+
+    def __init__(self, cache: Path, settings: dict[str, Any], files: Sequence[Path] | None):
+        self._cache, self._settings, self._files = cache, settings, files
+        self._key = self._current_key()
+
+    def load(self) -> dict[str, Any] | None:
+        """The recorded object; None if there is none or the files have changed."""
+        return read_json_object(self._path(self._key)) if self._key else None
+
+    def save(self, about: dict[str, Any]) -> None:
+        """Record the object, unless the files have changed since this instance was made."""
+        if self._files is not None and self._key and self._current_key() == self._key:
+            path = self._path(self._key)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_json(path, about | {"files": [str(file) for file in self._files]})
+
+    def _path(self, key: str) -> Path:
+        return self._cache / "inputs" / f"{key[:32]}.json"
+
+    def _current_key(self) -> str | None:
+        """A hash of the settings and the state of the files; None if the files are unknown or too young."""
+        if self._files is None:
+            return None
+        states = [(str(path.resolve()), *_state(path)) for path in self._files]
+        newest = max((changed for *_, changed in states), default=0)
+        if newest >= time.time_ns() - SETTLED_SECONDS * 10**9:
+            return None
+        return sha256_json([READER_VERSION, self._settings, states])
+
+
+class CollectionRecord:
+    """A record of the stored collection that `files` gave when they were read with `settings`."""
+
+    def __init__(self, cache: Path, settings: dict[str, Any], files: Sequence[Path] | None):
+        self._cache, self._record = cache, InputRecord(cache, settings, files)
+
+    def load(self) -> Collection | None:
+        """The memory-mapped collection, with its splits in their order and its skipped counts."""
+        about = self._record.load()
+        mapped = open_collection(self._cache, about["collection"]) if about else None
+        if about is None or mapped is None:
+            return None
+        return Collection(
+            mapped.documents, {name: mapped.split(name) for name in about["splits"]}, about["skipped"]
+        )
+
+    def save(self, collection: Collection) -> None:
+        """Record the stored collection that the files gave."""
+        self._record.save(
+            {
+                "collection": collection.digest,
+                "splits": list(collection.splits),
+                "skipped": collection.skipped,
+            }
+        )
+
+
+def _state(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns

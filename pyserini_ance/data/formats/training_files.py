@@ -1,0 +1,146 @@
+"""Training files that list passages with each question, as in DPR, Tevatron and FlagEmbedding.
+
+A file is one JSON list of records, or has one record per line. Each format describes its records by a Layout.
+"""
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
+
+from pyserini_ance.data.formats.builder import Entry, LineOrigins
+from pyserini_ance.data.formats.format import Format, Judgment, RawData
+from pyserini_ance.data.formats.lines import Line, find_file, is_writable, shown
+from pyserini_ance.data.formats.records import read_records
+from pyserini_ance.data.lookup import RowsOfHashes, hash_of
+
+
+class Layout(NamedTuple):
+    """The structure of a record.
+
+    positives, negatives: the keys under which a record lists passages, best first. question: makes an entry
+    of a record and its index in the file, from 0. passage: makes an entry of a passage. bare: passages are
+    listed as plain texts; `passage` gets {"text": TEXT}.
+    """
+
+    name: str
+    positives: str
+    negatives: str
+    question: Callable[[Line, int, dict[str, Any]], Entry]
+    passage: Callable[[Line, dict[str, Any]], Entry]
+    bare: bool = False
+
+
+class TrainingFileFormat(Format):
+    """Training files, one for each split; `corpus`, if set, has one passage per line.
+
+    Without a corpus, the documents are the passages that the splits list, each once. Listed negatives are not
+    judged; the source `{kind: ranking, file: FILE}` draws from them.
+    """
+
+    corpus: Path | None = None
+    """A file with one passage per line; null: the documents are the passages that the splits list."""
+    splits: dict[str, Path]
+    """The training file of each split."""
+    layout: ClassVar[Layout]
+
+    def of_splits(self, names: Iterable[str]) -> Self:
+        """Restrict the data to these splits.
+
+        Without a corpus, all splits are read: their passages are the documents.
+        """
+        return super().of_splits(names) if self.corpus else self
+
+    def raw_data(self) -> RawData:
+        corpus = find_file(self.corpus, "data.corpus") if self.corpus else None
+        files = {name: find_file(path, f"data.splits.{name}") for name, path in self.splits.items()}
+        passages = _corpus(corpus, self.layout) if corpus else _listed(files.values(), self.layout)
+        may_repeat = not corpus or self.layout.bare  # a corpus with ids has each passage once
+        splits = {name: judged_questions(path, self.layout) for name, path in files.items()}
+        return RawData(
+            _each_once(passages) if may_repeat else passages,
+            splits,
+            [corpus] if corpus else list(files.values()),
+        )
+
+
+def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judgment]]:
+    """The questions of a file, and their positives as judgments, in order.
+
+    DPR and ANCE train with the first positive.
+    """
+    entries: list[Entry] = []
+    judgments: list[Judgment] = []
+    for index, (line, record) in enumerate(read_records(path)):
+        question = layout.question(line, index, record)
+        entries.append(question)
+        judgments += [
+            Judgment(line, question.id, passage.id, 1)
+            for passage in _passages(line, record, layout, layout.positives)
+        ]
+    return entries, judgments
+
+
+def listed_negatives(path: Path, layout: Layout) -> Iterator[tuple[str, str]]:
+    """Iterate over query and document ids of the listed negatives, in order.
+
+    Raises ValueError for an invalid id.
+    """
+    for index, (line, record) in enumerate(read_records(path)):
+        query = layout.question(line, index, record).id
+        for passage in _passages(line, record, layout, layout.negatives):
+            yield query, checked_id(line, passage.id)
+
+
+def checked_id(line: Line, id: str) -> str:
+    """The id of a listed passage. Raises ValueError if it is invalid."""
+    if id.split() != [id] or not is_writable(id):
+        raise line.error(
+            f"passage id {shown(id)}", "an id without blanks, which can be written as UTF-8", "correct it"
+        )
+    return id
+
+
+def _corpus(path: Path, layout: Layout) -> Iterator[Entry]:
+    return (layout.passage(line, record) for line, record in read_records(path))
+
+
+def _listed(paths: Iterable[Path], layout: Layout) -> Iterator[Entry]:
+    for path in paths:
+        for line, record in read_records(path):
+            yield from _passages(line, record, layout, layout.positives)
+            if layout.negatives in record:
+                yield from _passages(line, record, layout, layout.negatives)
+
+
+def _each_once(passages: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield each passage at its first occurrence. Raises ValueError if an id occurs again with another text.
+
+    In memory are a hash of each id, a hash of its fields and its position; passages need not be in memory.
+    """
+    rows, hashes, origins = RowsOfHashes(), array("Q"), LineOrigins()
+    for passage in passages:
+        hashed = hash_of("\0".join(passage.fields.values()).encode(errors="surrogatepass"))
+        row = rows.row_of(hash_of(passage.id.encode(errors="surrogatepass")))
+        if row == len(hashes):
+            hashes.append(hashed)
+            origins.add(passage.line)
+            yield passage
+        elif hashes[row] != hashed:
+            first = origins.line(row)
+            problem = (
+                f"passage {passage.id!r} is {shown(passage.fields)}, "
+                f"but it has another text in {first.path}, line {first.number}"
+            )
+            cure = "correct one of the two, or set data.corpus to the file of the passages"
+            raise passage.line.error(problem, "one text for an id", cure)
+
+
+def _passages(line: Line, record: dict[str, Any], layout: Layout, key: str) -> list[Entry]:
+    passages, kind = record.get(key), str if layout.bare else dict
+    if not isinstance(passages, list) or not all(isinstance(passage, kind) for passage in passages):
+        expected = f"a list of {'strings' if layout.bare else 'JSON objects'}, one per passage"
+        raise line.error(
+            f"{key} {shown(passages)}", expected, f"write `{key}` as {layout.name}'s training files do"
+        )
+    return [layout.passage(line, {"text": passage} if layout.bare else passage) for passage in passages]

@@ -1,0 +1,60 @@
+"""How a process ends before its work is done: by a signal, or because another process was lost."""
+
+import signal
+import time
+from dataclasses import dataclass
+
+# For the work of a process before it exits: record the end, tell the others, stop a subprocess. torchrun
+# kills after 30 s.
+SHUTDOWN_SECONDS = 30
+CURE = "all stop. Start again, training with --resume"
+_shutdown_until = 0.0
+
+
+def interrupt_on_termination() -> None:
+    """Let a batch system's SIGTERM end a run like Ctrl-C, by KeyboardInterrupt.
+
+    One request to end arrives repeatedly: from the terminal and from torchrun, or after an error, when
+    torchrun ends the other processes. Once the shutdown has begun, further signals are ignored.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupt)
+
+
+def begin_shutdown() -> None:
+    """Ignore signals from now on for SHUTDOWN_SECONDS: the work has ended, for whatever reason."""
+    global _shutdown_until
+    _shutdown_until = time.monotonic() + SHUTDOWN_SECONDS
+
+
+def _interrupt(number: int, frame: object) -> None:
+    if time.monotonic() > _shutdown_until:
+        begin_shutdown()
+        raise KeyboardInterrupt
+
+
+@dataclass(frozen=True)
+class PeerLoss:
+    """The process that ended before its work was done, and how; `died`: it could not report why itself."""
+
+    rank: int
+    message: str
+    interrupted: bool = False
+    died: bool = False
+
+    @classmethod
+    def from_error(cls, error: BaseException, rank: int, size: int) -> "PeerLoss":
+        """The loss to report for an `error` raised in process `rank`; that of a PeerError stays the same."""
+        if isinstance(error, PeerError):
+            return error.loss
+        if isinstance(error, KeyboardInterrupt):
+            return cls(rank, f"process {rank} of {size} was interrupted", interrupted=True)
+        return cls(rank, f"process {rank} of {size} failed: {type(error).__name__}: {error}")
+
+
+class PeerError(RuntimeError):
+    """Another process of the world has ended, so this one cannot continue."""
+
+    def __init__(self, loss: PeerLoss):
+        super().__init__(loss.message)
+        self.loss = loss

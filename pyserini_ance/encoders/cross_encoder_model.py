@@ -1,0 +1,115 @@
+"""Cross-encoders of sentence-transformers, which score pairs of a query and a document."""
+
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from pyserini_ance.encoders.family import quiet_transformers
+from pyserini_ance.encoders.tokenization import fill_template
+
+if TYPE_CHECKING:
+    import torch
+
+BATCH_PAIRS = 32
+Pair = tuple[str, str]  # a query and a document
+
+
+class CrossEncoderModel:
+    """A cross-encoder from a hub name or a folder.
+
+    length_tokens: the maximum length of a pair, special tokens included (default: the model's own limit).
+    Raises RuntimeError without sentence-transformers, and ValueError for a model whose head was never
+    trained.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        device: str | None = None,
+        batch_pairs: int = BATCH_PAIRS,
+        length_tokens: int | None = None,
+        precision: Literal["fp32", "bf16"] = "fp32",
+    ):
+        require_sentence_transformers()
+        import torch
+        from sentence_transformers import CrossEncoder as Model
+
+        quiet_transformers()
+        # By default, transformers 5 uses the precision in which the weights were saved.
+        weights = {"dtype": {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]}
+        self.name, self.batch_pairs = model, batch_pairs
+        self.model = Model(model, device=device, max_length=length_tokens, model_kwargs=weights)
+        self._check_head()
+
+    @property
+    def device(self) -> str:
+        return str(self.model.device)
+
+    def scores(self, pairs: Sequence[Pair]) -> np.ndarray:
+        """(P,) float32 on the model's own scale, after its activation function.
+
+        Raises ValueError for a model with several scores per pair.
+        """
+        scores = self._predict(pairs, None)
+        if scores.ndim > 1:
+            raise ValueError(
+                f"{self.name} gives {scores.shape[1]} scores per pair, expected one; use another model"
+            )
+        return scores
+
+    def logits(self, pairs: Sequence[Pair]) -> np.ndarray:
+        """(P,) float32 before any activation, which would lose digits: a float32 sigmoid is 1 from 17.
+
+        For a classifier into `irrelevant` and `relevant` (Nogueira and Cho 2019, arXiv:1901.04085): the
+        second score minus the first. Raises ValueError for a model with more scores per pair.
+        """
+        import torch
+
+        scores = self._predict(pairs, torch.nn.Identity())
+        if scores.ndim > 1 and scores.shape[1] == 2:
+            scores = scores[:, 1] - scores[:, 0]
+        if scores.ndim > 1:
+            raise ValueError(
+                f"{self.name} gives {scores.shape[1]} scores per pair, expected one, or two of a classifier; "
+                "use another model"
+            )
+        return scores
+
+    def _predict(self, pairs: Sequence[Pair], activation: "torch.nn.Module | None") -> np.ndarray:
+        """Scores in the order of the pairs; the library sorts pairs by length and batches them."""
+        if not pairs:
+            return np.zeros(0, np.float32)
+        return np.asarray(
+            self.model.predict(
+                list(pairs), batch_size=self.batch_pairs, show_progress_bar=False, activation_fn=activation
+            )
+        )
+
+    def _check_head(self) -> None:
+        """Raises ValueError for a plain encoder (BertModel), to which transformers adds a random head."""
+        (architecture, *_) = getattr(self.model.config, "architectures", None) or [""]
+        if architecture and len(self.model) == 1 and not architecture.endswith("ForSequenceClassification"):
+            raise ValueError(
+                f"{self.name} is a {architecture}, which has no head that scores pairs; expected a model "
+                "trained "
+                "as a cross-encoder (...ForSequenceClassification), such as "
+                "cross-encoder/ms-marco-MiniLM-L6-v2"
+            )
+
+
+def require_sentence_transformers() -> None:
+    """Raises RuntimeError if sentence-transformers is not installed."""
+    if find_spec("sentence_transformers") is None:
+        raise RuntimeError(
+            "cross-encoders need sentence-transformers, which is not installed: "
+            "python -m pip install sentence-transformers"
+        )
+
+
+def record_text(record: Mapping[str, str], template: str | None = None) -> str:
+    """The text of a record: `template` with its fields filled in (default: all fields, joined by blanks)."""
+    if template is None:
+        return " ".join(filter(None, record.values()))
+    return fill_template(template, record)

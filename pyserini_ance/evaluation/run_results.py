@@ -1,0 +1,61 @@
+"""The results of finished runs: what their `measures.json` records, and how tables print it."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pyserini_ance.runs.provenance import config_hash_of
+from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.storage.files import read_json
+
+BM25, BM25_RM3, UNTRAINED = UNTRAINED_ROWS = ("bm25", "bm25+rm3", "untrained")
+SECONDS = ("train seconds", "refresh seconds", "test seconds")
+
+
+def read_results(run: Path) -> dict[str, Any]:
+    """A run's `measures.json`, with the `commits` of the code that made it.
+
+    Raises FileNotFoundError if the run has not finished, RuntimeError if the file is damaged or if another
+    version wrote the run directory.
+    """
+    path = RunDir(run).measures
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path} is missing: {run} is not a finished run. Continue it with --resume, or remove it from "
+            "the command."
+        )
+    RunDir(run).trainer.read()
+    results = {**read_json(path), "commits": _commits(RunDir(run))}
+    if recorded := results.get("config_hash"):
+        results["config_hash"] = config_hash_of(RunDir(run), recorded)
+    return results
+
+
+def _commits(run: RunDir) -> list[str]:
+    """The commits at the run's start and at each resume, where recorded; `a1b2c3d+` if files of the package
+    had changed."""
+    environments = [read_json(run.environment)] if run.environment.exists() else []
+    environments += [record["environment"] for record in RunLog(run, writes=False).decisions("resume")]
+    commits = (environment.get("commit") for environment in environments)
+    return list(
+        dict.fromkeys(f"{commit['hash'][:7]}{'+' * commit['changed']}" for commit in commits if commit)
+    )
+
+
+def last_stage(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The row of the run's result.
+
+    Its rows by other indexes (`final_evaluation.indexes`) have no training seconds.
+    """
+    return [row for row in rows if "train seconds" in row][-1]
+
+
+def seconds_of(rows: Sequence[Mapping[str, Any]]) -> float:
+    """The duration of all stages of a run: training, mining and final evaluation."""
+    return sum(row.get(key) or 0.0 for row in rows if "train seconds" in row for key in SECONDS)
+
+
+def mean_range(values: Sequence[float]) -> str:
+    """`mean (lowest-highest)`; the mean alone if all values are equal."""
+    mean = f"{sum(values) / len(values):.3f}"
+    return mean if min(values) == max(values) else f"{mean} ({min(values):.3f}-{max(values):.3f})"

@@ -1,1 +1,0 @@
-"""The main job, from a recipe to a Pyserini run: what the `train` command calls."""

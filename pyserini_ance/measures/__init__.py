@@ -1,1 +1,0 @@
-"""How good a ranking is: measures by ir-measures, tables for people."""

@@ -1,0 +1,70 @@
+"""Remove documents that contain an answer to the question: in OpenQA they are relevant, judged or not."""
+
+import re
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from pyserini_ance.data.answer_matching import ANSWERS, FIELD, Patterns, Tokens, contain_answers, read_answers
+from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.negatives.filters.base import Candidates, Filter
+
+
+class Answers(Filter):
+    """Removes pairs of a question and a document that contains one of its answers.
+
+    Either side may be the anchor.
+
+    Sources: Xiong et al. 2021 (ANCE, OpenQA), Karpukhin et al. 2020 (DPR), ANCE-Tele's NQ and TriviaQA.
+    """
+
+    # Differs from microsoft/ANCE: there, removed documents count towards the negatives to keep, so
+    # questions with many removals keep fewer; DANCE's copy of these lines has the comment "BUG?".
+
+    kind: Literal["answers"] = "answers"
+    regular_expressions: bool = False
+    """Whether answers are regular expressions (CuratedTREC) instead of strings of tokens."""
+    expensive: ClassVar[bool] = True
+
+    def check_data(self, anchor_set: AnchorSet) -> None:
+        queries = anchor_set.split.queries
+        if ANSWERS not in queries.columns:
+            raise ValueError(
+                f"filter `answers`: the queries of split {anchor_set.split.name!r} have no answers; add a "
+                "list "
+                "`answers` (queries.jsonl of kind beir, topics .jsonl of kind pyserini_jsonl), or remove "
+                "the filter"
+            )
+        if self.regular_expressions:
+            for row in range(len(queries)):
+                _check_patterns(queries, row)
+
+    def mask(self, candidates: Candidates) -> np.ndarray:
+        queries, documents = candidates.anchor_set.split.queries, candidates.snapshot.collection.documents
+        if FIELD not in documents.columns:
+            fields = ", ".join(documents.columns)
+            raise ValueError(
+                f"filter `answers` searches the field {FIELD!r}, but documents have {fields}; remove the "
+                "filter"
+            )
+        return candidates.mask_pairs(lambda *pairs: self._contain(queries, documents, *pairs))
+
+    def _contain(
+        self, queries: Texts, documents: Texts, query_rows: np.ndarray, document_rows: np.ndarray
+    ) -> np.ndarray:
+        matcher = Patterns if self.regular_expressions else Tokens
+        matchers = {row: matcher(read_answers(queries, row)) for row in np.unique(query_rows).tolist()}
+        return contain_answers(matchers, documents.columns[FIELD], query_rows, document_rows)
+
+
+def _check_patterns(queries: Texts, row: int) -> None:
+    for answer in read_answers(queries, row):
+        try:
+            Patterns([answer])
+        except re.error as error:
+            raise ValueError(
+                f"filter `answers`: answer {answer!r} of query {queries.ids[row]} is not a regular "
+                "expression "
+                f"({error}); correct it, or remove regular_expressions: true"
+            ) from None

@@ -1,0 +1,169 @@
+"""The base class of filters, and how the filters of a source are applied to its candidates."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import torch
+
+from pyserini_ance.data.positives import is_known_positive
+from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.recipe.components import Component
+
+KNOWN_POSITIVES = (
+    "known positives"  # the name of the removal that always applies, in counts of dropped candidates
+)
+FilteredRows = tuple[np.ndarray, np.ndarray, dict[str, int]]  # rows and scores (A, width); removals by filter
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The ranking that a source retrieved for an anchor set, before filtering.
+
+    rows: (A, n) int32 in rank order, PADDING at missing entries; the first dimension follows
+        `anchor_set.anchors`.
+    scores: (A, n) float32.
+    score_positives: returns the score of each anchor's best known positive, (A,) on the scale of `scores`,
+        NaN where it has none. None if the source cannot score positives.
+    """
+
+    snapshot: Snapshot
+    anchor_set: AnchorSet
+    rows: np.ndarray
+    scores: np.ndarray
+    score_positives: Callable[[], np.ndarray] | None = None
+
+    @cached_property
+    def positive_scores(self) -> np.ndarray:
+        """The result of `score_positives`. Raises ValueError if the source cannot score positives."""
+        if self.score_positives is None:
+            raise ValueError(
+                "a filter compares scores with the positive's, but this source gives positives no score; "
+                "remove the filter"
+            )
+        return self.score_positives()
+
+    def masked(self, mask: np.ndarray) -> "Candidates":
+        """Replace the rows where `mask` (A, n) is false by PADDING; positions do not change."""
+        return replace(self, rows=np.where(mask, self.rows, PADDING))
+
+    def mask_pairs(self, judge: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
+        """(A, n) bool from `judge(query rows, document rows)`, which maps two (P,) arrays to (P,) bool.
+
+        Pairs arrive in order of ascending document row. All processes of the world call this together and
+        share the pairs.
+        """
+        positions = np.nonzero(self.rows != PADDING)
+        pairs = self.anchor_set.anchors[positions[0]], self.rows[positions]
+        queries, documents = pairs if self.anchor_set.anchor == "query" else pairs[::-1]
+        order, world = np.argsort(documents, kind="stable"), self.snapshot.world
+        own = np.array_split(order, world.size)[world.rank]
+        judged = torch.from_numpy(judge(queries[own], documents[own]).astype(np.uint8))
+        mask = np.zeros(self.rows.shape, bool)
+        mask[positions[0][order], positions[1][order]] = torch.cat(world.gather(judged)).numpy()
+        return mask
+
+
+class Filter(Component):
+    """A rule that removes false negatives from the candidates of a source.
+
+    expensive: the filter sees only candidates that all cheap filters keep, and only as many as a table needs.
+    needs_positive_scores: the filter reads `Candidates.positive_scores`.
+    """
+
+    expensive: ClassVar[bool] = False
+    needs_positive_scores: ClassVar[bool] = False
+
+    @property
+    def extra_candidates(self) -> int:
+        """The number of candidates that the filter always removes; the source retrieves as many more."""
+        return 0
+
+    def check_data(self, anchor_set: AnchorSet) -> None:
+        """Raises ValueError or RuntimeError, before training, if the filter does not apply to this data."""
+
+    @abstractmethod
+    def mask(self, candidates: Candidates) -> np.ndarray:
+        """(A, n) bool, true for candidates to remove. Entries at PADDING are ignored."""
+
+
+def apply_filters(candidates: Candidates, filters: Sequence[Filter], width: int) -> FilteredRows:
+    """The first `width` candidates of each anchor that are not known positives and pass all filters."""
+    anchor_set = candidates.anchor_set
+    known = is_known_positive(anchor_set.known_positives, anchor_set.anchors, candidates.rows)
+    cheap = [filter for filter in filters if not filter.expensive]
+    expensive = [filter for filter in filters if filter.expensive]
+    masks = {KNOWN_POSITIVES: known, **_masks(cheap, candidates)}
+    if not expensive:
+        return apply_masks(candidates.rows, candidates.scores, masks, width)
+    rows, scores, dropped = apply_masks(candidates.rows, candidates.scores, masks, candidates.rows.shape[1])
+    masks = _masks_on_demand(expensive, replace(candidates, rows=rows, scores=scores), width)
+    rows, scores, more_dropped = apply_masks(rows, scores, masks, width)
+    return rows, scores, dropped | more_dropped
+
+
+def _masks(filters: Sequence[Filter], candidates: Candidates) -> dict[str, np.ndarray]:
+    """The mask of each kind; a filter sees only the candidates that the filters before it keep."""
+    masks: dict[str, np.ndarray] = {}
+    for filter in filters:
+        mask = filter.mask(candidates) & (candidates.rows != PADDING)
+        masks[filter.kind] = masks[filter.kind] | mask if filter.kind in masks else mask
+        candidates = candidates.masked(~mask)
+    return masks
+
+
+def _masks_on_demand(filters: Sequence[Filter], candidates: Candidates, width: int) -> dict[str, np.ndarray]:
+    """The masks of expensive filters, over no more candidates than a table of `width` needs.
+
+    The filters first see `width` candidates of each anchor, then as many more as they removed, and so on,
+    until every anchor has `width` or no candidates are left.
+    """
+    masks = {filter.kind: np.zeros(candidates.rows.shape, bool) for filter in filters}
+    remaining, seen = candidates.rows != PADDING, np.zeros(candidates.rows.shape, bool)
+    while True:
+        fresh = remaining & ~seen
+        missing = width - (remaining & seen).sum(1, keepdims=True)
+        fresh &= np.cumsum(fresh, axis=1, dtype=np.int32) <= missing
+        if not fresh.any():
+            return masks
+        for kind, mask in _masks(filters, candidates.masked(fresh)).items():
+            masks[kind] |= mask
+            remaining &= ~mask
+        seen |= fresh
+
+
+def apply_masks(
+    candidates: np.ndarray, scores: np.ndarray, masks: Mapping[str, np.ndarray], width: int
+) -> FilteredRows:
+    """Select the first `width` candidates (A, n) of each row that no mask marks, with their scores.
+
+    masks: (A, n) bool by filter. The third result counts the removals of each filter; a candidate that
+    several filters mark counts for the first of them, and PADDING never counts.
+    """
+    remaining, dropped = candidates != PADDING, {}
+    for name, mask in masks.items():
+        dropped[name] = int((remaining & mask).sum())
+        remaining &= ~mask
+    rows, row_scores = select(
+        remaining, width, (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf))
+    )
+    return rows, row_scores, dropped
+
+
+def select(mask: np.ndarray, width: int, *arrays: tuple[np.ndarray, np.generic]) -> list[np.ndarray]:
+    """The first `width` entries of each row of the arrays where `mask` (A, n) is true, in order.
+
+    arrays: pairs of an array (A, n) and its padding. Shorter rows end with the padding; the result has the
+        padding's type.
+    """
+    order = np.argsort(~mask, axis=1, kind="stable")[:, :width]
+    mask = np.take_along_axis(mask, order, 1)
+    return [
+        np.where(mask, np.take_along_axis(array, order, 1), padding).astype(padding.dtype)
+        for array, padding in arrays
+    ]

@@ -1,0 +1,46 @@
+"""Remove candidates with the text of a known positive: the same text under another id is not a negative."""
+
+import hashlib
+from dataclasses import replace
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from pyserini_ance.data.collection import Side, Texts
+from pyserini_ance.data.positives import is_known_positive
+from pyserini_ance.encoders.tokenization import Tokenization
+from pyserini_ance.negatives.filters.base import Candidates, Filter
+from pyserini_ance.negatives.table import PADDING
+
+
+class Duplicates(Filter):
+    """Compares texts as the encoder's template builds them, ignoring case and the amount of whitespace."""
+
+    kind: Literal["duplicates"] = "duplicates"
+    expensive: ClassVar[bool] = True
+
+    def mask(self, candidates: Candidates) -> np.ndarray:
+        anchor_set, snapshot = candidates.anchor_set, candidates.snapshot
+        known_positives, side = anchor_set.known_positives, anchor_set.candidate
+        texts = snapshot.collection.documents if side == "document" else anchor_set.split.queries
+        present = candidates.rows != PADDING
+        rows = np.unique(np.concatenate([candidates.rows[present], known_positives.rows]))
+        text_ids = _text_ids(texts, rows, snapshot.tokenization, side)
+        # With rows replaced by text ids, a candidate with the text of a known positive is a known positive.
+        positives = replace(known_positives, rows=text_ids[np.searchsorted(rows, known_positives.rows)])
+        candidate_ids = np.full(candidates.rows.shape, PADDING)
+        candidate_ids[present] = text_ids[np.searchsorted(rows, candidates.rows[present])]
+        return is_known_positive(positives, anchor_set.anchors, candidate_ids)
+
+
+def _text_ids(texts: Texts, rows: np.ndarray, tokenization: Tokenization, side: Side) -> np.ndarray:
+    """(R,) int64: rows with equal texts have equal ids."""
+    digests = np.fromiter(
+        (_digest(tokenization.text(side, texts[row])) for row in rows.tolist()), np.uint64, len(rows)
+    )
+    return np.unique(digests, return_inverse=True)[1]
+
+
+def _digest(text: str) -> int:
+    normalized = " ".join(text.split()).casefold()
+    return int.from_bytes(hashlib.blake2b(normalized.encode(), digest_size=8).digest(), "little")

@@ -1,0 +1,142 @@
+"""BM25 rankings in the cache: each is made once per combination of documents, queries and settings, for all
+runs."""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import version
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyserini_ance.data.collection import Collection, Texts
+from pyserini_ance.data.string_arrays import STRINGS_PER_BLOCK
+from pyserini_ance.evaluation.run_results import BM25
+from pyserini_ance.recipe.models import Bm25, Recipe
+from pyserini_ance.storage.files import copy_whole, sha256_json
+
+RANKINGS = "rankings"
+log = logging.getLogger(__name__)
+
+
+class Bm25Request(NamedTuple):
+    """A ranking of a split's queries by BM25, followed by RM3 if `rm3`."""
+
+    split: str
+    hits: int
+    rm3: bool = False
+
+
+def bm25_for_training(recipe: Recipe) -> Bm25Request | None:
+    """The ranking that sources draw from or compare live searches with; None if no source does."""
+    if recipe.bm25 is None or not any(BM25 in source.needs or source.live for source in recipe.sources):
+        return None
+    return Bm25Request(recipe.train_split.name, recipe.bm25.hits)
+
+
+def bm25_for_evaluation(recipe: Recipe) -> list[Bm25Request]:
+    """The rankings of the results table's rows without training, split by split: BM25's, then RM3's."""
+    if recipe.bm25 is None:
+        return []
+    test = recipe.final_evaluation
+    return [
+        Bm25Request(split, test.hits, rm3)
+        for rm3 in ([False, True] if recipe.bm25.rm3 else [False])
+        for split in test.split
+    ]
+
+
+def write_rankings(recipe: Recipe, collection: Collection, outputs: Mapping[Path, Bm25Request]) -> None:
+    """Copy the rankings to `outputs`, each atomically; existing files stay as they are."""
+    missing = {output: request for output, request in outputs.items() if not output.exists()}
+    cached = cached_rankings(recipe, collection, list(missing.values()))
+    for ranking, output in zip(cached, missing, strict=True):
+        output.parent.mkdir(parents=True, exist_ok=True)
+        copy_whole(ranking, output)
+
+
+def cached_rankings(recipe: Recipe, collection: Collection, requests: Sequence[Bm25Request]) -> list[Path]:
+    """The TREC run of each request, in the cache.
+
+    Missing rankings are made in one call, and the index once per collection. Raises RuntimeError as
+    `pyserini_bridge.bm25.retrieve` does.
+    """
+    paths = [_path(recipe, collection, request) for request in requests]
+    missing = {path: request for path, request in zip(paths, requests, strict=True) if not path.exists()}
+    if missing:
+        _retrieve(recipe, collection, missing)
+    elif paths:
+        log.info("BM25: %d rankings are in %s", len(paths), paths[0].parent)
+    return paths
+
+
+def cached_folders(recipe: Recipe, collection: Collection) -> list[Path]:
+    """The cache folders of BM25's results: the index, if it is built there, and the rankings."""
+    index = [bm25_index(recipe, collection)] if _settings(recipe).index == "build" else []
+    return [*index, recipe.cache / BM25 / RANKINGS]
+
+
+def bm25_index(recipe: Recipe, collection: Collection) -> Path:
+    """The folder of BM25's index: the one that the recipe names, or that of the cache, whether built yet or
+    not.
+
+    The index holds document vectors if RM3 needs them.
+    """
+    if recipe.bm25 and recipe.bm25.index != "build":
+        return Path(recipe.bm25.index)
+    suffix = "-docvectors" if recipe.bm25 and recipe.bm25.rm3 else ""
+    return recipe.cache / BM25 / f"{collection.documents.digest}{suffix}"
+
+
+def _settings(recipe: Recipe) -> Bm25:
+    assert recipe.bm25 is not None, "the recipe does not use BM25"
+    return recipe.bm25
+
+
+def _retrieve(recipe: Recipe, collection: Collection, missing: Mapping[Path, Bm25Request]) -> None:
+    from pyserini_ance.pyserini_bridge.bm25 import Bm25Job, retrieve
+
+    jobs = [
+        Bm25Job(_ids_and_texts(collection.split(request.split).queries), request.hits, path, request.rm3)
+        for path, request in missing.items()
+    ]
+    documents, index = collection.documents, bm25_index(recipe, collection)
+    retrieve(_contents(documents), jobs, _settings(recipe), index, len(documents))
+
+
+def _contents(documents: Texts) -> Iterator[tuple[str, str]]:
+    """The id and the text of each document, its fields joined by line breaks."""
+    records = chain.from_iterable(documents.blocks(STRINGS_PER_BLOCK))
+    for id, record in zip(documents.ids, records, strict=True):
+        yield id, "\n".join(filter(None, record.values()))
+
+
+def _path(recipe: Recipe, collection: Collection, request: Bm25Request) -> Path:
+    settings = _settings(recipe)
+    rm3 = settings.rm3 if request.rm3 else None
+    key = {
+        "index": _index_identity(settings, collection),
+        "queries": collection.split(request.split).queries.digest,
+        "k1": settings.k1,
+        "b": settings.b,
+        "hits": request.hits,
+        "rm3": rm3.model_dump() if rm3 else None,
+        "pyserini": version("pyserini"),
+    }
+    return recipe.cache / BM25 / RANKINGS / f"{sha256_json(key)[:32]}.trec"
+
+
+def _index_identity(settings: Bm25, collection: Collection) -> list[Any]:
+    """The identity of the searched index: the documents, the files of a folder, or the name of a prebuilt
+    index.
+    """
+    if settings.index == "build":
+        return [collection.documents.digest]
+    folder = Path(settings.index)
+    if not folder.is_dir():
+        return [settings.index]
+    files = ((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in folder.iterdir())
+    return [str(folder.absolute()), *sorted(files)]
+
+
+def _ids_and_texts(queries: Texts) -> list[tuple[str, str]]:
+    return list(zip(queries.ids, queries.columns["text"], strict=True))

@@ -1,0 +1,287 @@
+"""Write a collection, mined negatives or a ranking in the formats of other tools; `data/formats/` reads them
+again."""
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pyserini_ance.data.answer_matching import ANSWERS, read_answers
+from pyserini_ance.data.collection import Collection, Split, Texts
+from pyserini_ance.data.collection_cache import temporary_corpus_folder
+from pyserini_ance.data.prepared import merge_splits
+from pyserini_ance.data.ranking_builder import PADDING
+from pyserini_ance.data.trec import Run, read_run, write_ranks, write_run
+from pyserini_ance.evaluation.metrics import best_first
+from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.pipeline.preparation import recipe_data
+from pyserini_ance.pipeline.ranking_inputs import parse_ranking_name, ranking_file
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.generation import open_generation, table_name
+from pyserini_ance.runs.rundir import RunDir, load_recipe
+from pyserini_ance.storage.publish import is_complete, read_manifest, whole_folder
+
+Row = tuple[str, str, float]  # query, document, score
+
+
+def _write_trec(path: Path, rows: Iterable[Row]) -> None:
+    write_run(path, rows, tag="pyserini_ance")
+
+
+RUN_FORMATS: dict[str, Callable[[Path, Iterable[Row]], None]] = {"trec": _write_trec, "msmarco": write_ranks}
+
+
+def write_beir(collection: Collection, folder: Path) -> None:
+    """Write corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv into an existing folder.
+
+    If two splits use one id for different queries, every id is prefixed with its split (`nq:17`).
+    """
+    ids = _query_ids(list(collection.splits.values()))
+    queries: dict[str, dict[str, Any]] = {}
+    for name, split in collection.splits.items():
+        queries |= dict(zip(ids[name], _queries(split.queries), strict=True))
+    documents = _documents(collection.documents)
+    _write_lines(folder / "corpus.jsonl", ({"_id": id, **fields} for id, fields in documents))
+    _write_lines(folder / "queries.jsonl", ({"_id": id, **query} for id, query in queries.items()))
+    (folder / "qrels").mkdir()
+    for name, split in collection.splits.items():
+        with open(folder / "qrels" / f"{name}.tsv", "w", encoding="utf-8") as file:
+            file.write("query-id\tcorpus-id\tscore\n")
+            for row, id in enumerate(ids[name]):
+                file.writelines(
+                    f"{id}\t{collection.documents.ids[document]}\t{grade}\n"
+                    for document, grade in zip(*split.qrels.judged(row), strict=True)
+                )
+
+
+def write_tevatron(collection: Collection, folder: Path, negatives: Mapping[str, Run]) -> None:
+    """Write corpus.jsonl and a training file SPLIT.jsonl for each split; `negatives` of a split are listed
+    best first."""
+    documents = collection.documents
+    _write_lines(folder / "corpus.jsonl", ({"docid": id, **fields} for id, fields in _documents(documents)))
+    for name, split in collection.splits.items():
+        ranked = negatives.get(name, {})
+        rows = {query: [documents.rows[document] for document in hits] for query, hits in ranked.items()}
+        _write_lines(folder / f"{name}.jsonl", tevatron_records(split, documents, rows))
+
+
+def tevatron_records(
+    split: Split, documents: Texts, negatives: Mapping[str, Sequence[int]]
+) -> Iterator[dict[str, Any]]:
+    """A line of Tevatron's training file for each query of `split`.
+
+    negatives: rows of `documents` by query id, best first.
+    """
+
+    def passages(rows: Iterable[int]) -> list[dict[str, str]]:
+        return [{"docid": documents.ids[row], **documents[row]} for row in rows]
+
+    for row, (id, query) in enumerate(zip(split.queries.ids, _queries(split.queries), strict=True)):
+        yield {
+            "query_id": id,
+            "query": query.pop("text"),
+            **query,
+            "positive_passages": passages(split.qrels.relevant(row)),
+            "negative_passages": passages(negatives.get(id, ())),
+        }
+
+
+def _documents(documents: Texts) -> Iterator[tuple[str, dict[str, str]]]:
+    if "text" not in documents.columns:
+        raise ValueError(
+            f"documents have the fields {', '.join(documents.columns)}, but these formats need a "
+            "field `text`; "
+            "rename one of them"
+        )
+    return ((id, documents[row]) for row, id in enumerate(documents.ids))
+
+
+def _queries(queries: Texts) -> Iterator[dict[str, Any]]:
+    for row in range(len(queries)):
+        yield queries[row] | ({ANSWERS: read_answers(queries, row)} if ANSWERS in queries.columns else {})
+
+
+def _query_ids(splits: Sequence[Split]) -> dict[str, list[str]]:
+    """The ids to write, by split, in the order of its queries."""
+    first: dict[str, dict[str, Any]] = {}
+    pairs = (
+        pair for split in splits for pair in zip(split.queries.ids, _queries(split.queries), strict=True)
+    )
+    has_clash = any(first.setdefault(id, query) != query for id, query in pairs)
+    return {
+        split.name: [f"{split.name}:{id}" if has_clash else id for id in split.queries.ids]
+        for split in splits
+    }
+
+
+def _write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+def convert(
+    source: str,
+    to: str,
+    output: Path,
+    table: str | None = None,
+    split: str | None = None,
+    overrides: tuple[str, ...] = (),
+) -> str:
+    """Write `output` in the format `to`; returns the recipe key that reads it again, as one line of YAML.
+
+    source: a recipe or a run directory, whose mined negatives `trec`, `msmarco` and `tevatron` write.
+    table: the negatives as `GENERATION/TABLE`, such as ance-00000100/query.0; default: the only table of the
+        last generation.
+    split: write the ranking of this test split instead of negatives; with the source `FOLDER:ROW`, that of
+        the row.
+    """
+    run_dir, row = parse_ranking_name(source)
+    run = _existing_run(run_dir)
+    if row or split:
+        if run is None:
+            raise ValueError(
+                f"{source} is not a run directory and has no rankings; pass one, as FOLDER or FOLDER:ROW, "
+                "or remove --split"
+            )
+        return _to_ranking(run, row, split, to, output, table)
+    if run is None and (table or to in RUN_FORMATS):
+        raise ValueError(
+            f"{source} is a recipe, which has no mined negatives; pass a run directory, or remove "
+            "--table and "
+            "write beir or tevatron"
+        )
+    if to == "beir" and table:
+        raise ValueError(
+            f"--table {table} names negatives, which the beir format cannot hold; remove it, or "
+            "write tevatron, "
+            "trec or msmarco"
+        )
+    recipe = load_recipe(run.recipe if run else source, *overrides).recipe
+    with temporary_corpus_folder(recipe.cache) as documents:
+        data = recipe_data(recipe) if run else recipe.data
+        return _write(recipe, run, data.read(documents), to, output, table)
+
+
+def _write(
+    recipe: Recipe, run: RunDir | None, collection: Collection, to: str, output: Path, table: str | None
+) -> str:
+    if to == "beir":
+        return _to_beir(_judged(collection), recipe.data.relevance_threshold, output)
+    training = recipe.train_split
+    collection = merge_splits(collection, training.name, training.splits)
+    rows: list[Row] = []
+    if run:
+        rows = list(_rows(_mined_table(recipe, run, collection, table), collection, training.name))
+    if to == "tevatron":
+        return _to_tevatron(_judged(collection), training.name, rows, output)
+    RUN_FORMATS[to](output, rows)
+    return _one_line({"kind": "ranking", "file": str(output)})
+
+
+def _to_ranking(
+    run: RunDir, row: str | None, split: str | None, to: str, output: Path, table: str | None
+) -> str:
+    if table or to not in RUN_FORMATS:
+        raise ValueError(
+            f"a ranking is written by --to {' or '.join(RUN_FORMATS)}, without --table, which "
+            "names negatives; "
+            f"for negatives pass {run.folder} alone"
+        )
+    split = split or run.read_recipe().final_evaluation.split[0]
+    ranking = read_run(ranking_file(run, row, split))
+    rows = (
+        (query, document, hits[document]) for query, hits in ranking.items() for document in best_first(hits)
+    )
+    RUN_FORMATS[to](output, rows)
+    return "final_evaluation: " + _one_line({"rerank": {split: {"file": str(output)}}})
+
+
+def _judged(collection: Collection) -> Collection:
+    """The collection without splits that have no judgments: these formats cannot hold them."""
+    judged = {name: split for name, split in collection.splits.items() if split.is_judged}
+    return replace(collection, splits=judged)
+
+
+def _existing_run(run: RunDir) -> RunDir | None:
+    """`run` if its folder exists, else None: the source is a recipe."""
+    if run.folder.is_dir() and not run.recipe.is_file():
+        raise FileNotFoundError(
+            f"{run.folder} is not a run directory ({run.recipe.name} is missing). "
+            "Pass a recipe, or a directory written by `pyserini-ance train`"
+        )
+    return run if run.folder.is_dir() else None
+
+
+def _to_beir(collection: Collection, threshold: int, output: Path) -> str:
+    with whole_folder(output) as folder:
+        write_beir(collection, folder)
+    splits = {name: f"qrels/{name}.tsv" for name in collection.splits}
+    data: dict[str, Any] = {"kind": "beir", "folder": str(output), "splits": splits}
+    if threshold > 1:
+        data["relevance_threshold"] = threshold
+    return "data: " + _one_line(data)
+
+
+def _to_tevatron(collection: Collection, training: str, rows: list[Row], output: Path) -> str:
+    negatives: Run = {}
+    for query, document, score in rows:
+        negatives.setdefault(query, {})[document] = score
+    with whole_folder(output) as folder:
+        write_tevatron(collection, folder, {training: negatives})
+    splits = {name: str(output / f"{name}.jsonl") for name in collection.splits}
+    return "data: " + _one_line(
+        {"kind": "tevatron", "corpus": str(output / "corpus.jsonl"), "splits": splits}
+    )
+
+
+def _one_line(value: dict[str, Any]) -> str:
+    """`value` as YAML in flow style."""
+    text: str = yaml.safe_dump(
+        value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=math.inf
+    )
+    return text.strip()
+
+
+def _mined_table(recipe: Recipe, run: RunDir, collection: Collection, name: str | None) -> NegativeTable:
+    """The table `GENERATION/TABLE` of a run; default: the only table of the last generation."""
+    generation, _, key = (name or "").partition("/")
+    folders = {folder.name: folder for folder in run.negatives.glob("*-????????") if is_complete(folder)}
+    if not folders or (generation and generation not in folders):
+        raise ValueError(
+            f"{run.negatives} has no generation {generation or 'of negatives'}; "
+            f"generations: {', '.join(sorted(folders)) or 'none'}; pass one of them: --table GENERATION"
+        )
+    stages = list(recipe.stages)
+    manifests = {name: read_manifest(folder, verify=False) for name, folder in folders.items()}
+    last = max(manifests, key=lambda name: (stages.index(manifests[name]["stage"]), manifests[name]["step"]))
+    generation = generation or last
+    opened = open_generation(folders[generation], {"collection": collection.digest})
+    tables = {table_name(position): table for position, table in opened.tables.items()}
+    if key not in tables and (key or len(tables) > 1):
+        raise ValueError(
+            f"generation {generation} has the tables {', '.join(tables)}; pass one of them: "
+            f"--table {generation}/{next(iter(tables))}"
+        )
+    table = tables[key] if key else next(iter(tables.values()))
+    if table.anchor_side != "query":
+        raise ValueError(
+            f"the table of {generation} holds queries for documents, but these formats list documents "
+            "for queries; "
+            "pass another table"
+        )
+    return table
+
+
+def _rows(table: NegativeTable, collection: Collection, split: str) -> Iterator[Row]:
+    queries, documents = collection.split(split).queries.ids, collection.documents.ids
+    anchors = zip(table.anchors.tolist(), table.candidates.tolist(), table.scores.tolist(), strict=True)
+    for anchor, candidates, scores in anchors:
+        # Reversed, so that the first score of a repeated candidate counts.
+        score_of = dict(zip(reversed(candidates), reversed(scores), strict=True))
+        for candidate in dict.fromkeys(candidates):
+            if candidate != PADDING:
+                yield queries[anchor], documents[candidate], score_of[candidate]

@@ -1,0 +1,323 @@
+"""Run one experiment: prepare the data, rank by BM25, train each stage, export the model and fill the results
+table."""
+
+import logging
+import time
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+
+from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.evaluation.run_results import BM25, BM25_RM3, UNTRAINED
+from pyserini_ance.pipeline.bm25_rankings import (
+    Bm25Request,
+    bm25_for_evaluation,
+    bm25_for_training,
+    write_rankings,
+)
+from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
+from pyserini_ance.pipeline.initial_weights import InitialWeights
+from pyserini_ance.pipeline.model_export import export
+from pyserini_ance.pipeline.preparation import check_indexes, check_tools, prepare
+from pyserini_ance.pipeline.refresher_process import refresh_command, refresher_subprocess
+from pyserini_ance.pipeline.results import Results, write_qrels
+from pyserini_ance.pipeline.run_checks import check_same_run, read_replay, replay_logs
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.refresh_settings import Product
+from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.refresher.refresher import Refresher
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, prune_stage, publish_checkpoint
+from pyserini_ance.runs.provenance import environment
+from pyserini_ance.runs.rundir import RunDir, RunLog, step_of
+from pyserini_ance.storage.files import write_json, write_whole
+from pyserini_ance.storage.lease import sweep_leases
+from pyserini_ance.storage.role_lock import Status
+from pyserini_ance.trainer.callbacks import TrainerCallback
+from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
+from pyserini_ance.trainer.trainer import StageTrainer
+from pyserini_ance.vectors.backend import resolve_precision
+
+log = logging.getLogger(__name__)
+INITIAL = TrainingProgress("initial", 0)
+
+
+def train(
+    recipe: Recipe,
+    folder: Path,
+    overwrite: bool = False,
+    resume: bool = False,
+    replay: Path | None = None,
+    callbacks: Sequence[TrainerCallback] = (),
+) -> Results | None:
+    """Run the experiment on all processes that torchrun started, or on this one alone.
+
+    Returns the results on the main process, None on the others. The parameters are those of `Experiment.run`;
+    `callbacks` are called during all stages.
+    """
+    with World.join(recipe.device).session() as world:
+        return Experiment(recipe, folder, world, callbacks).run(overwrite, resume, replay)
+
+
+class Experiment:
+    """One recipe in one run directory.
+
+    Completed work of a stopped run is reused, never repeated. All processes of `world` make the same calls;
+    the main process writes.
+    """
+
+    def __init__(self, recipe: Recipe, folder: Path, world: World, callbacks: Sequence[TrainerCallback] = ()):
+        self.recipe = recipe
+        self.callbacks = tuple(callbacks)
+        self.run_dir = RunDir(folder)
+        self.world = world
+        self.device = world.device
+        if recipe.threads:
+            torch.set_num_threads(recipe.threads)
+        # The main process resolves `auto` for all ranks: every rank encodes a step in the same precision.
+        precision = world.on_main(lambda: resolve_precision(recipe.precision, recipe.device))
+        self.accelerator = accelerator_of(recipe.model_copy(update={"precision": precision}))
+        self.log = RunLog(self.run_dir, self.world.is_main)
+        self.previous_refresher: dict[str, Any] | None = None
+
+    def run(
+        self, overwrite: bool = False, resume: bool = False, replay: Path | None = None
+    ) -> Results | None:
+        """Run everything in order; return the results on the main process, None on the others.
+
+        Tools, data and encoder are checked before the run directory is changed. `overwrite` replaces an
+        existing run, `resume` continues it, `replay` is the `decisions.jsonl` of a run whose adoptions are
+        repeated.
+        """
+        start = time.perf_counter()
+        with ExitStack() as stack:
+            self.world.on_main(lambda: check_tools(self.recipe))
+            data = prepare(self.recipe, self.world)
+            hashes = self.world.on_main(lambda: self._begin(data, stack, overwrite, resume, replay))
+            prepare_seconds = time.perf_counter() - start
+            initial = {name: self.initial_checkpoint(name, of_name) for name, of_name in hashes.items()}
+            rows, exported = self._rows(data, initial, resume)
+            # An earlier, killed attempt has not recorded its duration.
+            total = "everything since --resume" if resume else "everything"
+            seconds = {
+                "data and tokens": round(prepare_seconds, 1),
+                total: round(time.perf_counter() - start, 1),
+            }
+            results = Results(self.recipe, rows, seconds, exported)
+            self.world.on_main(lambda: write_json(self.run_dir.measures, results.as_json()))
+        return results if self.world.is_main else None
+
+    def _begin(
+        self, data: PreparedData, stack: ExitStack, overwrite: bool, resume: bool, replay: Path | None
+    ) -> dict[str, tuple[str, str]]:
+        """Open the run directory on the main process and publish the initial checkpoints.
+
+        Returns the weight hashes of each initial checkpoint, the untrained encoder first.
+        """
+        if resume:
+            check_same_run(self.run_dir, self.recipe, data.collection)
+        untrained = initial_encoder(self.recipe.encoder, self.recipe.seed)
+        check_indexes(self.recipe, untrained.dimension)
+        initial = InitialWeights.read(self.recipe, self.run_dir, untrained, resume)
+        provenance = environment(self.device, self.world.size, data.collection)
+        self._open({**provenance, "initial_weights": initial.as_json()}, stack, overwrite, resume, replay)
+        for split in map(data.collection.split, self.recipe.final_evaluation.split):
+            if split.is_judged:
+                write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
+        return {INITIAL.stage: self.publish_untrained(untrained), **initial.publish()}
+
+    def _open(
+        self, provenance: dict[str, Any], stack: ExitStack, overwrite: bool, resume: bool, replay: Path | None
+    ) -> None:
+        """Lock the run directory until `stack` is closed; start a refresher subprocess if the recipe needs
+        one."""
+        if resume:
+            self.run_dir.reopen()
+            self.previous_refresher = self.run_dir.refresher.read()
+        else:
+            decisions = read_replay(replay, self.recipe) if replay else None
+            self.run_dir.create(dump(self.recipe), overwrite)
+            write_json(self.run_dir.environment, provenance)
+            if decisions is not None:
+                write_whole(self.run_dir.replay, decisions)
+        stack.enter_context(refresher_subprocess(self.recipe, self.run_dir))
+        stack.enter_context(self.run_dir.held())
+        stack.enter_context(self._recording_the_end())
+        if resume:
+            self.log.decide("resume", environment=provenance)
+
+    def _rows(
+        self, data: PreparedData, initial: dict[str, Checkpoint], resume: bool
+    ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+        """Train all stages; return the rows of the results table and how to search with the exported model.
+
+        `initial` holds the untrained encoder and the external initial weights. Each has a row of its own, so
+        that the table shows the gain of training.
+        """
+        evaluator = FinalEvaluator(self.recipe, data, self.run_dir, self.device, self.world)
+        rows = self._bm25(data, evaluator) if self.recipe.bm25 else []
+        external = self.recipe.external_starts
+        for name, checkpoint in initial.items():
+            row = name if name in external else UNTRAINED
+            more = {"init_from": str(external[name])} if name in external else {}
+            self._mark(f"the {row} encoder")
+            rows += [evaluator.evaluate_row(row, checkpoint, **more), *evaluator.index_rows(row)]
+        results: dict[str, Checkpoint] = {}
+        last = list(self.recipe.stages)[-1]
+        for name, stage in self.recipe.stages.items():
+            checkpoint = self._initial_checkpoint_of(stage, initial, results)
+            results[name] = self.train_stage(name, data, checkpoint, resume)
+            self._mark(f"the final evaluation of stage {name}")
+            if name != last:
+                seconds = self._stage_seconds(name)
+                rows += [evaluator.evaluate_row(name, results[name], **seconds), *evaluator.index_rows(name)]
+        record, exported = export(last, results[last], evaluator, self._stage_seconds(last))
+        if self.recipe.stages[last].ranks_training_queries:
+            self._mark(f"the training queries after stage {last}")
+            evaluator.rank_training_queries(last, results[last])
+        self.world.on_main(self._clean_up)
+        return [*rows, record, *evaluator.index_rows(last)], exported
+
+    def _stage_seconds(self, name: str) -> dict[str, Any]:
+        return self.world.on_main(lambda: self.log.stage_seconds(name))
+
+    def _initial_checkpoint_of(
+        self, stage: Stage, initial: dict[str, Checkpoint], results: dict[str, Checkpoint]
+    ) -> Checkpoint:
+        """The checkpoint that `stage` starts from; `results` are those of the stages before it."""
+        init_from = stage.init_from
+        if stage.starts_from_checkpoint:
+            external = self.recipe.external_starts
+            return next(initial[name] for name, weights in external.items() if weights == init_from)
+        if init_from == "initial" or not results:
+            return initial[INITIAL.stage]
+        if init_from == "previous":
+            return list(results.values())[-1]
+        assert not isinstance(init_from, str) and init_from.stage is not None
+        return results[init_from.stage]
+
+    def _clean_up(self) -> None:
+        """Remove checkpoints and tables that were still leased when their stage ended, and vectors."""
+        for ended in self.log.decisions("stage_end"):
+            result = step_of(ended["result"])
+            adopted = [
+                d["checkpoint_step"] for d in self.log.decisions("adopt") if d["stage"] == ended["stage"]
+            ]
+            last_tables = set(adopted[-1:])
+            prune_stage(self.run_dir, ended["stage"], self.recipe.retention, {result}, set(), last_tables)
+        for folder in (self.run_dir.checkpoints, self.run_dir.negatives, self.run_dir.scratch):
+            sweep_leases(folder)
+
+    def _mark(self, where: str) -> None:
+        if self.world.is_main:
+            self.run_dir.mark("running", where)
+
+    def _bm25(self, data: PreparedData, evaluator: FinalEvaluator) -> list[dict[str, Any]]:
+        """The rows of BM25 and, if the recipe has it, RM3; also BM25's ranking of the training queries if a
+        source needs it.
+
+        All rankings are made in one call. The first row has its seconds.
+        """
+        start = time.perf_counter()
+        self._mark("BM25")
+        requests = bm25_for_evaluation(self.recipe)
+        rows = [BM25, BM25_RM3] if any(request.rm3 for request in requests) else [BM25]
+        outputs = {self.run_dir.ranking(BM25_RM3 if r.rm3 else BM25, r.split): r for r in requests}
+        self.rank_by_bm25(data, outputs)
+        seconds = [time.perf_counter() - start, None]
+        return [
+            evaluator.read_row(row) or evaluator.measure(row, of_row)
+            for row, of_row in zip(rows, seconds, strict=False)
+        ]
+
+    def rank_by_bm25(self, data: PreparedData, outputs: Mapping[Path, Bm25Request]) -> None:
+        """Write the missing ones of `outputs` and the ranking that negatives are drawn from, in one call."""
+        if request := bm25_for_training(self.recipe):
+            data.run_files[BM25] = self.run_dir.bm25_negatives(request.split)
+            outputs = {data.run_files[BM25]: request, **outputs}
+        self.world.on_main(lambda: write_rankings(self.recipe, data.collection, outputs))
+
+    def publish_untrained(self, encoder: Encoder) -> tuple[str, str]:
+        """Publish the untrained encoder, on the main process; return the hashes of its towers."""
+        return publish_checkpoint(self.run_dir, encoder, None, INITIAL).hashes
+
+    def initial_checkpoint(self, name: str, hashes: Sequence[str]) -> Checkpoint:
+        """A checkpoint that this run holds but has not trained."""
+        return Checkpoint(self.run_dir.checkpoint(name, 0), *hashes)
+
+    def train_stage(
+        self, name: str, data: PreparedData, initial: Checkpoint, resume: bool = False
+    ) -> Checkpoint:
+        """The resulting checkpoint of a stage. A stage that has already ended is not trained again."""
+        ended = self.world.on_main(lambda: [d for d in self.log.decisions("stage_end") if d["stage"] == name])
+        if ended:
+            return Checkpoint.open(self.run_dir.checkpoints / ended[-1]["result"])
+        self._mark(f"stage {name}, step 0")
+        refresher = Refresher(self.recipe, data, self.run_dir, self.device, self.world)
+        sync_executor = SyncExecutor(refresher.make)
+        command = refresh_command(self.recipe, self.run_dir)
+        async_executor = AsyncExecutor(
+            self.run_dir, self.recipe.refresher, command, self.world, self.previous_refresher
+        )
+        async_executor.reset()
+
+        def executor_of(product: Product) -> SyncExecutor | AsyncExecutor:
+            return sync_executor if product.mode == "sync" else async_executor
+
+        training = StageTrainer(
+            self.recipe,
+            name,
+            data,
+            self.run_dir,
+            self.accelerator,
+            self.world,
+            executor_of,
+            initial,
+            resume,
+            replay_logs(self.run_dir.replay, name),
+            self.callbacks,
+        )
+        return training.train()
+
+    @contextmanager
+    def _recording_the_end(self) -> Iterator[None]:
+        """Record how and where the run ended.
+
+        On a full disk the reason may be lost, but not the last step.
+        """
+        try:
+            with self.world.reraise_peer_error():
+                yield
+        except BaseException as error:
+            where = self.run_dir.trainer.where
+            status: Status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+            try:
+                self.run_dir.mark(status, where, reason=str(error) or type(error).__name__)
+                self.run_dir.error.write_text(traceback.format_exc(), encoding="utf-8")
+            except (OSError, RuntimeError) as second:
+                log.error("cannot record the end of the run in %s: %s", self.run_dir.state, second)
+            log.error("%s at %s; continue with: --output %s --resume", status, where, self.run_dir.folder)
+            raise
+        self.run_dir.mark("finished", "the end")
+
+
+def accelerator_of(recipe: Recipe) -> Accelerator:
+    """The Accelerator of the recipe's device and precision.
+
+    Raises ValueError if torch finds no GPU for `device: cuda`.
+    """
+    if recipe.device == "cuda" and not torch.cuda.is_available():
+        raise ValueError(
+            "device is cuda, but torch finds no GPU. Run `pyserini-ance doctor` for the cause, or use "
+            "device: auto"
+        )
+    precision = resolve_precision(recipe.precision, recipe.device)
+    return Accelerator(cpu=recipe.device == "cpu", mixed_precision="bf16" if precision == "bf16" else "no")

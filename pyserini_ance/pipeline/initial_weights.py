@@ -1,0 +1,226 @@
+"""Initial weights from outside a run: find and check them, and copy them into the run as checkpoints of its
+own."""
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.load_save import continue_encoder, read_side_file
+from pyserini_ance.recipe.components import did_you_mean
+from pyserini_ance.recipe.find import shipped
+from pyserini_ance.recipe.init_from import InitFrom
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.checkpoint import (
+    ENCODER,
+    Checkpoint,
+    TrainingProgress,
+    publish_checkpoint,
+    weights_of,
+)
+from pyserini_ance.runs.provenance import source_run
+from pyserini_ance.runs.rundir import RunDir, RunLog, run_folder
+from pyserini_ance.storage.files import read_json
+from pyserini_ance.storage.publish import is_complete
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class WeightsOrigin:
+    """An existing encoder: its folder, the hash of its weights, and the stage whose result it is, if it is
+    one."""
+
+    encoder: Path
+    weights: str
+    stage: str | None = None
+
+    def describe(self) -> str:
+        stage = f"the result of stage {self.stage}, " if self.stage else ""
+        return f"{stage}{self.encoder}, weights {self.weights[:12]}"
+
+    def as_json(self) -> dict[str, str | None]:
+        return {"encoder": str(self.encoder), "stage": self.stage, "weights": self.weights}
+
+
+def find_weights(init_from: InitFrom) -> WeightsOrigin:
+    """The encoder that `init_from` names, verified.
+
+    Raises FileNotFoundError if it does not exist, with the command that makes it; RuntimeError if it is
+    unfinished or damaged.
+    """
+    return _in_folder(init_from.folder) if init_from.folder else _in_run(init_from)
+
+
+def _in_folder(folder: Path) -> WeightsOrigin:
+    """`RUN/model`, or the encoder of a checkpoint, which the checkpoint's manifest verifies."""
+    if not folder.is_dir():
+        raise FileNotFoundError(
+            f"{folder} is not a folder; expected RUN/model, or the encoder folder of a checkpoint"
+        )
+    read_side_file(folder)
+    if folder.name == ENCODER and is_complete(folder.parent):
+        return WeightsOrigin(folder, Checkpoint.open(folder.parent).weights)
+    return WeightsOrigin(folder, weights_of(folder))
+
+
+def _in_run(init_from: InitFrom) -> WeightsOrigin:
+    """The result of a stage, verified by its manifest and by the run's decisions."""
+    run = source_run(init_from)
+    if not (run.state.exists() and run.recipe.exists()):
+        raise FileNotFoundError(f"{run.folder} holds no run; make it with: {_train_command(init_from)}")
+    stages = list(run.read_recipe().stages)
+    stage = init_from.stage or stages[-1]
+    if stage not in stages:
+        raise FileNotFoundError(
+            f"{run.folder} has no stage {stage!r}{did_you_mean(stage, stages)}; stages: {', '.join(stages)}"
+        )
+    ends = RunLog(run, writes=False).decisions("stage_end")
+    ended = [record for record in ends if record["stage"] == stage]
+    if not ended:
+        raise RuntimeError(
+            f"{run.folder} holds {run.describe()}: stage {stage} has not ended. Continue it with: "
+            f"pyserini-ance train {run.recipe} --output {run.folder} --resume"
+        )
+    result = Checkpoint.open(run.checkpoints / ended[-1]["result"])
+    if result.weights != ended[-1]["weights"]:
+        raise RuntimeError(
+            f"{result.folder} holds weights {result.weights[:12]}, but {run.decisions} says "
+            f"{ended[-1]['weights'][:12]}"
+        )
+    return WeightsOrigin(result.encoder, result.weights, stage)
+
+
+def _train_command(init_from: InitFrom) -> str:
+    """The command that makes the run."""
+    of_folder = (name for name in shipped() if run_folder(name) == init_from.run)
+    recipe = init_from.recipe or next(of_folder, None)
+    return f"pyserini-ance train {recipe or f'RECIPE --output {init_from.run}'}"
+
+
+def describe_initial_weights(recipe: Recipe) -> list[str]:
+    """One line per external initial encoder: what it is, or, if it does not exist yet, the command that makes
+    it."""
+    return [
+        f"{_key_of(recipe, external)}: {_describe(external)}" for external in recipe.external_starts.values()
+    ]
+
+
+def _describe(init_from: InitFrom) -> str:
+    try:
+        return find_weights(init_from).describe()
+    except (ValueError, OSError, RuntimeError) as error:
+        return f"missing: {error}"
+
+
+@dataclass(frozen=True)
+class InitialWeights:
+    """The external initial weights of one run, by row of the results table.
+
+    names: all of them. origins: those that still exist where the recipe says. encoders: those to be copied.
+    """
+
+    run: RunDir
+    names: list[str]
+    origins: dict[str, WeightsOrigin]
+    encoders: dict[str, Encoder]
+
+    @classmethod
+    def read(cls, recipe: Recipe, run: RunDir, untrained: Encoder, resume: bool) -> "InitialWeights":
+        """Find and check all initial weights before anything is written.
+
+        With `resume`, weights that the run has copied may be gone, but must not have changed. Raises
+        RuntimeError with the recipe's key if an encoder cannot be found, ValueError if it does not match the
+        recipe's encoder or what the run was started with.
+        """
+        origins, encoders = {}, {}
+        for name, init_from in recipe.external_starts.items():
+            key = _key_of(recipe, init_from)
+            is_copied = resume and is_complete(run.checkpoint(name, 0))
+            origin = _find(init_from, key, may_be_gone=is_copied)
+            if origin is None:
+                continue
+            if resume:
+                _check_same_weights(run, name, origin, key)
+            if not is_copied:
+                encoders[name] = _open(recipe, run, origin, init_from, untrained, key)
+            origins[name] = origin
+        return cls(run, list(recipe.external_starts), origins, encoders)
+
+    def as_json(self) -> dict[str, Any]:
+        """The record in `environment.json`."""
+        return {name: origin.as_json() for name, origin in self.origins.items()}
+
+    def publish(self) -> dict[str, tuple[str, str]]:
+        """Copy the encoders that the run does not hold yet; returns the hashes of the towers of all."""
+        for name, encoder in self.encoders.items():
+            publish_checkpoint(self.run, encoder, None, TrainingProgress(name, 0))
+        return {
+            name: Checkpoint.open(self.run.checkpoint(name, 0), verify=name not in self.encoders).hashes
+            for name in self.names
+        }
+
+
+def _find(init_from: InitFrom, key: str, may_be_gone: bool) -> WeightsOrigin | None:
+    try:
+        return find_weights(init_from)
+    except (ValueError, OSError, RuntimeError) as error:
+        if not may_be_gone:
+            raise RuntimeError(f"{key}: {error}") from error
+        log.info("%s can no longer be read (%s); the run continues with its own copy", key, error)
+        return None
+
+
+def _key_of(recipe: Recipe, init_from: InitFrom) -> str:
+    keys = (
+        f"stages.{name}.init_from" for name, stage in recipe.stages.items() if stage.init_from == init_from
+    )
+    return next(keys)
+
+
+def _check_same_weights(run: RunDir, name: str, origin: WeightsOrigin, key: str) -> None:
+    copied = read_json(run.environment).get("initial_weights", {}).get(name)
+    if copied and copied["weights"] != origin.weights:
+        raise ValueError(
+            f"{key}: {origin.encoder} holds weights {origin.weights[:12]}, but {run.folder} was started from "
+            f"{copied['weights'][:12]}. Restore those weights, or start again from the new ones "
+            "with --overwrite"
+        )
+
+
+def _open(
+    recipe: Recipe, run: RunDir, origin: WeightsOrigin, init_from: InitFrom, untrained: Encoder, key: str
+) -> Encoder:
+    if origin.encoder.resolve().is_relative_to(run.folder.resolve()):
+        raise ValueError(
+            f"{key}: {origin.encoder} is inside {run.folder}, the directory of this run; pass "
+            "another --output"
+        )
+    try:
+        encoder = continue_encoder(recipe.encoder, origin.encoder, init_from.allow_changes)
+    except ValueError as error:
+        raise ValueError(f"{key}: {error}") from error
+    _check_same_shape(encoder, origin, untrained, key)
+    return encoder
+
+
+def _check_same_shape(encoder: Encoder, origin: WeightsOrigin, untrained: Encoder, key: str) -> None:
+    """Raise ValueError if an initial encoder has another dimension or tokenizer than `encoder.model`.
+
+    The data is tokenized before training with the tokenizer of `encoder.model`, and all rows of the results
+    table share one dimension.
+    """
+    dimension, expected = encoder.dimension, untrained.dimension
+    if dimension != expected:
+        raise ValueError(
+            f"{key}: {origin.encoder} makes vectors of {dimension} numbers, encoder.model of {expected}; "
+            "pass an encoder of that size"
+        )
+    tokenizer, expected_tokenizer = encoder.tokenizer, untrained.tokenizer
+    has_same_vocabulary = tokenizer.tokenizer.get_vocab() == expected_tokenizer.tokenizer.get_vocab()
+    if not has_same_vocabulary or tokenizer.specials != expected_tokenizer.specials:
+        raise ValueError(
+            f"{key}: {origin.encoder} has another tokenizer than encoder.model, {untrained.family.model}; "
+            "set encoder.model to the model that it was trained from"
+        )

@@ -1,0 +1,310 @@
+"""Mine negatives with one encoder over one collection, without training: no recipe, no run directory."""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+
+import numpy as np
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import ErrorDetails
+
+from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.data.collection_cache import (
+    CollectionRecord,
+    open_collection,
+    store_collection,
+    temporary_corpus_folder,
+)
+from pyserini_ance.data.formats.format import Format, input_files
+from pyserini_ance.data.prepared import AnchorSet, PreparedData
+from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.cross_encoder_model import record_text
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.evaluation.tables import table
+from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.source import MiningContext, Source, TableSource
+from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.pipeline.bm25_rankings import Bm25Request, cached_rankings
+from pyserini_ance.pipeline.conversion import tevatron_records
+from pyserini_ance.pipeline.preparation import tokenize
+from pyserini_ance.recipe.components import Component, component_class, component_of
+from pyserini_ance.recipe.load import explain, read_yaml
+from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
+from pyserini_ance.recipe.splits import TrainSplit
+from pyserini_ance.storage.files import sha256_json, whole_file
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+JsonlFormat = Literal["sentence-transformers", "tevatron"]
+JSONL_FORMATS: tuple[JsonlFormat, ...] = ("sentence-transformers", "tevatron")
+GENERATION = "mined"
+
+
+@dataclass(frozen=True, eq=False)
+class MinedNegatives:
+    """The negatives of all queries of a split.
+
+    table: all candidates that the source found and the filters kept, for each query in rank order. rows: (A,
+    n) int32 document rows, the negatives chosen for each of `table.anchors`; PADDING (-1) at the end of a
+    query with fewer. num_short: queries with fewer candidates than negatives were asked for. seconds: time by
+    part (encode_documents, encode_queries, build, search); empty if nothing was encoded.
+    """
+
+    collection: Collection
+    split: Split
+    table: NegativeTable
+    rows: np.ndarray
+    num_short: int
+    seconds: Mapping[str, float]
+
+    @property
+    def dropped(self) -> dict[str, int]:
+        """Candidates that each filter removed, known positives included."""
+        return self.table.dropped
+
+    def __len__(self) -> int:
+        """The number of queries."""
+        return len(self.table.anchors)
+
+    def describe(self) -> str:
+        """Counts as a Markdown table, what each filter removed, and the seconds."""
+        counts, chosen = self.table.counts, (self.rows != PADDING).sum(1)
+        row = {
+            "source": self.table.source,
+            "queries": len(self),
+            "candidates per query": f"{counts.mean():.1f} ({counts.min()}-{counts.max()})",
+            "negatives per query": f"{chosen.mean():.1f} ({chosen.min()}-{chosen.max()})",
+            "filled at random": self.num_short,
+        }
+        filters = [{"filter": name, "candidates removed": count} for name, count in self.dropped.items()]
+        seconds = ", ".join(f"{part} {value:.1f}" for part, value in self.seconds.items())
+        parts = [table([row], list(row))]
+        parts += [table(filters, list(filters[0]))] if filters else []
+        return "\n\n".join([*parts, f"seconds: {seconds}"] if seconds else parts)
+
+    def to_texts(self) -> list[dict[str, Any]]:
+        """One dict per query and positive: `query` and `positive` are texts, `negatives` is a list of texts.
+
+        The text of a document is all its fields, joined by blanks.
+        """
+        return list(self._texts())
+
+    def to_dataset(self) -> "Dataset":
+        """A `datasets.Dataset` for sentence-transformers: columns anchor, positive, negative_1, ...,
+        negative_n.
+
+        Raises ValueError if queries have different numbers of negatives.
+        """
+        from datasets import Dataset
+
+        return Dataset.from_list(list(self._tuples()))
+
+    def to_jsonl(self, path: str | Path, format: JsonlFormat = "sentence-transformers") -> None:
+        """Write a JSONL file, which appears when it is complete.
+
+        `sentence-transformers`: the columns of `to_dataset`, one line per query and positive. `tevatron`: one
+        line per query with `positive_passages` and `negative_passages`. Raises ValueError for another format,
+        and as `to_dataset` does.
+        """
+        if format not in JSONL_FORMATS:
+            raise ValueError(f"unknown format {format!r}; formats: {', '.join(JSONL_FORMATS)}")
+        records = self._tuples() if format == "sentence-transformers" else self._tevatron()
+        with whole_file(Path(path)) as file:
+            file.writelines(json.dumps(record, ensure_ascii=False).encode() + b"\n" for record in records)
+
+    def _pairs(self) -> Iterator[tuple[int, int, np.ndarray]]:
+        """Query row, row of one of its positives, and rows of its negatives, for every relevant pair."""
+        for anchor, rows in zip(self.table.anchors.tolist(), self.rows, strict=True):
+            for positive in self.split.qrels.relevant(anchor).tolist():
+                yield anchor, positive, rows[rows != PADDING]
+
+    def _texts(self) -> Iterator[dict[str, Any]]:
+        queries, documents = self.split.queries, self.collection.documents
+        for query, positive, negatives in self._pairs():
+            yield {
+                "query": queries.columns["text"][query],
+                "positive": record_text(documents[positive]),
+                "negatives": [record_text(documents[row]) for row in negatives.tolist()],
+            }
+
+    def _tuples(self) -> Iterator[dict[str, str]]:
+        counts = (self.rows != PADDING).sum(1)
+        if len(set(counts.tolist())) > 1:
+            raise ValueError(
+                f"queries have {counts.min()} to {counts.max()} negatives, but sentence-transformers needs "
+                f"equally many. Mine again with num_negatives={counts.min()}, set on_shortage: fill_random, "
+                "or write the format tevatron."
+            )
+        for record in self._texts():
+            negatives = {f"negative_{n}": text for n, text in enumerate(record["negatives"], start=1)}
+            yield {"anchor": record["query"], "positive": record["positive"], **negatives}
+
+    def _tevatron(self) -> Iterator[dict[str, Any]]:
+        ids = self.split.queries.ids
+        negatives = {
+            ids[anchor]: rows[rows != PADDING].tolist()
+            for anchor, rows in zip(self.table.anchors.tolist(), self.rows, strict=True)
+        }
+        judged = (record for record in tevatron_records(self.split, self.collection.documents, negatives))
+        return (record for record in judged if record["query_id"] in negatives)
+
+
+def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Collection:
+    """Read and check a collection, memory-mapped from `cache`; unchanged files are not read again.
+
+    settings: the `data:` section of a recipe, or a YAML file that holds one (a whole recipe file has it under
+    `data`). Raises ValueError or FileNotFoundError naming the key, or the file and line.
+    """
+    origin = "collection" if isinstance(settings, Mapping) else str(settings)
+    if not isinstance(settings, Mapping):
+        settings = read_yaml(Path(settings).read_bytes(), origin)
+        if isinstance(settings, dict) and "kind" not in settings and isinstance(settings.get("data"), dict):
+            settings = settings["data"]
+    data = read_component("data", settings, origin)
+    assert isinstance(data, Format)
+    files = input_files(data)
+    reading = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": []}
+    record = CollectionRecord(cache, reading, files if files or data.by_name else None)
+    collection = record.load()
+    if collection is None:
+        with temporary_corpus_folder(cache) as documents:
+            read = data.read(documents)
+            store_collection(read, cache)
+        mapped = open_collection(cache, read.digest)
+        assert mapped is not None
+        collection = Collection(
+            mapped.documents, {name: mapped.split(name) for name in read.splits}, read.skipped
+        )
+        record.save(collection)
+    else:
+        collection.log_skipped()
+    return collection
+
+
+def read_component(package: str, value: Any, origin: str) -> Component:
+    """Build the component that `value` describes, as in a recipe.
+
+    Raises ValueError with each wrong key and its cure.
+    """
+    try:
+        return TypeAdapter(Annotated[Any, component_of(package)]).validate_python(value)
+    except ValidationError as error:
+        errors = [{**problem, "loc": problem["loc"] or (origin,)} for problem in error.errors()]
+        problems = [explain(cast(ErrorDetails, problem), Path(origin), {}) for problem in errors]
+        raise ValueError("\n".join([f"{origin} is not valid:", *problems])) from None
+
+
+def read_source(
+    source: str | Mapping[str, Any] | Source, filters: Sequence[Any] = (), num_negatives: int | None = None
+) -> Source:
+    """A source of negatives with `filters` and `num_negatives` added to its own settings.
+
+    Raises ValueError for a source that can be drawn from only while a model trains.
+    """
+    settings = source.model_dump(mode="json") if isinstance(source, Source) else source
+    settings = {"kind": settings} if isinstance(settings, str) else dict(settings)
+    settings |= {"filters": [*settings.get("filters", ()), *filters]} if filters else {}
+    settings |= {"num_negatives": num_negatives} if num_negatives else {}
+    kind = component_class("negatives", str(settings.get("kind")))
+    assert issubclass(kind, Source)
+    if kind.live or kind.uses_previous_tables:
+        raise ValueError(
+            f"source {settings['kind']!r} needs a training run; use ann, lookahead, bm25, ranking or random, "
+            "or a mix of them"
+        )
+    built = read_component("negatives", settings, "source")
+    assert isinstance(built, Source)
+    for part in built.components:
+        if part is not built:
+            read_source(part)  # the sources of a mix
+    return built
+
+
+def mine_negatives(
+    encoder: Encoder,
+    collection: Collection,
+    source: Source,
+    split: str,
+    *,
+    choose_all: bool = False,
+    seed: int = 42,
+    bm25: Bm25 | None = None,
+    encoding: Encoding | None = None,
+    cache: Path,
+    world: World | None = None,
+) -> MinedNegatives:
+    """Mine as a refresh of a run's first checkpoint does; called by all processes of `world`, with the same
+    result.
+
+    With `choose_all`, all candidates of the table are chosen, otherwise `source.num_negatives` of them.
+    Document vectors are kept in `cache` while mining, so that an interrupted call can be repeated without
+    encoding again. Raises ValueError if the source does not fit the data or finds too few candidates.
+    """
+    encoding, world = encoding or Encoding(), world or World(device=str(encoder.device))
+    chosen = collection.split(split)
+    if not chosen.is_judged:
+        raise ValueError(
+            f"split {split!r} has no judgments, so its positives cannot be removed from its negatives; add "
+            "qrels to it"
+        )
+    anchor_set = AnchorSet.of(collection, split, "query")
+    source.check_data(anchor_set)
+    context = MiningContext(GENERATION, key=(seed, 0, 0, 0, 0))
+    draw_rng = replace(context, key=(seed, 0, 0, 0, 1)).rng()
+    if not isinstance(source, TableSource):
+        rows = source.draw(anchor_set.anchors, None, anchor_set, draw_rng)
+        scores = np.zeros(rows.shape, np.float32)
+        table = NegativeTable("query", "document", anchor_set.anchors, rows, scores, source.kind)
+        return MinedNegatives(collection, chosen, table, rows, 0, {})
+    # A recipe without data and stages: the settings that tokenize and cached_rankings read.
+    used: dict[str, Any] = {"encoder": encoder.family, "bm25": bm25 or Bm25(), "cache": cache}
+    settings = Recipe.model_construct(None, **used, train_split=TrainSplit(splits=(split,)))
+    world.on_main(lambda: tokenize(settings, collection) and None)
+    data = tokenize(settings, collection)
+    if "bm25" in source.needs:
+        request = Bm25Request(split, _bm25_hits(source, anchor_set))
+        ranking = world.on_main(lambda: str(cached_rankings(settings, collection, [request])[0]))
+        data.run_files["bm25"] = Path(ranking)
+    scratch = cache / "mining" / sha256_json([encoder_digest(encoder), data.identity])[:32]
+    snapshot = snapshot_of(encoder, data, encoding, scratch, world)
+    table = source.mine(snapshot, anchor_set, context)
+    num_short = 0 if choose_all else source.check(table, collection, chosen)
+    rows = table.candidates if choose_all else source.draw(anchor_set.anchors, table, anchor_set, draw_rng)
+    world.barrier()  # NFS removes no folder in which a process still has a file open
+    world.on_main(lambda: shutil.rmtree(scratch, ignore_errors=True))
+    return MinedNegatives(collection, chosen, table, rows, num_short, dict(snapshot.seconds))
+
+
+def snapshot_of(
+    encoder: Encoder, data: PreparedData, encoding: Encoding, scratch: Path, world: World
+) -> Snapshot:
+    """The view that an encoder in memory has of `data`; its vectors are written to `scratch`."""
+    weights = encoder_digest(encoder)
+    model = Path(encoder.family.model)
+    snapshot = Snapshot(model, weights, data, encoding, scratch, str(encoder.device), world)
+    # Cached properties: they would load the encoder from its folder, and it may have none.
+    vars(snapshot).update(encoder=encoder, tokenization=encoder.family.tokenization)
+    return snapshot
+
+
+def encoder_digest(encoder: Encoder) -> str:
+    """sha256 over the weights in memory and the settings that decide how texts become vectors."""
+    sha = hashlib.sha256(encoder.family.model_dump_json(exclude={"model", "document_model", "base"}).encode())
+    for name, weight in encoder.towers.state_dict().items():
+        sha.update(name.encode())
+        sha.update(np.ascontiguousarray(weight.detach().cpu().float().numpy()).tobytes())
+    return sha.hexdigest()
+
+
+def _bm25_hits(source: Source, anchor_set: AnchorSet) -> int:
+    """Hits per query that leave `top_k` candidates after positives and filters."""
+    most_positives = int(anchor_set.known_positives.counts.max())
+    parts = [part for part in source.components if "bm25" in part.needs]
+    return max(
+        part.max_candidates(0) + most_positives + getattr(part, "filtered_candidates", 0) for part in parts
+    )

@@ -1,0 +1,104 @@
+"""Export the last stage's encoder, index, rankings and topics in the forms that Pyserini's own code reads."""
+
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyserini_ance.data.passages import passage_ids
+from pyserini_ance.encoders.dpr_export import is_dpr, to_dpr
+from pyserini_ance.encoders.load_save import TOWERS, read_side_file
+from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
+from pyserini_ance.runs.checkpoint import Checkpoint
+from pyserini_ance.storage.files import copy_whole
+from pyserini_ance.storage.publish import whole_folder
+from pyserini_ance.vectors.encoding import ShardedVectors
+
+if TYPE_CHECKING:
+    from pyserini_ance.pyserini_bridge.stock_class import StockChoice
+
+
+def export(
+    row: str, checkpoint: Checkpoint, evaluator: FinalEvaluator, seconds: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Write `model/`, `index/`, and the final run and the topics of each test split.
+
+    Returns the record of `row`, with `seconds` added, and how to search with the model. The measured rankings
+    were searched over exactly the vectors that the index holds. Called by all processes; the main process
+    writes.
+    """
+    start = time.perf_counter()
+    snapshot = evaluator.rank(row, checkpoint)
+    record = evaluator.measure(row, time.perf_counter() - start, **seconds)
+    evaluator.rank_by_indexes(row, snapshot)
+    vectors = snapshot.document_vectors
+    provenance = {"weights": checkpoint.weights, "precision": snapshot.precision}
+    exported = evaluator.world.on_main(lambda: _write(row, checkpoint, evaluator, vectors, provenance))
+    return record, exported
+
+
+def _write(
+    row: str,
+    checkpoint: Checkpoint,
+    evaluator: FinalEvaluator,
+    vectors: ShardedVectors,
+    provenance: dict[str, str],
+) -> dict[str, Any]:
+    from pyserini_ance.pyserini_bridge.export import search_command, write_index, write_topics
+
+    run, data, test = evaluator.run, evaluator.data, evaluator.recipe.final_evaluation
+    queries = {split: data.collection.split(split).queries for split in test.split}
+    texts = [text for of_split in queries.values() for text in of_split.columns["text"]]
+    choice = _write_model(checkpoint.encoder, run.model, texts)
+    shutil.rmtree(run.index, ignore_errors=True)
+    ids = passage_ids(data.collection.documents.ids, data.passages)
+    write_index(vectors, ids, run.index, {"encoder": "../model", **provenance})
+    max_passages = data.passages.max_passages if data.passages else 1
+    commands = []
+    for split, of_split in queries.items():
+        copy_whole(run.ranking(row, split), run.final_run(split))
+        pairs = list(zip(of_split.ids, of_split.columns["text"], strict=True))
+        topics = write_topics(pairs, run.folder, split)
+        output = run.folder / ("run.pyserini.txt" if len(queries) == 1 else f"run.pyserini.{split}.txt")
+        commands.append(search_command(topics, run.index, output, choice, test.hits, max_passages))
+    documents = {
+        "encoder": str(choice.document_folder),
+        "class": choice.document_class,
+        "flags": choice.document_flags,
+    }
+    return {
+        "class": choice.query_class,
+        "documents": documents,
+        "notes": choice.describe(),
+        "command": "\n".join(commands),
+    }
+
+
+def _write_model(encoder: Path, folder: Path, queries: Sequence[str]) -> "StockChoice":
+    """Copy an encoder; return the stock classes of Pyserini that encode as it does.
+
+    A pair of towers is written in DPR's form if the stock class `dpr` then encodes the texts `queries` as the
+    encoder does.
+    """
+    from pyserini_ance.pyserini_bridge.stock_class import stock_class
+
+    def copy(temporary: Path) -> None:
+        shutil.copytree(encoder, temporary, dirs_exist_ok=True)
+
+    def copy_as_dpr(temporary: Path) -> None:
+        copy(temporary)
+        to_dpr(temporary)
+
+    _replace(folder, copy_as_dpr)
+    choice = stock_class(read_side_file(folder), folder, queries)
+    if choice.query_class == "dpr" or not is_dpr(folder / TOWERS["query"]):
+        return choice
+    _replace(folder, copy)
+    return stock_class(read_side_file(folder), folder, queries)
+
+
+def _replace(folder: Path, fill: Callable[[Path], None]) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    with whole_folder(folder) as temporary:
+        fill(temporary)

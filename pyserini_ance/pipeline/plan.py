@@ -1,0 +1,166 @@
+"""Describe what a recipe will do before it runs: steps, encodings, memory and disk; with `--dry-steps`, also
+times."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.evaluation.tables import table
+from pyserini_ance.pipeline.dry_run import (
+    candidates_kept,
+    checkpoints_at_once,
+    documents_encoded,
+    dry_run,
+    evaluation_encodings,
+    evaluation_steps,
+    refresh_steps,
+    vectors_at_once,
+)
+from pyserini_ance.pipeline.initial_weights import describe_initial_weights
+from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.splits import TrainSplit
+from pyserini_ance.recipe.stage import Stage
+
+GIB = 1 << 30
+STAGE_COLUMNS = [
+    "stage",
+    "init_from",
+    "steps",
+    "queries drawn",
+    "epochs",
+    "mode",
+    "refreshes",
+    "dev evaluations",
+    "documents to encode",
+    "learning rate",
+]
+
+
+def plan(recipe: Recipe) -> str:
+    """Read and check the data, and describe steps, encodings, memory and disk."""
+    return _describe(recipe, tokenize(recipe, stored_collection(recipe)))
+
+
+def measured_plan(recipe: Recipe, steps: int) -> str | None:
+    """The plan with times, measured over `steps` steps of each stage on all processes that torchrun started.
+
+    None on all processes but the main one.
+    """
+    with World.join(recipe.device).session() as world:
+        data = prepare(recipe, world)
+        measured = dry_run(recipe, data, steps, world)
+    if not world.is_main:
+        return None
+    return "\n".join([*describe_initial_weights(recipe), _describe(recipe, data), "", measured])
+
+
+def _describe(recipe: Recipe, data: PreparedData) -> str:
+    rows = [_stage_row(name, stage, recipe.train_split, data) for name, stage in recipe.stages.items()]
+    return "\n".join([DiskSizes.of(recipe, data).describe(recipe, data), "", table(rows, STAGE_COLUMNS)])
+
+
+@dataclass(frozen=True)
+class DiskSizes:
+    """Sizes in bytes: weights in memory, weight files of a checkpoint, document vectors, and all tables of
+    negatives."""
+
+    weights: int
+    weight_files: int
+    vectors: int
+    tables: int
+
+    @classmethod
+    def of(cls, recipe: Recipe, data: PreparedData) -> "DiskSizes":
+        encoder = initial_encoder(recipe.encoder, recipe.seed)
+        if any(stage.trainable == "query_tower" for stage in recipe.stages.values()):
+            encoder.untie()
+        weights = sum(p.numel() * p.element_size() for p in encoder.towers.parameters())
+        return cls(
+            weights=weights,
+            weight_files=weights * recipe.encoder.weight_files,
+            vectors=len(data.documents) * encoder.dimension * 4,  # a row for each passage
+            tables=candidates_kept(recipe) * len(data.split.queries) * 8,
+        )
+
+    def describe(self, recipe: Recipe, data: PreparedData) -> str:
+        """Lines on the data, memory, disk and the final evaluation.
+
+        A checkpoint holds weights and two moments.
+        """
+        checkpoint = self.weight_files + 2 * self.weights
+        checkpoints, vectors = checkpoints_at_once(recipe), vectors_at_once(recipe)
+        disk = checkpoint * checkpoints + 2 * self.weight_files + self.vectors * vectors + self.tables
+        memory = 5 * self.weights + 2 * self.vectors
+        splits = ", ".join(f"{name} {len(tokens):,}" for name, tokens in data.queries.items())
+        length = recipe.encoder.tokenization.document.length_tokens
+        mean = data.documents.lengths(length).mean()
+        lines = [
+            f"documents: {_document_count(data)} of {mean:.1f} tokens on average (at most {length}); "
+            f"queries: {splits}",
+            f"memory: about {memory / GIB:.2f} GiB for weights, gradients, moments and vectors, "
+            "plus activations and libraries",
+            f"disk: at most about {disk / GIB:.2f} GiB in the run directory: {checkpoints} checkpoints of "
+            f"{checkpoint / GIB:.2f}, {vectors} times the vectors of {self.vectors / GIB:.2f}, "
+            f"negatives {self.tables / GIB:.2f}",
+            f"final evaluation: encodes all documents {evaluation_encodings(recipe)} times",
+        ]
+        return "\n".join(lines)
+
+
+def _document_count(data: PreparedData) -> str:
+    documents = f"{len(data.collection.documents):,}"
+    if data.passages is None:
+        return documents
+    empty = f", {data.passages.empty:,} of them empty," if data.passages.empty else ""
+    return f"{documents} in {len(data.documents):,} passages{empty}"
+
+
+def _stage_row(name: str, stage: Stage, training: TrainSplit, data: PreparedData) -> dict[str, Any]:
+    drawn = stage.steps * stage.batch_queries // stage.repeats_per_query
+    values = (
+        name,
+        str(stage.init_from),
+        stage.steps,
+        drawn,
+        _epochs(drawn, training, data),
+        _mode(stage),
+        len(refresh_steps(stage)),
+        len(evaluation_steps(stage)),
+        documents_encoded(stage, len(data.documents)),
+        _learning_rate(stage),
+    )
+    return dict(zip(STAGE_COLUMNS, values, strict=True))
+
+
+def _epochs(drawn: int, training: TrainSplit, data: PreparedData) -> str:
+    """The number of times that every query is drawn; with `sampling: equal`, one number per split."""
+    if training.sampling == "proportional":
+        return f"{drawn / len(data.split.queries):.1f}"
+    share = drawn / len(training.splits)
+    epochs = {name: share / len(data.collection.split(name).queries) for name in training.splits}
+    return ", ".join(f"{name} {count:.1f}" for name, count in epochs.items())
+
+
+def _mode(stage: Stage) -> str:
+    """How the products of checkpoints are made and adopted: `sync`, or `async` with the step of their
+    adoption."""
+    product = stage.refresh or stage.effective_evaluate
+    if product is None or product.mode == "sync":
+        return "sync"
+    return "async, when_ready" if product.lag_steps is None else f"async, +{product.lag_steps}"
+
+
+def _learning_rate(stage: Stage) -> str:
+    """The optimizer, its learning rate and schedule: see trainer/optim.py."""
+    optimizer, schedule = stage.optimizer, stage.lr_schedule
+    phrases = [
+        f"{optimizer.kind} {optimizer.learning_rate:g}",
+        f"warm-up {schedule.warmup_steps:,}" if schedule.warmup_steps else "",
+        "constant" if schedule.kind == "constant" else f"{schedule.kind} to 0 at {stage.horizon_steps:,}",
+        f"anew every {schedule.cycle_steps:,}" if schedule.cycle_steps else "",
+        f"from {schedule.offset_steps:,} on" if schedule.offset_steps else "",
+    ]
+    return ", ".join(filter(None, phrases))

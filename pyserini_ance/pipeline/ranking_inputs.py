@@ -1,0 +1,182 @@
+"""Open rankings by name, with the collection and the queries that they are of.
+
+`FOLDER` is the final ranking of a run directory, `FOLDER:ROW` that of a row of its results table. A recipe
+with a file is a ranking over the recipe's data.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from ir_measures import Measure
+
+from pyserini_ance.data.collection import Collection, Texts
+from pyserini_ance.data.formats.dpr import read_questions
+from pyserini_ance.data.trec import Qrels, Run, read_run
+from pyserini_ance.evaluation.answer_measures import measure_by_answers
+from pyserini_ance.evaluation.metrics import evaluate
+from pyserini_ance.pipeline.preparation import find_collection, stored_collection
+from pyserini_ance.pipeline.run_checks import check_same_data, data_digest
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.rundir import RunDir, load_recipe
+from pyserini_ance.storage.files import sha256_file
+
+
+def collection_of(run: RunDir) -> Collection:
+    """The collection of a run, memory-mapped; read again only if the cache of its recipe does not hold it.
+
+    Raises FileNotFoundError if `run` is not a run directory, ValueError if the data is not that of the run.
+    """
+    if missing := [path for path in (run.recipe, run.environment) if not path.exists()]:
+        raise FileNotFoundError(
+            f"{run.folder} is not a run directory ({missing[0].name} is missing). "
+            "Pass a directory written by `pyserini-ance train`"
+        )
+    recipe = run.read_recipe()
+    collection = find_collection(recipe, data_digest(run))
+    if collection is None:
+        collection = stored_collection(recipe)
+        check_same_data(run, collection)
+    return collection
+
+
+def collection_with(recipe: Recipe, split: str) -> Collection:
+    """The recipe's data with the queries of `split`, whether or not the recipe tests on that split.
+
+    The collection is memory-mapped, and read only if the cache does not hold it. Raises ValueError if the
+    data does not have the split.
+    """
+    # The recipe's own measures need not fit this split, which may have no judgments.
+    test = recipe.final_evaluation.model_copy(
+        update={"split": (split,), "measures": {}, "query_measures": {}, "rerank": {}}
+    )
+    return stored_collection(recipe.model_copy(update={"final_evaluation": test}))
+
+
+@dataclass(frozen=True)
+class RankingInput:
+    """A ranking with the collection of its documents.
+
+    name: as the user gave it. queries: those of `split`, or of a file of questions.
+    """
+
+    name: str
+    file: Path
+    recipe: Recipe
+    collection: Collection
+    split: str
+    queries: Texts
+
+    @property
+    def ranked_queries(self) -> list[str]:
+        """The ids of the queries that the ranking has hits for. Raises ValueError if there are none."""
+        ranked = [query for query in self.queries.ids if self.run.get(query)]
+        if not ranked:
+            expected, other = self.queries.ids[0], next(iter(self.run))
+            raise ValueError(
+                f"{self.file} ranks nothing for the queries of {self.split!r}: it has {other}, ..., they are "
+                f"{expected}, ...; pass the ranking of these queries, or its split: --split NAME"
+            )
+        return ranked
+
+    def check_hits(self, expected: int) -> None:
+        """Raise ValueError if no query has `expected` hits although there are that many documents."""
+        longest = max(len(self.run[query]) for query in self.ranked_queries)
+        if longest < min(expected, len(self.collection.documents)):
+            raise ValueError(
+                f"{self.file} has at most {longest} hits a query, fewer than --first {expected}; "
+                "pass a longer ranking or a smaller number"
+            )
+
+    @property
+    def identity(self) -> dict[str, str]:
+        """The file and hashes that distinguish the ranking from any other."""
+        return {
+            "ranking": str(self.file.absolute()),
+            "ranking_sha256": sha256_file(self.file),
+            "documents": self.collection.documents.digest,
+            "queries": self.queries.digest,
+        }
+
+    @cached_property
+    def qrels(self) -> Qrels:
+        """The judgments of every query of the split."""
+        qrels, ids = self.collection.split(self.split).qrels, self.collection.documents.ids
+        judged = ((query, *qrels.judged(row)) for row, query in enumerate(self.queries.ids))
+        return {
+            query: {ids[document]: int(grade) for document, grade in zip(documents, grades, strict=True)}
+            for query, documents, grades in judged
+        }
+
+    def measure(self, run: Run, measures: Sequence[Measure], qrels: Qrels | None = None) -> dict[str, float]:
+        """Measure `run`, this ranking or another of its queries.
+
+        The judgments are `qrels`, else those of the split; a split without judgments is measured by its
+        answers.
+        """
+        if qrels is None and not self.collection.split(self.split).is_judged:
+            return measure_by_answers(run, self.queries, self.collection.documents, measures)
+        return evaluate(self.qrels if qrels is None else qrels, run, measures)
+
+    @cached_property
+    def run(self) -> Run:
+        return read_run(self.file)
+
+
+def open_ranking(
+    source: str, file: Path | None = None, split: str | None = None, questions: Path | None = None
+) -> RankingInput:
+    """Open the ranking that `source` names, or `file`.
+
+    split: the split of the queries; default: the first test split. questions: a file of DPR's questions,
+    instead of a split's queries. Raises FileNotFoundError if `source` is not a run directory or the ranking
+    is missing, ValueError if both a row and a file are given.
+    """
+    run, row = parse_ranking_name(source)
+    in_run = run.folder.is_dir()
+    if file is None and not in_run:
+        raise FileNotFoundError(
+            f"{source} is not a run directory; pass one, or a recipe and a ranking of its queries: "
+            f"{source} --run FILE"
+        )
+    if file is not None and in_run and row:
+        raise ValueError(
+            f"{source} is one ranking and --run {file} another; remove one of them: {run.folder} "
+            f"--run {file}, "
+            f"or {source}"
+        )
+    of_run = collection_of(run) if in_run else None
+    recipe = load_recipe(run.recipe if in_run else source).recipe
+    split = split or recipe.final_evaluation.split[0]
+    ranking = file or ranking_file(run, row, split)
+    collection = of_run if of_run and split in of_run.splits else collection_with(recipe, split)
+    if of_run and collection.documents.digest != of_run.documents.digest:
+        raise ValueError(
+            f"the documents are not those that {run.folder} was started with; restore the old data, "
+            "or train again"
+        )
+    queries = read_questions(questions) if questions else collection.split(split).queries
+    return RankingInput(str(file or source), ranking, recipe, collection, str(questions or split), queries)
+
+
+def parse_ranking_name(name: str) -> tuple[RunDir, str | None]:
+    """The run directory of `FOLDER` or `FOLDER:ROW`, and the row if there is one."""
+    folder, colon, row = name.rpartition(":")
+    if colon and not Path(name).is_dir():
+        return RunDir(Path(folder)), row
+    return RunDir(Path(name)), None
+
+
+def ranking_file(run: RunDir, row: str | None, split: str) -> Path:
+    """The ranking of a row, or the final one. Raises ValueError with the rows that have a ranking."""
+    path = run.ranking(row, split) if row else run.final_run(split)
+    if not path.exists():
+        suffix = f".{split}.trec"
+        rows = sorted(other.name.removesuffix(suffix) for other in run.run_files.glob(f"*{suffix}"))
+        name = f"{run.folder}:{row}" if row else str(run.folder)
+        raise ValueError(
+            f"{name} has no ranking of split {split!r} ({path} is missing); rows that have one: "
+            f"{', '.join(rows) or 'none'}"
+        )
+    return path

@@ -1,0 +1,148 @@
+"""Pyserini's searchers and fusion: opened Lucene indexes, the time per query, and combined rankings."""
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pyserini_ance.data.trec import Run
+from pyserini_ance.evaluation.metrics import best_first
+from pyserini_ance.pyserini_bridge.java import import_pyserini
+
+
+def open_searcher(index: str, key: str) -> Any:
+    """Pyserini's LuceneSearcher for a folder, or for a prebuilt index, which Pyserini downloads on first use.
+
+    Raises RuntimeError with the recipe's `key` if there is no such index.
+    """
+    searcher_class = import_pyserini("pyserini.search.lucene").LuceneSearcher
+    if os.path.isdir(index):
+        return searcher_class(index)
+    searcher = searcher_class.from_prebuilt_index(index)
+    if searcher is None:
+        raise RuntimeError(
+            f"{key} {index!r} is not a folder, and Pyserini {version('pyserini')} has no prebuilt index of "
+            "that name, "
+            "or could not download it (no network?). Expected the folder of a Lucene index, "
+            f"or a name like `msmarco-v1-passage`{' (or `build`)' if key == 'bm25.index' else ''}."
+        )
+    return searcher
+
+
+def time_dense(model: Path, index: Path, queries: Sequence[str], hits: int) -> list[float]:
+    """Milliseconds of each query with a saved encoder and a Faiss folder, on the CPU, one query at a time."""
+    faiss = import_pyserini("pyserini.search.faiss")
+    from pyserini_ance.pyserini_bridge.encoder_classes import QueryEncoder
+
+    searcher = faiss.FaissSearcher(str(index), QueryEncoder(str(model)))
+    return _timed(lambda query: searcher.search(query, k=hits), queries)
+
+
+def time_bm25(index: Path, k1: float, b: float, queries: Sequence[str], hits: int) -> list[float]:
+    """Milliseconds of each query with a Lucene index, one query at a time."""
+    searcher = import_pyserini("pyserini.search.lucene").LuceneSearcher(str(index))
+    searcher.set_bm25(k1, b)
+    return _timed(lambda query: searcher.search(query, k=hits), queries)
+
+
+def _timed(search: Callable[[str], object], queries: Sequence[str]) -> list[float]:
+    """Search the first query once more before the measurement, because the first search loads the index."""
+    search(queries[0])
+    milliseconds = []
+    for query in queries:
+        start = time.perf_counter()
+        search(query)
+        milliseconds.append(1000 * (time.perf_counter() - start))
+    return milliseconds
+
+
+POOL = 1000  # hits of each ranking that are used, as in Pyserini
+RRF_K = 60
+Fused = list[tuple[str, str, float]]  # query, document, score
+
+
+class Method(NamedTuple):
+    """A fusion method.
+
+    weights: the values tried to choose a weight; they vary widely, because BM25 scores are about 10,
+        cosines 1, and ANCE's scores 700. Empty if the method has no weight.
+    """
+
+    description: str
+    weights: tuple[float, ...] = ()
+
+
+METHODS = {
+    "rrf": Method(f"reciprocal ranks, 1 / ({RRF_K} + rank), summed"),
+    "average": Method("mean of the scores; 0 for a document that a ranking lacks"),
+    "normalize": Method("scores of each query in each ranking scaled to 0-1, summed"),
+    "interpolation": Method(
+        "weight x first + (1 - weight) x second; 0 for a missing document",
+        (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995),
+    ),
+    "hybrid": Method(
+        "weight x first + second, as pyserini.search.hybrid; a missing document gets the ranking's lowest "
+        "score",
+        (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0),
+    ),
+}
+
+
+def fuse(runs: Sequence[Run], method: str, weight: float | None = None) -> Run:
+    """Fuse runs; documents are in trec_eval's order, best first. Interpolation and hybrid take two runs.
+
+    Sources: `pyserini.fusion`, `HybridSearcher` of `pyserini.search.hybrid`.
+    """
+    scores: Run = {}
+    for query, document, score in (_hybrid if method == "hybrid" else _fusion(method))(runs, weight):
+        scores.setdefault(query, {})[document] = score
+    return {
+        query: {document: hits[document] for document in best_first(hits)} for query, hits in scores.items()
+    }
+
+
+def _fusion(method: str) -> Callable[[Sequence[Run], float | None], Fused]:
+    """One of Pyserini's functions, applied to its own tables, in which queries and documents are strings."""
+    from pyserini import fusion
+    from pyserini.trectools import TrecRun
+
+    function = {
+        "rrf": lambda runs, weight: fusion.reciprocal_rank_fusion(runs, rrf_k=RRF_K, depth=POOL),
+        "average": lambda runs, weight: fusion.average(runs, depth=POOL),
+        "normalize": lambda runs, weight: fusion.normalize(runs, depth=POOL),
+        "interpolation": lambda runs, weight: fusion.interpolation(runs, alpha=weight, depth=POOL),
+    }[method]
+
+    def fused(runs: Sequence[Run], weight: float | None) -> Fused:
+        table = function([TrecRun.from_list(_rows(run)) for run in runs], weight).run_data
+        return list(zip(table["topic"], table["docid"], table["score"].tolist(), strict=True))
+
+    return fused
+
+
+def _rows(run: Run) -> list[tuple[str, str, str, int, float, str]]:
+    """The columns of Pyserini's TrecRun."""
+    ordered = ((query, best_first(hits)[:POOL]) for query, hits in run.items())
+    return [
+        (query, "Q0", doc, rank, run[query][doc], "t")
+        for query, documents in ordered
+        for rank, doc in enumerate(documents, start=1)
+    ]
+
+
+def _hybrid(runs: Sequence[Run], weight: float | None) -> Fused:
+    from pyserini_ance.pyserini_bridge.java import import_pyserini
+
+    combine = import_pyserini("pyserini.search.hybrid").HybridSearcher._hybrid_results
+    hit_class = import_pyserini("pyserini.search.faiss").DenseSearchResult
+    fused: Fused = []
+    for query in {**runs[0], **runs[1]}:
+        sparse, dense = (
+            [hit_class(d, run[query][d]) for d in best_first(run.get(query, {}))[:POOL]] for run in runs
+        )
+        fused += [
+            (query, hit.docid, hit.score) for hit in combine(dense, sparse, weight, len(sparse) + len(dense))
+        ]
+    return fused

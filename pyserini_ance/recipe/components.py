@@ -1,0 +1,156 @@
+"""Base classes of recipe settings, and the lookup of the component class behind each `kind`."""
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+from pyserini_ance.recipe.renamed_keys import renamed_key, renamed_kind, renamed_value
+
+
+class Settings(BaseModel):
+    """Frozen, validated configuration. Unknown keys are rejected; equal settings compare equal.
+
+    The docstring below a field is its description in docs/recipe-reference.md.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def check_keys(cls, values: Any) -> Any:
+        """Report every unknown key and every value of an earlier version at once, each at its own place."""
+        items = values.items() if isinstance(values, dict) else ()
+        problems = [problem for key, value in items if (problem := _key_problem(cls, key, value))]
+        if problems:
+            raise ValidationError.from_exception_data(cls.__name__, problems)
+        return values
+
+
+def _key_problem(settings: type[Settings], key: Any, value: Any) -> InitErrorDetails | None:
+    """The error for a key that `settings` lacks, or for a value that the key had in an earlier version."""
+    names, kind = sorted(settings.model_fields), settings.model_fields.get("kind")
+    if key in names:
+        is_shipped = settings.__module__.partition(".")[0] == __name__.partition(".")[0]
+        message = renamed_value(key, value) if is_shipped else None
+    else:
+        message = renamed_key(key, value, names, kind.default if kind else None) or (
+            f"unknown key {str(key)!r}{did_you_mean(str(key), names)}; keys here: {', '.join(names)}"
+        )
+    if message is None:
+        return None
+    return InitErrorDetails(
+        type=PydanticCustomError("unknown_key", "{message}", {"message": message}),
+        loc=(str(key),),
+        input=value,
+    )
+
+
+class Component(Settings):
+    """A piece of a method that a recipe chooses by `kind`; the class's fields are its configuration.
+
+    Each file of a component package holds one kind: `kind: ann` in a list of negatives is the component
+    defined in `negatives/ann.py`. A class from another package is named `package.module:Class` in recipes and
+    leaves the field `kind` as it is here.
+    """
+
+    kind: str
+    """The name of a shipped component, or `package.module:Class` for a class of your own."""
+
+
+# The recipe key that takes a component, and the package whose modules are its kinds.
+COMPONENT_PACKAGES = {
+    "data": "pyserini_ance.data.formats",
+    "encoder": "pyserini_ance.encoders",
+    "negatives": "pyserini_ance.negatives",
+    "filters": "pyserini_ance.negatives.filters",
+    "loss": "pyserini_ance.trainer.losses",
+    "regularizer": "pyserini_ance.trainer.regularizers",
+    "reader": "pyserini_ance.downstream.readers",
+}
+
+
+def kinds(package: str) -> list[str]:
+    """The kinds in a component package (a key of COMPONENT_PACKAGES), sorted; imports none of them."""
+    module = importlib.import_module(COMPONENT_PACKAGES[package])
+    shared = getattr(module, "NOT_KINDS", ())
+    return sorted(m.name for m in pkgutil.iter_modules(module.__path__) if m.name not in shared)
+
+
+def component_class(package: str, kind: str) -> type[Component]:
+    """The class of `kind`: the component of a module in `package`, or `package.module:Class` from elsewhere.
+
+    Raises ValueError if there is no such kind (with the nearest name), or if the class is not a Component.
+    """
+    if ":" in kind:
+        return _imported_class(kind)
+    names = kinds(package)
+    if kind not in names:
+        raise ValueError(
+            renamed_kind(package, kind)
+            or f"unknown kind {kind!r} of {package}{did_you_mean(kind, names)}; kinds: {', '.join(names)}"
+        )
+    module = importlib.import_module(f"{COMPONENT_PACKAGES[package]}.{kind}")
+    defined = [
+        c
+        for c in vars(module).values()
+        if isinstance(c, type) and issubclass(c, Component) and c.__module__ == module.__name__
+    ]
+    assert len(defined) == 1, f"{module.__name__} must define exactly one Component, has {defined}"
+    return defined[0]
+
+
+def _imported_class(kind: str) -> type[Component]:
+    module_name, _, class_name = kind.partition(":")
+    try:
+        imported = getattr(importlib.import_module(module_name), class_name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"kind {kind!r} cannot be imported: {error}") from error
+    if not (isinstance(imported, type) and issubclass(imported, Component)):
+        raise ValueError(f"kind {kind!r} is not a subclass of pyserini_ance.recipe.Component")
+    return imported
+
+
+def did_you_mean(word: str, names: Iterable[str]) -> str:
+    """` (did you mean 'NAME'?)` with the nearest of `names`; "" if none is near."""
+    near = difflib.get_close_matches(word, list(names), n=1)
+    return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+@dataclass(frozen=True)
+class ComponentOf:
+    """Annotation of a recipe field that holds a component, as in `Annotated[Loss, component_of("loss")]`.
+
+    Pydantic builds the component from a mapping with `kind`, or from the name of a kind alone. The annotated
+    base class is what editors and type checkers see; validation accepts any Component.
+    """
+
+    package: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_plain_validator_function(
+            self._build, serialization=core_schema.plain_serializer_function_ser_schema(_component_dump)
+        )
+
+    def _build(self, value: Any) -> Component:
+        if isinstance(value, Component):
+            return value
+        if isinstance(value, str):
+            value = {"kind": value}
+        if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+            raise ValueError(f"expected a mapping with `kind`, one of: {', '.join(kinds(self.package))}")
+        return component_class(self.package, value["kind"]).model_validate(value)
+
+
+def _component_dump(component: Component) -> dict[str, Any]:
+    return component.model_dump(mode="json")
+
+
+def component_of(package: str) -> ComponentOf:
+    """The metadata that makes a recipe field hold a component of `package` (a key of COMPONENT_PACKAGES)."""
+    return ComponentOf(package)

@@ -1,0 +1,182 @@
+"""Checks across the stages of a recipe and its other settings.
+
+Each raises ValueError naming the key and the cure.
+"""
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, cast
+
+from pyserini_ance.recipe.components import did_you_mean
+from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
+from pyserini_ance.recipe.stage import Stage, Term
+
+if TYPE_CHECKING:
+    from pyserini_ance.negatives.bm25 import Bm25
+    from pyserini_ance.recipe.models import Recipe
+
+
+def check_consistency(recipe: "Recipe") -> None:
+    """Raise ValueError at the first setting that contradicts another one."""
+    _check_optimizer_moments(recipe.stages)
+    _check_batch_sizes(recipe)
+    _check_single_passages(recipe)
+    _check_bm25_hits(recipe)
+    _check_previous_stages(recipe)
+    _check_evaluated_splits(recipe)
+    _check_reranking(recipe)
+
+
+def _check_optimizer_moments(stages: dict[str, Stage]) -> None:
+    """A stage with `keep_optimizer` has the optimizer and the trainable towers of the previous stage."""
+    name, first = next(iter(stages.items()))
+    if first.keep_optimizer:
+        raise ValueError(f"stages.{name} is the first stage: there is no optimizer to keep")
+    for (previous_name, previous), (name, stage) in pairwise(stages.items()):
+        if not stage.keep_optimizer:
+            continue
+        kind, previous_kind = stage.optimizer.kind, previous.optimizer.kind
+        if kind != previous_kind:
+            raise ValueError(
+                f"stages.{name}.keep_optimizer: its optimizer is {kind}, that of stages.{previous_name} is "
+                f"{previous_kind}; use one kind for both"
+            )
+        if stage.trainable != previous.trainable:
+            raise ValueError(
+                f"stages.{name} trains other towers than the previous stage: there are no moments to keep; "
+                "remove keep_optimizer"
+            )
+
+
+def _check_batch_sizes(recipe: "Recipe") -> None:
+    """With `sampling: equal`, each split has the same share of a batch."""
+    splits = len(recipe.train_split.splits)
+    for name, stage in recipe.stages.items():
+        if recipe.train_split.sampling == "equal" and stage.batch_queries % splits:
+            raise ValueError(
+                f"stages.{name}.batch_queries is {stage.batch_queries}, but train_split.sampling: equal "
+                "draws equally "
+                f"many queries of each of {splits} splits; use a multiple of {splits}, or sampling: "
+                "proportional"
+            )
+
+
+def _check_single_passages(recipe: "Recipe") -> None:
+    """Regularizers and some sources need exactly one vector for each document."""
+    passages = recipe.encoder.tokenization.document.passages
+    terms = [term for stage in recipe.stages.values() for term in stage.terms.values()]
+    users = ["a regularizer" for term in terms if term.regularizer is not None]
+    users += [
+        f"a `{leaf.kind}` source"
+        for term in terms
+        if term.anchor == "query"
+        for leaf in term.components
+        if leaf.uses_positive_vectors
+    ]
+    if passages > 1 and users:
+        raise ValueError(
+            f"{users[0]} needs one vector per document, but encoder.tokenization.document.passages is "
+            f"{passages}; "
+            "use passages: 1 (FirstP)"
+        )
+
+
+def _check_bm25_hits(recipe: "Recipe") -> None:
+    """BM25 retrieves as many documents as `bm25` negatives look at."""
+    for leaf in (leaf for stage in recipe.stages.values() for leaf in stage.components):
+        if "bm25" not in leaf.needs:
+            continue
+        if recipe.bm25 is None:
+            raise ValueError(
+                "a `bm25` source needs BM25, but `bm25: null`; configure `bm25:`, or pass a file to the "
+                "source `ranking`"
+            )
+        source = cast("Bm25", leaf)
+        top_k = source.top_k + source.filtered_candidates
+        if top_k > recipe.bm25.hits:
+            reads = f"with its filters reads {top_k} documents" if source.filters else f"has top_k {top_k}"
+            raise ValueError(
+                f"a `bm25` source {reads}, but bm25.hits is {recipe.bm25.hits}; set bm25.hits={top_k}"
+            )
+
+
+def _check_evaluated_splits(recipe: "Recipe") -> None:
+    """Every split under a key of `final_evaluation` exists, evaluated or not: a misspelt one would be
+    ignored."""
+    data_splits, final_evaluation = getattr(recipe.data, "splits", None), recipe.final_evaluation
+    if data_splits is None:  # the files themselves say which splits there are
+        return
+    splits = list(dict.fromkeys([*data_splits, recipe.train_split.name]))
+    for key in PER_SPLIT_KEYS:
+        by_split = getattr(final_evaluation, key)
+        for split in by_split if isinstance(by_split, dict) else ():
+            if split in splits:
+                continue
+            cure = ""
+            if split in final_evaluation.split:
+                others = ", ".join(name for name in final_evaluation.split if name in splits)
+                cure = f"; add it there, or evaluate others: final_evaluation.split=[{others}]"
+            raise ValueError(
+                f"final_evaluation.{key} names split {split!r}{did_you_mean(split, splits)}; "
+                f"splits of `data`: {', '.join(splits)}{cure}"
+            )
+
+
+def _check_reranking(recipe: "Recipe") -> None:
+    """The ranking that is reranked exists and is long enough."""
+    final_evaluation = recipe.final_evaluation
+    for split, rerank in final_evaluation.reranked.items():
+        key = f"final_evaluation.rerank.{split}"
+        if rerank.file is None and recipe.bm25 is None:
+            raise ValueError(
+                f"{key} reranks BM25's ranking, but `bm25: null`; pass a `file`, or configure `bm25:`"
+            )
+        if rerank.file is None and rerank.hits > final_evaluation.hits:
+            raise ValueError(
+                f"{key}.hits is {rerank.hits}, but BM25 ranks {final_evaluation.hits} documents "
+                f"(final_evaluation.hits); set final_evaluation.hits={rerank.hits}"
+            )
+
+
+def _check_previous_stages(recipe: "Recipe") -> None:
+    """A stage that mines with the previous model, or draws from the previous tables, has such a previous
+    stage."""
+    for name, stage in recipe.stages.items():
+        previous_name = recipe.stage_before(name)
+        previous = None if previous_name is None else recipe.stages[previous_name]
+        if previous is None and stage.mines_with_previous:
+            raise ValueError(
+                f"stages.{name}.refresh.initial_model: previous_stage, but no stage comes before it; "
+                "remove the key"
+            )
+        for term_name, term in stage.terms.items():
+            if any(leaf.uses_previous_tables for leaf in term.components):
+                _check_previous_tables(
+                    f"stages.{name}.terms.{term_name}.negatives", term_name, term, previous
+                )
+
+
+def _check_previous_tables(key: str, name: str, term: Term, previous: Stage | None) -> None:
+    if previous is None:
+        raise ValueError(
+            f"{key}: momentum draws from the negatives of the previous stage, but this is the first stage; "
+            "remove the source here"
+        )
+    same = previous.terms.get(name)
+    if same is None or same.anchor != term.anchor or not any(source.is_mined for source in same.negatives):
+        raise ValueError(
+            f"{key}: momentum draws from the tables of the same term in the previous stage, which has no "
+            f"term {name!r} "
+            f"with `anchor: {term.anchor}` and a source that is mined (its terms: "
+            f"{', '.join(previous.terms)}); "
+            "give both terms one name, or remove the source"
+        )
+    if (
+        previous.refresh
+        and previous.refresh.query_chunks > 1
+        and any(source.is_dynamic for source in same.negatives)
+    ):
+        raise ValueError(
+            f"{key}: momentum draws from tables of all queries, but the previous stage ends with the "
+            "tables of one of "
+            f"{previous.refresh.query_chunks} chunks; remove refresh.query_chunks there"
+        )

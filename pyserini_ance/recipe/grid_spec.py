@@ -1,0 +1,122 @@
+"""Grids: recipes under several values of some keys.
+
+Every combination is a named list of overrides of a recipe.
+"""
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyserini_ance.recipe.find import find_grid
+from pyserini_ance.recipe.load import read_yaml
+
+Point = dict[str, Any]  # a value for each dotted key
+RECIPE = "recipe"  # the key whose values are recipes
+NAME_CHARACTERS = 150  # file systems allow 255 bytes
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The combinations by name, in order.
+
+    A key that a combination lacks keeps the recipe's value; the key `recipe` names the recipe itself.
+    """
+
+    points: dict[str, Point]
+    name: str = "grid"  # the name of the grid file, if there is one
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str]) -> "Grid":
+        """The product of all arguments: `dotted.key=value,value`, with values as in overrides, or the name of
+        a grid file.
+
+        If two arguments set one key, the later values count. Raises ValueError naming the argument.
+        """
+        points: list[Point] = [{}]
+        for argument in arguments:
+            blocks = _read_line(argument) if "=" in argument else _read_file(find_grid(argument))
+            points = [{**point, **other} for point, other in itertools.product(points, blocks)]
+        labels = labels_of(points)
+        by_name: dict[str, Point] = {}
+        for point in points:
+            if by_name.setdefault(name := _name(point, labels), point) != point:
+                raise ValueError(
+                    f"--grid: {by_name[name]} and {point} would share the folder {name}; remove one of them"
+                )
+        files = [Path(argument).stem for argument in arguments if "=" not in argument]
+        return cls(by_name, *files[:1])
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return labels_of(self.points.values())
+
+    @property
+    def names_recipes(self) -> bool:
+        """Whether every combination has the key `recipe`."""
+        return all(RECIPE in point for point in self.points.values())
+
+    def overrides(self, name: str) -> list[str]:
+        return [f"{key}={json.dumps(value)}" for key, value in self.points[name].items() if key != RECIPE]
+
+    def with_recipe(self, name: str, recipe: str) -> str | None:
+        """The combination with the settings of combination `name` and another recipe, if there is one."""
+        same_settings = {**self.points[name], RECIPE: recipe}
+        return next((other for other, point in self.points.items() if point == same_settings), None)
+
+
+def labels_of(points: Iterable[Point]) -> dict[str, str]:
+    """A label for each key: as few of its last words as distinguish it from the other keys."""
+    keys = list(dict.fromkeys(key for point in points for key in point))
+    return {
+        key: next(end for end in _ends(key) if sum(end in _ends(other) for other in keys) == 1 or end == key)
+        for key in keys
+    }
+
+
+def value_text(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def _ends(key: str) -> list[str]:
+    """`c`, `b.c`, `a.b.c` of `a.b.c`."""
+    words = key.split(".")
+    return [".".join(words[i:]) for i in range(len(words) - 1, -1, -1)]
+
+
+def _name(point: Point, labels: dict[str, str]) -> str:
+    """A valid folder name: `seed=42,recipe=demo-ance`."""
+    full = ",".join(f"{labels[key]}={value_text(value)}" for key, value in point.items()).replace("/", "-")
+    name = re.sub(r"[^\w.,=+-]", "_", full)[:NAME_CHARACTERS]
+    return name if name == full else f"{name}-{hashlib.sha256(full.encode()).hexdigest()[:6]}"
+
+
+def _read_line(argument: str) -> list[Point]:
+    key, _, text = argument.partition("=")
+    values = read_yaml(f"[{text}]", f"--grid {argument!r}")
+    if not key or not values:
+        raise ValueError(f"--grid {argument!r}: expected dotted.key=value,value, for example seed=1,2,3")
+    return [{key: value} for value in values]
+
+
+def _read_file(path: Path) -> list[Point]:
+    """The combinations of a file: a mapping of keys to values or lists of values, or a list of such mappings.
+
+    Each mapping is a product.
+    """
+    content = read_yaml(path.read_bytes(), str(path))
+    blocks = content if isinstance(content, list) else [content]
+    if not all(isinstance(block, dict) and block for block in blocks):
+        raise ValueError(
+            f"{path}: expected a mapping of dotted keys to lists of values, or a list of such mappings"
+        )
+    return [point for block in blocks for point in _product(block)]
+
+
+def _product(block: dict[str, Any]) -> list[Point]:
+    lists = [value if isinstance(value, list) else [value] for value in block.values()]
+    return [dict(zip(block, values, strict=True)) for values in itertools.product(*lists)]

@@ -1,0 +1,80 @@
+"""The checkpoint or encoder that a stage takes its initial weights from."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
+
+from pyserini_ance.recipe.components import Settings
+
+EXPECTED = (
+    "expected `initial`, `previous`, `{stage: NAME}`, `{run: FOLDER}` or `{recipe: NAME}` (either with "
+    "`stage: NAME` for the result of that stage instead of the last), or `{folder: ENCODER}`"
+)
+
+Change = Literal["normalize", "layer_norm", "tokenization"]
+
+
+class InitFrom(Settings):
+    """Initial weights from an earlier stage of the recipe (`stage` alone), from another run, or from a saved
+    encoder."""
+
+    run: Path | None = None
+    """A run directory; the result of its last stage, or of `stage`."""
+    recipe: str | None = None
+    """A recipe whose run is in its default directory; the result of its last stage, or of `stage`."""
+    folder: Path | None = None
+    """A folder that holds a saved encoder."""
+    stage: str | None = None
+    """A stage of `run` or `recipe`; without either, an earlier stage of this recipe."""
+    allow_changes: tuple[Change, ...] = ()
+    """Encoder settings that may differ from those the weights were trained with: DANCE starts to normalize
+    vectors that ANCE trained without (Li et al. 2021), and ANCE reads documents by a template of their own
+    with a passage model."""
+
+    @property
+    def is_external(self) -> bool:
+        """Whether the weights were made before this run."""
+        return bool(self.run or self.recipe or self.folder)
+
+    def __str__(self) -> str:
+        values = {
+            key: value if isinstance(value, str) else " and ".join(value)
+            for key, value in self.model_dump(mode="json").items()
+        }
+        return ", ".join(f"{key} {value}" for key, value in values.items())
+
+    @field_validator("run", "folder")
+    @classmethod
+    def expand_home(cls, path: Path | None) -> Path | None:
+        return path and path.expanduser()
+
+    @model_validator(mode="after")
+    def check_one_origin(self) -> "InitFrom":
+        origins = [key for key in ("run", "recipe", "folder") if getattr(self, key)]
+        if len(origins) > 1:
+            raise ValueError(f"{' and '.join(origins)} are two different checkpoints; keep one")
+        if self.folder and self.stage:
+            raise ValueError("a folder holds one encoder; remove `stage`, or pass a `run`")
+        if not (origins or self.stage):
+            raise ValueError(EXPECTED)
+        if self.allow_changes and not origins:
+            raise ValueError(
+                "`allow_changes` is for encoders from outside the recipe: within it, all stages have "
+                "one encoder's "
+                "settings"
+            )
+        return self
+
+    @model_serializer(mode="wrap")
+    def without_empty_values(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {key: value for key, value in write(self).items() if value}
+
+
+def read_init_from(value: Any) -> Any:
+    """Report one error at the key instead of one per union member."""
+    if isinstance(value, dict):
+        return InitFrom.model_validate(value)
+    if value not in ("initial", "previous") and not isinstance(value, InitFrom):
+        raise ValueError(EXPECTED)
+    return value

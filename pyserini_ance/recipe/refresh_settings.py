@@ -1,0 +1,138 @@
+"""When new negatives are mined and dev is evaluated during a stage, which process does it, and when results
+are adopted."""
+
+from typing import Any, Literal
+
+from pydantic import PositiveInt, field_validator, model_validator
+
+from pyserini_ance.recipe.components import Settings
+from pyserini_ance.recipe.splits import Splits
+
+
+class AfterSteps(Settings):
+    """Adopt the result of checkpoint S exactly at step S + `after_steps`: asynchronous, and yet the same in
+    every run."""
+
+    after_steps: PositiveInt
+    """Steps between the checkpoint and the adoption of its result."""
+
+
+class Product(Settings):
+    """A result that is made from a checkpoint every `every_steps` steps: negatives, or a dev score."""
+
+    every_steps: PositiveInt
+    """Steps between the checkpoints that it is made from."""
+    mode: Literal["sync", "async"] | None = "sync"
+    """Made by the training processes, which wait for it (`sync`), or by a refresher process (`async`)."""
+    adopt: AfterSteps | Literal["when_ready"] | None = None
+    """With `mode: async`, when the result is adopted: at the first step that finds it ready (`when_ready`),
+    or a fixed number of steps after its checkpoint; null: after `every_steps` steps."""
+
+    @property
+    def lag_steps(self) -> int | None:
+        """Steps from the checkpoint to the adoption of its result; None: as soon as the result is ready."""
+        if self.mode == "sync":
+            return 0
+        if self.adopt == "when_ready":
+            return None
+        return self.adopt.after_steps if self.adopt else self.every_steps
+
+    @property
+    def adopts_when_ready(self) -> bool:
+        """Whether a product is adopted at the first step that finds it made."""
+        return self.lag_steps is None
+
+    @property
+    def staleness_steps(self) -> int | None:
+        """The greatest age, in steps, of the checkpoint whose product a step uses; None: unbounded."""
+        return None
+
+    @field_validator("adopt", mode="before")
+    @classmethod
+    def read_adopt(cls, value: Any) -> Any:
+        """Report one error at the key instead of one per union member."""
+        if isinstance(value, dict):
+            return AfterSteps.model_validate(value)
+        if value not in (None, "when_ready") and not isinstance(value, AfterSteps):
+            raise ValueError("expected `when_ready` or `{after_steps: N}`")
+        return value
+
+    @model_validator(mode="after")
+    def check_sync_adopts_at_once(self) -> "Product":
+        if self.mode == "sync" and self.adopt is not None:
+            raise ValueError("mode: sync adopts at once; remove `adopt`, or set mode: async")
+        return self
+
+
+class Refresh(Product):
+    """When the corpus is encoded and mined again with the model in training: at step 0 and every
+    `every_steps` steps."""
+
+    mode: Literal["sync", "async"] = "sync"
+    """Mined by the training processes, which wait for it (`sync`), or by a refresher process (`async`)."""
+    initial_model: Literal["current", "previous_stage"] = "current"
+    """The model that mines the tables of step 0: the stage's own initial weights, or the result of the
+    previous stage (episodes that restart from the initial model: Sun et al. 2022, ANCE-Tele)."""
+    max_staleness_steps: PositiveInt | None = None
+    """The greatest age, in steps, of the checkpoint whose negatives a step may train on; training waits for
+    newer ones. Null: 2 x `every_steps` with `adopt: when_ready`, the exact age that the schedule implies
+    otherwise."""
+    query_chunks: PositiveInt = 1
+    """Mine for one of this many equal chunks of the queries at a time, in turn; steps draw from the adopted
+    chunk alone (5 in microsoft/ANCE, `--ann_chunk_factor`). Merged splits are chunked one by one. 1: all
+    queries, as in the paper."""
+
+    def chunk(self, step: int, queries: int) -> slice | None:
+        """The rows, out of `queries`, that the checkpoint before step `step` is mined for; None: all rows."""
+        if self.query_chunks == 1:
+            return None
+        number = step // self.every_steps % self.query_chunks
+        return slice(queries * number // self.query_chunks, queries * (number + 1) // self.query_chunks)
+
+    @property
+    def staleness_steps(self) -> int:
+        """The greatest age, in steps, of the checkpoint whose negatives a step trains on."""
+        if self.lag_steps is None:
+            return self.max_staleness_steps or 2 * self.every_steps
+        return self.every_steps + self.lag_steps - 1
+
+    @model_validator(mode="after")
+    def check_staleness(self) -> "Refresh":
+        least = self.every_steps if self.lag_steps is None else self.staleness_steps
+        if self.max_staleness_steps is not None and self.max_staleness_steps < least:
+            raise ValueError(
+                f"max_staleness_steps {self.max_staleness_steps} cannot be kept: with every_steps "
+                f"{self.every_steps} "
+                f"and this `adopt` negatives are up to {least} steps old; raise it to {least}, or "
+                "refresh more often"
+            )
+        return self
+
+
+class Evaluate(Product):
+    """When checkpoints are evaluated on the dev split during training, and what their scores decide.
+
+    The evaluation uses the vectors of the stage's `refresh` where it has the same checkpoint.
+    """
+
+    mode: Literal["sync", "async"] | None = None
+    """Evaluated by the training processes (`sync`) or by a refresher process (`async`); null: as in
+    `refresh`."""
+    split: Splits = ("dev",)
+    """The split, or several, of which the mean score decides."""
+    measure: str = "RR@10"
+    """The measure, by its ir-measures name."""
+    queries: PositiveInt | None = None
+    """Evaluate on this many queries of each split; null: all."""
+    sample_documents: PositiveInt | None = None
+    """Evaluate on a sample of this many documents, which includes all judged ones; null: all documents."""
+    keep_best: bool = True
+    """Whether the stage's result is its best checkpoint instead of its last."""
+    patience: PositiveInt | None = None
+    """End the stage after this many evaluations in a row without a new best; null: never."""
+
+    @model_validator(mode="after")
+    def check_patience(self) -> "Evaluate":
+        if self.patience is not None and not self.keep_best:
+            raise ValueError("patience ends a stage at its best checkpoint; it needs keep_best: true")
+        return self

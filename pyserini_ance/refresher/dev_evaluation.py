@@ -1,0 +1,106 @@
+"""The dev score of a checkpoint, on all or on sampled queries and documents."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from ir_measures import Measure
+
+from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.evaluation.metrics import evaluate
+from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.recipe.refresh_settings import Evaluate
+from pyserini_ance.vectors.encoding import ShardedVectors
+
+MIN_TOP_K = 100
+
+
+def evaluate_on_dev(snapshot: Snapshot, settings: Evaluate, seed: int) -> dict[str, float]:
+    """Return the measure of the checkpoint by split, over `settings.queries` of each.
+
+    The documents searched are `settings.sample_documents`, one sample for all splits that always holds every
+    judged document of their queries. A sample makes the task easier: values of different samples must not be
+    compared. All processes of the snapshot's world call this.
+    """
+    splits = [snapshot.collection.split(name) for name in settings.split]
+    rng = np.random.default_rng(seed)
+    sampled = [(split, _sample_rows(len(split.queries), settings.queries, rng)) for split in splits]
+    total = len(snapshot.collection.documents)
+    documents = _sample_documents(sampled, total, settings.sample_documents, rng)
+    vectors: ShardedVectors | np.ndarray
+    if documents is None:
+        vectors, passages = snapshot.document_vectors, snapshot.passages
+    else:
+        vectors, passages = snapshot.encode_documents(documents)
+    (measure,) = parse_measures([settings.measure])
+    top_k = max(MIN_TOP_K, int(measure.params.get("cutoff") or 0))
+    queries = np.concatenate([snapshot.encode_queries(split.name, rows) for split, rows in sampled])
+    scores, hits = snapshot.rank(queries, vectors, top_k, passages)
+    if documents is not None:
+        hits = documents[hits]
+    ends = np.cumsum([len(rows) for _, rows in sampled])[:-1]
+    results = list(zip(sampled, np.split(hits, ends), np.split(scores, ends), strict=True))
+    return snapshot.world.on_main(
+        lambda: {
+            split.name: _measure(snapshot.collection, split, rows, split_hits, split_scores, measure)
+            for (split, rows), split_hits, split_scores in results
+        }
+    )
+
+
+def _measure(
+    collection: Collection,
+    split: Split,
+    rows: np.ndarray,
+    hits: np.ndarray,
+    scores: np.ndarray,
+    measure: Measure,
+) -> float:
+    run, qrels = as_run(collection, split, rows, hits, scores), as_qrels(collection, split, rows)
+    return evaluate(qrels, run, [measure])[str(measure)]
+
+
+def as_run(
+    collection: Collection, split: Split, rows: np.ndarray, hits: np.ndarray, scores: np.ndarray
+) -> dict[str, dict[str, float]]:
+    """Return {query id: {document id: score}} for query `rows` (Q,), from document rows `hits` and `scores`
+    (Q, k)."""
+    ids = collection.documents.ids
+    return {
+        split.queries.ids[row]: {
+            ids[document]: float(score) for document, score in zip(hits[i], scores[i], strict=True)
+        }
+        for i, row in enumerate(rows)
+    }
+
+
+def as_qrels(collection: Collection, split: Split, rows: np.ndarray) -> dict[str, dict[str, int]]:
+    """Return {query id: {document id: grade}} for query `rows` (Q,)."""
+    ids = collection.documents.ids
+    return {
+        split.queries.ids[row]: {
+            ids[document]: int(grade) for document, grade in zip(*split.qrels.judged(row), strict=True)
+        }
+        for row in rows
+    }
+
+
+def _sample_rows(total: int, size: int | None, rng: np.random.Generator) -> np.ndarray:
+    if size is None or size >= total:
+        return np.arange(total)
+    return np.sort(rng.choice(total, size, replace=False))
+
+
+def _sample_documents(
+    sampled: Sequence[tuple[Split, np.ndarray]], total: int, size: int | None, rng: np.random.Generator
+) -> np.ndarray | None:
+    """Return the documents judged for the `sampled` queries (split, rows), filled up to `size`; None: all
+    documents."""
+    if size is None or size >= total:
+        return None
+    judged = np.unique(
+        np.concatenate([split.qrels.judged(row)[0] for split, rows in sampled for row in rows])
+    )
+    others = np.setdiff1d(np.arange(total), judged)
+    filling = rng.choice(others, max(0, min(len(others), size - len(judged))), replace=False)
+    return np.sort(np.concatenate([judged, filling]))

@@ -1,1 +1,0 @@
-"""Rerankers: models that read a query and a document together, and score the pair."""

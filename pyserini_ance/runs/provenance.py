@@ -1,0 +1,141 @@
+"""Provenance of a run: versions, machine, data and commit, and the hash of its settings."""
+
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import torch
+
+import pyserini_ance
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.recipe.init_from import InitFrom
+from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.rundir import RunDir, run_folder
+from pyserini_ance.storage.files import sha256_json
+
+PACKAGES = (
+    "torch",
+    "transformers",
+    "tokenizers",
+    "accelerate",
+    "pyserini",
+    "faiss-cpu",
+    "faiss-gpu",
+    "ir-measures",
+    "numpy",
+    "safetensors",
+)
+GIT_SECONDS = 5  # a run does not wait longer for its commit
+RUNTIME_KEYS = ("cache", "device", "threads", "refresher")  # keys of where a run computes, not what
+
+
+def environment(device: str, processes: int, collection: Collection) -> dict:
+    """Everything besides the recipe that a measure may depend on."""
+    threads = torch.get_num_threads()
+    return {
+        "pyserini_ance": pyserini_ance.__version__,
+        "commit": commit_of(Path(pyserini_ance.__file__).parent),
+        "python": platform.python_version(),
+        "packages": {name: _version(name) for name in PACKAGES},
+        "machine": {
+            "cores": os.cpu_count(),
+            "processor": platform.machine(),
+            "threads": threads,
+            "device": device,
+            "processes": processes,
+        },
+        "data": {
+            "digest": collection.digest,
+            "documents": len(collection.documents),
+            "queries": {name: len(split.queries) for name, split in collection.splits.items()},
+            "skipped": collection.skipped,
+        },
+    }
+
+
+def commit_of(package: Path) -> dict | None:
+    """The git commit that a package's folder is checked out from, and whether its files have `changed` since.
+
+    New files count as changes. None when there is no git or no commit, or when the folder is inside a
+    repository that does not track it, as an environment of installed packages may be.
+    """
+    try:
+        _git(package, "ls-files", "--error-unmatch", "__init__.py")
+        branch, *changes = _git(
+            package, "status", "--porcelain=v2", "--branch", "--untracked-files=all", "--", "."
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    commit = branch.removeprefix("# branch.oid ")
+    if commit == "(initial)":
+        return None
+    return {"hash": commit, "changed": not all(line.startswith("#") for line in changes)}
+
+
+def _git(folder: Path, *arguments: str) -> list[str]:
+    """Lines of git's output; git writes nothing, not even its index of the files."""
+    command = ["git", "--no-optional-locks", "-C", str(folder), *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=True, timeout=GIT_SECONDS
+    ).stdout.splitlines()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def config_hash(recipe: Recipe) -> str:
+    """A digest of all settings that may change a result, except the seed.
+
+    Runs with equal hashes differ by chance alone.
+    The seeds of the runs that a recipe starts from do not count either. A run that does not exist counts by
+    its name.
+    """
+    irrelevant = dict.fromkeys(("seed", "expect", "description", "retention", *RUNTIME_KEYS), True)
+    settings = recipe.model_dump(mode="json", exclude={**irrelevant, "data": {"official"}})
+    for name, init_from in _source_runs(recipe).items():
+        if (run := source_run(init_from)).recipe.exists():
+            settings["stages"][name]["init_from"] = {
+                "config_hash": config_hash(run.read_recipe()),
+                "stage": init_from.stage,
+                "allow_changes": init_from.allow_changes,
+            }
+    return sha256_json(settings)[:12]
+
+
+def config_hash_of(run: RunDir, recorded: str) -> str:
+    """The hash of a run's recipe as this version reads it, which may add keys to an older recipe.
+
+    Returns `recorded` when the recipe, or a run that it starts from, does not exist or cannot be read.
+    """
+    try:
+        recipe = run.read_recipe()
+        complete = all(source_run(init_from).recipe.exists() for init_from in _source_runs(recipe).values())
+        return config_hash(recipe) if complete else recorded
+    except (FileNotFoundError, RuntimeError, ValueError):
+        return recorded
+
+
+def source_run(init_from: InitFrom) -> RunDir:
+    """The run that a stage takes its initial weights from: `run`, or the default directory of `recipe`."""
+    if init_from.recipe:
+        return RunDir(run_folder(load(init_from.recipe).recipe.name))
+    assert init_from.run is not None, "initial weights from a folder have no run"
+    return RunDir(init_from.run)
+
+
+def _source_runs(recipe: Recipe) -> dict[str, InitFrom]:
+    """The stages' initial weights that come from runs, by stage."""
+    return {
+        name: stage.init_from
+        for name, stage in recipe.stages.items()
+        if isinstance(stage.init_from, InitFrom)
+        and stage.starts_from_checkpoint
+        and not stage.init_from.folder
+    }

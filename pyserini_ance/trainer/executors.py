@@ -1,0 +1,149 @@
+"""Refresh executors: products of checkpoints are made by the training processes (sync) or by a refresher
+(async)."""
+
+import logging
+import time
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Protocol
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.recipe.models import RefresherProcess
+from pyserini_ance.runs.requests import RefreshRequest, write_requests
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.liveness import HeartbeatMonitor
+
+log = logging.getLogger(__name__)
+POLL_SECONDS = 0.2
+FIRST_REPORT_SECONDS, REPORT_SECONDS = 10, 60
+LATE_SECONDS = 120
+
+
+class RefreshExecutor(Protocol):
+    """Makes the products that refresh requests ask for.
+
+    Every process makes the same calls in the same order.
+    """
+
+    def submit(self, request: RefreshRequest) -> None: ...
+
+    def cancel(self, requests: Collection[RefreshRequest]) -> None:
+        """Withdraw requests whose products are no longer needed, done or not."""
+
+    def done(self, request: RefreshRequest) -> bool:
+        """Whether the product is published; the same answer on every process."""
+
+    def wait(self, requests: Sequence[RefreshRequest]) -> RefreshRequest:
+        """Wait until one of `requests` is done; return the last of those. Every process can then open it."""
+
+
+class SyncExecutor:
+    """Makes each product in the training processes when it is submitted.
+
+    `make` is `Refresher.make`; trainer and refresher do not import each other.
+    """
+
+    def __init__(self, make: Callable[[RefreshRequest], None]):
+        self.make = make
+
+    def submit(self, request: RefreshRequest) -> None:
+        self.make(request)
+
+    def cancel(self, requests: Collection[RefreshRequest]) -> None:
+        pass
+
+    def done(self, request: RefreshRequest) -> bool:
+        return True
+
+    def wait(self, requests: Sequence[RefreshRequest]) -> RefreshRequest:
+        return requests[-1]
+
+
+class AsyncExecutor:
+    """Writes requests into the run directory and waits for what a refresher publishes there.
+
+    The main process polls.
+
+    `command` starts a refresher; messages quote it. `previous_refresher` is the last record of a refresher
+    that worked for an earlier training process; its failure is not reported again.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        settings: RefresherProcess,
+        command: str,
+        world: World,
+        previous_refresher: dict[str, Any] | None = None,
+    ):
+        self.run, self.settings, self.command, self.world = run, settings, command, world
+        self.previous_refresher = previous_refresher
+        self.pending: list[RefreshRequest] = []
+
+    def submit(self, request: RefreshRequest) -> None:
+        self._write([*self.pending, request])
+
+    def cancel(self, requests: Collection[RefreshRequest]) -> None:
+        self._write([request for request in self.pending if request not in requests])
+
+    def done(self, request: RefreshRequest) -> bool:
+        # Called before every step: a collective is quicker than polling.
+        return self.world.all_agree(request.is_done(self.run))
+
+    def wait(self, requests: Sequence[RefreshRequest]) -> RefreshRequest:
+        """Wait until one of `requests` is done, and return the last of those.
+
+        Raises RuntimeError if no refresher gives a sign of life for `refresher_timeout_seconds`, or if it has
+        failed.
+        """
+        request = requests[self.world.on_main(lambda: self._wait(requests))]
+        end = time.monotonic() + LATE_SECONDS
+        while not request.is_done(self.run) and time.monotonic() < end:
+            self.world.check()
+            time.sleep(POLL_SECONDS)  # on another host: its file client shows new names late
+        self.world.barrier()
+        return request
+
+    def reset(self) -> None:
+        """Discard the requests of an earlier stage, or of a training process that died."""
+        self._write([])
+
+    def _write(self, requests: list[RefreshRequest]) -> None:
+        self.pending = sorted(requests, key=lambda request: request.step)
+        if self.world.is_main:
+            write_requests(self.run, self.pending)
+
+    def _wait(self, requests: Sequence[RefreshRequest]) -> int:
+        """Return the position in `requests` of the last that is done."""
+        monitor, last_alive = HeartbeatMonitor(self.run.refresher), time.monotonic()
+        next_report = last_alive + FIRST_REPORT_SECONDS
+        needed = " or ".join(request.describe() for request in requests)
+        while not (done := [i for i, request in enumerate(requests) if request.is_done(self.run)]):
+            now = time.monotonic()
+            if monitor.alive():
+                last_alive = now
+            else:
+                self._check_not_failed(needed)
+            if now - last_alive > self.settings.refresher_timeout_seconds:
+                raise RuntimeError(
+                    f"training needs the {needed}, but no refresher has given a sign of life for "
+                    f"{self.settings.refresher_timeout_seconds} seconds ({monitor.describe()}). "
+                    f"Start one with: {self.command}\nand continue with --resume"
+                )
+            if now > next_report:
+                next_report = now + REPORT_SECONDS
+                status = monitor.describe() if now == last_alive else self._how_to_start(monitor)
+                log.info("waiting for the %s: %s", needed, status)
+            self.world.check()
+            time.sleep(POLL_SECONDS)
+        return done[-1]
+
+    def _how_to_start(self, monitor: HeartbeatMonitor) -> str:
+        return f"no refresher is at work ({monitor.describe()}); start one with: {self.command}"
+
+    def _check_not_failed(self, needed: str) -> None:
+        record = self.run.refresher.read()
+        if record and record["status"] == "failed" and record != self.previous_refresher:
+            raise RuntimeError(
+                f"training needs the {needed}, but the refresher has failed: {record.get('reason')}\n"
+                f"Start it again with: {self.command}\nand continue with --resume"
+            )

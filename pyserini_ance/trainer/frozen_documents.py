@@ -1,0 +1,145 @@
+"""Frozen documents: a stage that trains the query tower alone searches their vectors live."""
+
+import time
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from pyserini_ance.data.positives import KnownPositives, is_known_positive
+from pyserini_ance.data.rankings import read_ranking
+from pyserini_ance.negatives.live import Live
+from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.trainer.batch import Batch, TermRows
+from pyserini_ance.vectors.faiss_index import FLAT
+
+RANKS = 10
+
+
+class LiveSearchMetrics:
+    """Measures of the live searches of a step, means over its queries, by term and position of the source
+    (`query.0`).
+
+    `bm25` (queries, n) holds BM25's ranking of document rows for each training query, filled with PADDING.
+    """
+
+    def __init__(self, known_positives: KnownPositives, bm25: np.ndarray | None = None):
+        self.known_positives, self.bm25 = known_positives, bm25
+        self._values: dict[str, dict[str, float]] = {}
+        self._seconds = 0.0
+
+    def add(self, name: str, rows: np.ndarray, hits: np.ndarray, share: float, seconds: float) -> None:
+        """Measure `hits` (B, k), best first, of the queries `rows` (B,), a `share` of the step's."""
+        self._seconds += seconds
+        so_far = self._values.setdefault(name, {})
+        for measure, each in self._measures(rows, hits).items():
+            so_far[measure] = so_far.get(measure, 0.0) + share * float(each.mean())
+
+    def pop(self) -> dict:
+        """Return the record of the finished step and reset; empty without live searches."""
+        values, seconds = self._values, self._seconds
+        self._values, self._seconds = {}, 0.0
+        if not values:
+            return {}
+        rounded = {
+            name: {measure: round(value, 6) for measure, value in of.items()} for name, of in values.items()
+        }
+        return {"found": rounded, "search_seconds": round(seconds, 4)}
+
+    def _measures(self, rows: np.ndarray, found: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the values (B,) of each measure."""
+        is_hit, top_k = is_known_positive(self.known_positives, rows, found), found.shape[1]
+        top = is_hit[:, :RANKS]
+        measures = {
+            f"RR@{RANKS}": np.where(top.any(1), 1 / (top.argmax(1) + 1), 0.0),
+            f"R@{top_k}": is_hit.sum(1) / self.known_positives.counts[rows],
+        }
+        if self.bm25 is not None:
+            n = min(top_k, self.bm25.shape[1])
+            bm25 = self.bm25[rows, :n]
+            shared = (found[:, :n, None] == bm25[:, None, :]) & (bm25 != PADDING)[:, None, :]
+            measures[f"BM25 overlap@{n}"] = shared.any(2).mean(1)
+        return measures
+
+
+class FrozenDocuments:
+    """The document vectors of the stage's initial checkpoint; they stay the same for all later checkpoints.
+
+    All processes make the same calls with equal query vectors and get the same candidates. Indexes are
+    trained with `seed`. `live_metrics` measures the searches, also against BM25 on the main process.
+    """
+
+    def __init__(self, stage: Stage, snapshot: Snapshot, seed: int):
+        self.vectors, self.rows_of, self.device = (
+            snapshot.document_vectors,
+            snapshot.data.training_rows_of,
+            torch.device(snapshot.device),
+        )
+        self.known_positives = snapshot.anchor_set("query").known_positives
+        self.live = {
+            name: live
+            for name, term in stage.terms.items()
+            if (live := {i: source for i, source in enumerate(term.negatives) if isinstance(source, Live)})
+        }
+        sources = [source for of_term in self.live.values() for source in of_term.values()]
+        self.searches = {
+            index: snapshot.static_index(index, seed)
+            for index in dict.fromkeys(source.index for source in sources)
+        }
+        held = FLAT in self.searches and snapshot.encoding.search == "torch" and snapshot.world.size == 1
+        self.whole = snapshot.resident_vectors if held else None
+        self.live_metrics = LiveSearchMetrics(
+            self.known_positives, _bm25(snapshot, max((source.top_k for source in sources), default=0))
+        )
+
+    def add_live_candidates(
+        self, batch: Batch, queries: torch.Tensor, share: float
+    ) -> tuple[Batch, torch.Tensor]:
+        """Search with the query vectors (U, D) of a batch that is a `share` of a step.
+
+        Return the batch with the live candidates, and the vectors (R, D) of its documents, or of their
+        passages.
+        """
+        if self.live:
+            asked = queries.detach().cpu().numpy()
+            found = {name: self._found(name, asked, batch, share) for name in self.live}
+            batch = replace(batch, terms={**batch.terms, **found})
+        return batch, self.look_up(batch.unique("document"))
+
+    def look_up(self, documents: np.ndarray) -> torch.Tensor:
+        """Return vectors (R, D) float32 without gradients; those that the device holds stay there."""
+        rows = self.rows_of(documents)[0]
+        if self.whole is not None:
+            return self.whole[torch.from_numpy(rows).to(self.device)]
+        return torch.from_numpy(self.vectors[rows]).to(self.device)
+
+    def _found(self, name: str, queries: np.ndarray, batch: Batch, share: float) -> TermRows:
+        """Return the rows of a term with live candidates, which replace the drawn positives."""
+        rows = batch.terms[name]
+        asked = queries[batch.positions("query", rows.anchors)]
+        found = [
+            self._candidates(f"{name}.{place}", source, asked, rows, share)
+            for place, source in self.live[name].items()
+        ]
+        return replace(
+            rows, positives=rows.positives[:, :0], negatives=np.concatenate([*found, rows.negatives], axis=1)
+        )
+
+    def _candidates(
+        self, name: str, source: Live, asked: np.ndarray, rows: TermRows, share: float
+    ) -> np.ndarray:
+        start = time.perf_counter()
+        _, found = self.searches[source.index](asked, source.top_k)
+        self.live_metrics.add(name, rows.anchors, found, share, time.perf_counter() - start)
+        return source.candidates(found, rows.anchors, rows.positives, self.known_positives)
+
+
+def _bm25(snapshot: Snapshot, top_k: int) -> np.ndarray | None:
+    """Return BM25's ranking (queries, at most `top_k`) of the training queries; None if there is none."""
+    path = snapshot.run_files.get("bm25")
+    if not (top_k and path and snapshot.world.is_main and path.exists()):
+        return None
+    ranked = read_ranking(path, snapshot.split, snapshot.collection.documents, top_k).rows
+    return ranked[:, : int((ranked != PADDING).any(0).sum())]

@@ -1,0 +1,193 @@
+"""Encode token stores into vectors: some rows in memory, or a whole collection in shards, one per process."""
+
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from pyserini_ance.data.collection import Side
+from pyserini_ance.data.token_store import TokenStore
+from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.encoder import Encoder, Precision
+from pyserini_ance.vectors.vector_store import VectorStore, read_vectors
+
+ROWS_PER_GATHER = 4096
+
+
+class ShardedVectors:
+    """(N, D) float32 in consecutive shards, one per process; read by a slice of rows or by an array of rows.
+
+    `own` is this process's shard, and its first row is row `first` of all.
+    """
+
+    dtype = np.dtype(np.float32)
+
+    def __init__(self, shards: Sequence[np.ndarray], rank: int = 0):
+        self.shards = tuple(shards)
+        self._starts = np.cumsum([0, *map(len, self.shards)])
+        self.own, self.first = self.shards[rank], int(self._starts[rank])
+
+    @classmethod
+    def split(cls, vectors: np.ndarray, world: World) -> "ShardedVectors":
+        """Split vectors (N, D) that every process holds, so that each works on a shard of them."""
+        return cls(np.array_split(vectors, world.size), world.rank)
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return len(self), self.shards[0].shape[1]
+
+    def __getitem__(self, rows: slice | np.ndarray) -> np.ndarray:
+        """(R, D): a view for a slice within one shard, else a copy.
+
+        Raises IndexError for a row that does not exist.
+        """
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(len(self))
+            return self._between(start, stop) if step == 1 else self[np.arange(start, stop, step)]
+        rows = np.asarray(rows)
+        if rows.ndim != 1 or rows.dtype.kind not in "iu":
+            raise TypeError(
+                f"expected a slice or an array (R,) of rows, got {rows.dtype} of shape {rows.shape}"
+            )
+        # -1 stands for no document, never for the last one.
+        if len(rows) and not 0 <= rows.min() <= rows.max() < len(self):
+            raise IndexError(f"expected rows 0 to {len(self) - 1}, got rows {rows.min()} to {rows.max()}")
+        vectors = np.empty((len(rows), self.shape[1]), np.float32)
+        owners = np.searchsorted(self._starts[1:], rows, side="right")
+        for owner in np.unique(owners):
+            mask = owners == owner
+            vectors[mask] = self.shards[owner][rows[mask] - self._starts[owner]]
+        return vectors
+
+    def _between(self, start: int, stop: int) -> np.ndarray:
+        spans = [slice(max(start - first, 0), max(stop - first, 0)) for first in self._starts[:-1].tolist()]
+        pieces = [piece for shard, span in zip(self.shards, spans, strict=True) if len(piece := shard[span])]
+        if len(pieces) == 1:
+            return pieces[0]
+        return np.concatenate([np.empty((0, self.shape[1]), np.float32), *pieces])
+
+
+def encode_into(
+    store: VectorStore,
+    encoder: Encoder,
+    tokens: TokenStore,
+    side: Side,
+    precision: Precision,
+    tokens_per_batch: int,
+    label: str,
+    first: int,
+    world: World,
+) -> None:
+    """Write the vectors that `store` lacks; its row 0 is text `first` of `tokens`."""
+    rows = store.missing() + first
+    with tqdm(
+        total=len(rows), desc=f"encode {label}", unit="text", leave=False, disable=not world.is_main
+    ) as bar:
+        for batch_rows, vectors in encoder.encode_rows(tokens, rows, side, precision, tokens_per_batch):
+            world.check()
+            store.write(batch_rows - first, vectors)
+            bar.update(len(batch_rows))
+
+
+def encode_some(
+    encoder: Encoder,
+    tokens: TokenStore,
+    rows: np.ndarray,
+    side: Side,
+    precision: Precision,
+    tokens_per_batch: int,
+    label: str,
+    world: World,
+) -> np.ndarray:
+    """Vectors (R, D) float32 of `rows` (distinct), in their order, in memory: for queries and samples.
+
+    Called by all processes. Each encodes a share of even length, and returns the vectors of all.
+    """
+    order = np.argsort(-tokens.lengths(encoder.length_tokens(side), rows), kind="stable")
+    partition = [order[rank :: world.size] for rank in range(world.size)]
+    own = rows[partition[world.rank]]
+    position = np.empty(len(tokens), np.int64)
+    position[own] = np.arange(len(own))
+    vectors = np.empty((len(own), encoder.dimension), np.float32)
+    with tqdm(
+        total=len(own), desc=f"encode {label}", unit="text", leave=False, disable=not world.is_main
+    ) as bar:
+        for batch_rows, block in encoder.encode_rows(tokens, own, side, precision, tokens_per_batch):
+            world.check()
+            vectors[position[batch_rows]] = block
+            bar.update(len(batch_rows))
+    return _gather_partition(vectors, partition, world)
+
+
+def _gather_partition(own: np.ndarray, partition: list[np.ndarray], world: World) -> np.ndarray:
+    """(R, D) with each process's vectors at the positions of its part of the `partition`.
+
+    Vectors are gathered in blocks, which bounds how many are in memory twice.
+    """
+    world.barrier()
+    vectors = np.empty((sum(map(len, partition)), own.shape[1]), np.float32)
+    for start in range(0, len(partition[0]), ROWS_PER_GATHER):  # the first process has the most rows
+        block = slice(start, start + ROWS_PER_GATHER)
+        for positions, gathered in zip(partition, world.gather(torch.from_numpy(own[block])), strict=True):
+            vectors[positions[block]] = gathered.numpy()
+    return vectors
+
+
+def encode_shards(
+    folder: Path,
+    key: dict,
+    encoder: Encoder,
+    tokens: TokenStore,
+    side: Side,
+    precision: Precision,
+    tokens_per_batch: int,
+    label: str,
+    world: World,
+) -> ShardedVectors:
+    """The vectors of every text of `tokens`, stored under `folder`; an interrupted encoding is continued.
+
+    Called by all processes. `key` says what the vectors are of, as for a VectorStore. Shards of another
+    number of processes stay: a trainer and a refresher may share the folder.
+    """
+    world.on_main(lambda: folder.mkdir(parents=True, exist_ok=True))
+    # One store per process: two hosts that write into one file over NFS overwrite each other's bytes, whole
+    # pages at a time.
+    bounds = shard_bounds(tokens.lengths(encoder.length_tokens(side)), world.size).tolist()
+    stores = [
+        (folder / name, stop - first, encoder.dimension, {**key, "first": first})
+        for name, (first, stop) in zip(_names(world), pairwise(bounds), strict=True)
+    ]
+    with closing(VectorStore(*stores[world.rank])) as store:
+        encode_into(
+            store, encoder, tokens, side, precision, tokens_per_batch, label, bounds[world.rank], world
+        )
+    world.barrier()
+    return ShardedVectors([read_vectors(*store_of_rank) for store_of_rank in stores], world.rank)
+
+
+def has_shards(folder: Path, world: World) -> bool:
+    """Whether as many processes as now have started to encode into `folder`, and have probably finished."""
+    return all((folder / name).exists() for name in _names(world))
+
+
+def shard_bounds(lengths: np.ndarray, shards: int) -> np.ndarray:
+    """(shards + 1,) rows: shard i is rows bounds[i] to bounds[i + 1].
+
+    All shards have about as many tokens; some may be empty.
+    """
+    tokens = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    middles = (tokens[:-1] + tokens[1:]) / 2  # a text belongs to the shard that has most of it
+    bounds = np.searchsorted(middles, tokens[-1] * np.arange(shards + 1) / shards)
+    bounds[-1] = len(lengths)
+    return bounds
+
+
+def _names(world: World) -> list[str]:
+    return [f"{rank}-of-{world.size}" for rank in range(world.size)]

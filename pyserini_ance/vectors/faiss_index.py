@@ -1,0 +1,181 @@
+"""A Faiss index of any kind over document vectors: trained once, and searched by all processes together."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.storage.publish import publish_once, read_manifest
+from pyserini_ance.vectors.backend import import_faiss
+from pyserini_ance.vectors.encoding import ShardedVectors
+from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK, FaissIndex
+
+FLAT = "flat"  # exact search in the vectors themselves, without an index of this module
+TRAINING_VECTORS = 1 << 17  # a product quantiser of 8 bits uses half as many
+# Dimensions of a code's part of the vector: with fewer, Faiss itself does not use matrix products.
+MATRIX_PRODUCT_DIMENSIONS = 16
+FILE = "index"
+
+
+class FactoryIndex:
+    """Searches what `make_index` has written in `folder`.
+
+    Processes share its pages; each searches for a part of the queries.
+
+    `search` sets how, for example `nprobe=8` or `efSearch=64`. Raises ValueError when the index does not know
+    such a setting.
+    """
+
+    def __init__(self, folder: Path, world: World, search: str = ""):
+        faiss = import_faiss()
+
+        self.index, self.world = faiss.read_index(str(folder / FILE), faiss.IO_FLAG_MMAP), world
+        _set_search(self.index, search)
+
+    def __call__(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+        """The index's own scores (Q, k) float32 and rows (Q, k) int32, best first, -1 for missing results.
+
+        k is cut to the number of documents. Called by all processes with equal queries (Q, D).
+        """
+        own = np.array_split(np.ascontiguousarray(queries, np.float32), self.world.size)[self.world.rank]
+        k = min(k, self.index.ntotal)
+        scores, rows = (
+            self.index.search(own, k) if len(own) else (np.empty((0, k), np.float32), np.empty((0, k)))
+        )
+        return self._gather(scores), self._gather(rows.astype(np.int32))
+
+    def _gather(self, own: np.ndarray) -> np.ndarray:
+        return np.concatenate([part.numpy() for part in self.world.gather(torch.from_numpy(own))])
+
+
+def factory_and_search(index: str) -> tuple[str, str]:
+    """Split a recipe's `IVF64,Flat;nprobe=8` into the factory string and settings of its search.
+
+    The settings are in the syntax of Faiss's ParameterSpace.
+    """
+    factory, _, search = index.partition(";")
+    return factory, search
+
+
+def make_index(
+    folder: Path, vectors: ShardedVectors, factory: str, seed: int, about: dict[str, str], world: World
+) -> None:
+    """Publish the index that `factory` describes over `vectors` (N, D), by inner product, unless it exists.
+
+    `about` says what the vectors are of; equal vectors and seeds make equal indexes. Called by all processes;
+    the main process makes the index. Raises ValueError for a factory that does not fit these vectors,
+    RuntimeError without faiss.
+    """
+    about = {**about, "factory": factory, "seed": str(seed)}
+
+    def make() -> None:
+        publish_once(folder, about, lambda claimed: _write(claimed / FILE, vectors, factory, seed))
+        manifest = read_manifest(folder, verify=False)
+        if any(manifest[key] != value for key, value in about.items()):
+            raise RuntimeError(f"{folder} is an index of something else than {about}; remove the folder")
+
+    world.on_main(make)
+
+
+def new_index(dimension: int, factory: str) -> FaissIndex:
+    """Make an empty, untrained index. Raises as `make_index` does."""
+    try:
+        faiss = import_faiss()
+    except ImportError as error:
+        raise RuntimeError(
+            f"index {factory!r} needs faiss: python -m pip install faiss-cpu, or use index: {FLAT}"
+        ) from error
+    try:
+        index = faiss.index_factory(dimension, factory, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        raise _unfit(factory, f"of {dimension} dimensions", error) from error
+    # Faiss's own name for objects that must live as long as the index.
+    index.referenced_objects = [_prepare(component) for component in _components(index)]
+    return index
+
+
+def check_index(dimension: int, index: str) -> None:
+    """Raise ValueError when a recipe's `index` does not fit vectors of that dimension.
+
+    The settings of its search are checked, too.
+    """
+    factory, search = factory_and_search(index)
+    _set_search(new_index(dimension, factory), search)
+
+
+def _set_search(index: FaissIndex, search: str) -> None:
+    faiss = import_faiss()
+
+    try:
+        faiss.ParameterSpace().set_index_parameters(index, search)
+    except (RuntimeError, ValueError) as error:
+        expected = "a setting of this kind of index, as in IVF64,Flat;nprobe=8 or HNSW32;efSearch=64"
+        raise ValueError(f"index search setting {search!r}: {_reason(error)}. Expected {expected}") from error
+
+
+def _write(path: Path, vectors: ShardedVectors, factory: str, seed: int) -> None:
+    faiss = import_faiss()
+
+    index = new_index(vectors.shape[1], factory)
+    # The seed chooses the training vectors and their order: faiss's own generators start from constants.
+    chosen = np.random.default_rng(seed).permutation(len(vectors))[:TRAINING_VECTORS]
+    try:
+        index.train(vectors[chosen])
+        for first in range(0, len(vectors), DOCUMENTS_PER_BLOCK):
+            index.add(np.ascontiguousarray(vectors[first : first + DOCUMENTS_PER_BLOCK]))
+    except RuntimeError as error:
+        raise _unfit(factory, f"({len(vectors)} of {vectors.shape[1]} dimensions)", error) from error
+    faiss.write_index(index, str(path))
+
+
+def _components(index: FaissIndex) -> Iterator[Any]:
+    """The transforms before an index, and the index itself, cast to their own classes."""
+    faiss = import_faiss()
+
+    index = faiss.downcast_index(index)
+    while hasattr(index, "chain"):
+        yield from (
+            faiss.downcast_VectorTransform(index.chain.at(position)) for position in range(index.chain.size())
+        )
+        index = faiss.downcast_index(index.index)
+    yield index
+
+
+def _prepare(component: Any) -> Any:
+    """Turn off work and warnings that are of no use here; return what must live as long as `component`.
+
+    Turned off are warnings about few vectors per centroid (20,000 lines for OPQ96 over 5,000 documents), and
+    the numbering of codes for a filter that is off, which takes seconds per code. Codes of few dimensions are
+    searched by matrix products instead of vector by vector, which takes 20 times as long. Rankings equal
+    Faiss's own up to rounding.
+    """
+    faiss = import_faiss()
+
+    quantizer = getattr(component, "pq", None)
+    if isinstance(component, faiss.OPQMatrix):
+        # The same as Faiss would make itself.
+        quantizer = component.pq = faiss.ProductQuantizer(component.d_out, component.M, 8)
+    for clustering in (getattr(component, "cp", None), getattr(quantizer, "cp", None)):
+        if clustering is not None:
+            clustering.min_points_per_centroid = 1
+    if hasattr(component, "do_polysemous_training"):
+        component.do_polysemous_training = False
+    if quantizer is not None and quantizer.dsub < MATRIX_PRODUCT_DIMENSIONS:
+        quantizer.assign_index = faiss.IndexFlatL2(quantizer.dsub)
+        return quantizer, quantizer.assign_index
+    return quantizer
+
+
+def _unfit(factory: str, vectors: str, error: RuntimeError) -> ValueError:
+    return ValueError(
+        f"index {factory!r} cannot be made of these vectors {vectors}: {_reason(error)}. Expected {FLAT}, "
+        "or a Faiss factory string such as OPQ96,IVF1,PQ96: 96 must divide the dimension, and each code of "
+        "8 bits needs at least 256 documents"
+    )
+
+
+def _reason(error: Exception) -> str:
+    return str(error).strip().splitlines()[-1].rpartition("Error: ")[2]

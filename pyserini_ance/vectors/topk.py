@@ -1,0 +1,119 @@
+"""TopK: the k best documents of each query, found block after block.
+
+A document enters only above the k-th best of the documents before it. After the first blocks few do, and the
+highest score of each group of documents rules out nearly all others: one pass over the scores instead of a
+partial sort of them.
+"""
+
+import torch
+from torch.nn import functional
+
+DOCUMENTS_PER_GROUP = 16
+# Share of a block's groups that hold candidates: with more, a partial sort of the whole block is cheaper.
+MOST_GROUPS = 0.25
+# Pending candidates per query, on average, before they are merged; until then the threshold is lower than it
+# could be.
+MAX_PENDING = 32
+
+ScoresAndRows = tuple[torch.Tensor, torch.Tensor]
+
+
+class TopK:
+    """The k documents of highest score for each query; ties go to the lower rows.
+
+    Blocks come in rising rows.
+    """
+
+    def __init__(self, queries: int, k: int, device: str = "cpu"):
+        self.k = k
+        self._best: ScoresAndRows = (
+            torch.empty((queries, 0), device=device),
+            torch.empty((queries, 0), dtype=torch.int32, device=device),
+        )
+        self._pending: list[tuple[torch.Tensor, ...]] = []  # queries, rows, scores (C,)
+
+    def update(self, scores: torch.Tensor, first: int) -> None:
+        """Add the `scores` (N, Q) of N documents, the first of which is row `first`."""
+        candidates = _above(scores, self._best[0][:, -1]) if self._is_full else None
+        if candidates is None:
+            self._merge_pending()
+            self._merge(*_top(scores.T, self.k, first))
+            return
+        queries, rows, candidate_scores = candidates
+        self._pending.append((queries, (rows + first).int(), candidate_scores))
+        if sum(len(queries) for queries, *_ in self._pending) > MAX_PENDING * scores.shape[1]:
+            self._merge_pending()
+
+    def result(self) -> ScoresAndRows:
+        """Scores (Q, k) float32 and rows (Q, k) int32, best first; k is cut to the number of documents."""
+        self._merge_pending()
+        return self._best
+
+    @property
+    def _is_full(self) -> bool:
+        return self._best[0].shape[1] == self.k
+
+    def _merge_pending(self) -> None:
+        if not self._pending:
+            return
+        queries, rows, scores = map(torch.cat, zip(*self._pending, strict=True))
+        self._pending.clear()
+        order = queries.argsort(stable=True)  # rows keep rising within each query
+        queries, rows, scores = queries[order], rows[order], scores[order]
+        counts = queries.bincount(minlength=len(self._best[0]))
+        columns = torch.arange(len(queries), device=queries.device) - (counts.cumsum(0) - counts)[queries]
+        padded = [
+            values.new_full((len(counts), int(counts.max())), filling)
+            for values, filling in ((scores, -torch.inf), (rows, 0))
+        ]
+        for matrix, values in zip(padded, (scores, rows), strict=True):
+            matrix[queries, columns] = values
+        self._merge(*padded)
+
+    def _merge(self, scores: torch.Tensor, rows: torch.Tensor) -> None:
+        """Keep the best of the best so far and of (Q, n) more, all of later rows.
+
+        The sort is stable, so that of equal scores the lower row stays ahead.
+        """
+        scores, rows = (torch.cat(pair, 1) for pair in zip(self._best, (scores, rows), strict=True))
+        scores, order = scores.sort(dim=1, descending=True, stable=True)
+        self._best = scores[:, : self.k].contiguous(), rows.gather(1, order[:, : self.k])
+
+
+def _above(
+    scores: torch.Tensor, threshold: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
+    """Queries, rows and scores (C,) of those `scores` (N, Q) that are above their query's `threshold` (Q,).
+
+    None when there are many.
+    """
+    documents, queries = scores.shape
+    if missing := -documents % DOCUMENTS_PER_GROUP:
+        scores = functional.pad(scores, (0, 0, 0, missing), value=-torch.inf)
+    best_of_groups = scores.view(-1, DOCUMENTS_PER_GROUP, queries).amax(1)
+    # Not `>`: one NaN would hide its whole group.
+    groups, group_queries = (~(best_of_groups <= threshold)).nonzero(as_tuple=True)
+    if len(groups) > MOST_GROUPS * documents * queries / DOCUMENTS_PER_GROUP:
+        return None
+    rows = groups[:, None] * DOCUMENTS_PER_GROUP + torch.arange(DOCUMENTS_PER_GROUP, device=scores.device)
+    group_scores = scores[rows, group_queries[:, None]]
+    group, column = (group_scores > threshold[group_queries, None]).nonzero(as_tuple=True)
+    return group_queries[group], rows[group, column], group_scores[group, column]
+
+
+def _top(scores: torch.Tensor, k: int, first: int) -> ScoresAndRows:
+    """The k best of scores (Q, N), by rising row; ties at the k-th place go to the lower rows.
+
+    Rows count from `first`.
+
+    `topk` returns any of the tied documents. Where one beyond the k-th has the same score, the row is sorted
+    stably instead.
+    """
+    k = min(k, scores.shape[1])
+    best, rows = scores.topk(min(k + 1, scores.shape[1]), dim=1)
+    tied = (best[:, k - 1 : k] == best[:, k:]).any(1)  # false when all documents are among the best
+    best, rows = best[:, :k].contiguous(), rows[:, :k].contiguous()
+    if tied.any():
+        best[tied], rows[tied] = (x[:, :k] for x in scores[tied].sort(dim=1, descending=True, stable=True))
+    rows, order = rows.sort(dim=1)
+    return best.gather(1, order), (rows + first).int()

@@ -1,0 +1,133 @@
+import json
+
+import pytest
+
+from pyserini_ance.analysis.grid_tables import improvements
+from pyserini_ance.commands import compare
+
+KEYS = {
+    "recipe": "recipe",
+    "projection": "encoder.projection",
+    "indexes": "final_evaluation.indexes",
+    "seed": "seed",
+}
+
+
+def make_grid(folder, runs: dict[tuple[str, str, str], dict[str, float]]) -> None:
+    """By recipe, projection and seed, RR@10 by index."""
+    told = []
+    for number, ((recipe, projection, seed), by_index) in enumerate(runs.items()):
+        (folder / str(number)).mkdir()
+        rows = [{"row": "bm25", "RR@10": 0.9}, {"row": "warm", "RR@10": 0.8, "train seconds": 1.0}]
+        rows += [{"row": "ance", "RR@10": by_index.pop(""), "train seconds": 1.0}]
+        rows += [{"row": f"ance+{index}", "RR@10": value} for index, value in by_index.items()]
+        results = {"recipe": recipe, "config_hash": "x", "measures": ["RR@10"], "rows": rows}
+        (folder / str(number) / "measures.json").write_text(json.dumps(results))
+        settings = {"recipe": recipe, "projection": projection, "indexes": "[HNSW8]", "seed": seed}
+        told.append({"run": str(number), **settings, "status": "finished"})
+    (folder / "grid.json").write_text(
+        json.dumps(
+            {"recipe": None, "keys": KEYS, "runs": [*told, {**told[0], "run": "later", "status": "waiting"}]}
+        )
+    )
+
+
+@pytest.fixture
+def grid(tmp_path):
+    make_grid(tmp_path, {
+        ("s/bm25", "null", "1"): {"": 0.40, "HNSW8": 0.30},
+        ("s/bm25", "null", "2"): {"": 0.44, "HNSW8": 0.30},
+        ("s/ance", "null", "1"): {"": 0.63, "HNSW8": 0.36},
+        ("s/bm25", "64", "1"): {"": 0.20, "HNSW8": 0.10},
+        ("s/ance", "64", "1"): {"": 0.15, "HNSW8": 0.20},
+    })  # fmt: skip
+    return tmp_path
+
+
+def test_by_setting_and_index_with_means_over_seeds(grid):
+    rows, columns = improvements(grid, "s/bm25")
+    assert columns == ["projection", "index", "recipe", "runs", "RR@10", "RR@10 gain"]
+    assert [tuple(row.get(column) for column in columns) for row in rows] == [
+        ("null", "exact", "s/bm25", 2, "0.420 (0.400-0.440)", None),
+        ("null", "exact", "s/ance", 1, "0.630", "+50.0 %"),
+        ("null", "HNSW8", "s/bm25", 2, "0.300", None),
+        ("null", "HNSW8", "s/ance", 1, "0.360", "+20.0 %"),
+        ("64", "exact", "s/bm25", 1, "0.200", None),
+        ("64", "exact", "s/ance", 1, "0.150", "-25.0 %"),
+        ("64", "HNSW8", "s/bm25", 1, "0.100", None),
+        ("64", "HNSW8", "s/ance", 1, "0.200", "+100.0 %"),
+    ]
+
+
+@pytest.fixture
+def change(grid):
+    """Rewrite the record of each run of the grid by `of`, and say which recipe the grid is of."""
+
+    def change(of, recipe=None):
+        record = json.loads((grid / "grid.json").read_text())
+        for run in record["runs"]:
+            of(run)
+        (grid / "grid.json").write_text(json.dumps({**record, "recipe": recipe}))
+        return grid
+
+    return change
+
+
+def test_a_setting_of_one_recipe_belongs_to_the_recipe(change):
+    """As in the grid ltre-against-ance, whose recipes have stages of their own."""
+
+    def of(run):
+        del run["projection"]
+        if run["recipe"] == "s/ance":
+            run["projection"] = "64"
+
+    rows, columns = improvements(change(of), "s/bm25")
+    assert columns[:3] == ["index", "recipe", "runs"] and [
+        (row["recipe"], row["runs"]) for row in rows[:2]
+    ] == [("s/bm25", 3), ("s/ance", 2)]
+    assert rows[1]["RR@10 gain"] == f"{((0.63 + 0.15) / 2 / ((0.40 + 0.44 + 0.20) / 3) - 1) * 100:+.1f} %"
+
+
+def test_runs_without_a_setting_have_separate_rows(change):
+    def of(run):
+        if run["projection"] == "null":
+            del run["projection"]
+
+    rows, columns = improvements(change(of), "s/bm25")
+    assert columns[0] == "projection"
+    exact = [row for row in rows if row["index"] == "exact"]
+    assert [(row["projection"], row["recipe"], row.get("RR@10 gain")) for row in exact] == [
+        (None, "s/bm25", None),
+        (None, "s/ance", "+50.0 %"),
+        ("64", "s/bm25", None),
+        ("64", "s/ance", "-25.0 %"),
+    ]
+
+
+def test_a_combination_without_a_recipe_uses_the_grids(change):
+    def of(run):
+        if run["recipe"] == "s/bm25":
+            del run["recipe"]
+
+    assert improvements(change(of, "s/bm25"), "s/bm25")[0][1]["RR@10 gain"] == "+50.0 %"
+
+
+def test_the_command(grid, capsys):
+    compare.main([str(grid), "--improvement-over", "s/bm25"])
+    assert capsys.readouterr().out.splitlines()[3].split("|")[3:7] == [
+        " s/ance ",
+        "    1 ",
+        " 0.630               ",
+        " +50.0 %    ",
+    ]
+
+
+def test_unknown_baselines_and_folders_without_a_grid_are_rejected(grid):
+    with pytest.raises(
+        ValueError,
+        match=r"--improvement-over 's/bm2' is not a recipe that has finished in .* "
+        r"\(did you mean 's/bm25'\?\); finished recipes: s/bm25, s/ance",
+    ):
+        improvements(grid, "s/bm2")
+    with pytest.raises(ValueError, match="0 is not the folder of a grid"):
+        improvements(grid / "0", "s/bm25")

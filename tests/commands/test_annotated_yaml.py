@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+import yaml
+
+from pyserini_ance.commands.train import annotated_yaml
+from pyserini_ance.recipe.load import dump, load
+
+BASE = """
+data: {kind: beir, folder: some/where}
+encoder: {kind: transformer, model: some-model}
+stages:
+  only:
+    steps: 10
+    batch_queries: 4
+    optimizer: {learning_rate: 1e-3}
+    terms:
+      query: {negatives: [{kind: random}, {kind: bm25, top_k: 50}], loss: {kind: nll, scale: 2}}
+"""
+
+
+@pytest.fixture
+def base(tmp_path) -> Path:
+    path = tmp_path / "base.yaml"
+    path.write_text(BASE)
+    return path
+
+
+def test_each_value_that_is_not_a_default_has_its_origin_in_a_comment(base):
+    shown = annotated_yaml(load(base, "seed=7", "stages.only.terms.query.negatives.1.top_k=9"))
+    origins = {line.split("#")[0].strip(): line.partition("# ")[2] for line in shown.splitlines()}
+    assert origins["seed: 7"] == origins["top_k: 9"] == "command line"
+    assert (
+        origins["folder: some/where"]
+        == origins["steps: 10"]
+        == origins["- kind: bm25"]
+        == origins["scale: 2.0"]
+        == str(base)
+    )
+    assert origins["stages:"] == origins["weight: 1.0"] == origins["hits: 200"] == ""
+
+
+def test_the_annotated_recipe_is_still_the_recipe(base, tmp_path):
+    recipe = load(
+        base,
+        "description='two lines: of text\n\nthe second: with # in it'",
+        "expect={empty: {}, '007': {RR@10: 0.5, 'R(rel=2)@9': 1}, 'a.b': {AP: 0}}",
+        "final_evaluation.measures=['RR(rel=2)@10', '" + "word " * 60 + "']",
+    )
+    shown = annotated_yaml(recipe)
+    assert yaml.safe_load(shown) == yaml.safe_load(dump(recipe.recipe))
+    (tmp_path / "shown.yaml").write_text(shown)
+    assert load(tmp_path / "shown.yaml").recipe == recipe.recipe

@@ -1,0 +1,73 @@
+"""The command on two run directories over the small collection, with rankings written by hand."""
+
+import pytest
+from helpers.small_set import make_finished_run
+
+from pyserini_ance.commands import compare_queries
+
+STAGE = {
+    "steps": 1,
+    "batch_queries": 1,
+    "optimizer": {"learning_rate": 1e-3},
+    "terms": {"query": {"negatives": [{"kind": "random"}]}},
+}
+QRELS = "test-0 0 red-horse 1\ntest-1 0 green-horse 1\n"
+
+
+@pytest.fixture
+def make_run(small_recipe, tmp_path):
+    recipe = small_recipe({"only": STAGE}, cache=str(tmp_path / "cache"))
+
+    def make(name: str, first: dict[str, str], qrels: str = QRELS) -> str:
+        """A run with `first` at rank 1 of each test query, and a row bm25 without the right document."""
+        final = "".join(f"{query} Q0 {document} 1 1.0 t\n" for query, document in first.items())
+        rankings = {"run.test.trec": final, "runs/bm25.test.trec": "test-0 Q0 blue-river 1 1.0 t\n"}
+        run = make_finished_run(tmp_path / name, recipe, {"test": qrels}, rankings)
+        return str(run.folder)
+
+    return make
+
+
+def test_two_runs(make_run, capsys):
+    good, bad = (
+        make_run("good", {"test-0": "pink-river", "test-1": "green-horse"}),
+        make_run("bad", {"test-0": "pink-river"}),
+    )
+    compare_queries.main([good, bad, "--measure", "RR@5"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == f"# RR@5: {good} against {bad}" and lines[2].startswith(
+        "1 wins, 1 ties, 0 losses of 2 queries; mean difference +0.500"
+    )
+    assert "### test-1: query of green horse" in lines
+    assert [cell.strip() for cell in lines[-2].split("|")[1:-1]] == [
+        good,
+        "1.0000",
+        "green-horse",
+        "1",
+        "the horse is green very very very",
+    ]
+
+
+def test_a_row_of_a_run(make_run, capsys):
+    run = make_run("good", {"test-1": "green-horse"})
+    compare_queries.main([run, f"{run}:bm25"])
+    assert "1 wins, 1 ties, 0 losses" in capsys.readouterr().out
+    with pytest.raises(
+        ValueError, match=r"good:bm52 has no ranking of split 'test' .*; rows that have one: bm25"
+    ):
+        compare_queries.main([run, f"{run}:bm52"])
+
+
+def test_incomparable_rankings_are_refused(make_run, capsys):
+    run, other = (
+        make_run("good", {"test-1": "green-horse"}),
+        make_run("other", {"test-1": "green-horse"}, QRELS.replace(" 1\n", " 2\n")),
+    )
+    with pytest.raises(ValueError, match="judge split 'test' differently"):
+        compare_queries.main([run, other])
+    with pytest.raises(SystemExit):
+        compare_queries.main([run, run])
+    assert "two different rankings" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        compare_queries.main([run, other, "--most", "0"])
+    assert "argument --most: '0' is not a whole number from 1 on" in capsys.readouterr().err

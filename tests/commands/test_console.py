@@ -1,0 +1,100 @@
+import subprocess
+import sys
+
+import pytest
+from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
+
+from pyserini_ance.commands import console
+from pyserini_ance.distributed.failures import PeerError, PeerLoss
+
+
+def _raise(error: BaseException):
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "stderr"),
+    [
+        (lambda: None, 0, ""),
+        (lambda: 1, 1, ""),
+        (lambda: _raise(ValueError("steps is -1")), 2, "error: steps is -1\n"),
+        (
+            lambda: _raise(FileNotFoundError(2, "No such file", "a.txt")),
+            2,
+            "error: [Errno 2] No such file: 'a.txt'\n",
+        ),
+        (lambda: _raise(RuntimeError()), 2, "error: RuntimeError\n"),
+        (lambda: _raise(KeyboardInterrupt()), 130, "interrupted\n"),
+    ],
+)
+def test_outcome_becomes_message_and_exit_code(outcome, code, stderr, capsys, monkeypatch):
+    monkeypatch.delenv("PYSERINI_ANCE_DEBUG", raising=False)
+    with pytest.raises(SystemExit) as exit:
+        console.run(outcome)
+    assert (exit.value.code, capsys.readouterr().err) == (code, stderr)
+
+
+def test_debug_shows_the_traceback(capsys, monkeypatch):
+    monkeypatch.setenv("PYSERINI_ANCE_DEBUG", "1")
+    with pytest.raises(SystemExit):
+        console.run(lambda: _raise(ValueError("steps is -1")))
+    stderr = capsys.readouterr().err
+    assert stderr.startswith("Traceback") and stderr.endswith("error: steps is -1\n")
+
+
+FAILED, DIED = PeerLoss(1, "process 1 of 4 failed"), PeerLoss(0, "process 0 of 4 has died", died=True)
+
+
+@pytest.mark.parametrize(
+    ("local_rank", "error", "said"),
+    [
+        (0, PeerError(FAILED), True),
+        (1, PeerError(FAILED), False),  # the failed process has reported it itself, and so has local rank 0
+        (0, PeerError(DIED), True),
+        (1, PeerError(DIED), True),  # there is no other process on that host
+        (2, PeerError(DIED), False),
+        (1, ValueError("steps is -1"), True),  # torchrun has not ended this process in the meantime
+    ],
+)
+def test_one_process_per_host_reports_the_error_of_all(local_rank, error, said, capsys, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", str(local_rank))
+    monkeypatch.setattr(console, "MAIN_REPORTS_SECONDS", 0)
+    with pytest.raises(SystemExit, match="2"):
+        console.run(lambda: _raise(error))
+    assert (f"error: {error}" in capsys.readouterr().err) == said
+
+
+def test_local_rank_0_reports_an_error_that_all_processes_of_a_host_find(capsys, monkeypatch):
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(
+        console.time, "sleep", lambda seconds: _raise(KeyboardInterrupt())
+    )  # torchrun ends the others
+    with pytest.raises(SystemExit, match="2"):
+        console.run(lambda: _raise(ValueError("steps is -1")))
+    assert capsys.readouterr().err == ""
+
+
+def test_torchrun_gets_the_reason(tmp_path, monkeypatch):
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
+    with pytest.raises(SystemExit):
+        console.run(lambda: _raise(ValueError("steps is -1")))
+    failure = ProcessFailure(local_rank=0, pid=1, exitcode=2, error_file=str(tmp_path / "error.json"))
+    assert "traceback : steps is -1" in str(ChildFailedError("train", {0: failure}))
+
+
+def test_bugs_keep_their_traceback():
+    with pytest.raises(KeyError):
+        console.run(lambda: _raise(KeyError("x")))
+
+
+def test_a_closed_stdout_causes_no_message():
+    program = (
+        "from pyserini_ance.commands import console; console.run(lambda: [print('line') for _ "
+        "in range(100_000)] and None)"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.readline()
+        process.stdout.close()
+        assert process.stderr.read() == b""

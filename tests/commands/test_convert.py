@@ -1,0 +1,206 @@
+"""`pyserini-ance convert` as a user runs it, with a run directory made by hand."""
+
+import numpy as np
+import pytest
+import yaml
+from helpers import ranking_files as ranked
+from helpers.small_set import make_small_collection, small_settings
+
+from pyserini_ance.commands.convert import main
+from pyserini_ance.data.trec import read_run
+from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.pipeline.preparation import recipe_data
+from pyserini_ance.recipe.components import component_class
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.generation import publish_generation
+from pyserini_ance.runs.rundir import RunDir
+
+STAGE = {
+    "steps": 20,
+    "batch_queries": 4,
+    "optimizer": {"learning_rate": 1e-3},
+    "terms": {"query": {"negatives": [{"kind": "random"}]}},
+}
+
+
+@pytest.fixture
+def recipe(tmp_path) -> Recipe:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    return Recipe.model_validate(
+        small_settings(
+            make_small_collection(folder), tmp_path / "no-model", {"ance": STAGE, "a-later": STAGE}
+        )
+    )
+
+
+@pytest.fixture
+def run(recipe, tmp_path) -> RunDir:
+    """Three generations, each with another candidate first."""
+    run = RunDir(tmp_path / "run")
+    run.negatives.mkdir(parents=True)
+    run.recipe.write_text(dump(recipe))
+    digest = recipe_data(recipe).read().digest
+    for first, (stage, step) in enumerate([("ance", 0), ("ance", 10), ("a-later", 5)]):
+        about = {"stage": stage, "step": step, "weights": "w", "collection": digest}
+        publish_generation(run.generation(stage, step), {("query", 0): table(20 + first)}, {}, {}, about)
+    return run
+
+
+def table(first: int, anchor: str = "query") -> NegativeTable:
+    candidates = np.tile(np.array([first, 29, first, PADDING], np.int32), (15, 1))
+    scores = np.tile(np.array([2.5, 1.25, 2.5, -np.inf], np.float32), (15, 1))
+    return NegativeTable(
+        anchor,
+        "document" if anchor == "query" else "query",
+        np.arange(15, dtype=np.int32),
+        candidates,
+        scores,
+        "ann",
+    )
+
+
+def convert(capsys, *arguments) -> dict:
+    """The recipe key that the command prints."""
+    main([str(argument) for argument in arguments])
+    return yaml.safe_load(capsys.readouterr().out.split("\n")[1])
+
+
+def test_a_recipes_collection_as_beir_and_tevatron(recipe, tmp_path, capsys):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(dump(recipe))
+    read = recipe.data.read()
+    for layout in ("beir", "tevatron"):
+        said = convert(capsys, path, "--to", layout, "--output", tmp_path / layout)["data"]
+        again = component_class("data", layout).model_validate(said).read()
+        assert again.documents.columns["text"] == read.documents.columns["text"]
+        assert again.digest == read.digest
+
+
+def test_the_relevance_threshold_is_printed_for_beir_only(recipe, tmp_path, capsys):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(dump(recipe))
+    for split in ("train", "dev", "test"):
+        qrels = tmp_path / "data" / f"{split}.qrels"
+        qrels.write_text(qrels.read_text().replace(" 1\n", " 2\n") + f"{split}-1 0 red-cloud 1\n")
+    said = [
+        convert(capsys, path, "data.relevance_threshold=2", "--to", to, "--output", tmp_path / to)["data"]
+        for to in ("beir", "tevatron")
+    ]
+    counts = [
+        len(
+            component_class("data", one["kind"]).model_validate(one).read().split("train").qrels.relevant_rows
+        )
+        for one in said
+    ]
+    assert [one.get("relevance_threshold") for one in said] == [2, None]
+    assert counts == [16, 16]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "first"),
+    [([], 22), (["--table", "ance-00000010"], 21), (["--table", "ance-00000000/query.0"], 20)],
+)
+def test_mined_negatives_in_every_form(recipe, run, tmp_path, capsys, chosen, first):
+    collection = recipe.data.read()
+    queries, documents = collection.split("train").queries, collection.documents
+    for layout in ("trec", "msmarco", "tevatron"):
+        convert(capsys, run.folder, "--to", layout, "--output", tmp_path / layout, *chosen)
+        file = tmp_path / "tevatron" / "train.jsonl" if layout == "tevatron" else tmp_path / layout
+        found = ranked.read(file, queries, documents)
+        assert {query: list(hits) for query, hits in found.items()} == {
+            id: [documents.ids[first], documents.ids[29]] for id in queries.ids
+        }
+    assert (
+        (tmp_path / "trec")
+        .read_text()
+        .startswith(f"train-0 Q0 {documents.ids[first]} 1 2.500000 pyserini_ance\n")
+    )
+    assert (
+        (tmp_path / "msmarco")
+        .read_text()
+        .startswith(f"train-0\t{documents.ids[first]}\t1\ntrain-0\t{documents.ids[29]}\t2\n")
+    )
+
+
+def test_one_of_several_tables_must_be_named(recipe, run, tmp_path):
+    about = {"stage": "a-later", "step": 9, "weights": "w", "collection": recipe_data(recipe).read().digest}
+    publish_generation(
+        run.generation("a-later", 9),
+        {("query", 0): table(3), ("document", 1): table(4, "document")},
+        {},
+        {},
+        about,
+    )
+    flags = [str(run.folder), "--to", "trec", "--output", str(tmp_path / "trec")]
+    with pytest.raises(
+        ValueError,
+        match=r"a-later-00000009 has the tables document\.1, query\.0; pass one of them: --table "
+        r"a-later-00000009/",
+    ):
+        main(flags)
+    with pytest.raises(ValueError, match="holds queries for documents"):
+        main([*flags, "--table", "a-later-00000009/document.1"])
+    main([*flags, "--table", "a-later-00000009/query.0"])
+
+
+@pytest.mark.parametrize(
+    ("row", "flags", "name"),
+    [
+        ("", ["--split", "test"], "run.test.trec"),
+        (":bm25", [], "runs/bm25.test.trec"),
+        (":bm25", ["--split", "dev"], "runs/bm25.dev.trec"),
+    ],
+)
+def test_a_ranking_as_leaderboards_take_it(run, tmp_path, capsys, row, flags, name):
+    """By score, ties as measures see them, whatever the order of the lines."""
+    run.run_files.mkdir()
+    lines = "test-1 Q0 red-horse 1 0.5 t\ntest-0 Q0 a 1 1.0 t\ntest-0 Q0 b 2 1.0 t\ntest-0 Q0 c 3 2.5 t\n"
+    (run.folder / name).write_text(lines)
+    said = convert(capsys, f"{run.folder}{row}", *flags, "--to", "msmarco", "--output", tmp_path / "out.tsv")
+    assert (
+        tmp_path / "out.tsv"
+    ).read_text() == "test-1\tred-horse\t1\ntest-0\tc\t1\ntest-0\tb\t2\ntest-0\ta\t3\n"
+    assert said == {
+        "final_evaluation": {"rerank": {flags[1] if flags else "test": {"file": str(tmp_path / "out.tsv")}}}
+    }
+    convert(capsys, f"{run.folder}{row}", *flags, "--to", "trec", "--output", tmp_path / "out.trec")
+    assert read_run(tmp_path / "out.trec") == read_run(run.folder / name)
+    with pytest.raises(ValueError, match=r"has no ranking of split 'train' .*; rows that have one: none"):
+        main([f"{run.folder}{row}", "--split", "train", "--to", "msmarco", "--output", "out"])
+    for refused in (["--to", "beir"], ["--to", "trec", "--table", "ance-00000010"]):
+        with pytest.raises(
+            ValueError,
+            match="a ranking is written by --to trec or msmarco, without --table, which names "
+            "negatives; for negatives pass",
+        ):
+            main([f"{run.folder}{row}", *flags, *refused, "--output", "out"])
+    with pytest.raises(
+        ValueError,
+        match="demo/ance is not a run directory and has no rankings; pass one, as FOLDER or FOLDER:ROW",
+    ):
+        main(["demo/ance", "--split", "test", "--to", "msmarco", "--output", "out"])
+
+
+def test_invalid_requests_are_reported(recipe, run, tmp_path):
+    path = tmp_path / "recipe.yaml"
+    path.write_text(dump(recipe))
+    output = ["--output", str(tmp_path / "out")]
+    with pytest.raises(ValueError, match="is a recipe, which has no mined negatives; pass a run directory"):
+        main([str(path), "--to", "trec", *output])
+    with pytest.raises(
+        ValueError, match="--table ance-00000010 names negatives, which the beir format cannot hold"
+    ):
+        main([str(run.folder), "--to", "beir", "--table", "ance-00000010", *output])
+    with pytest.raises(FileNotFoundError, match=r"is not a run directory \(recipe.yaml is missing\)"):
+        main([str(tmp_path / "data"), "--to", "beir", *output])
+    with pytest.raises(
+        ValueError,
+        match="has no generation ance-7; generations: a-later-00000005, ance-00000000, ance-00000010",
+    ):
+        main([str(run.folder), "--to", "trec", "--table", "ance-7", *output])
+    (tmp_path / "data" / "train.qrels").write_text("train-0 0 red-apple 1\n")
+    with pytest.raises(RuntimeError, match="was mined with collection"):
+        main([str(run.folder), "--to", "trec", *output])
+    assert not (tmp_path / "out").exists()

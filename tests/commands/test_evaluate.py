@@ -1,0 +1,149 @@
+import json
+
+import pytest
+
+from pyserini_ance.commands import evaluate
+
+RUN = "q1 Q0 d2 1 2.0 t\nq1 Q0 d1 2 1.0 t\nq9 Q0 d1 1 1.0 t\n"
+QRELS = "q1 0 d1 1\nq2 0 d2 1\n"
+
+
+@pytest.fixture
+def flags(tmp_path):
+    (tmp_path / "run.txt").write_text(RUN)
+    (tmp_path / "qrels.txt").write_text(QRELS)
+    return [
+        "--run",
+        str(tmp_path / "run.txt"),
+        "--qrels",
+        str(tmp_path / "qrels.txt"),
+        "--measures",
+        "RR@10",
+        "R@100",
+    ]
+
+
+def test_totals(flags, capsys):
+    evaluate.main(flags)
+    assert capsys.readouterr().out == (
+        "| query |  RR@10 |  R@100 |\n"
+        "| ----- | -----: | -----: |\n"
+        "| all   | 0.2500 | 0.5000 |\n"
+        "2 judged queries, 1 of them without any hit (they count as 0); 1 queries of the run are "
+        "not judged and not counted\n"
+    )
+
+
+def test_a_run_of_ranks_is_the_same(flags, capsys, tmp_path):
+    """In MS MARCO's format lines come in any order, and ranks count."""
+    evaluate.main(flags)
+    expected = capsys.readouterr().out
+    (tmp_path / "run.txt").write_text("q1\td1\t2\nq9\td1\t1\nq1\td2\t1\n")
+    evaluate.main(flags)
+    assert capsys.readouterr().out == expected
+
+
+def test_each_query_and_json(flags, capsys, tmp_path):
+    evaluate.main([*flags, "--per-query", "--output", str(tmp_path / "figures.json")])
+    assert "| q1    | 0.5000 | 1.0000 |\n| q2    | 0.0000 | 0.0000 |\n| all   |" in capsys.readouterr().out
+    assert json.loads((tmp_path / "figures.json").read_text()) == {
+        "qrels": flags[3],
+        "queries": 2,
+        "runs": [
+            {
+                "run": flags[1],
+                "measures": {"RR@10": 0.25, "R@100": 0.5},
+                "per_query": {"q1": {"RR@10": 0.5, "R@100": 1.0}, "q2": {"RR@10": 0.0, "R@100": 0.0}},
+            }
+        ],
+    }
+
+
+def test_several_runs_are_rows_with_holes_and_overlap(flags, capsys, tmp_path):
+    """`other` has the same two documents for q1 and a third, which is the only judged one of its first
+    two.
+    """
+    other = tmp_path / "other.txt"
+    other.write_text("q1 Q0 d3 1 3.0 t\nq1 Q0 d1 2 2.0 t\nq1 Q0 d2 3 1.0 t\nq2 Q0 d2 1 1.0 t\n")
+    options = ["--holes", "1", "2", "--overlap", str(other), "--overlap-cutoff", "2"]
+    evaluate.main(
+        ["--run", flags[1], str(other), *flags[2:], *options, "--output", str(tmp_path / "figures.json")]
+    )
+    assert capsys.readouterr().out == (
+        "| run       |  RR@10 |  R@100 | Hole@1 | Hole@2 | Overlap@2 |\n"
+        "| --------- | -----: | -----: | -----: | -----: | --------: |\n"
+        "| run.txt   | 0.2500 | 0.5000 | 1.0000 | 0.5000 |    0.5000 |\n"
+        "| other.txt | 0.7500 | 1.0000 | 0.5000 | 0.2500 |    1.0000 |\n"
+        "run.txt: 2 judged queries, 1 of them without any hit (they count as 0); 1 queries of the "
+        "run are not judged and not counted\n"
+        "other.txt: 2 judged queries, 0 of them without any hit (they count as 0)\n"
+    )
+    written = json.loads((tmp_path / "figures.json").read_text())
+    assert written["overlap"] == str(other) and [run["measures"]["Hole@2"] for run in written["runs"]] == [
+        0.5,
+        0.25,
+    ]
+
+
+def test_runs_of_one_name_go_by_their_paths_and_queries_without_hits_have_no_hole_rate(
+    flags, capsys, tmp_path
+):
+    (tmp_path / "b").mkdir()
+    again = tmp_path / "b" / "run.txt"
+    again.write_text(RUN)
+    evaluate.main(["--run", flags[1], str(again), *flags[2:], "--holes", "1", "--per-query"])
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith("|")
+    ]
+    assert rows[0] == ["run", "query", "RR@10", "R@100", "Hole@1"]
+    assert rows[5:] == [
+        [str(again), "q1", "0.5000", "1.0000", "1.0000"],
+        [str(again), "q2", "0.0000", "0.0000", "-"],
+        [str(again), "all", "0.2500", "0.5000", "1.0000"],
+    ]
+    with pytest.raises(SystemExit):
+        evaluate.main([*flags, "--holes", "0"])
+
+
+def test_the_papers_table_of_a_set(capsys, tmp_path):
+    evaluate.main(
+        ["--table", "openqa-multi", "--runs", str(tmp_path), "--output", str(tmp_path / "table.md")]
+    )
+    shown = capsys.readouterr().out
+    assert (
+        tmp_path / "table.md"
+    ).read_text() == shown and "| ANCE, multi    | ance, table 4 | -    | 0.821 " in shown
+
+
+def test_a_table_and_a_run_exclude_each_other(flags, capsys, tmp_path):
+    options = [
+        "--measures",
+        "nDCG@10",
+        "--holes",
+        "1",
+        "--overlap",
+        "b",
+        "--overlap-cutoff",
+        "3",
+        "--per-query",
+    ]
+    refused = {
+        "not allowed with argument": ["--table", "nq", "--run", "a"],
+        "one of the arguments --run --table is required": ["--qrels", "q"],
+        "--run needs --qrels": flags[:2],
+        "--overlap-cutoff needs --overlap": [*flags, "--overlap-cutoff", "3"],
+        "remove --qrels\n": ["--table", "nq", *flags[2:4]],
+        "remove --measures, --holes, --overlap, --overlap-cutoff, --per-query": ["--table", "nq", *options],
+        "no such folder": ["--table", "nq", "--runs", str(tmp_path / "absent")],
+    }
+    for message, arguments in refused.items():
+        with pytest.raises(SystemExit):
+            evaluate.main(arguments)
+        assert message in capsys.readouterr().err
+
+
+def test_measures_are_checked_before_files_are_read(flags):
+    with pytest.raises(ValueError, match="unknown measure 'rr_10'"):
+        evaluate.main(["--run", "absent", "--qrels", "absent", "--measures", "rr_10"])

@@ -1,0 +1,126 @@
+"""`pyserini-ance mine` as a user runs it, with a small collection and a random model."""
+
+import json
+
+import pytest
+import yaml
+
+from pyserini_ance import api
+from pyserini_ance.commands import mine
+
+
+@pytest.fixture
+def files(tiny_bert, small_recipe, tmp_path, monkeypatch):
+    """The arguments that name encoder, collection, cache and output."""
+    recipe = small_recipe({"a": STAGE})
+    (tmp_path / "collection.yaml").write_text(yaml.safe_dump(recipe.data.model_dump(mode="json")))
+    monkeypatch.chdir(tmp_path)
+    names = [
+        "--encoder",
+        str(tiny_bert),
+        "--collection",
+        "collection.yaml",
+        "--output",
+        "out/negatives.jsonl",
+    ]
+    return [*names, "--cache", str(recipe.cache), "--device", "cpu", "--precision", "fp32"]
+
+
+STAGE = {
+    "steps": 1,
+    "batch_queries": 2,
+    "optimizer": {"learning_rate": 1e-3},
+    "terms": {"query": {"negatives": [{"kind": "random"}]}},
+}
+
+
+def lines(tmp_path) -> list[dict]:
+    return [json.loads(line) for line in (tmp_path / "out" / "negatives.jsonl").read_text().splitlines()]
+
+
+def test_negatives_and_a_table(files, tmp_path, capsys):
+    mine.main([*files, "--top-k", "10", "--num-negatives", "4", "--filters", "duplicates", "range_min=2"])
+    written = lines(tmp_path)
+    assert len(written) == 16
+    columns = ["anchor", "positive", "negative_1", "negative_2", "negative_3", "negative_4"]
+    assert all([*line] == columns for line in written)
+    shown = capsys.readouterr().out
+    assert (
+        "| ann    |      15 |" in shown and "| known positives |" in shown and "| range_min       |" in shown
+    )
+    assert shown.endswith("out/negatives.jsonl: 15 queries\n")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["negatives.jsonl"]
+
+
+def test_the_command_writes_what_the_function_mines(files, tiny_bert, tmp_path):
+    mine.main([*files, "--top-k", "10", "--num-negatives", "2", "--seed", "3", "--document-length", "20"])
+    collection = api.load_collection(tmp_path / "collection.yaml", cache=files[7])
+    encoder = api.load_encoder(tiny_bert, device="cpu", length_tokens={"document": 20})
+    source = {"kind": "ann", "top_k": 10}
+    mined = api.mine(
+        encoder, collection, source, num_negatives=2, seed=3, encoding={"precision": "fp32"}, cache=files[7]
+    )
+    assert lines(tmp_path) == mined.to_dataset().to_list()
+
+
+@pytest.mark.parametrize("source", ["lookahead", "random", "{kind: mix, sources: [{kind: ann, top_k: 9}]}"])
+def test_other_sources(files, tmp_path, source):
+    mine.main([*files, "--source", source, "--num-negatives", "1", "--format", "tevatron"])
+    assert {len(line["negative_passages"]) for line in lines(tmp_path)} == {1}
+
+
+def test_a_ranking_in_a_file(files, tmp_path):
+    ranking = "".join(f"train-{i} Q0 pink-tiger 1 2.5 tag\n" for i in range(15))
+    (tmp_path / "ranking.trec").write_text(ranking)
+    mine.main([*files, "--source", "ranking", "--file", "ranking.trec", "--num-negatives", "1"])
+    assert len({line["negative_1"] for line in lines(tmp_path)}) == 1
+
+
+def test_too_few_candidates_stop_or_are_filled_up(files, tmp_path, capsys):
+    few = [*files, "--top-k", "2", "--num-negatives", "4", "--sampling-strategy", "top"]
+    with pytest.raises(ValueError, match="have fewer than num_negatives=4 candidates"):
+        mine.main(few)
+    assert not (tmp_path / "out" / "negatives.jsonl").exists()
+    mine.main([*few, "--on-shortage", "fill_random"])
+    assert len(lines(tmp_path)) == 16 and "| ann    |      15 |" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "settings"),
+    [
+        ("duplicates", "duplicates"),
+        ("relative_margin=0.05", {"kind": "relative_margin", "margin": 0.05}),
+        ("range_min=10", {"kind": "range_min", "ranks": 10}),
+        ("{kind: relative_margin, margin: 0.1}", {"kind": "relative_margin", "margin": 0.1}),
+    ],
+)
+def test_filters_on_the_command_line(text, settings):
+    assert mine.filter_settings(text) == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (
+            "relative_margn=1",
+            r"unknown kind 'relative_margn' of filters \(did you mean 'relative_margin'\?\)",
+        ),
+        ("duplicates=1", "--filters duplicates=1: duplicates has no settings; write duplicates"),
+        (
+            "cross_encoder=1",
+            r"has the settings batch_pairs, max_score, model; write \{kind: cross_encoder, NAME: VALUE\}",
+        ),
+    ],
+)
+def test_filters_that_are_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        mine.filter_settings(text)
+
+
+def test_wrong_values_are_named(files):
+    with pytest.raises(ValueError, match="no split 'trian'"):
+        mine.main([*files, "--split", "trian"])
+    with pytest.raises(ValueError, match=r"source is not valid:\n +file: Field required"):
+        mine.main([*files, "--source", "ranking"])
+    with pytest.raises(IsADirectoryError, match="--output names the file to write"):
+        mine.main([*files, "--output", "."])

@@ -1,0 +1,156 @@
+"""The command with a random cross-encoder, against one pair at a time."""
+
+import json
+
+import pytest
+import torch
+from helpers.small_set import make_finished_run
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from pyserini_ance.commands import rerank
+from pyserini_ance.data.trec import read_run
+from pyserini_ance.evaluation.metrics import best_first
+from pyserini_ance.pipeline.ranking_inputs import open_ranking
+from pyserini_ance.recipe.load import dump
+
+STAGE = {
+    "steps": 1,
+    "batch_queries": 1,
+    "optimizer": {"learning_rate": 1e-3},
+    "terms": {"query": {"negatives": [{"kind": "random"}]}},
+}
+COLOURS, THINGS = (
+    ["red", "green", "blue", "gray", "pink"],
+    ["apple", "stone", "river", "cloud", "horse", "tiger"],
+)
+
+
+def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encoder, tmp_path, capsys):
+    recipe = small_recipe({"only": STAGE}, cache=str(tmp_path / "cache"))
+    hits = {f"test-{i}": [f"{c}-{t}" for t in THINGS for c in COLOURS[i:] + COLOURS[:i]] for i in range(5)}
+    ranking = "".join(
+        f"{q} Q0 {d} {rank} {50 - rank} t\n"
+        for q, found in hits.items()
+        for rank, d in enumerate(found, start=1)
+    )
+    run = make_finished_run(tmp_path / "run", recipe, {"test": ""}, {"run.test.trec": ranking})
+    flags = [
+        "--model",
+        str(tiny_cross_encoder),
+        "--first",
+        "20",
+        "5",
+        "--output",
+        str(tmp_path / "out"),
+        "--device",
+        "cpu",
+        "--batch-pairs",
+        "3",
+    ]
+    rerank.main([str(run.folder), *flags])
+    said = capsys.readouterr().out.splitlines()
+    assert [cell.strip() for cell in said[0].split("|")[1:-1]] == [
+        "ranking",
+        "RR@10",
+        "R@20",
+        "mean ms",
+        "50% ms",
+        "95% ms",
+        "99% ms",
+    ]
+    assert [line.split("|")[1].strip() for line in said[2:5]] == ["first stage", "first 5", "first 20"]
+    assert said[5].startswith(f"5 queries; {run.folder} reranked by {tiny_cross_encoder} on cpu")
+
+    ranked = open_ranking(str(run.folder))
+    tokenizer = AutoTokenizer.from_pretrained(tiny_cross_encoder)
+    model = AutoModelForSequenceClassification.from_pretrained(tiny_cross_encoder).eval()
+
+    @torch.no_grad()
+    def score(query: str, document: str) -> float:
+        texts = (
+            ranked.queries[ranked.queries.rows[query]]["text"],
+            ranked.collection.documents[ranked.collection.documents.rows[document]]["text"],
+        )
+        return round(model(**tokenizer(*texts, return_tensors="pt")).logits.item(), 4)
+
+    for depth in (5, 20):
+        written = read_run(tmp_path / "out" / f"first-{depth}.trec")
+        for query, found in hits.items():
+            slowly = sorted(
+                found[:depth], key=lambda document: (score(query, document), document), reverse=True
+            )
+            ours = sorted(
+                list(written[query])[:depth], key=lambda d: (round(written[query][d], 4), d), reverse=True
+            )
+            assert ours == slowly and list(written[query])[depth:] == found[depth:]
+    assert json.loads((tmp_path / "out" / "about.json").read_text())["depths"] == [5, 20]
+
+
+@pytest.mark.parametrize(
+    ("flags", "error", "message"),
+    [
+        (["--measures", "nDGC@10"], ValueError, "unknown measure 'nDGC@10'"),
+        (["--qrels", "absent.qrels"], FileNotFoundError, r"absent\.qrels"),
+        (["--time-first-stage", "2"], ValueError, "can be timed; remove --time-first-stage"),
+    ],
+)
+def test_what_it_is_asked_to_tell_is_checked_before_a_model_is_loaded(
+    small_recipe, tmp_path, flags, error, message
+):
+    recipe = small_recipe({"only": STAGE}, cache=str(tmp_path / "cache"))
+    run = make_finished_run(
+        tmp_path / "run", recipe, {"test": ""}, {"run.test.trec": "test-0 Q0 red-apple 1 1 t\n"}
+    )
+    with pytest.raises(error, match=message):
+        rerank.main(
+            [
+                str(run.folder),
+                "--model",
+                "none/such",
+                "--first",
+                "1",
+                "--output",
+                str(tmp_path / "out"),
+                *flags,
+            ]
+        )
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_public_ranking_of_real_passages(small_recipe, shared_data, tiny_cross_encoder, tmp_path, capsys):
+    """BM25 of TREC DL 2019, its first three reordered: as published before, and no other passage among the
+    first three after.
+    """
+    pool = shared_data / "msmarco-passage-dl19-pool"
+    ranking, qrels = pool / "runs" / "bm25.dl19.top100.trec.gz", pool / "qrels.dl19-passage.txt"
+    files = {"queries": str(pool / "queries.dl19.tsv.gz"), "qrels": str(qrels)}
+    data = {
+        "kind": "msmarco_passage",
+        "collection": str(pool / "collection.tsv.gz"),
+        "splits": {"train": files, "test": files},
+        "unknown_ids": "skip",
+    }
+    (tmp_path / "dl19.yaml").write_text(dump(small_recipe({"only": STAGE}, data=data)))
+    flags = [
+        "--model",
+        str(tiny_cross_encoder),
+        "--first",
+        "3",
+        "--length-tokens",
+        "64",
+        "--output",
+        str(tmp_path / "out"),
+        "--device",
+        "cpu",
+    ]
+    measures = ["--qrels", str(qrels), "--measures", "RR(rel=2)@10", "nDCG@10", "P(rel=2)@3"]
+    rerank.main([str(tmp_path / "dl19.yaml"), "--run", str(ranking), *flags, *measures])
+    first, three = (
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()[2:4]
+    )
+    assert first[1:3] == ["0.7024", "0.5058"]  # docs/evaluating.md
+    assert three[1] != first[1] and three[3] == first[3]
+    before, after = read_run(ranking), read_run(tmp_path / "out" / "first-3.trec")
+    assert len(after) == 43 and all(
+        best_first(after[query])[3:] == best_first(before[query])[3:] for query in before
+    )

@@ -1,0 +1,84 @@
+import pytest
+
+from pyserini_ance.commands import train
+from pyserini_ance.recipe.load import dump
+
+STAGE = {
+    "steps": 6,
+    "batch_queries": 2,
+    "optimizer": {"learning_rate": 1e-3},
+    "terms": {"query": {"negatives": [{"kind": "random"}]}},
+}
+
+
+@pytest.fixture
+def recipe(small_recipe, tmp_path, monkeypatch) -> str:
+    """A recipe file, and an empty working directory beside it."""
+    (tmp_path / "small.yaml").write_text(dump(small_recipe({"a": STAGE})))
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return str(tmp_path / "small.yaml")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--overwrite", "--resume"], "--overwrite and --resume exclude each other"),
+        (["--dry-steps", "0"], "--dry-steps 0: expected at least 1"),
+        (["--dry-steps", "-5"], "--dry-steps -5: expected at least 1"),
+    ],
+)
+def test_flags_that_make_no_sense(recipe, capsys, flags, message):
+    with pytest.raises(SystemExit, match="2"):
+        train.main([recipe, *flags])
+    assert message in capsys.readouterr().err
+
+
+def test_print_shows_the_recipe_its_origins_and_the_plan_and_trains_nothing(recipe, capsys, tmp_path):
+    train.main([recipe, "stages.a.steps=9", "--print"])
+    shown = capsys.readouterr().out
+    assert any(
+        line.strip().startswith("steps: 9") and line.endswith("# command line") for line in shown.splitlines()
+    )
+    assert any(
+        line.strip().startswith("batch_queries: 2") and line.endswith(f"# {recipe}")
+        for line in shown.splitlines()
+    )
+    assert "| a " in shown and "documents: 30 of " in shown
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_print_says_what_must_be_trained_before_where_there_is_no_data_yet(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match="collection.tsv"):
+        train.main(["msmarco-passage/ance", "--print"])
+    shown = capsys.readouterr().out
+    assert (
+        "refresh:" in shown
+        and "stages.ance.init_from: missing: " in shown
+        and "msmarco-passage/bm25" in shown
+    )
+
+
+def test_dry_steps_measure_and_leave_nothing(recipe, capsys, tmp_path):
+    train.main([recipe, "--dry-steps", "2"])
+    assert "measured over 2 steps and the first mining of each stage" in capsys.readouterr().out
+    assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_two_processes_measure_together(run_processes, recipe):
+    first, second = run_processes.ends(
+        2, "helpers/process_functions.py:train_together", [recipe, "--dry-steps", "2"], join=False
+    )
+    assert (first["code"], second["code"]) == (0, 0), first["output"] + second["output"]
+    assert (
+        "measured over 2 steps" in first["output"]
+        and "documents: 30 of " in first["output"]
+        and second["output"] == ""
+    )
+
+
+def test_bad_data_leaves_no_run_directory(recipe, tmp_path):
+    with pytest.raises(FileNotFoundError, match="data.corpus"):
+        train.main([recipe, f"data.corpus={tmp_path}/nowhere.jsonl"])
+    assert list((tmp_path / "here").iterdir()) == []

@@ -1,0 +1,140 @@
+import numpy as np
+import pytest
+
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.data.collection_cache import open_collection, store_collection
+from pyserini_ance.data.prepared import AnchorSet, merge_splits, merged_split, rows_of_splits
+
+DOCUMENTS = Texts([f"d{i}" for i in range(9)], {"text": ["!"] * 9})
+JUDGED = {
+    "nq": {"0": [(3, 2), (1, 0)], "1": [(8, 1)], "2": [(0, 2), (4, 2), (5, 1)]},
+    "trivia": {"0": [(8, 2)], "5": [(3, 1), (2, 2)]},
+    "web": {"w": [(7, 2)]},
+}
+
+
+def split(name: str, threshold: int = 1, **columns) -> Split:
+    judged = JUDGED[name]
+    pairs = [(query, *pair) for query, of_query in enumerate(judged.values()) for pair in of_query]
+    texts = {
+        "text": [f"{name} {id}?" for id in judged],
+        **{column: [value] * len(judged) for column, value in columns.items()},
+    }
+    return Split(
+        name, Texts(list(judged), texts), Qrels.of(*zip(*pairs, strict=True), len(judged), threshold)
+    )
+
+
+def collection(*names: str) -> Collection:
+    return Collection(DOCUMENTS, {name: split(name) for name in names})
+
+
+@pytest.mark.parametrize("names", [("nq", "trivia"), ("trivia", "nq", "web"), ("web", "nq")])
+@pytest.mark.parametrize("threshold", [1, 2])
+def test_merged_splits_agree_with_a_slow_loop(names, threshold):
+    merged = merged_split("all", [split(name, threshold) for name in names])
+    expected = [(f"{name} {id}?", of_query) for name in names for id, of_query in JUDGED[name].items()]
+    assert merged.queries.columns == {"text": [text for text, _ in expected]} and merged.name == "all"
+    for row, (_, of_query) in enumerate(expected):
+        documents, grades = merged.qrels.judged(row)
+        assert list(zip(documents.tolist(), grades.tolist(), strict=True)) == of_query
+        assert merged.qrels.relevant(row).tolist() == [
+            document for document, grade in of_query if grade >= threshold
+        ]
+    for document in range(9):
+        asking = [
+            row
+            for row, (_, of_query) in enumerate(expected)
+            if any(d == document and g >= threshold for d, g in of_query)
+        ]
+        known_positives = merged.known_positives("document")
+        assert (
+            known_positives.of(document).tolist() if document < len(known_positives.offsets) - 1 else []
+        ) == asking
+
+
+def test_ids_are_prefixed_only_if_two_splits_share_one():
+    assert merged_split("both", [split("nq"), split("web")]).queries.ids == ["0", "1", "2", "w"]
+    assert merged_split("all", [split("nq"), split("trivia"), split("web")]).queries.ids == [
+        "nq:0",
+        "nq:1",
+        "nq:2",
+        "trivia:0",
+        "trivia:5",
+        "web:w",
+    ]
+
+
+def test_a_merged_split_has_the_fields_that_all_splits_have():
+    answered = merged_split(
+        "both", [split("nq", title="t", answers='["a"]'), split("trivia", answers='["b"]')]
+    )
+    assert answered.queries.columns["answers"] == ['["a"]'] * 3 + ['["b"]'] * 2 and list(
+        answered.queries.columns
+    ) == ["text", "answers"]
+    assert list(merged_split("both", [split("nq", answers="[]"), split("trivia")]).queries.columns) == [
+        "text"
+    ]
+
+
+def test_rows_of_each_split():
+    assert rows_of_splits([split("nq"), split("trivia"), split("web")]) == (
+        slice(0, 3),
+        slice(3, 5),
+        slice(5, 6),
+    )
+    assert rows_of_splits([split("nq")]) == (slice(0, 3),)
+
+
+def test_a_merged_split_is_part_of_the_digest_and_is_stored(tmp_path):
+    unmerged = collection("nq", "trivia")
+    merged = merge_splits(unmerged, "nq+trivia", ("nq", "trivia"))
+    assert list(merged.splits) == ["nq", "trivia", "nq+trivia"] and list(unmerged.splits) == ["nq", "trivia"]
+    turned = merge_splits(unmerged, "trivia+nq", ("trivia", "nq"))
+    assert len({one.digest for one in (unmerged, merged, turned)}) == 3
+    store_collection(merged, tmp_path)
+    opened = open_collection(tmp_path, merged.digest).split("nq+trivia")
+    assert (
+        opened.queries.digest == merged.split("nq+trivia").queries.digest
+        and opened.queries.rows["trivia:0"] == 3
+    )
+    assert np.array_equal(opened.qrels.relevant_rows, merged.split("nq+trivia").qrels.relevant_rows)
+
+
+def test_a_single_split_leaves_the_collection_unchanged():
+    unmerged = collection("nq", "trivia")
+    assert merge_splits(unmerged, "nq", ("nq",)) is unmerged
+
+
+def test_unknown_splits_and_taken_names_are_errors():
+    with pytest.raises(ValueError, match="no split 'webb'; splits: nq, trivia; use one of them"):
+        merge_splits(collection("nq", "trivia"), "nq+webb", ("nq", "webb"))
+    named = Collection(DOCUMENTS, {"nq+trivia": split("nq"), "nq": split("nq"), "trivia": split("trivia")})
+    with pytest.raises(
+        ValueError,
+        match=r"split 'nq\+trivia' already exists, but nq, trivia take this name when they are merged; "
+        r"rename",
+    ):
+        merge_splits(named, "nq+trivia", ("nq", "trivia"))
+
+
+POSITIVES = [[0, 7], [2], [7, 5], [3]]
+PAIRS = [(query, document) for query, rows in enumerate(POSITIVES) for document in rows]
+TRAIN_SPLIT = Split(
+    "train",
+    Texts([f"q{i}" for i in range(4)], {"text": ["?"] * 4}),
+    Qrels.of(*zip(*PAIRS, strict=True), [1] * len(PAIRS), 4),
+)
+
+
+def anchors_of(side: str, chunk: list[int] | None) -> list[int]:
+    return AnchorSet(TRAIN_SPLIT, side, 10, chunk and np.array(chunk)).anchors.tolist()
+
+
+def test_anchors_of_either_side():
+    assert anchors_of("query", None) == [0, 1, 2, 3] and anchors_of("document", None) == [0, 2, 3, 5, 7]
+
+
+def test_a_chunk_restricts_anchors_to_some_queries_or_their_positives():
+    assert anchors_of("query", [1, 2]) == [1, 2] and anchors_of("document", [1, 2]) == [2, 5, 7]
+    assert AnchorSet(TRAIN_SPLIT, "document", 10, np.array([0])).anchors.dtype == np.int32

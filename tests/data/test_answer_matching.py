@@ -1,0 +1,139 @@
+"""Answer matching: made-up cases with results by hand, and real cases against Pyserini's `has_answers`.
+
+Pyserini runs in a subprocess.
+"""
+
+import gzip
+import json
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from pyserini_ance.data.answer_matching import (
+    Patterns,
+    Text,
+    Tokens,
+    contain_answers,
+    read_answers,
+    spaced_tokens,
+)
+from pyserini_ance.data.collection import Texts
+
+CASES = [
+    ("Sung by Linda Davis, in 1993.", "linda DAVIS", True),
+    ("Sung by Linda  \n Davis", "Linda Davis", True),
+    ("Sung by Linda-Davis", "Linda Davis", False),
+    ("Sung by Linda-Davis", "linda - davis", True),
+    ("Belinda Davison", "Linda Davis", False),
+    ("He was born in Paraná", "Parana\u0301", True),
+    ("He was born in Paraná", "Parana", False),
+    ("in 1,993", "993", True),
+    ("in 11993", "1993", False),
+    ("snake_case", "snake", True),
+    ("a\u00a0b\u200bc", "a b c", True),
+    ("Ὀδυσσεύς", "ὈΔΥΣΣΕΎΣ", True),
+    ("ΟΣ'Α", "ος ' α", True),  # noqa: RUF001  Greek letters, whose lower case depends on their neighbours
+    ("STRASSE", "straße", False),
+    ("the 🙂 face", "🙂", True),
+    ("anything", "", False),
+    ("anything", " \u200b ", False),
+    ("", "x", False),
+]
+
+
+@pytest.mark.parametrize(("text", "answer", "expected"), CASES)
+def test_an_answer_matches_a_run_of_tokens(text, answer, expected):
+    assert Tokens([answer]).match(Text(text)) is expected
+    assert Tokens(["nowhere to be found", answer]).match(Text(text)) is expected
+
+
+def test_tokens_by_hand():
+    assert spaced_tokens("It's 3.5\tkm_\u2028ÉA") == " it ' s 3 . 5 km _ éa "
+    assert spaced_tokens(" \n") == "  "
+
+
+def test_no_answers_match_no_text():
+    assert not Tokens([]).match(Text("a")) and not Patterns([]).match(Text("a"))
+
+
+def test_answers_as_regular_expressions():
+    text = Text("Mount McKinley is\n20,320 feet high, in Paraná")
+    assert Patterns([r"20,?\d{3} f(ee|oo)t"]).match(text) and Patterns(["^20"]).match(text)
+    assert (
+        Patterns(["mckinley"]).match(text)
+        and Patterns(["parana\u0301"]).match(text)
+        and Patterns(["paran\u00e1$"]).match(text)
+    )
+    assert not Patterns(["ft", "^Paran"]).match(text)
+    with pytest.raises(re.error):
+        Patterns(["f(ee"])
+
+
+def test_pairs_ordered_by_document():
+    questions = {0: Tokens(["b"]), 3: Patterns(["^a b$"]), 4: Tokens([])}
+    documents, rows = ["a b", "unread", "a c b"], np.array([0, 0, 0, 2, 2])
+    assert contain_answers(questions, documents, np.array([4, 3, 0, 0, 3]), rows).tolist() == [
+        False,
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert contain_answers(questions, documents, np.array([], int), np.array([], int)).tolist() == []
+
+
+def test_answers_of_a_row():
+    assert read_answers(Texts(["q"], {"text": ["?"], "answers": [json.dumps(["é", "b c"])]}), 0) == [
+        "é",
+        "b c",
+    ]
+
+
+PYSERINI = """
+import json, sys
+from pyserini.eval.evaluate_dpr_retrieval import SimpleTokenizer, has_answers
+tokenizer, pairs = SimpleTokenizer(), json.load(sys.stdin)
+def match(text, answer):
+    return [has_answers(text, [answer], tokenizer, kind) for kind in (False, True)]
+print(json.dumps([match(text, answer) for text, answer in pairs]))
+"""
+
+
+def test_real_questions_agree_with_pyserini(shared_data):
+    """40 questions against 25 passages each, including their own, and the cases above that contain a
+    token.
+    """
+    with gzip.open(shared_data / "nq-oracle" / "nq-open-oracle.jsonl.gz", "rt") as file:
+        records = [json.loads(line) for _, line in zip(range(400), file, strict=False)]
+    passages = [record["ctxs"][0]["text"] for record in records]
+    pairs = [
+        (passages[(10 * q + 13 * i) % 400], answer)
+        for q in range(40)
+        for i in range(25)
+        for answer in records[10 * q]["answers"]
+    ]
+    pairs += [(text, answer) for text, answer, _ in CASES if answer.strip(" \u200b")]
+    done = subprocess.run(
+        [sys.executable, "-c", PYSERINI], input=json.dumps(pairs), capture_output=True, text=True, check=True
+    )
+    expected = json.loads(done.stdout.splitlines()[-1])
+    assert [Tokens([answer]).match(Text(text)) for text, answer in pairs] == [
+        tokens for tokens, _ in expected
+    ]
+    assert 40 <= sum(tokens for tokens, _ in expected) < 200
+    patterns = [
+        (pair, matches) for pair, (_, matches) in zip(pairs, expected, strict=True) if _compiles(pair[1])
+    ]
+    assert [Patterns([answer]).match(Text(text)) for (text, answer), _ in patterns] == [
+        matches for _, matches in patterns
+    ]
+
+
+def _compiles(pattern: str) -> bool:
+    try:
+        return bool(re.compile(pattern))
+    except re.error:
+        return False

@@ -1,0 +1,103 @@
+"""Files are not read again unless a file or a setting of the reader has changed."""
+
+import os
+import time
+
+import pytest
+
+from pyserini_ance.pipeline import preparation as prepare
+from pyserini_ance.pipeline.preparation import stored_collection
+
+STAGE = {
+    "steps": 1,
+    "batch_queries": 1,
+    "optimizer": {"learning_rate": 1e-3},
+    "terms": {"query": {"negatives": [{"kind": "random"}]}},
+}
+FILES = ("corpus.jsonl", "train.tsv", "train.qrels", "dev.tsv", "dev.qrels", "test.tsv", "test.qrels")
+
+
+@pytest.fixture
+def read(monkeypatch):
+    """The readings so far."""
+    readings = []
+    original = prepare.read_collection
+    monkeypatch.setattr(prepare, "read_collection", lambda *given: readings.append(given) or original(*given))
+    return readings
+
+
+@pytest.fixture
+def recipe(small_recipe, tmp_path):
+    small = small_recipe({"a": STAGE}, cache=str(tmp_path / "cache"))
+    age(small, 60)
+    return small
+
+
+def age(recipe, seconds: int) -> None:
+    for _, path in recipe.data.files():
+        os.utime(path, (time.time() - seconds,) * 2)
+
+
+def test_unchanged_files_are_read_once(recipe, read):
+    first, again = stored_collection(recipe), stored_collection(recipe)
+    assert len(read) == 1 and first.digest == again.digest
+    assert (list(again.splits), again.skipped) == (list(first.splits), first.skipped)
+    assert [path.name for _, path in recipe.data.files()] == list(FILES)
+
+
+def test_a_changed_file_is_read_again(recipe, read):
+    before = stored_collection(recipe)
+    age(recipe, 30)
+    assert stored_collection(recipe).digest == before.digest and len(read) == 2
+    corpus = recipe.data.corpus
+    text = corpus.read_text()
+    try:
+        corpus.write_text(text.replace("the apple is red", "the apple is RED"))
+        age(recipe, 10)
+        assert stored_collection(recipe).digest != before.digest and len(read) == 3
+    finally:
+        corpus.write_text(text)
+
+
+def test_recently_written_files_are_read_again(recipe, read):
+    age(recipe, 0)
+    stored_collection(recipe), stored_collection(recipe)
+    assert len(read) == 2
+
+
+def test_other_settings_are_read_again(recipe, read):
+    stored_collection(recipe)
+    stored_collection(
+        recipe.model_copy(
+            update={"data": recipe.data.model_copy(update={"relevance_threshold": 1, "unknown_ids": "skip"})}
+        )
+    )
+    assert len(read) == 2
+
+
+def test_a_collection_that_was_removed_is_read_again(recipe, read):
+    digest = stored_collection(recipe).digest
+    (folder,) = (recipe.cache / "collections").glob(digest[:32])
+    os.rename(folder, recipe.cache / "away")
+    assert stored_collection(recipe).digest == digest and len(read) == 2
+
+
+def test_the_recipe_is_checked_with_a_cached_collection_too(recipe, read):
+    stored_collection(recipe)
+    with pytest.raises(ValueError, match="no split 'training'"):
+        stored_collection(
+            recipe.model_copy(
+                update={
+                    "final_evaluation": recipe.final_evaluation.model_copy(update={"split": ("training",)})
+                }
+            )
+        )
+
+
+def test_leftovers_of_killed_readers_are_removed(recipe):
+    collections = recipe.cache / "collections"
+    leftover = collections / f".reading.{2**22 + 1}@{os.uname().nodename}.tmp"
+    leftover.mkdir(parents=True)
+    (leftover / "ids.utf8").write_text("x")
+    digest = stored_collection(recipe).digest
+    assert [path.name for path in collections.iterdir()] == [digest[:32]]

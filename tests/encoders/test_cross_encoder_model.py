@@ -1,0 +1,81 @@
+"""A random cross-encoder against a slow loop: one pair at a time, by transformers alone."""
+
+import numpy as np
+import pytest
+import torch
+from helpers.small_set import make_tiny_cross_encoder
+from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, record_text
+
+PAIRS = [
+    ("query of a", "the title of it"),
+    ("a", "x"),
+    ("query", "document " * 60),
+    ("title and text", "the"),
+    ("", "of"),
+]
+LENGTH = 24
+
+
+def slowly(folder, pairs, length: int) -> np.ndarray:
+    """(P, labels) logits."""
+    tokenizer, model = (
+        AutoTokenizer.from_pretrained(folder),
+        AutoModelForSequenceClassification.from_pretrained(folder).eval(),
+    )
+    with torch.no_grad():
+        one_by_one = (
+            model(**tokenizer(q, d, return_tensors="pt", truncation=True, max_length=length)).logits[0]
+            for q, d in pairs
+        )
+        return torch.stack(list(one_by_one)).numpy()
+
+
+def test_pairs_in_batches_score_as_one_by_one(tiny_cross_encoder):
+    model = CrossEncoderModel(str(tiny_cross_encoder), "cpu", batch_pairs=2, length_tokens=LENGTH)
+    expected = slowly(tiny_cross_encoder, PAIRS, LENGTH)[:, 0]
+    np.testing.assert_allclose(model.logits(PAIRS), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(model.scores(PAIRS), 1 / (1 + np.exp(-expected)), rtol=0, atol=1e-5)
+    assert model.logits(PAIRS).argsort().tolist() == expected.argsort().tolist() and np.ptp(expected) > 0.5
+    assert model.logits([]).shape == (0,)
+
+
+def test_weights_are_read_in_float32_unless_asked_otherwise(tiny_cross_encoder):
+    """transformers would take the precision of the file."""
+    whole, half = (
+        CrossEncoderModel(str(tiny_cross_encoder), "cpu", precision=precision)
+        for precision in ("fp32", "bf16")
+    )
+    assert {str(weight.dtype) for weight in half.model.parameters()} == {"torch.bfloat16"}
+    np.testing.assert_allclose(half.logits(PAIRS), whole.logits(PAIRS), rtol=0, atol=0.5)
+    assert half.logits(PAIRS).dtype == np.float32 and not np.array_equal(
+        half.logits(PAIRS), whole.logits(PAIRS)
+    )
+
+
+def test_a_classifier_scores_by_the_difference_of_its_classes(tiny_bert, tmp_path):
+    folder = make_tiny_cross_encoder(tmp_path / "two", tiny_bert, labels=2)
+    model, expected = CrossEncoderModel(str(folder), "cpu"), slowly(folder, PAIRS, 128)
+    np.testing.assert_allclose(model.logits(PAIRS), expected[:, 1] - expected[:, 0], rtol=0, atol=1e-5)
+    with pytest.raises(ValueError, match="two gives 2 scores per pair, expected one; use another model"):
+        model.scores(PAIRS)
+
+
+def test_a_model_that_gives_no_single_score_is_refused(tiny_bert, tmp_path):
+    model = CrossEncoderModel(str(make_tiny_cross_encoder(tmp_path / "three", tiny_bert, labels=3)), "cpu")
+    with pytest.raises(
+        ValueError, match="three gives 3 scores per pair, expected one, or two of a classifier"
+    ):
+        model.logits(PAIRS)
+
+
+def test_an_encoder_without_a_trained_head_is_refused(tiny_bert):
+    with pytest.raises(ValueError, match="is a BertModel, which has no head that scores pairs"):
+        CrossEncoderModel(str(tiny_bert), "cpu")
+
+
+def test_the_text_of_a_record():
+    assert record_text({"title": "A", "text": "b c"}) == "A b c"
+    assert record_text({"title": "", "text": "b"}) == "b"
+    assert record_text({"title": "A", "text": "b"}, "{title}: {text} {url}") == "A: b"

@@ -1,0 +1,138 @@
+"""Pairs in DPR's form: what Hugging Face's own classes compute with them, and the way back."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoTokenizer, DPRContextEncoder, DPRQuestionEncoder
+
+from pyserini_ance.encoders.dpr_export import is_dpr, to_dpr
+from pyserini_ance.encoders.load_save import (
+    SIDE_FILE,
+    TOWERS,
+    continue_encoder,
+    initial_encoder,
+    load_encoder,
+    load_tower,
+)
+from pyserini_ance.runs.checkpoint import weights_of
+
+CLASSES = {"query": DPRQuestionEncoder, "document": DPRContextEncoder}
+AS_OPENQA = {
+    "query": {"length_tokens": 24},
+    "document": {"length_tokens": 48, "template": "{title} [SEP] {text}"},
+}
+POOLER = {"bert_model.pooler.dense.weight", "bert_model.pooler.dense.bias"}
+
+
+@pytest.fixture
+def openqa(family):
+    """Of plain BERTs over title and text, two towers unless said."""
+    return lambda model, **settings: family(
+        "transformer", model, **{"tied": False, "tokenization": AS_OPENQA, **settings}
+    )
+
+
+@pytest.fixture
+def pair(openqa, tiny_bert):
+    """Untied towers, of which that of documents has moved."""
+    encoder = initial_encoder(openqa(tiny_bert), seed=1)
+    with torch.no_grad():
+        for parameter in encoder.towers.documents.parameters():
+            parameter.mul_(0.9)
+    return encoder
+
+
+@pytest.fixture
+def exported(pair, saved):
+    folder = saved(pair)
+    to_dpr(folder)
+    return folder
+
+
+def files(folder) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def assert_same(encoder, expected, records) -> None:
+    for side in TOWERS:
+        np.testing.assert_array_equal(encoder.encode(records, side), expected.encode(records, side))
+
+
+@pytest.mark.parametrize("side", TOWERS)
+def test_hugging_faces_dpr_loads_all_weights_and_gives_our_vectors(pair, exported, records, side):
+    folder = exported / TOWERS[side]
+    model, report = CLASSES[side].from_pretrained(folder, output_loading_info=True)
+    assert (
+        not report["missing_keys"]
+        and {name.partition(".")[2] for name in report["unexpected_keys"]} == POOLER
+    )
+    tokenizer, length = AutoTokenizer.from_pretrained(folder), pair.length_tokens(side)
+    texts = [pair.family.tokenization.text(side, record) for record in records]
+    inputs = tokenizer(texts, truncation=True, max_length=length, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        vectors = model(inputs["input_ids"]).pooler_output.numpy()
+    np.testing.assert_allclose(vectors, pair.encode(records, side), atol=1e-5)
+
+
+def test_what_it_was_comes_back_to_the_byte(pair, saved, exported, records):
+    plain, loaded = saved(pair), load_encoder(exported)
+    assert is_dpr(exported / "queries") and not is_dpr(plain / "queries")
+    assert_same(loaded, pair, records)
+    again = files(saved(loaded))
+    for name, content in files(plain).items():
+        if not name.endswith(SIDE_FILE):  # which names the folder it came from
+            assert again[name] == content, name
+    assert files(exported).keys() == again.keys()
+
+
+def test_both_forms_have_one_hash(pair, saved, exported, openqa, tiny_bert):
+    assert weights_of(exported) == weights_of(saved(pair))
+    one, two = (saved(initial_encoder(openqa(tiny_bert, tied=tied), seed=1)) for tied in (True, False))
+    to_dpr(two)
+    assert weights_of(two) == weights_of(one)
+
+
+def test_a_run_starts_from_it(pair, exported, openqa, records, caplog):
+    state = torch.get_rng_state()
+    assert_same(initial_encoder(openqa(exported), seed=2), pair, records)
+    assert_same(continue_encoder(openqa("elsewhere"), exported), pair, records)
+    for side, name in TOWERS.items():
+        np.testing.assert_array_equal(
+            load_tower(exported / name, side).encode(records, side), pair.encode(records, side)
+        )
+        one = initial_encoder(openqa(exported / name, tied=True), seed=2)
+        np.testing.assert_array_equal(one.encode(records, side), pair.encode(records, side))
+    assert caplog.messages == []  # of how DPR's own releases read texts
+    assert torch.equal(torch.get_rng_state(), state)
+    with pytest.raises(ValueError, match=r"has two towers; set encoder.tied=false, or start from .*/queries"):
+        initial_encoder(openqa(exported, tied=True), seed=2)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"tied": True},
+        {"pooling": "mean"},
+        {"normalize": True},
+        {"normalize": {"query": True, "document": False}},
+        {"projection": 8},
+        {
+            "tokenization": {**AS_OPENQA, "document": {"length_tokens": 48, "template": "{title} {text}"}}
+        },  # which `auto` writes, and `dpr` does not
+        {"tokenization": {**AS_OPENQA, "query": {"length_tokens": 24, "template": "query: {text}"}}},
+    ],
+)
+def test_what_has_no_such_form_is_left_as_it_is(openqa, tiny_bert, saved, settings):
+    folder = saved(initial_encoder(openqa(tiny_bert, **settings), seed=1))
+    before = files(folder)
+    to_dpr(folder)
+    assert files(folder) == before
+
+
+@pytest.mark.parametrize("kind, head", [("transformer", {}), ("roberta_ance", {"head": "new"})])
+def test_nor_has_a_pair_that_is_no_bert(family, tiny_roberta, saved, kind, head):
+    folder = saved(initial_encoder(family(kind, tiny_roberta, tied=False, **head), seed=1))
+    to_dpr(folder)
+    assert json.loads((folder / "queries" / "config.json").read_text())["model_type"] == "roberta"

@@ -1,0 +1,428 @@
+"""Tiny checkpoints with the files, names and shapes of DPR, ANCE-Tele and Tevatron; vectors against plain
+BERTs of the same weights.
+"""
+
+import argparse
+import json
+import logging
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from helpers.released_checkpoints import BERT, assert_same_vectors
+from transformers import BertModel, BertTokenizer
+
+from pyserini_ance.encoders.foreign_formats import read_arguments
+from pyserini_ance.encoders.load_save import initial_encoder, initial_tokenizer, load_encoder
+
+SEED = 1
+PAIR = {"query": {"length_tokens": 24}, "document": {"length_tokens": 48, "template": "{title} [SEP] {text}"}}
+POOLER = {"pooler.dense.weight": (32, 32), "pooler.dense.bias": (32,)}
+
+
+@pytest.fixture(scope="module")
+def towers(tiny_bert) -> dict[str, dict[str, torch.Tensor]]:
+    """A BERT's weights for each side, under BERT's names; those of documents are a tenth smaller."""
+    weights = BertModel.from_pretrained(tiny_bert).state_dict()
+    return {
+        side: {name: weights[name] * scale for name in BERT}
+        for side, scale in (("queries", 1.0), ("documents", 0.9))
+    }
+
+
+@pytest.fixture(scope="module")
+def bert_folder(tiny_bert):
+    """Write a folder with these weights, settings of config.json and, unless it comes without, BERT's
+    tokenizer.
+    """
+
+    def write(folder, weights: dict[str, torch.Tensor], tokenizer: bool = True, **config):
+        folder.mkdir(parents=True)
+        written = json.loads((tiny_bert / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**written, **config}))
+        torch.save(weights, folder / "pytorch_model.bin")
+        if tokenizer:
+            BertTokenizer.from_pretrained(tiny_bert).save_pretrained(folder)
+        return folder
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory, towers, bert_folder):
+    """The two towers as plain BERTs."""
+    folder = tmp_path_factory.mktemp("pair")
+    for side, weights in towers.items():
+        bert_folder(folder / side, weights)
+    return folder
+
+
+@pytest.fixture
+def expected(family, pair):
+    return initial_encoder(
+        family(
+            "transformer",
+            pair / "queries",
+            tied=False,
+            document_model=str(pair / "documents"),
+            tokenization=PAIR,
+        ),
+        SEED,
+    )
+
+
+def test_expected_vectors_are_those_of_the_first_token(towers, expected, records, tiny_bert):
+    backbone, tokenizer = (
+        BertModel.from_pretrained(tiny_bert, add_pooling_layer=False).eval(),
+        BertTokenizer.from_pretrained(tiny_bert),
+    )
+    for side, name, length in (("query", "queries", 24), ("document", "documents", 48)):
+        backbone.load_state_dict(towers[name])
+        texts = [
+            f"{record['title']} [SEP] {record['text']}".strip() if side == "document" else record["text"]
+            for record in records
+        ]
+        ids = tokenizer(texts, padding=True, truncation=True, max_length=length, return_tensors="pt")
+        with torch.no_grad():
+            vectors = backbone(ids["input_ids"], ids["attention_mask"]).last_hidden_state[:, 0]
+        np.testing.assert_allclose(expected.encode(records, side), vectors.numpy(), atol=1e-5)
+
+
+QUESTION, CONTEXT = "question_encoder.bert_model.", "ctx_encoder.bert_model."
+
+
+@pytest.fixture
+def dpr_folders(towers, bert_folder, tmp_path):
+    """As castorini/ance-dpr-question-multi and -context-multi: Hugging Face's DPR classes, whose poolers
+    nothing uses. Write without some.
+    """
+
+    def write(missing: tuple[str, ...] = (), **more: torch.Tensor):
+        for side, name, prefix, architecture in (
+            ("queries", "question", QUESTION, "DPRQuestionEncoder"),
+            ("documents", "context", CONTEXT, "DPRContextEncoder"),
+        ):
+            weights = {prefix + key: value for key, value in towers[side].items()}
+            weights |= {prefix + key: torch.zeros(shape) for key, shape in POOLER.items()} | more
+            weights[prefix + "embeddings.position_ids"] = torch.arange(128)[None]
+            kept = {key: value for key, value in weights.items() if key not in missing}
+            bert_folder(
+                tmp_path / f"ance-dpr-{name}-multi",
+                kept,
+                model_type="dpr",
+                architectures=[architecture],
+                projection_dim=0,
+            )
+        return tmp_path / "ance-dpr-question-multi", tmp_path / "ance-dpr-context-multi"
+
+    return write
+
+
+def test_dpr_folders(dpr_folders, expected, family, saved, records, caplog):
+    question, context = dpr_folders()
+    started = initial_encoder(
+        family("transformer", question, tied=False, document_model=str(context), tokenization=PAIR), SEED
+    )
+    assert_same_vectors(started, expected, records)
+    folder = saved(started)
+    assert_same_vectors(load_encoder(folder), expected, records)
+    assert BertModel.from_pretrained(folder / "documents").config.model_type == "bert"
+    assert caplog.messages == []
+    with pytest.raises(
+        ValueError,
+        match=r"is a DPR encoder of the document side; set encoder.tied=false, with the question "
+        r"encoder as model",
+    ):
+        initial_encoder(family("transformer", context, tokenization=PAIR), SEED)
+
+
+@pytest.mark.parametrize(("tower", "prefix"), [("question", QUESTION), ("context", CONTEXT)])
+@pytest.mark.parametrize("missing", ["encoder.layer.1.output.dense.weight", "embeddings.LayerNorm.bias"])
+def test_a_weight_that_a_dpr_folder_lacks_is_named(dpr_folders, family, tower, prefix, missing):
+    question, context = dpr_folders(missing=(prefix + missing,))
+    with pytest.raises(
+        RuntimeError, match=f"ance-dpr-{tower}-multi lacks 1 weights of the encoder, first {missing}"
+    ):
+        initial_encoder(
+            family("transformer", question, tied=False, document_model=str(context), tokenization=PAIR), SEED
+        )
+
+
+def test_a_projection_in_a_dpr_folder_is_not_left_out(dpr_folders, family):
+    question, context = dpr_folders(**{"question_encoder.encode_proj.weight": torch.zeros(8, 32)})
+    with pytest.raises(
+        RuntimeError,
+        match=r"contains 1 weights that this encoder lacks, first question_encoder.encode_proj.weight",
+    ):
+        initial_encoder(
+            family("transformer", question, tied=False, document_model=str(context), tokenization=PAIR), SEED
+        )
+
+
+def dpr_file(towers, path, missing: str = "", **more: torch.Tensor):
+    """As facebookresearch/DPR and microsoft/ANCE save: both towers, an optimiser, where training stood."""
+    model = {f"question_model.{name}": value for name, value in towers["queries"].items()}
+    model |= {f"ctx_model.{name}": value for name, value in towers["documents"].items()}
+    for tower in ("question_model.", "ctx_model."):
+        model |= {tower + name: torch.zeros(shape) for name, shape in POOLER.items()}
+        model[tower + "embeddings.position_ids"] = torch.arange(128)[None]
+    kept = {name: value for name, value in {**model, **more}.items() if name != missing}
+    beside = {
+        "optimizer_dict": {"state": {}},
+        "scheduler_dict": {},
+        "offset": 0,
+        "epoch": 3,
+        "encoder_params": {"projection_dim": 0},
+    }
+    torch.save({"model_dict": kept, **beside}, path)
+    return path
+
+
+def test_a_dpr_file_of_both_towers(towers, expected, family, records, tiny_bert, tmp_path, caplog):
+    file = dpr_file(towers, tmp_path / "multi.cp")
+    started = initial_encoder(
+        family("transformer", file, tied=False, base=str(tiny_bert), tokenization=PAIR), SEED
+    )
+    assert_same_vectors(started, expected, records)
+    assert caplog.messages == []
+    with pytest.raises(ValueError, match=r"multi.cp contains two towers; set encoder.tied=false"):
+        initial_encoder(family("transformer", file, base=str(tiny_bert), tokenization=PAIR), SEED)
+    with pytest.raises(FileNotFoundError, match=r"multi.cp has no tokenizer; pass .* encoder.base=NAME"):
+        initial_tokenizer(family("transformer", file, tied=False, tokenization=PAIR))
+
+
+@pytest.mark.parametrize("tower", ["question_model.", "ctx_model."])
+@pytest.mark.parametrize(
+    "missing", ["encoder.layer.1.output.dense.weight", "encoder.layer.0.attention.self.query.bias"]
+)
+def test_a_weight_that_a_dpr_file_lacks_is_named(towers, family, tiny_bert, tmp_path, tower, missing):
+    file = dpr_file(towers, tmp_path / "nq.cp", missing=tower + missing)
+    with pytest.raises(RuntimeError, match=f"lacks 1 weights of the encoder, first {missing}"):
+        initial_encoder(family("transformer", file, tied=False, base=str(tiny_bert), tokenization=PAIR), SEED)
+
+
+def test_a_projection_in_a_dpr_file_is_not_left_out(towers, family, tiny_bert, tmp_path):
+    file = dpr_file(towers, tmp_path / "nq.cp", **{"ctx_model.encode_proj.bias": torch.zeros(8)})
+    with pytest.raises(
+        RuntimeError, match=r"contains 1 weights that this encoder lacks, first encode_proj.bias"
+    ):
+        initial_encoder(family("transformer", file, tied=False, base=str(tiny_bert), tokenization=PAIR), SEED)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            {"model_dict": {"bert.pooler.dense.bias": torch.zeros(2)}},
+            "is not a DPR checkpoint: its model_dict has no question_model",
+        ),
+        (
+            {"model_dict": {"question_model.embeddings.LayerNorm.bias": torch.zeros(32)}},
+            "lacks .* weights of the encoder, first embeddings",
+        ),
+        ([1], "cannot be read as a DPR checkpoint"),
+        ({"model_dict": logging.getLogger}, "cannot be read as a DPR checkpoint"),
+    ],
+)
+def test_a_file_that_is_no_dpr_checkpoint(family, tiny_bert, tmp_path, content, message):
+    torch.save(content, tmp_path / "x.cp")
+    with pytest.raises(RuntimeError, match=message):
+        initial_encoder(
+            family("transformer", tmp_path / "x.cp", tied=False, base=str(tiny_bert), tokenization=PAIR), SEED
+        )
+
+
+def with_pooler(weights: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {**weights, **{name: torch.ones(shape) for name, shape in POOLER.items()}}
+
+
+def test_ance_tele_of_one_tower_is_a_plain_bert(
+    towers, bert_folder, expected, family, saved, records, tmp_path, caplog
+):
+    folder = bert_folder(
+        tmp_path / "OpenMatch" / "ance-tele_msmarco_qry-psg-encoder",
+        with_pooler(towers["queries"]),
+        architectures=["BertModel"],
+    )
+    started = initial_encoder(family("transformer", folder, tokenization=PAIR), SEED)
+    assert_same_vectors(started, expected, records, sides=("query",))
+    assert_same_vectors(load_encoder(saved(started)), started, records)
+    assert started.towers.tied and caplog.messages == []
+    initial_encoder(
+        family(
+            "transformer",
+            folder,
+            tokenization={**PAIR, "lowercase": True, "document": {"length_tokens": 128}},
+        ),
+        SEED,
+    )
+    assert (
+        len(caplog.messages) == 2
+        and "lowercase is True" in caplog.messages[0]
+        and "document.template is '{title} {text}'" in caplog.messages[1]
+    )
+
+
+@pytest.fixture
+def tele_pair(towers, bert_folder, tmp_path):
+    """The folders of NQ, which have no tokenizer files."""
+
+    def write(missing: dict[str, str] | None = None):
+        for side, name in (("queries", "qry"), ("documents", "psg")):
+            weights = {
+                key: value
+                for key, value in with_pooler(towers[side]).items()
+                if key != (missing or {}).get(name)
+            }
+            bert_folder(
+                tmp_path / f"ance-tele_nq_{name}-encoder",
+                weights,
+                tokenizer=False,
+                architectures=["BertModel"],
+            )
+        return tmp_path / "ance-tele_nq_qry-encoder", str(tmp_path / "ance-tele_nq_psg-encoder")
+
+    return write
+
+
+def test_ance_tele_of_two_towers(tele_pair, expected, family, records, tiny_bert, caplog):
+    query, passage = tele_pair()
+    settings = {"tied": False, "document_model": passage, "tokenization": PAIR}
+    assert_same_vectors(
+        initial_encoder(family("transformer", query, base=str(tiny_bert), **settings), SEED),
+        expected,
+        records,
+    )
+    assert caplog.messages == []
+    with pytest.raises(FileNotFoundError, match="ance-tele_nq_qry-encoder has no tokenizer"):
+        initial_encoder(family("transformer", query, **settings), SEED)
+
+
+@pytest.mark.parametrize("tower", ["qry", "psg"])
+@pytest.mark.parametrize(
+    "missing", ["encoder.layer.1.intermediate.dense.weight", "embeddings.word_embeddings.weight"]
+)
+def test_a_weight_that_ance_tele_lacks_is_named(tele_pair, family, tiny_bert, tower, missing):
+    query, passage = tele_pair({tower: missing})
+    with pytest.raises(
+        RuntimeError, match=f"ance-tele_nq_{tower}-encoder lacks 1 weights of the encoder, first {missing}"
+    ):
+        initial_encoder(
+            family(
+                "transformer",
+                query,
+                tied=False,
+                document_model=passage,
+                base=str(tiny_bert),
+                tokenization=PAIR,
+            ),
+            SEED,
+        )
+
+
+@pytest.fixture
+def tevatron(towers, bert_folder, tmp_path):
+    """Two towers without tokenizers, which lie above them."""
+    for name, side in (("query_model", "queries"), ("passage_model", "documents")):
+        bert_folder(
+            tmp_path / "tevatron" / name,
+            with_pooler(towers[side]),
+            tokenizer=False,
+            architectures=["BertModel"],
+        )
+    return tmp_path / "tevatron"
+
+
+def test_a_pair_as_tevatron_writes_it(tevatron, expected, family, records, tiny_bert):
+    with pytest.raises(FileNotFoundError, match="query_model has no tokenizer"):
+        initial_encoder(family("transformer", tevatron, tied=False, tokenization=PAIR), SEED)
+    assert_same_vectors(
+        initial_encoder(
+            family("transformer", tevatron, tied=False, base=str(tiny_bert), tokenization=PAIR), SEED
+        ),
+        expected,
+        records,
+    )
+    BertTokenizer.from_pretrained(tiny_bert).save_pretrained(tevatron)
+    assert_same_vectors(
+        initial_encoder(family("transformer", tevatron, tied=False, tokenization=PAIR), SEED),
+        expected,
+        records,
+    )
+    with pytest.raises(
+        ValueError, match=r"has two towers, query_model and passage_model; set encoder.tied=false"
+    ):
+        initial_encoder(family("transformer", tevatron, tokenization=PAIR), SEED)
+
+
+def linear_heads(size: int = 8) -> dict[str, torch.Tensor]:
+    return {
+        f"linear_{side}.{name}": torch.randn(shape)
+        for side in "qp"
+        for name, shape in (("weight", (size, 32)), ("bias", (size,)))
+    }
+
+
+def test_the_linear_head_of_tevatron(tevatron, expected, family, records, tiny_bert):
+    heads = linear_heads()
+    torch.save(heads, tevatron / "pooler.pt")
+    settings = {"tied": False, "base": str(tiny_bert), "tokenization": PAIR}
+    started = initial_encoder(family("transformer", tevatron, projection=8, **settings), SEED)
+    for side, letter in (("query", "q"), ("document", "p")):
+        projected = (
+            expected.encode(records, side) @ heads[f"linear_{letter}.weight"].numpy().T
+            + heads[f"linear_{letter}.bias"].numpy()
+        )
+        np.testing.assert_allclose(started.encode(records, side), projected, atol=1e-4)
+    with pytest.raises(
+        ValueError,
+        match=r"pooler.pt of .*query_model projects 32 numbers to 8, but encoder.projection is "
+        r"None; set it to 8",
+    ):
+        initial_encoder(family("transformer", tevatron, **settings), SEED)
+
+
+@pytest.mark.parametrize("missing", ["linear_q.weight", "linear_q.bias", "linear_p.weight", "linear_p.bias"])
+def test_a_linear_head_of_tevatron_is_whole(tevatron, family, tiny_bert, missing):
+    torch.save(
+        {name: value for name, value in linear_heads().items() if name != missing}, tevatron / "pooler.pt"
+    )
+    with pytest.raises(
+        RuntimeError, match=r"pooler.pt contains linear_.*; expected weight and bias of linear_q and linear_p"
+    ):
+        initial_encoder(
+            family("transformer", tevatron, tied=False, base=str(tiny_bert), projection=8, tokenization=PAIR),
+            SEED,
+        )
+
+
+def test_layers_of_sentence_transformers_behind_the_pooling_are_not_left_out(family, tiny_bert, tmp_path):
+    folder = shutil.copytree(tiny_bert, tmp_path / "sentences")
+    modules = [
+        {"type": f"sentence_transformers.models.{name}", "path": f"{i}_{name}"}
+        for i, name in enumerate(("Pooling", "Normalize", "Dense"))
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules[:2]))
+    initial_encoder(family("transformer", folder), SEED)
+    (folder / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(RuntimeError, match="has layers after its pooling, 2_Dense, which are not supported"):
+        initial_encoder(family("transformer", folder), SEED)
+
+
+def test_the_command_line_of_a_training(tmp_path):
+    file = tmp_path / "training_args.bin"
+    assert read_arguments(str(tmp_path)) == {} == read_arguments("castorini/ance-msmarco-passage")
+    torch.save(
+        argparse.Namespace(device=torch.device("cuda", 0), learning_rate=5e-6, cache_dir=None),
+        file,
+        _use_new_zipfile_serialization=False,
+    )
+    assert read_arguments(str(tmp_path)) == {
+        "device": torch.device("cuda", 0),
+        "learning_rate": 5e-6,
+        "cache_dir": None,
+    }
+    for content in (b"", b"no pickle", file.read_bytes()[:60]):
+        file.write_bytes(content)
+        assert read_arguments(str(tmp_path)) == {}

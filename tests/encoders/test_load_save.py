@@ -1,0 +1,259 @@
+import json
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+from pyserini_ance.encoders.load_save import (
+    SIDE_FILE,
+    family_of,
+    initial_encoder,
+    initial_tokenizer,
+    load_encoder,
+    load_tower,
+    read_side_file,
+    tower_folder,
+)
+
+TOKENIZATION = {
+    "lowercase": True,
+    "query": {"length_tokens": 24},
+    "document": {"length_tokens": 48, "template": "{title}: {text}"},
+}
+
+
+@pytest.fixture
+def checkpoint(family, tiny_bert, saved):
+    return saved(
+        initial_encoder(family("transformer", tiny_bert, pooling="mean", tokenization=TOKENIZATION), seed=1)
+    )
+
+
+def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_bert):
+    assert json.loads((checkpoint / SIDE_FILE).read_text()) == {
+        "format": 1,
+        "dimension": 32,
+        "kind": "transformer",
+        "model": str(tiny_bert),
+        "tied": True,
+        "document_model": None,
+        "base": None,
+        "dropout": None,
+        "pooling": "mean",
+        "normalize": False,
+        "projection": None,
+        "tokenization": {
+            "lowercase": True,
+            "prefix_space": None,
+            "max_characters": 10_000,
+            "query": {"length_tokens": 24, "template": "{text}"},
+            "document": {
+                "passages": 1,
+                "special_tokens": "per_passage",
+                "pad_passages": False,
+                "length_tokens": 48,
+                "template": "{title}: {text}",
+            },
+        },
+    }
+
+
+def test_a_loaded_encoder_reads_texts_as_the_saved_one(checkpoint, family, tiny_bert):
+    loaded = load_encoder(checkpoint)
+    assert (
+        loaded.family.tokenization == family("transformer", tiny_bert, tokenization=TOKENIZATION).tokenization
+    )
+    assert loaded.family.model == str(checkpoint)
+    started = initial_tokenizer(family("transformer", tiny_bert, tokenization=TOKENIZATION))
+    assert loaded.tokenizer.key("document") == started.key("document")
+    assert loaded.tokenizer.specials == started.specials
+
+
+def test_the_dimension_of_a_family_that_has_one_is_kept(family, tiny_roberta, saved):
+    folder = saved(initial_encoder(family("roberta_ance", tiny_roberta, head="new", dimension=16), seed=1))
+    assert (read_side_file(folder)["dimension"], family_of(folder).dimension) == (16, 16)
+
+
+def test_a_folder_without_side_file_is_refused(tiny_bert):
+    with pytest.raises(
+        FileNotFoundError, match=f"{SIDE_FILE} is missing: .* is not an encoder saved by pyserini_ance"
+    ):
+        load_encoder(tiny_bert)
+    with pytest.raises(FileNotFoundError, match="is missing"):
+        load_encoder(tiny_bert / "nowhere")
+
+
+def test_another_format_is_refused(checkpoint):
+    side = json.loads((checkpoint / SIDE_FILE).read_text())
+    (checkpoint / SIDE_FILE).write_text(json.dumps({**side, "format": 2}))
+    with pytest.raises(RuntimeError, match="has format 2; this version reads 1"):
+        load_encoder(checkpoint)
+
+
+def test_a_setting_of_a_later_version_is_refused(checkpoint):
+    side = json.loads((checkpoint / SIDE_FILE).read_text())
+    (checkpoint / SIDE_FILE).write_text(json.dumps({**side, "whitening": True}))
+    with pytest.raises(ValueError, match="unknown key 'whitening'"):
+        load_encoder(checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("settings", "key"),
+    [
+        ({"pooling": "cls"}, "pooling"),
+        ({"normalize": True}, "normalize"),
+        ({"tokenization": {**TOKENIZATION, "lowercase": False}}, "tokenization"),
+        ({"tokenization": {**TOKENIZATION, "document": {"length_tokens": 48}}}, "tokenization"),
+    ],
+)
+def test_a_recipe_with_other_settings_than_the_checkpoints_is_refused(checkpoint, family, settings, key):
+    wanted = {"pooling": "mean", "tokenization": TOKENIZATION}
+    initial_encoder(family("transformer", checkpoint, **wanted), seed=1)
+    initial_encoder(family("transformer", checkpoint, **wanted, dropout=0.2), seed=1)
+    longer = {**TOKENIZATION, "query": {"length_tokens": 32}}
+    assert (
+        initial_encoder(
+            family("transformer", checkpoint, pooling="mean", tokenization=longer), seed=1
+        ).length_tokens("query")
+        == 32
+    )
+    with pytest.raises(
+        ValueError,
+        match=f"encoder.{key} is .*, but .*{SIDE_FILE} was trained with .*; use the latter in the recipe",
+    ):
+        initial_encoder(family("transformer", checkpoint, **{**wanted, **settings}), seed=1)
+
+
+def test_a_recipe_of_another_kind_than_the_checkpoint_is_refused(family, tiny_roberta, saved):
+    folder = saved(initial_encoder(family("transformer", tiny_roberta), seed=1))
+    with pytest.raises(
+        ValueError, match=r"encoder.kind is 'roberta_ance', but .* was trained with 'transformer'"
+    ):
+        initial_encoder(family("roberta_ance", folder, head="new"), seed=1)
+
+
+def test_the_saved_tokenizer_is_the_one_that_was_used(family, tiny_roberta, saved):
+    encoder = initial_encoder(
+        family("transformer", tiny_roberta, tokenization={"prefix_space": True}), seed=1
+    )
+    reopened = AutoTokenizer.from_pretrained(saved(encoder))
+    assert (
+        reopened("the", add_special_tokens=False)["input_ids"]
+        == encoder.tokenizer.ids("query", [{"text": "the"}])[0]
+    )
+
+
+@pytest.fixture
+def pair(family, tiny_bert):
+    """Untied towers, of which that of documents has moved."""
+    encoder = initial_encoder(
+        family("transformer", tiny_bert, pooling="mean", tied=False, tokenization=TOKENIZATION), seed=1
+    )
+    with torch.no_grad():
+        for parameter in encoder.towers.documents.parameters():
+            parameter.mul_(0.9)
+    return encoder
+
+
+def vectors(encoder, records, sides=("query", "document")) -> list[np.ndarray]:
+    return [encoder.encode(records, side) for side in sides]
+
+
+def test_untied_towers_start_equal(family, tiny_bert, tiny_roberta, records):
+    for kind, model, more in (
+        ("transformer", tiny_bert, {}),
+        ("roberta_ance", tiny_roberta, {"head": "new", "dimension": 16}),
+    ):
+        encoder = initial_encoder(family(kind, model, tied=False, **more), seed=1)
+        pairs = zip(encoder.towers.queries.parameters(), encoder.towers.documents.parameters(), strict=True)
+        assert all(torch.equal(query, document) and query is not document for query, document in pairs)
+
+
+def test_a_pair_comes_back_as_it_was_saved(pair, saved, records):
+    loaded = load_encoder(saved(pair))
+    assert not loaded.towers.tied and not loaded.family.tied
+    for found, expected in zip(vectors(loaded, records), vectors(pair, records), strict=True):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_each_tower_of_a_pair_is_a_hugging_face_folder(pair, saved):
+    folder = saved(pair)
+    assert sorted(path.name for path in folder.iterdir()) == ["documents", SIDE_FILE, "queries"]
+    for name, tower, length in (
+        ("queries", pair.towers.queries, 24),
+        ("documents", pair.towers.documents, 48),
+    ):
+        torch.testing.assert_close(
+            AutoModel.from_pretrained(folder / name).state_dict(), tower.backbone.state_dict(), rtol=0, atol=0
+        )
+        assert AutoTokenizer.from_pretrained(folder / name).model_max_length == length
+
+
+def test_a_tower_of_a_pair_encodes_its_own_side(pair, saved, records):
+    folder, expected = saved(pair), dict(zip(("query", "document"), vectors(pair, records), strict=True))
+    for side, name in (("query", "queries"), ("document", "documents")):
+        assert tower_folder(folder, side) == folder / name
+        for given in (folder, folder / name):
+            np.testing.assert_array_equal(load_tower(given, side).encode(records, side), expected[side])
+    with pytest.raises(ValueError, match=r"queries encodes a query, not a document; use .*/documents"):
+        load_tower(folder / "queries", "document")
+
+
+def test_a_tied_checkpoint_is_a_tower_of_both_sides(checkpoint):
+    assert (
+        tower_folder(checkpoint, "document") == checkpoint and load_tower(checkpoint, "document").towers.tied
+    )
+
+
+def test_a_pair_can_be_started_from(pair, family, saved, records):
+    folder, settings = saved(pair), {"pooling": "mean", "tokenization": TOKENIZATION}
+    started = initial_encoder(family("transformer", folder, tied=False, **settings), seed=2)
+    crossed = initial_encoder(
+        family(
+            "transformer",
+            folder / "documents",
+            tied=False,
+            document_model=str(folder / "queries"),
+            **settings,
+        ),
+        seed=2,
+    )
+    for found, expected in zip(vectors(started, records), vectors(pair, records), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert crossed.towers.queries.backbone.embeddings.word_embeddings.weight.equal(
+        pair.towers.documents.backbone.embeddings.word_embeddings.weight
+    )
+    assert read_side_file(saved(crossed) / "documents")["model"] == str(folder / "queries")
+    with pytest.raises(ValueError, match=r"has two towers; set encoder.tied=false, or start from .*/queries"):
+        initial_encoder(family("transformer", folder, **settings), seed=2)
+
+
+def test_one_tower_may_become_two(checkpoint, family, records):
+    started = initial_encoder(
+        family("transformer", checkpoint, tied=False, pooling="mean", tokenization=TOKENIZATION), seed=2
+    )
+    for found, expected in zip(
+        vectors(started, records), vectors(load_encoder(checkpoint), records), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_towers_of_different_tokenizers_are_refused(family, tiny_bert, tiny_roberta):
+    with pytest.raises(ValueError, match="have different tokenizers; two towers need one vocabulary"):
+        initial_encoder(
+            family("transformer", tiny_bert, tied=False, document_model=str(tiny_roberta)), seed=1
+        )
+
+
+def test_a_model_of_documents_alone_is_no_tied_encoder(family, tiny_bert):
+    with pytest.raises(
+        ValueError, match="document_model is set, but the towers share their weights; set `tied: false`"
+    ):
+        family("transformer", tiny_bert, document_model="another")
+
+
+def test_an_encoder_that_was_untied_is_saved_as_a_pair(checkpoint, saved):
+    encoder = load_encoder(checkpoint)
+    encoder.untie()
+    assert not load_encoder(saved(encoder)).towers.tied

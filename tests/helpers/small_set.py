@@ -1,0 +1,193 @@
+"""Small things that tests, and commands beside them, are tried on: a random model, a collection, the settings
+of a recipe.
+
+python tests/helpers/small_set.py FOLDER [--others N] [--asked N]    # a recipe with a refresher elsewhere:
+FOLDER/small.yaml
+"""
+
+import argparse
+import itertools
+import json
+import string
+from pathlib import Path
+
+# Wide weights: with the usual 0.02 all vectors of a random model are nearly the same.
+TINY_SHAPE = dict(
+    hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, initializer_range=0.5
+)
+
+
+def make_tiny_bert(folder: Path) -> Path:
+    """A random BERT of 32 dimensions, 128 positions, with a lower-casing WordPiece tokenizer of letters and a
+    few words.
+    """
+    import torch
+    from transformers import BertConfig, BertModel, BertTokenizer
+
+    folder.mkdir(exist_ok=True)
+    characters = string.ascii_lowercase + string.digits + string.punctuation
+    words = ["the", "of", "and", "query", "title", "text", "document"]
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *characters,
+        *(f"##{c}" for c in characters),
+        *words,
+    ]
+    (folder / "vocab.txt").write_text("\n".join(pieces))
+    BertTokenizer.from_pretrained(str(folder), do_lower_case=True, model_max_length=128).save_pretrained(
+        folder
+    )
+    torch.manual_seed(0)
+    BertModel(BertConfig(vocab_size=len(pieces), max_position_embeddings=128, **TINY_SHAPE)).save_pretrained(
+        folder
+    )
+    return folder
+
+
+def make_tiny_cross_encoder(folder: Path, bert: Path, labels: int = 1) -> Path:
+    """A random BERT with a head of `labels` scores, with the vocabulary of `make_tiny_bert`."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification
+
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    torch.manual_seed(1)
+    config = BertConfig(
+        vocab_size=len(tokenizer), max_position_embeddings=128, num_labels=labels, **TINY_SHAPE
+    )
+    BertForSequenceClassification(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_tiny_reader(folder: Path, bert: Path) -> Path:
+    """A random BERT with SQuAD's head of start and end, with the vocabulary of `make_tiny_bert`."""
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertForQuestionAnswering
+
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    torch.manual_seed(2)
+    BertForQuestionAnswering(
+        BertConfig(vocab_size=len(tokenizer), max_position_embeddings=128, **TINY_SHAPE)
+    ).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def make_finished_run(folder: Path, recipe, qrels: dict[str, str], rankings: dict[str, str]):
+    """A run directory as training leaves it, with judgments by split, and rankings by name: `run.test.trec`
+    is the final one.
+    """
+    from pyserini_ance.pipeline.preparation import read_collection
+    from pyserini_ance.recipe.load import dump
+    from pyserini_ance.runs.rundir import RunDir
+    from pyserini_ance.storage.files import write_json
+
+    run = RunDir(folder)
+    run.create(dump(recipe))
+    write_json(run.environment, {"data": {"digest": read_collection(recipe).digest}})
+    run.run_files.mkdir()
+    for split, lines in qrels.items():
+        run.qrels(split).write_text(lines)
+    for name, lines in rankings.items():
+        (folder / name).write_text(lines)
+    return run
+
+
+def make_small_collection(folder: Path, others: int = 0) -> Path:
+    """30 documents of a colour and a thing each, and `others`; 15 training queries, for things 1-3 of a
+    colour, the first with two positives; 5 dev and 5 test queries.
+    """
+    colours, things = (
+        ["red", "green", "blue", "gray", "pink"],
+        ["apple", "stone", "river", "cloud", "horse", "tiger"],
+    )
+    documents = [
+        (f"{c}-{t}", f"the {t} is {c} {'very ' * (i % 7)}")
+        for i, (c, t) in enumerate(itertools.product(colours, things))
+    ]
+    documents += [
+        (f"other-{i}", f"{'very ' * (i % 5)}different from document {i} of {others}") for i in range(others)
+    ]
+    (folder / "corpus.jsonl").write_text(
+        "".join(json.dumps({"id": id, "contents": text}) + "\n" for id, text in documents)
+    )
+    for split, asked in {"train": things[:3], "dev": things[3:4], "test": things[4:5]}.items():
+        queries = [(f"{split}-{i}", c, t) for i, (c, t) in enumerate(itertools.product(colours, asked))]
+        judged = [(id, f"{c}-{t}") for id, c, t in queries] + [("train-0", "red-tiger")] * (split == "train")
+        (folder / f"{split}.tsv").write_text("".join(f"{id}\tquery of {c} {t}\n" for id, c, t in queries))
+        (folder / f"{split}.qrels").write_text(
+            "".join(f"{query} 0 {document} 1\n" for query, document in judged)
+        )
+    return folder
+
+
+def small_settings(collection: Path, model: Path, stages: dict) -> dict:
+    """A recipe's, over `make_small_collection` with `make_tiny_bert`; no BM25."""
+    lengths = {"query": {"length_tokens": 24}, "document": {"length_tokens": 32, "template": "{text}"}}
+    files = {
+        split: {"topics": str(collection / f"{split}.tsv"), "qrels": str(collection / f"{split}.qrels")}
+        for split in ("train", "dev", "test")
+    }
+    return {
+        "name": "small",
+        "data": {"kind": "pyserini_jsonl", "corpus": str(collection / "corpus.jsonl"), "splits": files},
+        "encoder": {"kind": "transformer", "model": str(model), "pooling": "mean", "tokenization": lengths},
+        "encoding": {"precision": "fp32", "training_tokens_per_batch": 256},
+        "bm25": None,
+        "stages": stages,
+        "final_evaluation": {"hits": 20, "measures": ["RR@10", "R@20"]},
+        "device": "cpu",
+        "precision": "fp32",
+        "cache": str(collection / "cache"),
+    }
+
+
+def ance_stages(steps: int, refresh: dict) -> dict:
+    """A warm-up with random negatives, then refreshed ones."""
+    stage = {"batch_queries": 4, "optimizer": {"learning_rate": 1e-3}}
+    terms = {
+        kind: {"query": {"negatives": [{"kind": kind}], "loss": {"kind": "nll", "scale": 0.1}}}
+        for kind in ("random", "ann")
+    }
+    terms["ann"]["query"]["negatives"][0]["depth"] = 8
+    ance = {
+        "steps": steps,
+        "terms": terms["ann"],
+        "refresh": refresh,
+        "evaluate": {"every_steps": 2 * refresh["every_steps"]},
+    }
+    return {"warm": {**stage, "steps": 20, "terms": terms["random"]}, "ance": {**stage, **ance}}
+
+
+def main() -> None:
+    from pyserini_ance.recipe.load import dump
+    from pyserini_ance.recipe.models import Recipe
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--others", type=int, default=0, help="documents beside the 30")
+    parser.add_argument("--asked", type=int, default=0, help="training queries for as many of them")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    stages = ance_stages(400, {"every_steps": 20, "mode": "async", "adopt": {"after_steps": 10}})
+    settings = small_settings(
+        make_small_collection(args.folder, args.others), make_tiny_bert(args.folder / "bert"), stages
+    )
+    for name, line in {
+        "train.tsv": "other-{0}\tdocument {0}\n",
+        "train.qrels": "other-{0} 0 other-{0} 1\n",
+    }.items():
+        with open(args.folder / name, "a") as file:
+            file.writelines(line.format(i) for i in range(args.asked))
+    elsewhere = {"launch": "external", "refresher_timeout_seconds": 120, "trainer_timeout_seconds": 120}
+    (args.folder / "small.yaml").write_text(dump(Recipe.model_validate({**settings, "refresher": elsewhere})))
+
+
+if __name__ == "__main__":
+    main()

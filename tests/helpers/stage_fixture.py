@@ -1,0 +1,66 @@
+"""A stage that tests train: over the small collection, in a run directory of its own."""
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.pipeline.experiment import accelerator_of
+from pyserini_ance.pipeline.preparation import read_collection, tokenize
+from pyserini_ance.refresher.refresher import Refresher
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import read_json_lines
+from pyserini_ance.trainer.executors import SyncExecutor
+from pyserini_ance.trainer.trainer import StageTrainer
+
+MIXED = {
+    "query": {
+        "negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 2}],
+        "loss": {"kind": "nll", "scale": 0.1},
+    },
+    "batch": {"in_batch_negatives": True, "loss": {"kind": "nll", "scale": 0.1}, "weight": 0.5},
+}
+
+
+class Training:
+    """A stage over the small collection in a run directory of its own."""
+
+    def __init__(self, small_recipe, folder, terms: dict, **stage):
+        settings = {
+            "steps": 10,
+            "batch_queries": 4,
+            "optimizer": {"learning_rate": 1e-3},
+            "terms": terms,
+            **stage,
+        }
+        self.recipe, self.run = small_recipe({"a": settings}), RunDir(folder)
+        self.data = tokenize(self.recipe, read_collection(self.recipe))
+        self.start = publish_checkpoint(
+            self.run, initial_encoder(self.recipe.encoder, 0), None, TrainingProgress("initial", 0)
+        )
+
+    @property
+    def make(self):
+        return Refresher(self.recipe, self.data, self.run, "cpu", World()).make
+
+    def stage(self, make=None, resume: bool = False, callbacks=()) -> StageTrainer:
+        executor = SyncExecutor(make or self.make)
+        return StageTrainer(
+            self.recipe,
+            "a",
+            self.data,
+            self.run,
+            accelerator_of(self.recipe),
+            World(),
+            lambda settings: executor,
+            self.start,
+            resume,
+            callbacks=callbacks,
+        )
+
+    def train(self, make=None, resume: bool = False, callbacks=()) -> Checkpoint:
+        return self.stage(make, resume, callbacks).train()
+
+    def metrics(self, event: str) -> list[dict]:
+        return [record for record in read_json_lines(self.run.metrics) if record["event"] == event]
+
+    def decisions(self, event: str) -> list[dict]:
+        return [record for record in read_json_lines(self.run.decisions) if record["event"] == event]

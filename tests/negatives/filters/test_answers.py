@@ -1,0 +1,56 @@
+import pytest
+from helpers.filter_fixture import candidates_of
+
+from pyserini_ance.negatives.filters.answers import Answers
+from pyserini_ance.negatives.filters.base import apply_filters
+from pyserini_ance.negatives.table import PADDING
+
+DOCUMENTS = ["by Linda Davis", "in 1982, or 1993", "none of it", "LINDA  DAVIS again", "20,320 feet"]
+ANSWERS = [["Linda Davis", "Reba"], ["1993"], [], [r"20,?\d+ f(ee|oo)t"]]
+
+
+def test_documents_with_an_answer_are_removed():
+    rows = [[0, 1, 2, 3], [0, 1, 2, PADDING], [0, 1, 2, 3], [4, 0, 1, 2]]
+    found = candidates_of([[2]] * 4, rows, documents=DOCUMENTS, answers=ANSWERS)
+    assert Answers().mask(found).tolist() == [
+        [True, False, False, True],
+        [False, True, False, False],
+        [False] * 4,
+        [False] * 4,
+    ]
+    assert Answers(regular_expressions=True).mask(found).tolist()[3] == [True, False, False, False]
+    candidates, _, dropped = apply_filters(found, [Answers()], 2)
+    assert candidates.tolist() == [[1, PADDING], [0, PADDING], [0, 1], [4, 0]]
+    assert dropped == {"known positives": 4, "answers": 3}
+
+
+def test_queries_answered_by_a_document_are_removed():
+    found = candidates_of(
+        [[0], [1], [2], [4]],
+        [[1, 2, 3], [0, 2, 3], [0, 1, 3], [0, 1, 2]],
+        documents=DOCUMENTS,
+        answers=ANSWERS,
+        anchor="document",
+    )
+    assert Answers().mask(found).tolist() == [[False] * 3] * 4
+    found = candidates_of(
+        [[2], [3], [2], [2]], [[0, 1, 3], [0, 2, 3]], documents=DOCUMENTS, answers=ANSWERS, anchor="document"
+    )
+    assert Answers().mask(found).tolist() == [[False] * 3, [True, False, False]]
+
+
+def test_data_without_answers_is_rejected():
+    with pytest.raises(
+        ValueError,
+        match=r"filter `answers`: the queries of split 'train' have no answers; add a list `answers`",
+    ):
+        Answers().check_data(candidates_of([[2]], [[0]]).anchor_set)
+    Answers().check_data(candidates_of([[2]], [[0]], answers=[["f(ee"]]).anchor_set)
+
+
+def test_malformed_regular_expressions_are_rejected():
+    anchor_set = candidates_of([[2], [2]], [[0], [0]], answers=[["fine"], ["f(ee"]]).anchor_set
+    with pytest.raises(
+        ValueError, match=r"answer 'f\(ee' of query q1 is not a regular expression \(missing \)"
+    ):
+        Answers(regular_expressions=True).check_data(anchor_set)

@@ -1,0 +1,122 @@
+"""Several filters together, compared with a slow loop; expensive filters see no more than necessary."""
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from helpers.filter_fixture import candidates_of
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.negatives.filters.base import Candidates, Filter, apply_filters
+from pyserini_ance.negatives.table import PADDING
+
+
+class Multiples(Filter):
+    kind: str = "multiples"
+    of: int
+
+    def mask(self, candidates: Candidates) -> np.ndarray:
+        return candidates.rows % self.of == 0
+
+
+class ExpensiveMultiples(Multiples):
+    kind: str = "expensive_multiples"
+    expensive: ClassVar[bool] = True
+    looked: ClassVar[list] = []
+
+    def mask(self, candidates: Candidates) -> np.ndarray:
+        self.looked.append(candidates.rows)
+        return super().mask(candidates)
+
+
+@pytest.fixture(autouse=True)
+def looked():
+    ExpensiveMultiples.looked.clear()
+    return ExpensiveMultiples.looked
+
+
+def filtered_slowly(
+    found: Candidates, positives: list[list[int]], cheap: list[int], expensive: list[int], width: int
+):
+    rows, dropped = [], {"known positives": 0, "multiples": 0, "expensive_multiples": 0}
+    for known, line in zip(positives, found.rows.tolist(), strict=True):
+        kept = []
+        for row in line:
+            if row == PADDING:
+                continue
+            if row in known:
+                dropped["known positives"] += 1
+            elif any(row % of == 0 for of in cheap):
+                dropped["multiples"] += 1
+            elif len(kept) < width:
+                if any(row % of == 0 for of in expensive):
+                    dropped["expensive_multiples"] += 1
+                else:
+                    kept.append(row)
+        rows.append(kept + [PADDING] * (width - len(kept)))
+    return rows, dropped
+
+
+@pytest.mark.parametrize("width", [1, 4, 12, 30])
+def test_apply_filters_agrees_with_a_slow_loop(width):
+    rng = np.random.default_rng(width)
+    positives = [rng.choice(200, rng.integers(1, 9), replace=False).tolist() for _ in range(25)]
+    rows = np.stack([rng.choice(200, 30, replace=False) for _ in positives])
+    rows[3:9, 20:] = PADDING
+    found = candidates_of(positives, rows, documents=["x"] * 200)
+    rules = [Multiples(of=7), ExpensiveMultiples(of=2), Multiples(of=5), ExpensiveMultiples(of=3)]
+    candidates, scores, dropped = apply_filters(found, rules, width)
+    expected, counts = filtered_slowly(found, positives, [7, 5], [2, 3], width)
+    assert candidates.tolist() == expected and dropped == counts
+    places = [
+        [line.tolist().index(row) for row in kept if row != PADDING]
+        for line, kept in zip(rows, candidates.tolist(), strict=True)
+    ]
+    assert [line[np.isfinite(line)].tolist() for line in scores] == [
+        [-float(place) for place in line] for line in places
+    ]
+
+
+def test_without_filters_known_positives_are_removed():
+    rows, _, dropped = apply_filters(candidates_of([[3], [0]], [[3, 1, 2], [4, 5, PADDING]]), [], 2)
+    assert rows.tolist() == [[1, 2], [4, 5]] and dropped == {"known positives": 1}
+
+
+def test_an_expensive_filter_sees_each_needed_candidate_once(looked):
+    rows, _, dropped = apply_filters(
+        candidates_of([[1], [1]], [[2, 1, 3, 4, 5, 7], [9, 11, 13, 2, 4, 6]]), [ExpensiveMultiples(of=2)], 3
+    )
+    assert rows.tolist() == [[3, 5, 7], [9, 11, 13]] and dropped == {
+        "known positives": 1,
+        "expensive_multiples": 2,
+    }
+    seen = [sorted(row for row in line if row != PADDING) for line in np.concatenate(looked, axis=1).tolist()]
+    assert seen == [[2, 3, 4, 5, 7], [9, 11, 13]]
+
+
+def test_pairs_are_ordered_by_document_and_masks_by_position():
+    for anchor, rows in (
+        ("query", [[5, 2, PADDING], [2, 5, 7]]),
+        ("document", [[1, 0, PADDING], [0, 1, PADDING]]),
+    ):
+        found = candidates_of([[3], [4]], rows, anchor=anchor)
+
+        def judge(queries, documents):
+            assert documents.tolist() == sorted(documents)
+            return (queries + documents) % 2 == 0
+
+        anchors = {"query": [0, 1], "document": [3, 4]}[anchor]
+        expected = [
+            [row != PADDING and (row + a) % 2 == 0 for row in line]
+            for a, line in zip(anchors, rows, strict=True)
+        ]
+        assert found.mask_pairs(judge).tolist() == expected
+
+
+def marked(world: World) -> list:
+    found = candidates_of([[3], [4]], [[5, 2, 8], [2, 5, PADDING]], world=world)
+    return found.mask_pairs(lambda queries, documents: (queries + documents) % 2 == 0).tolist()
+
+
+def test_processes_share_the_pairs(run_processes):
+    assert run_processes(2, marked) == [[[False, True, True], [False, True, False]]] * 2

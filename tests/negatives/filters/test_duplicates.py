@@ -1,0 +1,40 @@
+import numpy as np
+from helpers.filter_fixture import candidates_of
+
+from pyserini_ance.negatives.filters.duplicates import Duplicates
+from pyserini_ance.negatives.table import PADDING
+
+DOCUMENTS = ["The apple", "a pear", " the  APPLE\n", "the apples", "Straße", "strasse", "A PEAR", "plum"]
+
+
+def test_equal_texts_ignoring_whitespace_and_case():
+    rows = [[2, 3, 6, PADDING], [6, 0, 2, 7], [5, 7, 1, 2]]
+    found = candidates_of([[0], [1, 7], [4]], rows, documents=DOCUMENTS)
+    expected = [[True, False, False], [True, False, False, True], [True, False, False, False]]
+    assert [
+        line[: len(e)].tolist() for line, e in zip(Duplicates().mask(found), expected, strict=True)
+    ] == expected
+
+
+def test_candidate_queries_are_compared_with_queries():
+    """d0 is relevant to q0 and d1 to q1; q2 has the text of q0 and the positive d2."""
+    found = candidates_of(
+        [[0], [1], [2]],
+        [[1, 2], [0, 2], [0, 1]],
+        queries=["which one?", "which two?", "Which  one?"],
+        anchor="document",
+    )
+    assert Duplicates().mask(found).tolist() == [[False, True], [False, False], [True, False]]
+
+
+def test_masks_agree_with_a_slow_loop():
+    rng = np.random.default_rng(0)
+    documents = [f"text {'  ' * int(rng.integers(0, 2))}{int(rng.integers(0, 12))}" for _ in range(40)]
+    positives = [rng.choice(40, 2, replace=False).tolist() for _ in range(15)]
+    rows = rng.integers(0, 40, (15, 10))
+    plain = [" ".join(text.split()) for text in documents]
+    expected = [
+        [plain[row] in [plain[p] for p in known] for row in line]
+        for known, line in zip(positives, rows, strict=True)
+    ]
+    assert Duplicates().mask(candidates_of(positives, rows, documents=documents)).tolist() == expected

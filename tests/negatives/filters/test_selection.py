@@ -1,0 +1,105 @@
+import numpy as np
+
+from pyserini_ance.data.collection import Qrels, Split
+from pyserini_ance.data.positives import grades_of, is_known_positive
+from pyserini_ance.negatives.filters.base import apply_masks, select
+from pyserini_ance.negatives.table import PADDING
+
+
+def test_known_positive_by_hand(split_of):
+    known_positives = split_of([2], [0, 3], [2]).known_positives("query")
+    found = is_known_positive(
+        known_positives, np.array([1, 0, 1]), np.array([[3, 2, 0], [3, 2, 0], [PADDING, 1, 3]])
+    )
+    assert found.tolist() == [[True, False, True], [False, True, False], [False, False, True]]
+
+
+def test_known_positive_agrees_with_a_slow_loop(split_of):
+    rng = np.random.default_rng(0)
+    positives = [rng.choice(40, rng.integers(1, 30), replace=False).tolist() for _ in range(20)]
+    known_positives = split_of(*positives).known_positives("query")
+    rows, documents = rng.integers(0, 20, 50), rng.integers(-1, 40, (50, 12))  # -1 is padding
+    expected = [[int(d) in positives[row] for d in line] for row, line in zip(rows, documents, strict=True)]
+    assert is_known_positive(known_positives, rows, documents).tolist() == expected
+    assert (
+        is_known_positive(known_positives, rows.astype(np.int32), documents.astype(np.int32)).tolist()
+        == expected
+    )
+
+
+def test_known_positives_of_documents_are_their_queries(split_of):
+    known_positives = split_of([2], [0, 3], [2]).known_positives("document")
+    assert is_known_positive(
+        known_positives, np.array([2, 3]), np.array([[0, 1, 2], [0, 1, 2]])
+    ).tolist() == [[True, False, True], [False, True, False]]
+
+
+def test_grades_agree_with_a_slow_loop():
+    rng = np.random.default_rng(0)
+    judged = {
+        (query, int(d)): int(rng.integers(0, 4))
+        for query in range(20)
+        for d in rng.choice(40, rng.integers(1, 30), replace=False)
+    }
+    judged |= {(query, 0): 3 for query in range(20)}  # each has a positive
+    known_positives = Split(
+        "train", None, Qrels.of(*zip(*judged, strict=True), list(judged.values()), 20, threshold=2)
+    ).known_positives("query")
+    rows, documents = rng.integers(0, 20, 50), rng.integers(-1, 40, (50, 12))  # -1 is padding
+    relevant = {pair: grade for pair, grade in judged.items() if grade > 1}
+    expected = [
+        [relevant.get((row, d), 0) for d in line]
+        for row, line in zip(rows.tolist(), documents.tolist(), strict=True)
+    ]
+    assert grades_of(known_positives, rows, documents).tolist() == expected
+    assert grades_of(known_positives, rows.astype(np.int32), documents.astype(np.int32)).tolist() == expected
+
+
+def test_rows_near_the_maximum_of_int32_are_distinguished(split_of):
+    last = 2**31 - 2
+    known_positives = split_of([last], [0], [last - 1]).known_positives("query")
+    rows, documents = (
+        np.arange(3, dtype=np.int32),
+        np.array([[last, 0], [last, 0], [last, last - 1]], np.int32),
+    )
+    assert is_known_positive(known_positives, rows, documents).tolist() == [
+        [True, False],
+        [False, True],
+        [False, True],
+    ]
+
+
+def test_select_takes_the_first_of_each_row_in_order_and_pads():
+    candidates, scores = np.array([[7, 5, 3, 1], [2, 4, 6, 8]]), np.array([[4.0, 3, 2, 1], [4, 3, 2, 1]])
+    kept = np.array([[False, True, True, True], [False, False, True, False]])
+    candidates, scores = select(kept, 2, (candidates, np.int32(PADDING)), (scores, np.float32(-np.inf)))
+    assert candidates.tolist() == [[5, 3], [6, PADDING]]
+    assert scores.tolist() == [[3, 2], [2, -np.inf]]
+    assert (candidates.dtype, scores.dtype) == (np.int32, np.float32)
+
+
+def test_removals_agree_with_a_slow_loop():
+    rng = np.random.default_rng(0)
+    candidates, scores = rng.integers(-1, 40, (30, 12)), rng.random((30, 12))  # -1 is padding
+    marked = {name: rng.random((30, 12)) < 0.3 for name in ("first", "second")}
+    found, found_scores, dropped = apply_masks(candidates, scores, marked, 5)
+    expected = {"first": 0, "second": 0}
+    for row in range(30):
+        kept = []
+        for place in range(12):
+            by = next((name for name in marked if marked[name][row, place]), None)
+            if candidates[row, place] == PADDING:
+                continue
+            if by:
+                expected[by] += 1
+            else:
+                kept.append(place)
+        kept, padding = kept[:5], 5 - len(kept[:5])
+        assert found[row].tolist() == [*candidates[row, kept], *[PADDING] * padding]
+        assert found_scores[row].tolist() == [*scores[row, kept].astype(np.float32), *[-np.inf] * padding]
+    assert dropped == expected and list(dropped) == ["first", "second"]
+
+
+def test_a_filter_that_removes_nothing_is_counted_with_zero():
+    candidates, scores = np.array([[1, PADDING]]), np.zeros((1, 2))
+    assert apply_masks(candidates, scores, {"a": np.array([[False, True]])}, 2)[2] == {"a": 0}

@@ -1,0 +1,138 @@
+import gzip
+from dataclasses import replace
+
+import pytest
+
+from pyserini_ance.data.collection_cache import open_collection, store_collection
+from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.negatives.bm25 import Bm25
+from pyserini_ance.negatives.ranking import Ranking
+from pyserini_ance.negatives.table import PADDING
+
+RANKED = """\
+q0 Q0 d3 1 9.5 t
+q0 Q0 d1 2 9.0 t
+other Q0 d9999 1 9.0 t
+q0 Q0 d2 3 8.0 t
+q1 Q0 d0 7 1.0 t
+q1 Q0 d4 8 2.0 t
+q1 Q0 d2 9 2.0 t
+q0 Q0 d0 4 7.5 t
+"""
+
+
+@pytest.fixture
+def snapshot(split_of, snapshot_of):
+    """q0 has the positives d1 and d3, q1 has d2, and q2, which the run lacks, has d0; 5 documents."""
+    return snapshot_of(split_of([1, 3], [2], [0]), [[0]] * 3, [[0]] * 5)
+
+
+def written(tmp_path, text: str):
+    path = tmp_path / "a.trec"
+    path.write_text(text)
+    return path
+
+
+def test_a_run_is_read_by_score_without_positives_and_other_queries(tmp_path, snapshot):
+    table = Ranking(file=written(tmp_path, RANKED)).mine(snapshot, snapshot.anchor_set("query"))
+    assert table.candidates[:, :2].tolist() == [[2, 0], [4, 0], [PADDING, PADDING]]
+    assert table.scores[:2, :2].tolist() == [[8.0, 7.5], [2.0, 1.0]]
+    assert (table.candidates[:, 2:] == PADDING).all()
+    assert table.dropped == {"known positives": 3}
+
+
+def test_ties_keep_the_order_of_the_file(tmp_path, snapshot):
+    path = written(tmp_path, "q0 Q0 d4 1 5 t\nq0 Q0 d0 2 5 t\nq0 Q0 d2 3 5 t\n")
+    assert Ranking(file=path, top_k=3).mine(snapshot, snapshot.anchor_set("query")).candidates[
+        0
+    ].tolist() == [4, 0, 2]
+
+
+def test_positives_in_the_run_do_not_count_towards_top_k(tmp_path, snapshot):
+    assert Ranking(file=written(tmp_path, RANKED), top_k=2).mine(
+        snapshot, snapshot.anchor_set("query")
+    ).candidates[0].tolist() == [2, 0]
+
+
+def test_an_unknown_document_is_rejected_with_file_and_query(tmp_path, snapshot):
+    path = written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))
+    with pytest.raises(
+        ValueError,
+        match=r"a\.trec ranks document 'd77' for query 'q1', but the collection has no such document",
+    ):
+        Ranking(file=path).mine(snapshot, snapshot.anchor_set("query"))
+
+
+def test_a_stored_collection_gives_the_same_table(tmp_path, snapshot):
+    source, read = Ranking(file=written(tmp_path, RANKED)), snapshot.collection
+    expected = source.mine(snapshot, snapshot.anchor_set("query"))
+    store_collection(read, tmp_path)
+    snapshot.data = replace(snapshot.data, collection=open_collection(tmp_path, read.digest))
+    found = source.mine(snapshot, snapshot.anchor_set("query"))
+    assert (found.candidates == expected.candidates).all() and found.dropped == expected.dropped
+    with pytest.raises(
+        ValueError, match="ranks document 'd77' for query 'q1', but the collection has no such document"
+    ):
+        Ranking(file=written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))).mine(
+            snapshot, snapshot.anchor_set("query")
+        )
+
+
+def test_triples_give_the_negatives_in_their_order(tmp_path, snapshot):
+    path = tmp_path / "qidpidtriples.tsv"
+    path.write_text("q0\td1\td4\nq1\td2\td0\nq0\td3\td2\nq0\td1\td2\nq0\td1\td3\n")
+    table = Ranking(file=path, top_k=2).mine(snapshot, snapshot.anchor_set("query"))
+    assert table.candidates.tolist() == [[4, 2], [0, PADDING], [PADDING, PADDING]]
+    assert table.dropped == {"known positives": 1}
+
+
+def test_a_run_of_another_split_is_rejected(tmp_path, snapshot):
+    with pytest.raises(
+        ValueError, match=r"a\.trec ranks documents for none of the 3 queries of split 'train'"
+    ):
+        Ranking(file=written(tmp_path, "x0 Q0 d1 1 5 t\n")).mine(snapshot, snapshot.anchor_set("query"))
+
+
+def test_bm25_reads_the_ranking_of_the_run(tmp_path, split_of, snapshot_of):
+    snapshot = snapshot_of(split_of([1, 3], [2]), [[0]] * 2, [[0]] * 5, bm25=written(tmp_path, RANKED))
+    assert Bm25(top_k=2).mine(snapshot, snapshot.anchor_set("query")).candidates.tolist() == [[2, 0], [4, 0]]
+    assert Bm25().needs == {"bm25"} and Ranking(file="a.trec").needs == frozenset()
+
+
+def test_a_missing_file_is_reported_with_its_key(tmp_path):
+    with pytest.raises(
+        FileNotFoundError,
+        match=r"no file .*nowhere\.trec.*stages\.<stage>\.terms\.<term>\.negatives\.<position>\.file=",
+    ):
+        _ = Ranking(file=tmp_path / "nowhere.trec").files
+
+
+def test_a_compressed_file_is_read_too(tmp_path, snapshot):
+    (tmp_path / "a.trec.gz").write_bytes(gzip.compress(RANKED.encode()))
+    source = Ranking(file=tmp_path / "a.trec", top_k=2)
+    source.check_data(AnchorSet(snapshot.split, "query", 5))
+    assert source.mine(snapshot, snapshot.anchor_set("query")).candidates[0].tolist() == [2, 0]
+
+
+def test_a_ranking_of_documents_cannot_serve_documents(split_of):
+    with pytest.raises(ValueError, match="cannot serve a term with `anchor: document`"):
+        Bm25().check_data(AnchorSet(split_of([0], [1]), "document", 2))
+
+
+def test_margins_use_the_positives_scores_in_the_run(tmp_path, snapshot):
+    """q0's best positive has 9.5, q1's has 2.0; q2 is not in the run."""
+    path = written(tmp_path, RANKED + "q0 Q0 d4 9 9.4 t\n")
+    table = Ranking(file=path, top_k=3, filters=[{"kind": "absolute_margin", "margin": 0.5}]).mine(
+        snapshot, snapshot.anchor_set("query")
+    )
+    assert table.candidates.tolist() == [[2, 0, PADDING], [0, PADDING, PADDING], [PADDING] * 3]
+    assert table.dropped == {"known positives": 3, "absolute_margin": 2}
+
+
+def test_margins_remove_nothing_if_the_positive_is_not_ranked(tmp_path, split_of, snapshot_of):
+    snapshot = snapshot_of(split_of([3], [1]), [[0]] * 2, [[0]] * 5)
+    path = written(tmp_path, "q0 Q0 d1 1 9 t\nq0 Q0 d2 2 8 t\nq1 Q0 d1 1 9 t\nq1 Q0 d2 2 8.8 t\n")
+    table = Ranking(file=path, top_k=2, filters=[{"kind": "relative_margin", "margin": 0.1}]).mine(
+        snapshot, snapshot.anchor_set("query")
+    )
+    assert table.candidates.tolist() == [[1, 2], [PADDING, PADDING]]

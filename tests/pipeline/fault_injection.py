@@ -1,0 +1,191 @@
+"""Kill the trainer and the refresher of a run at random moments, again and again; the results must not
+change.
+
+    python tests/pipeline/fault_injection.py --kills 50 [--seed 1] [--pause 6]
+
+A run is resumed until it has finished; then another one starts, until all kills are done. Each is compared
+with an uninterrupted run: the weights, index, ranking and tables bit by bit, every decision,
+every step's metrics once, and no file more or less.
+"""
+
+import argparse
+import json
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from helpers.command_server import Servant
+from helpers.run_outcome import outcome
+from helpers.small_set import make_small_collection, make_tiny_bert, small_settings
+
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.recipe.models import Recipe
+
+OPTIMIZER = {"learning_rate": 1e-3}
+ASYNC = {"mode": "async", "adopt": {"after_steps": 5}}
+LOSS = {"kind": "nll", "scale": 0.1}
+STAGES = {
+    "warm": {
+        "steps": 40,
+        "batch_queries": 4,
+        "optimizer": OPTIMIZER,
+        "save_every_steps": 15,
+        "terms": {"query": {"negatives": [{"kind": "random"}], "loss": LOSS}},
+    },
+    "ance": {
+        "steps": 100,
+        "batch_queries": 4,
+        "optimizer": OPTIMIZER,
+        "save_every_steps": 25,
+        "terms": {"query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": LOSS}},
+        "refresh": {"every_steps": 10, **ASYNC},
+        "evaluate": {"every_steps": 20},
+    },
+    "inline": {
+        "steps": 30,
+        "batch_queries": 4,
+        "optimizer": OPTIMIZER,
+        "save_every_steps": 8,
+        "terms": {
+            "query": {"in_batch_negatives": True, "negatives": [{"kind": "ann", "top_k": 8}], "loss": LOSS}
+        },
+        "refresh": {"every_steps": 10},
+        "evaluate": {"every_steps": 15},
+    },
+}
+REFRESHER = {"launch": "external", "refresher_timeout_seconds": 60, "trainer_timeout_seconds": 60}
+VICTIMS = (["trainer"], ["trainer"], ["refresher"], ["refresher"], ["trainer", "refresher"])
+
+
+@dataclass
+class Faults:
+    """The processes of one run after the other, and what was killed where."""
+
+    servant: Servant
+    recipe: Path
+    folder: Path
+    rng: random.Random
+    longest_pause_seconds: float = 2.5
+    killed: Counter = field(default_factory=Counter)
+    finished: list[Path] = field(default_factory=list)
+    living: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def run(self) -> Path:
+        return self.folder / f"run{len(self.finished)}"
+
+    def strike(self, kills: int) -> None:
+        """Kill `kills` times, go on each time, and let the last run finish."""
+        done = 0
+        self._start_what_is_missing()
+        while done < kills:
+            time.sleep(self.rng.uniform(0, self.longest_pause_seconds))
+            if self._has_finished():
+                self._start_what_is_missing()
+                continue
+            for victim in self.rng.choice(VICTIMS):
+                if victim in self.living:
+                    self.killed[f"{victim}: {self._doing(victim)}"] += 1
+                    self.servant.kill(self.living.pop(victim))
+                    done += 1
+            self._start_what_is_missing()
+        while not self._has_finished():
+            time.sleep(0.1)
+
+    def _start_what_is_missing(self) -> None:
+        if "refresher" not in self.living:
+            self.living["refresher"] = self.servant.start(
+                "refresh", [str(self.recipe), "--output", str(self.run)]
+            )
+        if "trainer" not in self.living:
+            begun = (self.run / "environment.json").exists()
+            resume = ["--resume"] if begun else ["--overwrite"] if (self.run / "state.json").exists() else []
+            self.living["trainer"] = self.servant.start(
+                "train", [str(self.recipe), "--output", str(self.run), *resume]
+            )
+
+    def _has_finished(self) -> bool:
+        """Whether the run's trainer has come to its end; an end other than success is an error."""
+        if not self.servant.has_ended(self.living["trainer"]):
+            return False
+        ended = self.servant.wait(self.living.pop("trainer"))
+        if ended["code"] != 0:
+            raise RuntimeError(
+                f"{self.run}: training ended with {ended['code']} after {sum(self.killed.values())} "
+                f"kills:\n{ended['stderr']}"
+            )
+        self.servant.wait(self.living.pop("refresher"))  # it hears of the end
+        self.finished.append(self.run)
+        return True
+
+    def _doing(self, victim: str) -> str:
+        """What its post says, without numbers."""
+        path = self.run / {"trainer": "state.json", "refresher": "refresher.json"}[victim]
+        try:
+            where = json.loads(path.read_text())["where"]
+        except (OSError, ValueError, KeyError):
+            return "starting"
+        return "".join(c for c in where if not c.isdigit() and c != "-").strip(", ")
+
+
+def write_recipe(folder: Path) -> Path:
+    """The small collection and model, and a recipe over them."""
+    bert = make_tiny_bert(folder / "bert")
+    settings = small_settings(make_small_collection(folder, others=1500), bert, STAGES)
+    path = folder / "faults.yaml"
+    path.write_text(dump(Recipe.model_validate({**settings, "refresher": REFRESHER, "name": "faults"})))
+    return path
+
+
+def strike(
+    servant: Servant, folder: Path, recipe: Path, kills: int, seed: int, longest_pause_seconds: float = 2.5
+) -> Faults:
+    """Raises AssertionError when a run that was struck differs from one that was not."""
+    peaceful = Faults(servant, recipe, folder / "peaceful", random.Random(0))
+    peaceful.strike(kills=0)
+    struck = Faults(servant, recipe, folder / "struck", random.Random(seed), longest_pause_seconds)
+    struck.strike(kills)
+    expected = outcome(peaceful.finished[0])
+    for run in struck.finished:
+        found = outcome(run)
+        for key, value in expected.items():
+            assert found[key] == value, f"{run}: {key} differ: {found[key]} instead of {value}"
+    return struck
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=50)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--pause",
+        type=float,
+        default=2.5,
+        help="the longest time between two kills, in seconds; it is drawn evenly",
+    )
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name, Servant() as servant:
+        start = time.perf_counter()
+        struck = strike(servant, Path(name), write_recipe(Path(name)), args.kills, args.seed, args.pause)
+        print(
+            f"{sum(struck.killed.values())} kills, {len(struck.finished)} runs, "
+            f"{time.perf_counter() - start:.0f} seconds"
+        )
+        for what, count in sorted(struck.killed.items()):
+            print(f"{count:4}  {what}")
+        print(
+            "every run ended with the same weights, index, ranking, tables, decisions, metrics and "
+            "files as one left in peace"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Rankings of unjudged questions are measured by the answers that passages contain."""
+
+import numpy as np
+import pytest
+from helpers.small_set import make_finished_run
+
+from pyserini_ance.commands import fuse
+from pyserini_ance.downstream import hybrid as fusion
+from pyserini_ance.downstream.reranking import Reranking
+from pyserini_ance.pipeline.preparation import stored_collection
+from pyserini_ance.pipeline.ranking_inputs import open_ranking
+from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.storage.files import write_json
+
+STAGE = {
+    "steps": 1,
+    "batch_queries": 1,
+    "optimizer": {"learning_rate": 1e-3},
+    "terms": {"query": {"negatives": [{"kind": "random"}]}},
+}
+# "which year" is answered by p4 and p5, "which thing" by p0, p3, ..., "what" by p11, "who" by none
+DENSE, BM25 = (
+    "".join(f"{q} Q0 p{d} {rank} {9 - rank} t\n" for q in range(4) for rank, d in enumerate(found, 1))
+    for found in ((11, 1, 4), (0, 1, 2))
+)
+
+
+@pytest.fixture
+def run(asked_recipe, tmp_path):
+    recipe = asked_recipe({"only": STAGE}, {"measures": ["Success@1", "Success@3"], "hits": 3})
+    return make_finished_run(
+        tmp_path / "run", recipe, {}, {"run.test.trec": DENSE, "runs/bm25.test.trec": BM25}
+    )
+
+
+def test_a_reranked_one(run, tmp_path):
+    ranked = open_ranking(str(run.folder))
+    reranking = Reranking(ranked, (3,), tmp_path / "out", parse_measures(["Success@1", "Success@3"]))
+    reranking.begin("m")
+    reranking.score(lambda pairs: np.arange(len(pairs), dtype=np.float32))  # from behind
+    first, turned = reranking.rows()
+    assert [first["Success@1"], first["Success@3"]] == [1 / 4, 2 / 4]  # p11 holds 1991
+    assert [turned["Success@1"], turned["Success@3"]] == [1 / 4, 2 / 4]  # p4 holds 1984
+    with pytest.raises(
+        ValueError,
+        match="no judgments: .* for Success@5, Success@20, Success@100 only, not for RR@10; .*--qrels FILE",
+    ):
+        Reranking(ranked, (3,), tmp_path / "other", parse_measures(["RR@10"])).begin("m")
+    assert not (tmp_path / "other").exists()
+
+
+def test_one_of_a_split_that_the_run_does_not_test(asked_recipe, tmp_path):
+    recipe = asked_recipe({"only": STAGE}, {"split": "train", "measures": ["RR@3"], "hits": 3})
+    folder = make_finished_run(tmp_path / "run", recipe, {"train": "0 0 p0 1\n"}, {"own.trec": DENSE}).folder
+    write_json(folder / "environment.json", {"data": {"digest": stored_collection(recipe).digest}})
+    ranked = open_ranking(str(folder), folder / "own.trec", "test")
+    assert ranked.measure(ranked.run, parse_measures(["Success@3"])) == {"Success@3": 2 / 4}
+
+
+def test_a_fused_one(run, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(fusion, "fuse", lambda runs, method, weight=None: runs[0])  # Pyserini runs elsewhere
+    fuse.main([str(run.folder), "--output", str(tmp_path / "fused.trec")])
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    assert rows[2:] == [
+        [f"{run.folder}:bm25", "0.2500", "0.2500"],
+        [str(run.folder), "0.2500", "0.5000"],
+        ["rrf", "0.2500", "0.2500"],
+    ]

@@ -1,0 +1,275 @@
+"""A trainer and a refresher in processes of their own, which meet only in the run directory: in peace,
+killed, and alone.
+"""
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from helpers.command_server import Servant
+from helpers.run_outcome import outcome
+from helpers.waiting import until
+from pipeline.fault_injection import strike, write_recipe
+
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.storage.files import read_json_lines
+
+STAGE = {
+    "steps": 30,
+    "batch_queries": 4,
+    "optimizer": {"learning_rate": 1e-3},
+    "terms": {"query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": {"kind": "nll", "scale": 0.1}}},
+    "refresh": {"every_steps": 6, "mode": "async", "adopt": {"after_steps": 4}},
+    "evaluate": {"every_steps": 10},
+}
+READY = {"every_steps": 6, "mode": "async", "adopt": "when_ready", "max_staleness_steps": 14}
+SHORT = {"launch": "external", "refresher_timeout_seconds": 1, "trainer_timeout_seconds": 1}
+PATIENT = {"launch": "external", "refresher_timeout_seconds": 60, "trainer_timeout_seconds": 60}
+
+
+class Runs:
+    """Starts both commands on one recipe."""
+
+    def __init__(self, servant: Servant, small_recipe, folder: Path):
+        self.servant, self.small_recipe, self.folder = servant, small_recipe, folder
+
+    def recipe(self, refresher: dict = PATIENT, **stage) -> Path:
+        path = self.folder / f"{len(list(self.folder.glob('*.yaml')))}.yaml"
+        path.write_text(dump(self.small_recipe({"ance": {**STAGE, **stage}}, refresher=refresher)))
+        return path
+
+    def start(self, command: str, recipe: Path, run: Path, *flags: str, **trouble) -> int:
+        return self.servant.start(command, [str(recipe), "--output", str(run), *flags], **trouble)
+
+    def both(self, recipe: Path, run: Path, *flags: str, **trouble) -> tuple[dict, dict]:
+        """How trainer and refresher ended."""
+        refresher = self.start("refresh", recipe, run, **trouble)
+        trainer = self.start("train", recipe, run, *flags)
+        return self.servant.wait(trainer), self.servant.wait(refresher)
+
+
+@pytest.fixture
+def runs(servant, small_recipe, tmp_path) -> Runs:
+    return Runs(servant, small_recipe, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def peaceful(servant, small_recipe, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("peaceful")
+    runs = Runs(servant, small_recipe, folder)
+    trainer, refresher = runs.both(runs.recipe(), folder / "run")
+    assert trainer["code"] == 0, trainer["stderr"]
+    assert refresher["code"] == 0, refresher["stderr"]
+    return folder / "run"
+
+
+def records(run: Path, event: str, file: str = "metrics.jsonl") -> list[dict]:
+    return [record for record in read_json_lines(run / file) if record["event"] == event]
+
+
+def test_adoptions_are_exactly_so_many_steps_late(peaceful):
+    adopted = [(r["step"], r["checkpoint_step"]) for r in records(peaceful, "adopt", "decisions.jsonl")]
+    assert adopted == [(0, 0), (10, 6), (16, 12), (22, 18), (28, 24)]
+    assert [(r["step"], r["checkpoint_step"]) for r in records(peaceful, "evaluate", "decisions.jsonl")] == [
+        (14, 10),
+        (24, 20),
+        (30, 30),
+    ]
+
+
+def test_each_adoption_says_what_it_took_and_what_is_new(peaceful):
+    generations = records(peaceful, "generation")
+    assert [r["age_steps"] for r in generations] == [0, 4, 4, 4, 4]
+    for record in generations:
+        assert {"encode_documents", "encode_queries", "build", "search", "filter", "write"} <= record[
+            "seconds"
+        ].keys()
+        assert record["waited_seconds"] >= 0
+        report = record["tables"]["query.0"]
+        assert report["dropped"]["known positives"] > 0 and "mean" in report["margin"]
+    assert [r["tables"]["query.0"]["new_share"] is None for r in generations] == [
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+
+
+def test_it_does_not_matter_who_comes_first_and_a_second_refresher_says_so_and_leaves(
+    runs, peaceful, tmp_path
+):
+    recipe, run = runs.recipe(), tmp_path / "run"
+    trainer = runs.start("train", recipe, run)
+    until((run / "requests.json").exists)
+    os.kill(trainer, signal.SIGSTOP)
+    first = runs.start("refresh", recipe, run)
+    until((run / "refresher.json").exists)
+    second = runs.servant.wait(runs.start("refresh", recipe, run))
+    assert second["code"] == 2 and f"process {first}" in second["stderr"], second["stderr"]
+    os.kill(trainer, signal.SIGCONT)
+    assert runs.servant.wait(trainer)["code"] == 0
+    assert runs.servant.wait(first)["code"] == 0
+    assert outcome(run) == outcome(peaceful)
+
+
+def test_training_without_a_refresher_says_how_to_start_one_and_resumes(runs, peaceful, tmp_path):
+    run = tmp_path / "run"
+    alone = runs.servant.wait(runs.start("train", runs.recipe(SHORT), run))
+    assert alone["code"] == 2
+    assert "no refresher has given a sign of life for 1 seconds (no process)" in alone["stderr"]
+    assert f"pyserini-ance refresh {run}/recipe.yaml --output {run}" in alone["stderr"]
+    trainer, refresher = runs.both(runs.recipe(), run, "--resume")
+    assert trainer["code"] == 0, trainer["stderr"]
+    assert outcome(run) == outcome(peaceful)
+
+
+def test_when_the_refresher_dies_training_goes_on_to_its_bound_and_says_when_it_was_last_heard(
+    runs, peaceful, tmp_path
+):
+    run = tmp_path / "run"
+    refresher = runs.start("refresh", runs.recipe(), run, trouble="kill_in_request", stage="tables", step=12)
+    ended = runs.servant.wait(
+        runs.start("train", runs.recipe({**PATIENT, "refresher_timeout_seconds": 8}), run)
+    )
+    assert runs.servant.wait(refresher)["code"] == -9
+    assert (
+        ended["code"] == 2
+        and f"process {refresher} on host" in ended["stderr"]
+        and "last heartbeat" in ended["stderr"]
+    )
+    adopted = [
+        (r["step"], r["checkpoint_step"])
+        for r in read_json_lines(run / "decisions.jsonl")
+        if r["event"] in ("adopt", "evaluate")
+    ]
+    assert adopted == [(0, 0), (10, 6), (14, 10)]  # tables, tables, dev; before step 16 those of step 12
+    assert [r["step"] for r in records(run, "step")] == list(range(16))
+    trainer, refresher = runs.both(runs.recipe(), run, "--resume")
+    assert trainer["code"] == 0, trainer["stderr"]
+    assert outcome(run) == outcome(peaceful)
+
+
+def test_when_the_trainer_dies_the_refresher_leaves_after_a_while(runs, tmp_path):
+    recipe, run = runs.recipe({**PATIENT, "trainer_timeout_seconds": 1}), tmp_path / "run"
+    trainer = runs.start("train", recipe, run, trouble="kill_in_step", stage="30", step=3)
+    until((run / "requests.json").exists)  # a refresher that is there before waits a second for it
+    refresher = runs.start("refresh", recipe, run)
+    assert runs.servant.wait(trainer)["code"] == -9
+    ended = runs.servant.wait(refresher)
+    assert ended["code"] == 0 and "training has given no sign of life for 1 seconds" in ended["stdout"], ended
+    assert json.loads((run / "refresher.json").read_text())["status"] == "finished"
+
+
+def test_what_the_refresher_failed_of_is_what_training_says_until_it_is_resumed(runs, peaceful, tmp_path):
+    recipe, run = runs.recipe(), tmp_path / "run"
+    trainer, refresher = runs.both(recipe, run, trouble="no_space_for_tables", stage="ance", step=0)
+    assert refresher["code"] == 2 and trainer["code"] == 2
+    assert "No space left on device" in refresher["stderr"]
+    assert "the refresher has failed: [Errno 28] No space left on device" in trainer["stderr"], trainer[
+        "stderr"
+    ]
+    trainer = runs.start("train", recipe, run, "--resume")
+    until(lambda: json.loads((run / "state.json").read_text())["where"] == "stage ance, step 0")
+    refresher = runs.start("refresh", recipe, run)
+    trainer = runs.servant.wait(trainer)
+    assert trainer["code"] == 0, trainer["stderr"]
+    assert runs.servant.wait(refresher)["code"] == 0
+    assert outcome(run) == outcome(peaceful)
+
+
+@pytest.mark.parametrize("part", ["candidates.npy", "report.json"])
+def test_damaged_tables_stop_the_run_with_the_file_s_name(runs, peaceful, tmp_path, part):
+    run = tmp_path / "run"
+    shutil.copytree(peaceful, run)
+    recipe = runs.recipe(SHORT)
+    decisions = [r for r in read_json_lines(run / "decisions.jsonl") if r["event"] != "stage_end"]
+    (run / "decisions.jsonl").write_text("".join(json.dumps(r) + "\n" for r in decisions))
+    [path] = (run / "negatives" / "ance-00000024").rglob(part)
+    os.truncate(path, path.stat().st_size - 1)
+    trainer, _ = runs.both(recipe, run, "--resume")
+    assert trainer["code"] == 2 and f"{path} is not what" in trainer["stderr"], trainer["stderr"]
+
+
+def test_a_run_that_depends_on_time_is_resumed_with_what_it_had_taken_and_repeated_by_a_replay(
+    runs, tmp_path
+):
+    recipe, run = runs.recipe(refresh=READY, save_every_steps=50), tmp_path / "run"
+    refresher = runs.start("refresh", recipe, run, trouble="slow_refresher")
+    trainer = runs.start("train", recipe, run)
+    until(lambda: len(records(run, "adopt", "decisions.jsonl")) > 1)
+    runs.servant.kill(trainer)
+    before = records(run, "adopt", "decisions.jsonl")
+    trainer = runs.servant.wait(runs.start("train", recipe, run, "--resume"))
+    assert trainer["code"] == 0, trainer["stderr"]
+    runs.servant.wait(refresher)
+    adopted = records(run, "adopt", "decisions.jsonl")
+    assert adopted[: len(before)] == before and len(adopted) > len(before)
+    assert [r["checkpoint_step"] for r in adopted] == sorted({r["checkpoint_step"] for r in adopted})
+    assert all(r["step"] - r["checkpoint_step"] <= 14 for r in adopted) and any(
+        r["step"] - r["checkpoint_step"] not in (0, 14) for r in adopted
+    )
+    assert [r["step"] for r in records(run, "step")] == list(range(30))
+
+    trainer, refresher = runs.both(recipe, tmp_path / "again", "--replay", str(run / "decisions.jsonl"))
+    assert trainer["code"] == 0, trainer["stderr"]
+    assert "differ from the recorded run's" not in trainer["stderr"]
+    assert records(tmp_path / "again", "adopt", "decisions.jsonl") == adopted
+    one, other = outcome(run), outcome(tmp_path / "again")
+    assert all(one[key] == other[key] for key in ("weights", "index", "rankings", "rows"))
+
+
+def test_a_replay_of_another_recipe_is_refused(runs, peaceful, tmp_path):
+    recipe = runs.recipe(steps=29)
+    ended = runs.servant.wait(
+        runs.start("train", recipe, tmp_path / "run", "--replay", str(peaceful / "decisions.jsonl"))
+    )
+    assert ended["code"] == 2 and "that run has another recipe" in ended["stderr"]
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_stage_that_mines_nothing_is_measured_in_the_background_and_ends_when_it_gets_no_better(
+    runs, tmp_path
+):
+    terms = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
+    evaluate = {"every_steps": 3, "mode": "async", "adopt": {"after_steps": 2}, "patience": 2}
+    trainer, refresher = runs.both(
+        runs.recipe(terms=terms, refresh=None, evaluate=evaluate, steps=60), tmp_path / "run"
+    )
+    assert trainer["code"] == 0, trainer["stderr"]
+    taken = records(tmp_path / "run", "evaluate", "decisions.jsonl")
+    assert [(r["step"], r["checkpoint_step"]) for r in taken] == [
+        (of + 2, of) for of in range(3, 3 * len(taken) + 1, 3)
+    ]
+    best, stopped = (
+        records(tmp_path / "run", "best", "decisions.jsonl")[-1],
+        records(tmp_path / "run", "early_stop", "decisions.jsonl"),
+    )
+    assert [(r["step"], r["best_step"]) for r in stopped] == [
+        (best["checkpoint_step"] + 2 * 3 + 2, best["checkpoint_step"])
+    ] and stopped[0]["step"] < 60
+    assert (
+        records(tmp_path / "run", "stage_end", "decisions.jsonl")[0]["result"]
+        == f"ance-{best['checkpoint_step']:08d}"
+    )
+    assert not (tmp_path / "run" / "negatives").exists()
+
+
+def test_training_starts_a_refresher_of_its_own(runs, peaceful, tmp_path):
+    recipe, run = runs.recipe({"launch": "subprocess", "threads": 1}), tmp_path / "run"
+    ended = runs.servant.wait(runs.start("train", recipe, run))
+    assert ended["code"] == 0, ended["stderr"] + (run / "refresher.log").read_text()
+    assert "the refresher exits: the run has finished" in (run / "refresher.log").read_text()
+    found = outcome(run)
+    found["files"].remove("refresher.log")
+    assert found == outcome(peaceful)
+
+
+def test_ten_kills_change_nothing(servant, tmp_path):
+    struck = strike(
+        servant, tmp_path, write_recipe(tmp_path), kills=10, seed=int(os.environ.get("FAULT_SEED", "1"))
+    )
+    assert sum(struck.killed.values()) >= 10 and struck.finished

@@ -1,0 +1,115 @@
+"""BM25's rankings are made once. Pyserini itself is played here; tests/pyserini_bridge/test_bm25.py asks
+it.
+"""
+
+import os
+
+import pytest
+
+from pyserini_ance.pipeline.bm25_rankings import (
+    Bm25Request,
+    bm25_for_evaluation,
+    bm25_for_training,
+    cached_folders,
+    cached_rankings,
+    write_rankings,
+)
+from pyserini_ance.pipeline.preparation import read_collection, store_and_map
+from pyserini_ance.pyserini_bridge import bm25
+
+STAGE = {"steps": 1, "batch_queries": 2, "optimizer": {"learning_rate": 1e-3}}
+RUN = {"a": {**STAGE, "terms": {"query": {"negatives": [{"kind": "bm25"}]}}}}
+TRAIN, TEST = Bm25Request("train", 5), Bm25Request("test", 3)
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """What Pyserini was asked for: documents, and (queries, hits, RM3) of each ranking."""
+    calls = []
+
+    def retrieve(documents, wanted, *rest):
+        calls.append((list(documents), [(one.queries, one.hits, one.rm3) for one in wanted]))
+        for one in wanted:
+            one.output.parent.mkdir(parents=True, exist_ok=True)
+            one.output.write_text(f"{len(one.queries)} queries, {one.hits} hits")
+
+    monkeypatch.setattr(bm25, "retrieve", retrieve)
+    return calls
+
+
+@pytest.fixture
+def recipe(small_recipe, tmp_path):
+    return small_recipe(RUN, cache=str(tmp_path / "cache"), bm25={})
+
+
+def test_what_a_recipe_wants(small_recipe):
+    settings = {"bm25": {"hits": 107, "rm3": {}}, "final_evaluation": {"split": ["test", "dev"], "hits": 20}}
+    recipe = small_recipe(RUN, **settings)
+    assert bm25_for_training(recipe) == Bm25Request("train", 107)
+    assert bm25_for_evaluation(recipe) == [
+        Bm25Request("test", 20),
+        Bm25Request("dev", 20),
+        Bm25Request("test", 20, True),
+        Bm25Request("dev", 20, True),
+    ]
+    live = {
+        "a": {
+            **STAGE,
+            "trainable": "query_tower",
+            "terms": {"query": {"negatives": [{"kind": "live"}], "loss": {"kind": "ranknet"}}},
+        }
+    }
+    assert bm25_for_training(small_recipe(live, **settings)) == Bm25Request(
+        "train", 107
+    )  # what is found is compared with it
+    assert bm25_for_training(small_recipe(live, bm25=None)) is None
+    alone = small_recipe({"a": {**STAGE, "terms": {"query": {"negatives": [{"kind": "random"}]}}}}, bm25=None)
+    assert (bm25_for_training(alone), bm25_for_evaluation(alone)) == (None, [])
+
+
+def test_another_run_finds_them_and_has_files_of_its_own(recipe, asked, tmp_path):
+    collection = read_collection(recipe)
+    outputs = {tmp_path / "one" / "train.trec": TRAIN, tmp_path / "one" / "test.trec": TEST}
+    write_rankings(recipe, collection, outputs)
+    again = {tmp_path / "two" / "train.trec": TRAIN, tmp_path / "two" / "test.trec": Bm25Request("test", 4)}
+    write_rankings(recipe, store_and_map(recipe, collection), again)
+    assert [[hits for _, hits, _ in wanted] for _, wanted in asked] == [[5, 3], [4]]
+    assert asked[0][0] == asked[1][0]  # a mapped collection is the same
+    one, two = (folder / "train.trec" for folder in (tmp_path / "one", tmp_path / "two"))
+    assert one.read_text() == two.read_text() == "15 queries, 5 hits"
+    two.write_text("mine")
+    assert [place.read_text() for place in cached_rankings(recipe, collection, [TRAIN])] == [
+        "15 queries, 5 hits"
+    ]
+    write_rankings(recipe, collection, {two: TRAIN})
+    assert two.read_text() == "mine"
+    assert [folder.name for folder in cached_folders(recipe, collection)] == [
+        collection.documents.digest,
+        "rankings",
+    ]
+
+
+@pytest.mark.parametrize("change", [{"k1": 0.8}, {"b": 0.5}, {"index": "msmarco-v1-passage"}])
+def test_other_settings_are_other_rankings(recipe, asked, change):
+    collection = read_collection(recipe)
+    other = recipe.model_copy(update={"bm25": recipe.bm25.model_copy(update=change)})
+    places = [cached_rankings(which, collection, [TRAIN])[0] for which in (recipe, other, recipe)]
+    assert len(asked) == 2 and len(set(places)) == 2
+    assert (
+        cached_rankings(recipe, collection, [Bm25Request("train", 6), Bm25Request("test", 5)])[0]
+        not in places
+        and len(asked) == 3
+    )
+
+
+def test_an_index_that_has_changed_is_asked_anew(recipe, asked, tmp_path):
+    folder = tmp_path / "lucene"
+    folder.mkdir()
+    (folder / "segments_1").write_text("one")
+    named = recipe.model_copy(update={"bm25": recipe.bm25.model_copy(update={"index": str(folder)})})
+    collection = read_collection(recipe)
+    cached_rankings(named, collection, [TRAIN]), cached_rankings(named, collection, [TRAIN])
+    assert len(asked) == 1
+    os.utime(folder / "segments_1", ns=(1, 1))
+    cached_rankings(named, collection, [TRAIN])
+    assert len(asked) == 2

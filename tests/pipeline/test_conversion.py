@@ -1,0 +1,88 @@
+"""What is written is read back by our own kinds."""
+
+import json
+
+import pytest
+from helpers import ranking_files as ranked
+
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.data.formats.beir import Beir
+from pyserini_ance.data.formats.tevatron import Tevatron
+from pyserini_ance.pipeline.conversion import write_beir, write_tevatron
+
+DOCUMENTS = Texts(
+    ["d1", "007", "é"], {"title": ["One", "", "Ünder"], "text": ['a "b"\tc\nd', "seven", "line\u2028line"]}
+)
+
+
+def split(name: str, ids: list[str], texts: list[str], pairs: list[tuple[int, int, int]]) -> Split:
+    queries = Texts(ids, {"text": texts, "answers": [json.dumps([text, "x"]) for text in texts]})
+    return Split(name, queries, Qrels.of(*zip(*pairs, strict=True), len(ids)))
+
+
+@pytest.fixture
+def collection() -> Collection:
+    train = split("train", ["q1", "q2"], ["which one", "who"], [(0, 2, 1), (0, 0, 1), (1, 1, 1)])
+    return Collection(
+        DOCUMENTS,
+        {"train": train, "test": split("test", ["q2", "q3"], ["who", "what"], [(0, 0, 1), (1, 1, 1)])},
+    )
+
+
+def read_beir(folder) -> Collection:
+    return Beir(folder=folder, splits={name: f"qrels/{name}.tsv" for name in ("train", "test")}).read()
+
+
+def test_beir_comes_back(collection, tmp_path):
+    write_beir(collection, tmp_path)
+    assert read_beir(tmp_path).digest == collection.digest
+    assert len((tmp_path / "queries.jsonl").read_text().splitlines()) == 3
+
+
+def test_grades_come_back_in_beir(collection, tmp_path):
+    graded = split("train", ["q1"], ["which one"], [(0, 2, 2), (0, 0, 0), (0, 1, 1)])
+    graded = Collection(DOCUMENTS, {"train": graded, "test": collection.split("test")})
+    write_beir(graded, tmp_path)
+    assert read_beir(tmp_path).digest == graded.digest
+
+
+def test_where_one_id_is_two_queries_each_has_its_splits_name(collection, tmp_path):
+    other = split("test", ["q1"], ["something else"], [(0, 0, 1)])
+    write_beir(Collection(DOCUMENTS, {"train": collection.split("train"), "test": other}), tmp_path)
+    found = read_beir(tmp_path)
+    assert (found.split("train").queries.ids, found.split("test").queries.ids) == (
+        ["train:q1", "train:q2"],
+        ["test:q1"],
+    )
+    assert found.split("test").queries.columns == other.queries.columns
+
+
+def test_tevatron_comes_back_with_its_negatives(collection, tmp_path):
+    negatives = {"q1": {"007": -1.0}, "q2": {"é": -1.0, "d1": -2.0}}
+    write_tevatron(collection, tmp_path, {"train": negatives})
+    files = {name: tmp_path / f"{name}.jsonl" for name in ("train", "test")}
+    assert Tevatron(corpus=tmp_path / "corpus.jsonl", splits=files).read().digest == collection.digest
+    assert ranked.read(files["train"], collection.split("train").queries, DOCUMENTS) == negatives
+    with pytest.raises(ValueError, match="test.jsonl ranks documents for none of the 2 queries of split"):
+        ranked.read(files["test"], collection.split("test").queries, DOCUMENTS)
+    first = json.loads((tmp_path / "train.jsonl").read_text().split("\n")[0])
+    assert first["negative_passages"] == [{"docid": "007", "title": "", "text": "seven"}]
+    assert [passage["text"] for passage in first["positive_passages"]] == ["line\u2028line", 'a "b"\tc\nd']
+
+
+def test_documents_without_a_text_are_refused(collection, tmp_path):
+    bodies = Collection(Texts(["1"], {"title": ["t"], "body": ["b"]}), {})
+    with pytest.raises(
+        ValueError, match="documents have the fields title, body, but these formats need a field `text`"
+    ):
+        write_beir(bodies, tmp_path)
+
+
+def test_a_real_collection_comes_back(shared_data, tmp_path):
+    read = Beir(
+        folder=shared_data / "squad-beir", splits={name: f"qrels/{name}.tsv" for name in ("train", "dev")}
+    ).read()
+    write_beir(read, tmp_path)
+    again = Beir(folder=tmp_path, splits={name: f"qrels/{name}.tsv" for name in ("train", "dev")}).read()
+    assert (len(again.documents), len(again.split("train").queries)) == (240, 894)
+    assert again.digest == read.digest

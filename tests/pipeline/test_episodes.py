@@ -1,0 +1,142 @@
+"""Whole runs of two episodes from the initial model, the second with momentum: in peace, killed, and with a
+refresher beside.
+"""
+
+from pathlib import Path
+
+import pytest
+from helpers.run_outcome import outcome
+
+from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.pipeline.preparation import read_collection
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.storage.files import read_json, read_json_lines
+from pyserini_ance.storage.publish import read_manifest
+
+NEW = {
+    "kind": "mix",
+    "weights": [1, 1],
+    "top_k": 6,
+    "sources": [{"kind": "ann", "top_k": 10}, {"kind": "lookahead", "top_k": 10}],
+}
+POOLS = {"epi-1": NEW, "epi-2": {"kind": "mix", "sources": [NEW, {"kind": "momentum"}]}}
+
+
+def stages(**refresh) -> dict:
+    every = {
+        "init_from": "initial",
+        "batch_queries": 4,
+        "optimizer": {"learning_rate": 1e-3},
+        "lr_schedule": {"warmup_steps": 2, "total_steps": 12},
+    }
+    made = {}
+    for steps, (name, pool) in zip((6, 7), POOLS.items(), strict=True):
+        terms = {
+            "query": {"negatives": [{**pool, "num_negatives": 3}], "loss": {"kind": "nll", "scale": 0.1}}
+        }
+        made[name] = {
+            **every,
+            "steps": steps,
+            "terms": terms,
+            "refresh": {"every_steps": steps, **refresh},
+            "save_every_steps": 4,
+        }
+    made["epi-2"]["refresh"]["initial_model"] = "previous_stage"
+    return made
+
+
+@pytest.fixture(scope="module")
+def recipe(small_recipe, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "small.yaml"
+    path.write_text(dump(small_recipe(stages(), retention={"keep_negatives": 1})))
+    return path
+
+
+def test_the_second_episode_is_mined_with_the_result_of_the_first_and_starts_anew(undisturbed):
+    result = read_manifest(undisturbed / "checkpoints" / "epi-1-00000006")
+    first, second = (read_manifest(undisturbed / "negatives" / f"{name}-00000000") for name in POOLS)
+    decided = read_json_lines(undisturbed / "decisions.jsonl")
+    starts = {r["stage"]: r["weights"] for r in decided if r["event"] == "adopt"}
+    ends = {r["stage"]: r["weights"] for r in decided if r["event"] == "stage_end"}
+    assert (
+        second["weights"]
+        == starts["epi-2"]
+        == ends["epi-1"]
+        == result["parts"]["encoder/model.safetensors"]["sha256"]
+    )
+    initial = read_manifest(undisturbed / "checkpoints" / "initial-00000000")["parts"][
+        "encoder/model.safetensors"
+    ]["sha256"]
+    assert first["weights"] == starts["epi-1"] == initial != second["weights"]
+    assert "previous tables" in second and "previous tables" not in first
+
+
+def test_its_pool_is_a_new_one_and_the_former_one_whole_with_its_origins(undisturbed):
+    former, pool = (
+        NegativeTable.load(undisturbed / "negatives" / f"{name}-00000000" / "query.0") for name in POOLS
+    )
+    for own, taken in zip(former.candidates.tolist(), pool.candidates.tolist(), strict=True):
+        assert taken[6:] == own and PADDING not in taken and len(taken) == 12
+    new, old = (
+        {f"{kind} of {name}-00000000": 15 * 3 for kind in ("ann", "lookahead")} for name in reversed(POOLS)
+    )
+    assert pool.origin_counts() == {**new, **old} and former.origin_counts() == old
+    report = read_json(undisturbed / "negatives" / "epi-2-00000000" / "report.json")["tables"]["query.0"]
+    fresh = [
+        row not in own
+        for own, taken in zip(former.candidates.tolist(), pool.candidates.tolist(), strict=True)
+        for row in taken
+    ]
+    assert (
+        report["new_share"] == pytest.approx(sum(fresh) / len(fresh), abs=1e-4)
+        and 0 < report["new_share"] <= 0.5
+    )
+    assert (
+        report["origins"] == pool.origin_counts()
+        and len(report["positive_ranks"]) == 15
+        and "margin" not in report
+    )
+
+
+def test_at_the_end_the_training_queries_are_ranked_with_the_result(undisturbed, recipe):
+    (record,) = [
+        r for r in read_json_lines(undisturbed / "metrics.jsonl") if r["event"] == "training_queries"
+    ]
+    result = read_manifest(undisturbed / "checkpoints" / "epi-2-00000007")["parts"][
+        "encoder/model.safetensors"
+    ]["sha256"]
+    assert (record["stage"], record["step"], record["weights"]) == ("epi-2", 7, result)
+    encoder, collection = load_encoder(undisturbed / "model"), read_collection(load(recipe).recipe)
+    queries, documents = collection.split("train").queries, collection.documents
+    scores = (
+        encoder.encode(queries.take(range(15)), "query")
+        @ encoder.encode(documents.take(range(len(documents))), "document").T
+    )
+    places = (-scores).argsort(1).argsort(1) + 1
+    assert record["positive_ranks"] == [
+        places[query, collection.split("train").qrels.relevant(query)].min() for query in range(15)
+    ]
+
+
+def test_killed_at_its_turns_it_comes_to_the_same_bit_by_bit(train, undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    moments = [("kill_in_step", "6", 5), ("kill_in_tables", "epi-2", 0), ("kill_in_step", "7", 5)]
+    for number, (trouble, stage, step) in enumerate(moments):
+        done = train(folder, *["--resume"] * (number > 0), trouble=trouble, stage=stage, step=step)
+        assert done["code"] == -9, (trouble, done)
+    done = train(folder, "--resume")
+    assert done["code"] == 0, done["stderr"]
+    assert outcome(folder) == outcome(undisturbed)
+
+
+def test_a_refresher_beside_makes_the_same(servant, small_recipe, undisturbed, tmp_path):
+    path, folder = tmp_path / "beside.yaml", tmp_path / "run"
+    elsewhere = {"launch": "external", "refresher_timeout_seconds": 60, "trainer_timeout_seconds": 60}
+    path.write_text(dump(small_recipe(stages(mode="async"), refresher=elsewhere)))
+    arguments = [str(path), "--output", str(folder)]
+    refresher, trainer = servant.start("refresh", arguments), servant.start("train", arguments)
+    for done in (servant.wait(trainer), servant.wait(refresher)):
+        assert done["code"] == 0, done["stderr"]
+    made, expected = outcome(folder), outcome(undisturbed)
+    assert all(made[part] == expected[part] for part in ("weights", "rankings", "negatives", "decisions"))

@@ -1,0 +1,245 @@
+"""Whole runs of the train command in processes of their own: undisturbed, killed, interrupted, and on a full
+disk.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from helpers.run_outcome import outcome
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.pipeline import experiment
+from pyserini_ance.pipeline.dry_run import evaluation_steps, refresh_steps
+from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
+from pyserini_ance.pipeline.preparation import read_collection, tokenize
+from pyserini_ance.pipeline.results import write_qrels
+from pyserini_ance.pyserini_bridge import bm25
+from pyserini_ance.recipe.load import dump, load
+
+OPTIMIZER = {"learning_rate": 1e-3}
+LOSS = {"kind": "nll", "scale": 0.1}
+STAGES = {
+    "warm": {
+        "steps": 4,
+        "batch_queries": 4,
+        "optimizer": OPTIMIZER,
+        "terms": {"query": {"negatives": [{"kind": "random"}], "loss": LOSS}},
+    },
+    "ance": {
+        "steps": 10,
+        "batch_queries": 4,
+        "optimizer": OPTIMIZER,
+        "terms": {"query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": LOSS}},
+        "refresh": {"every_steps": 4},
+        "evaluate": {"every_steps": 5, "keep_best": False},
+        "save_every_steps": 3,
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def recipe(small_recipe, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "small.yaml"
+    path.write_text(dump(small_recipe(STAGES)))
+    return path
+
+
+def state(folder: Path) -> dict:
+    return json.loads((folder / "state.json").read_text())
+
+
+def seconds(folder: Path) -> dict:
+    return json.loads((folder / "measures.json").read_text())["seconds"]
+
+
+@pytest.mark.core
+def test_a_run_leaves_what_it_promises(undisturbed):
+    found = outcome(undisturbed)
+    promised = {
+        "recipe.yaml",
+        "model",
+        "index",
+        "run.test.trec",
+        "topics.test.tsv",
+        "qrels.test.txt",
+        "measures.json",
+        "metrics.jsonl",
+    }
+    assert promised | {
+        "checkpoints",
+        "negatives",
+        "decisions.jsonl",
+        "environment.json",
+        "state.json",
+    } <= set(found["files"])
+    assert [row["row"] for row in found["rows"]] == ["untrained", "warm", "ance"]
+    assert all(0 < row["R@20"] <= 1 for row in found["rows"])
+    assert found["checkpoints"] == ["ance-00000010", "initial-00000000", "warm-00000004"]
+    assert sorted(found["negatives"]) == ["ance-00000000", "ance-00000004", "ance-00000008"]
+    table = {f"query.0/{part}" for part in ("anchors.npy", "candidates.npy", "scores.npy", "table.json")}
+    assert all(set(parts) == table for parts in found["negatives"].values())
+    assert [(r["stage"], r["step"]) for r in found["metrics"] if r["event"] == "step"] == [
+        *(("warm", step) for step in range(4)),
+        *(("ance", step) for step in range(10)),
+    ]
+    assert [
+        (r["event"], r["step"]) for r in found["decisions"] if r["stage"] == "ance" and r["event"] != "best"
+    ] == [("adopt", 0), ("adopt", 4), ("evaluate", 5), ("adopt", 8), ("evaluate", 10), ("stage_end", 10)]
+    ance = load(undisturbed / "recipe.yaml").recipe.stages["ance"]
+    happened = {
+        event: {r["step"] for r in found["metrics"] if r["event"] == event} for event in ("generation", "dev")
+    }
+    assert happened == {"generation": refresh_steps(ance), "dev": evaluation_steps(ance)}
+    assert state(undisturbed)["status"] == "finished"
+    assert set(json.loads((undisturbed / "index" / "encoder.json").read_text())) >= {"encoder", "weights"}
+
+
+def test_a_run_without_bm25_needs_neither_pyserini_nor_java(train, undisturbed, tmp_path):
+    """As docs/scaling-out.md says."""
+    done = train(tmp_path / "run", trouble="without_pyserini_and_java")
+    assert done["code"] == 0, done["stderr"]
+    assert outcome(tmp_path / "run")["rows"] == outcome(undisturbed)["rows"]
+
+
+def test_rm3_is_a_row_of_its_own_and_ranks_nothing_to_train_on(small_recipe, tmp_path, monkeypatch):
+    """RM3 finds what BM25 does not. One call makes all rankings; its seconds are in BM25's row."""
+    asked = []
+
+    def retrieve(documents, rankings, *rest) -> None:
+        asked.extend(rankings)
+        for one in rankings:
+            one.output.parent.mkdir(parents=True, exist_ok=True)
+            one.output.write_text(
+                "".join(f"test-{n} Q0 {'red-horse' if one.rm3 else 'red-apple'} 1 1.0 t\n" for n in range(5))
+            )
+
+    monkeypatch.setattr(bm25, "retrieve", retrieve)
+    stage = {
+        "steps": 1,
+        "batch_queries": 2,
+        "optimizer": {"learning_rate": 1e-3},
+        "terms": {"query": {"negatives": [{"kind": "bm25"}]}},
+    }
+    made = experiment.Experiment(small_recipe({"a": stage}, bm25={"rm3": {}}), tmp_path, World())
+    data = tokenize(made.recipe, read_collection(made.recipe))
+    write_qrels(data.collection, "test", made.run_dir.qrels("test"))
+    rows = made._bm25(data, FinalEvaluator(made.recipe, data, made.run_dir, "cpu", World()))
+    assert [(row["row"], row["R@20"]) for row in rows] == [("bm25", 0.0), ("bm25+rm3", 0.2)]
+    assert rows[0]["test seconds"] >= 0 and rows[1]["test seconds"] is None
+    assert [(one.queries[0][0], one.hits, one.rm3) for one in asked] == [
+        ("train-0", 200, False),
+        ("test-0", 20, False),
+        ("test-0", 20, True),
+    ]
+
+
+def test_a_run_is_not_overwritten_by_mistake(train, undisturbed):
+    done = train(undisturbed)
+    assert (
+        done["code"] == 2
+        and "error: " in done["stderr"]
+        and "a run that finished at the end. Use --resume" in done["stderr"]
+    )
+
+
+@pytest.mark.core
+def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
+    """One run killed at six moments, each time taken up by the next process."""
+    folder = tmp_path / "run"
+    moments = [
+        ("kill_in_step", "4", 2),
+        ("kill_in_step", "10", 1),
+        ("kill_in_tables", "ance", 4),
+        ("kill_in_step", "10", 7),
+    ]
+    moments += [("kill_in_checkpoint", "ance", 8), ("kill_in_export", "", 0)]
+    died = []
+    for number, (trouble, stage, step) in enumerate(moments):
+        done = train(folder, *["--resume"] * (number > 0), trouble=trouble, stage=stage, step=step)
+        assert done["code"] == -9, (trouble, done)
+        died.append((state(folder)["status"], state(folder)["where"]))
+    assert died == [
+        ("running", "stage warm, step 0"),
+        ("running", "stage ance, step 0"),
+        ("running", "stage ance, step 4"),
+        ("running", "stage ance, step 6"),
+        ("running", "stage ance, step 6"),
+        ("running", "the final evaluation of stage ance"),
+    ]
+    assert list(seconds(undisturbed)) == ["data and tokens", "everything"]
+    refused = train(folder)
+    assert (
+        refused["code"] == 2
+        and "holds a run that died at the final evaluation of stage ance. Use --resume" in refused["stderr"]
+    )
+    done = train(folder, "--resume")
+    assert done["code"] == 0, done["stderr"]
+    assert outcome(folder) == outcome(undisturbed) and list(seconds(folder)) == [
+        "data and tokens",
+        "everything since --resume",
+    ]
+
+
+def test_an_interrupted_run_says_where_it_stopped_and_resumes(train, undisturbed, tmp_path):
+    """One run that meets a full disk twice, Ctrl-C and SIGTERM; a full disk is an error, not a traceback."""
+    folder = tmp_path / "run"
+    weights = (
+        (undisturbed / "checkpoints" / "initial-00000000" / "encoder" / "model.safetensors").stat().st_size
+    )
+    moments = [
+        (
+            ("small_files_only", "", weights * 3 // 2),
+            2,
+            "failed",
+            "stage warm, step 0",
+            "warm-00000004 could not be written",
+        ),
+        (("interrupt_in_step", "10", 1), 130, "stopped", "stage ance, step 0", "KeyboardInterrupt"),
+        (("no_space_for_metrics", "ance", 5), 2, "failed", "stage ance, step 5", "No space left on device"),
+        (("terminate_in_step", "10", 9), 130, "stopped", "stage ance, step 9", "KeyboardInterrupt"),
+    ]
+    for number, ((trouble, stage, step), code, status, where, reason) in enumerate(moments):
+        done = train(folder, *["--resume"] * (number > 0), trouble=trouble, stage=stage, step=step)
+        assert done["code"] == code, (trouble, done)
+        assert "Traceback" not in done["stderr"] and f"--output {folder} --resume" in done["stderr"]
+        found = state(folder)
+        assert (found["status"], found["where"]) == (status, where) and reason in found["reason"]
+        assert "Traceback" in (folder / "error.txt").read_text()
+    done = train(folder, "--resume")
+    assert done["code"] == 0, done["stderr"]
+    assert outcome(folder) == outcome(undisturbed)
+
+
+def test_a_folder_that_becomes_read_only_is_an_error_and_the_state_before_it_stays(
+    train, undisturbed, tmp_path
+):
+    folder = tmp_path / "run"
+    done = train(folder, trouble="read_only_from", stage="10", step=5)
+    assert done["code"] == 2 and "Traceback" not in done["stderr"]
+    assert "Read-only file system" in done["stderr"] and f"{folder}/metrics.jsonl" in done["stderr"]
+    assert f"cannot record the end of the run in {folder}/state.json" in done["stderr"]
+    assert (state(folder)["status"], state(folder)["where"]) == ("running", "stage ance, step 5")
+    done = train(folder, "--resume")
+    assert done["code"] == 0, done["stderr"]
+    assert outcome(folder) == outcome(undisturbed)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [lambda path: path.write_text("{"), lambda path: path.unlink() or path.mkdir()],
+    ids=["damaged", "unreadable"],
+)
+def test_an_unreadable_state_does_not_hide_the_cause(small_recipe, tmp_path, caplog, spoil):
+    run = experiment.Experiment(small_recipe(STAGES), tmp_path / "run", World())
+    run.run_dir.create("")
+    run.run_dir.mark("running", "stage warm, step 3")
+    with pytest.raises(KeyboardInterrupt), run._recording_the_end():
+        spoil(run.run_dir.state)
+        raise KeyboardInterrupt
+    assert "stopped at stage warm, step 3; continue with: --output" in caplog.text
+    if run.run_dir.state.is_file():
+        assert (state(run.run_dir.folder)["status"], state(run.run_dir.folder)["where"]) == (
+            "stopped",
+            "stage warm, step 3",
+        )

@@ -1,0 +1,322 @@
+"""The final evaluation and the export, by one process and by several."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyserini_ance.data.trec import read_qrels, read_run
+from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.evaluation.metrics import evaluate
+from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, reversed_qrels
+from pyserini_ance.pipeline.model_export import export
+from pyserini_ance.pipeline.preparation import read_collection, tokenize
+from pyserini_ance.pipeline.results import write_qrels
+from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
+from pyserini_ance.runs.rundir import RunDir
+
+STAGES = {
+    "a": {
+        "steps": 1,
+        "batch_queries": 2,
+        "optimizer": {"learning_rate": 1e-3},
+        "terms": {"query": {"in_batch_negatives": True}},
+    }
+}
+
+
+@pytest.fixture(params=["torch", "faiss"])
+def recipe(request, small_recipe, tmp_path) -> Recipe:
+    (tmp_path / "first.trec").write_text(
+        "".join(
+            f"test-{n} Q0 {colour}-horse 1 1.0 t\n" for n in range(5) for colour in ("gray", "red", "pink")
+        )
+    )
+    rerank = {"test": {"file": str(tmp_path / "first.trec"), "hits": 3, "measures": ["nDCG@3"]}}
+    test = {"hits": 20, "measures": ["RR@10", "R@20"], "rerank": rerank}
+    return small_recipe(
+        STAGES,
+        final_evaluation=test,
+        encoding={"precision": "fp32", "tokens_per_batch": 64, "search": request.param},
+    )
+
+
+def start(recipe: Recipe, folder: Path) -> None:
+    """A run directory up to the untrained encoder."""
+    run = RunDir(folder)
+    write_qrels(read_collection(recipe), "test", run.qrels("test"))
+    publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
+
+
+def close(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict, tuple[dict, dict], np.ndarray]:
+    """A row, the same again, the export's, and what the index holds."""
+    import faiss
+
+    run = RunDir(folder)
+    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", world)
+    checkpoint = Checkpoint.open(run.checkpoint("initial", 0))
+    row, again = (evaluator.evaluate_row("untrained", checkpoint, more=7) for _ in range(2))
+    exported = export("a", checkpoint, evaluator, {})
+    return row, again, exported, faiss.read_index(str(run.index / "index")).reconstruct_n(0, 30)
+
+
+def close_in_passages(
+    world: World, recipe: Recipe, folder: Path
+) -> tuple[dict, dict, tuple[np.ndarray, list[str]], np.ndarray]:
+    """The ranking, the export's command, the index with its ids, and the test queries' vectors."""
+    import faiss
+
+    run = RunDir(folder)
+    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", world)
+    exported = export("a", Checkpoint.open(run.checkpoint("initial", 0)), evaluator, {})[1]
+    index = faiss.read_index(str(run.index / "index"))
+    encoder, queries = load_encoder(run.model), evaluator.data.collection.split("test").queries
+    vectors = encoder.encode(queries.take(range(len(queries))), "query")
+    rows = (index.reconstruct_n(0, index.ntotal), (run.index / "docid").read_text().split())
+    return read_run(evaluator.run.ranking("a", "test")), exported, rows, vectors
+
+
+def test_passages_are_searched_as_pyserini_takes_their_ids_apart(run_processes, small_recipe, tmp_path):
+    recipe = small_recipe(STAGES, final_evaluation={"hits": 20, "measures": ["RR@10"]})
+    encoder = recipe.encoder.model_dump(mode="json")
+    encoder["tokenization"]["document"].update(length_tokens=10, passages=3)
+    recipe = small_recipe(STAGES, encoder=encoder, final_evaluation={"hits": 20, "measures": ["RR@10"]})
+    start(recipe, tmp_path)
+    ((run, exported, (index, ids), queries),) = run_processes(1, close_in_passages, recipe, tmp_path)
+    assert "--hits 60 --max-passage --max-passage-hits 20" in exported["command"]
+    assert {id.partition("#")[0] for id in ids} == set(read_collection(recipe).documents.ids) and len(
+        ids
+    ) > 30
+    for (query, hits), vector in zip(run.items(), queries, strict=True):
+        best = {}
+        for score, id in sorted(zip((index @ vector).tolist(), ids, strict=True), reverse=True):
+            best.setdefault(id.split("#")[0], score)
+        assert list(hits.values()) == pytest.approx(list(best.values())[:20], abs=1e-4)
+        assert list(hits.values()) == pytest.approx([best[id] for id in hits], abs=1e-4), (
+            query
+        )  # many passages are the same words
+
+
+def test_documents_in_passages_rank_queries_by_their_best(small_recipe, tmp_path):
+    test = {"hits": 20, "measures": ["RR@10"], "query_measures": ["RR@10"]}
+    encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
+    encoder["tokenization"]["document"].update(length_tokens=10, passages=3)
+    recipe = small_recipe(STAGES, encoder=encoder, final_evaluation=test)
+    start(recipe, tmp_path)
+    run = RunDir(tmp_path)
+    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", World())
+    row = evaluator.evaluate_row("untrained", Checkpoint.open(run.checkpoint("initial", 0)))
+    asked = read_run(evaluator.query_ranking("untrained", "test"))
+    assert len(asked) == 5 and all(len(hits) == 5 for hits in asked.values())
+    found = read_run(evaluator.run.ranking("untrained", "test"))  # 20 of 30 documents
+    pairs = [
+        (query, document) for document, hits in asked.items() for query in hits if document in found[query]
+    ]
+    assert len(pairs) > 5
+    for query, document in pairs:
+        assert asked[document][query] == pytest.approx(found[query][document], abs=1e-4)
+    judged = read_qrels(run.qrels("test"))
+    ranks = [
+        1 + [*hits].index(next(query for query, grades in judged.items() if document in grades))
+        for document, hits in asked.items()
+    ]
+    assert row["queries RR@10"] == pytest.approx(sum(1 / rank for rank in ranks) / 5)
+
+
+def test_processes_close_a_run_as_one_does(run_processes, recipe, tmp_path):
+    folders = [tmp_path / f"{size}" for size in (1, 3)]
+    for folder in folders:
+        folder.mkdir()
+        start(recipe, folder)
+    ((expected, _, _, vectors),) = run_processes(1, close, recipe, folders[0])
+    ends = run_processes(3, close, recipe, folders[1])
+    for row, again, (record, how), index in ends:
+        assert row == again == ends[0][0] and row["more"] == 7
+        measured = [*recipe.final_evaluation.measures, "test-rerank nDCG@3"]
+        assert [row[name] for name in measured] == [expected[name] for name in measured] and 0 < row[
+            "test-rerank nDCG@3"
+        ] < 1
+        assert [record[name] for name in recipe.final_evaluation.measures] == [
+            row[name] for name in recipe.final_evaluation.measures
+        ]
+        assert how == ends[0][2][1] and "pyserini" in how["command"]
+        np.testing.assert_allclose(index, vectors, atol=1e-5)
+    alone, together = (read_run(folder / "run.test.trec") for folder in folders)
+    assert {query: list(hits) for query, hits in together.items()} == {
+        query: list(hits) for query, hits in alone.items()
+    }
+    assert json.loads((folders[1] / "runs" / "untrained.json").read_text()) == ends[0][0]
+
+
+def export_a_pair(world: World, recipe: Recipe, folder: Path) -> tuple[str, dict]:
+    """The form of the tower of queries, and how to search with it."""
+    evaluator = FinalEvaluator(
+        recipe, tokenize(recipe, read_collection(recipe)), RunDir(folder), "cpu", world
+    )
+    exported = export("a", Checkpoint.open(evaluator.run.checkpoint("initial", 0)), evaluator, {})[1]
+    return json.loads((evaluator.run.model / "queries" / "config.json").read_text())["model_type"], exported
+
+
+@pytest.mark.parametrize("length, form, stock", [(24, "dpr", "dpr"), (4, "bert", "auto")])
+def test_a_pair_has_dprs_form_where_stock_dpr_encodes_the_test_queries(
+    run_processes, small_recipe, tmp_path, length, form, stock
+):
+    """Which it does not cut; stock `auto` does, where BERT's form says."""
+    encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
+    lengths = {"query": {"length_tokens": length}, "document": {"length_tokens": 24, "template": "{text}"}}
+    recipe = small_recipe(
+        STAGES,
+        encoder={**encoder, "tied": False, "pooling": "cls", "tokenization": lengths},
+        final_evaluation={"measures": ["RR@10"]},
+    )
+    start(recipe, tmp_path)
+    ((found, exported),) = run_processes(1, export_a_pair, recipe, tmp_path)
+    assert (found, exported["class"]) == (form, stock) and f"--encoder-class {stock}" in exported["command"]
+
+
+def test_the_judgments_of_documents_are_those_of_queries_turned_round():
+    qrels = {"q1": {"a": 2, "b": 0}, "q2": {"a": 1, "c": 1}, "q3": {"b": 2}}
+    assert reversed_qrels(qrels, 1) == {"a": {"q1": 2, "q2": 1}, "b": {"q1": 0, "q3": 2}, "c": {"q2": 1}}
+    assert reversed_qrels(qrels, 2) == {"a": {"q1": 2, "q2": 1}, "b": {"q1": 0, "q3": 2}}
+
+
+def test_documents_rank_the_queries_that_they_answer(small_recipe, tmp_path):
+    recipe = small_recipe(
+        STAGES, final_evaluation={"hits": 20, "measures": ["RR@10"], "query_measures": ["RR@10", "Success@1"]}
+    )
+    start(recipe, tmp_path)
+    run = RunDir(tmp_path)
+    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", World())
+    checkpoint = Checkpoint.open(run.checkpoint("initial", 0))
+    row = evaluator.evaluate_row("untrained", checkpoint)
+    encoder, collection = load_encoder(checkpoint.encoder), evaluator.data.collection
+    split = collection.split("test")
+    answers = [int(split.qrels.relevant(query)[0]) for query in range(5)]
+    scores = (
+        encoder.encode(collection.documents.take(answers), "document")
+        @ encoder.encode(split.queries.take(range(5)), "query").T
+    )
+    ranks = [
+        1 + int((scores[place] > scores[place, place]).sum()) for place in range(5)
+    ]  # the queries come in the order of their documents
+    assert row["queries RR@10"] == pytest.approx(sum(1 / rank for rank in ranks) / 5)
+    assert row["queries Success@1"] == pytest.approx(sum(rank == 1 for rank in ranks) / 5)
+    assert len(set(ranks)) > 1
+    found = read_run(evaluator.query_ranking("untrained", "test"))
+    assert set(found) == {collection.documents.ids[answer] for answer in answers} and all(
+        len(hits) == 5 for hits in found.values()
+    )
+
+
+@pytest.mark.parametrize("passages", [1, 3])
+def test_candidates_are_reranked_by_the_same_scores(small_recipe, tmp_path, passages):
+    candidates = {
+        f"test-{n}": [
+            f"{colour}-{thing}" for thing in ("cloud", "horse", "apple") for colour in ("gray", "red", "pink")
+        ]
+        for n in range(4)
+    }
+    lines = (
+        f"{query} Q0 {document} 1 {9 - place} t\n"
+        for query, documents in candidates.items()
+        for place, document in enumerate(documents)
+    )
+    (tmp_path / "first.trec").write_text("".join(lines))
+    test = {
+        "hits": 30,
+        "measures": ["RR@10"],
+        "rerank": {"test": {"file": str(tmp_path / "first.trec"), "hits": 7, "measures": ["nDCG@5", "R@7"]}},
+    }
+    encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
+    encoder["tokenization"]["document"].update(length_tokens=10, passages=passages)
+    recipe = small_recipe(STAGES, encoder=encoder, final_evaluation=test)
+    start(recipe, tmp_path)
+    run = RunDir(tmp_path)
+    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", World())
+    row = evaluator.evaluate_row("untrained", Checkpoint.open(run.checkpoint("initial", 0)))
+    found, whole = (
+        read_run(path)
+        for path in (evaluator.reranked_file("untrained", "test"), run.ranking("untrained", "test"))
+    )
+    assert {query: sorted(hits) for query, hits in found.items()} == {
+        query: sorted(documents[:7]) for query, documents in candidates.items()
+    }
+    for query, hits in found.items():
+        assert list(hits.values()) == sorted(hits.values(), reverse=True)
+        assert hits == pytest.approx({document: whole[query][document] for document in hits}, abs=1e-4)
+    assert [list(hits) for hits in found.values()] != [documents[:7] for documents in candidates.values()]
+    judged = evaluate(read_qrels(run.qrels("test")), found, parse_measures(["nDCG@5", "R@7"]))
+    assert judged == {name: row[f"test-rerank {name}"] for name in judged} and 0 < judged["R@7"] < 1
+
+
+def test_questions_with_answers_alone_are_measured_by_what_passages_hold(asked_recipe, tmp_path):
+    """`Stone` is in passages 0, 3, 6, 9; another order of three passages is measured alike."""
+    (tmp_path / "first.trec").write_text(
+        "0 Q0 p5 1 2.0 t\n1 Q0 p1 1 2.0 t\n1 Q0 p3 2 1.0 t\n2 Q0 p0 1 2.0 t\n"
+    )
+    rerank = {"test": {"file": str(tmp_path / "first.trec"), "hits": 2, "measures": ["Success@2"]}}
+    recipe = asked_recipe(
+        STAGES, {"hits": 12, "measures": ["Success@1", "Success@4", "Success@12"], "rerank": rerank}
+    )
+    run = RunDir(tmp_path / "run")
+    publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
+    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", World())
+    row = evaluator.evaluate_row("untrained", Checkpoint.open(run.checkpoint("initial", 0)))
+    held = {"0": {"p4", "p5"}, "1": {"p0", "p3", "p6", "p9"}, "2": {"p11"}, "3": set()}
+    found = read_run(run.ranking("untrained", "test"))
+    for cutoff in (1, 4, 12):
+        hits = [bool(held[question] & set(list(found[question])[:cutoff])) for question in held]
+        assert row[f"Success@{cutoff}"] == sum(hits) / 4
+    assert (
+        row["Success@12"] == 0.75 and row["test-rerank Success@2"] == 0.5 and not run.qrels("test").exists()
+    )
+
+
+def close_by_indexes(world: World, recipe: Recipe, folder: Path) -> tuple[list[dict], list[dict]]:
+    """Records of a row and of the export's, each after those of its indexes."""
+    run = RunDir(folder)
+    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", world)
+    checkpoint = Checkpoint.open(run.checkpoint("initial", 0))
+    row = evaluator.evaluate_row("untrained", checkpoint)
+    exported, _ = export("a", checkpoint, evaluator, {})
+    return [*evaluator.index_rows("untrained"), row], [*evaluator.index_rows("a"), exported]
+
+
+def test_a_row_comes_again_for_each_index(run_processes, small_recipe, tmp_path):
+    """`Flat` is exact, so that its row is the model's own; codes of 4 bits for 8 numbers rank otherwise."""
+    settings = {"hits": 20, "measures": ["RR@10", "R@20"], "indexes": ["Flat", "IVF1,PQ4x4"]}
+    recipe = small_recipe(STAGES, final_evaluation=settings)
+    start(recipe, tmp_path)
+    ends = run_processes(2, close_by_indexes, recipe, tmp_path)
+    assert ends[0] == ends[1]
+    for records, name in zip(ends[0], ("untrained", "a"), strict=True):
+        assert [record["row"] for record in records] == [f"{name}+Flat", f"{name}+IVF1,PQ4x4", name]
+        assert all(set(recipe.final_evaluation.measures) <= set(record) for record in records)
+        flat, _, own = (
+            [record[measure] for measure in recipe.final_evaluation.measures] for record in records
+        )
+        assert flat == own
+        run = RunDir(tmp_path).run_files
+        rankings = [read_run(run / f"{record['row']}.test.trec") for record in records]
+        assert {query: list(hits) for query, hits in rankings[0].items()} == {
+            query: list(hits) for query, hits in rankings[2].items()
+        }
+        assert rankings[1] != rankings[2] and all(len(hits) == 20 for hits in rankings[1].values())
+
+
+def test_an_index_that_finds_few_passages_ranks_few_documents(run_processes, small_recipe, tmp_path):
+    encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
+    encoder["tokenization"]["document"].update(length_tokens=10, passages=2)
+    recipe = small_recipe(
+        STAGES, encoder=encoder, final_evaluation={"hits": 20, "measures": ["R@20"], "indexes": ["IVF8,Flat"]}
+    )
+    start(recipe, tmp_path)
+    run_processes(1, close_by_indexes, recipe, tmp_path)
+    few, all_found = (
+        read_run(RunDir(tmp_path).run_files / f"{row}.test.trec") for row in ("a+IVF8,Flat", "a")
+    )
+    assert all(0 < len(few[query]) < len(all_found[query]) == 20 for query in all_found)

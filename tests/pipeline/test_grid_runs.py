@@ -1,0 +1,335 @@
+"""Grids of the train command: one run per combination, resumed and shared by processes."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from helpers.waiting import until
+
+from pyserini_ance.commands import train
+from pyserini_ance.pipeline import grid_runs
+from pyserini_ance.pipeline.grid_runs import GridRuns, Progress
+from pyserini_ance.recipe.grid_spec import Grid
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.checkpoint import weights_of
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.role_lock import RoleLock
+
+TERMS = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
+STAGE = {
+    "steps": 2,
+    "batch_queries": 4,
+    "optimizer": {"learning_rate": 1e-3},
+    "terms": TERMS,
+    "evaluate": {"every_steps": 2},
+}
+FILE = "- stages.a.steps: [2, 3]\n- {stages.a.steps: 2, stages.a.optimizer.learning_rate: 1e+38}\n"
+SHORT, LONG, DIVERGING = "steps=2", "steps=3", "steps=2,learning_rate=1e+38"
+
+
+@pytest.fixture
+def recipe(small_recipe, tmp_path) -> Path:
+    (tmp_path / "small.yaml").write_text(dump(small_recipe({"a": STAGE})))
+    return tmp_path / "small.yaml"
+
+
+def status(folder: Path) -> dict[str, str]:
+    return {run["run"]: run["status"] for run in json.loads((folder / "grid.json").read_text())["runs"]}
+
+
+def stopped(run: Path) -> bool:
+    return json.loads((run / "state.json").read_text())["status"] == "stopped"
+
+
+def test_a_grid_continues_after_kills_of_itself_and_of_its_runs(servant, recipe, tmp_path):
+    """The grid is killed and terminated in its second run, then that run is killed; the third never
+    succeeds.
+    """
+    (tmp_path / "grid.yaml").write_text(FILE)
+    folder = tmp_path / "runs"
+    given = [str(recipe), "threads=1", "--grid", str(tmp_path / "grid.yaml"), "--output", str(folder)]
+
+    killed = servant.run("train", given, trouble="kill_parent_in_step", stage="3", step=1)
+    assert killed["code"] == -9
+    until(lambda: stopped(folder / LONG), 60)
+    assert status(folder) == {SHORT: "finished", LONG: "waiting", DIVERGING: "waiting"}
+    first = (folder / SHORT / "measures.json").stat().st_mtime_ns
+
+    terminated = servant.run("train", given, trouble="terminate_parent_in_step", stage="3", step=1)
+    until(lambda: stopped(folder / LONG), 60)
+    assert terminated["code"] == 130 and f"{SHORT} had already finished" in terminated["stderr"]
+
+    done = servant.run("train", given, trouble="kill_in_step", stage="3", step=2)
+    assert done["code"] == 2 and status(folder) == {SHORT: "finished", LONG: "failed", DIVERGING: "failed"}
+    assert f"grid, 2 of 3: {LONG} has failed: killed by signal 9" in done["stderr"]
+    assert (
+        f"grid, 3 of 3: {DIVERGING} has failed: stage a, step " in done["stderr"]
+        and "lower stages.a.optimizer.learning_rate" in done["stderr"]
+    )
+    assert " failed " in done["stdout"]
+
+    done = servant.run("train", given)
+    assert done["code"] == 2 and status(folder) == {SHORT: "finished", LONG: "finished", DIVERGING: "failed"}
+    assert (folder / SHORT / "measures.json").stat().st_mtime_ns == first
+    with open(folder / "grid.csv") as file:
+        short, long, diverging = csv.DictReader(file)
+    last = json.loads((folder / LONG / "measures.json").read_text())["rows"][-1]
+    assert (long["steps"], long["learning_rate"], float(long["RR@10"])) == ("3", "", last["RR@10"])
+    assert 0 < float(short["dev best"]) <= 1 and float(short["seconds"]) > 0
+    assert (diverging["learning_rate"], diverging["status"], diverging["RR@10"]) == ("1e+38", "failed", "")
+    assert (folder / "grid.md").read_text().strip() == done["stdout"].strip()
+
+
+def runs_of(recipe: Path, *grid: str) -> GridRuns:
+    return GridRuns(str(recipe), ["threads=1"], Grid.parse(grid), recipe.parent / "runs")
+
+
+def test_an_invalid_combination_is_refused_before_anything_is_trained(recipe, tmp_path):
+    with pytest.raises(
+        ValueError,
+        match=r"--grid, steps=-1: recipe .* is not valid:\n  stages.a.steps: Input should be greater than 0",
+    ):
+        runs_of(recipe, "stages.a.steps=2,-1").check()
+    assert not (tmp_path / "runs").exists()
+
+
+def test_recipes_of_a_grid_start_from_runs_of_the_grid(servant, small_recipe, tmp_path):
+    """Each seed has a warm-up of its own."""
+    warm, cold = tmp_path / "warm.yaml", tmp_path / "cold.yaml"
+    warm.write_text(dump(small_recipe({"a": STAGE})))
+    cold.write_text(
+        dump(small_recipe({"b": {**STAGE, "init_from": {"recipe": str(warm)}, "evaluate": None}}))
+    )
+    given = ["threads=1", "--output", str(tmp_path / "runs"), "--grid", "seed=1,2"]
+    refused = servant.run("train", [*given, f"recipe={cold},{warm}"])
+    assert (
+        refused["code"] == 2
+        and f"stages.b starts from {warm}, which comes later in the grid; list it first" in refused["stderr"]
+    )
+    done = servant.run("train", [*given, f"recipe={warm},{cold}"])
+    assert done["code"] == 0, done["stderr"]
+    runs = {
+        (run["seed"], run["recipe"]): tmp_path / "runs" / run["run"]
+        for run in json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]
+    }
+    assert list(runs) == [(seed, str(recipe)) for seed in "12" for recipe in (warm, cold)]
+    weights = [weights_of(runs[seed, str(warm)] / "model") for seed in "12"]
+    assert weights == [
+        weights_of(runs[seed, str(cold)] / "checkpoints" / "start-b-00000000" / "encoder") for seed in "12"
+    ]
+    assert weights[0] != weights[1]
+
+
+def times_trained(ended: dict, folder: Path) -> dict[str, int]:
+    return {
+        run.name: ended["stderr"].count(f": {run.name} has finished in ")
+        for run in folder.iterdir()
+        if (run / "recipe.yaml").exists()
+    }
+
+
+def test_processes_share_a_grid_and_each_run_is_trained_once(servant, small_recipe, tmp_path):
+    """A run that starts from another one waits for the process that trains it."""
+    warm, cold = tmp_path / "warm.yaml", tmp_path / "cold.yaml"
+    warm.write_text(dump(small_recipe({"a": {**STAGE, "steps": 6}})))
+    cold.write_text(
+        dump(small_recipe({"b": {**STAGE, "init_from": {"recipe": str(warm)}, "evaluate": None}}))
+    )
+    given = ["threads=1", "--output", str(tmp_path / "runs"), "--grid", "seed=1,2", f"recipe={warm},{cold}"]
+    both = [servant.wait(pid) for pid in [servant.start("train", given) for _ in range(2)]]
+    assert [ended["code"] for ended in both] == [0, 0], both[0]["stderr"] + both[1]["stderr"]
+    first, second = (times_trained(ended, tmp_path / "runs") for ended in both)
+    assert len(first) == 4 and all(first[run] + second[run] == 1 for run in first)
+    assert (
+        sum(first.values())
+        and sum(second.values())
+        and " is left to another process: " in both[0]["stderr"] + both[1]["stderr"]
+    )
+    assert both[0]["stdout"] == both[1]["stdout"] == (tmp_path / "runs" / "grid.md").read_text() + "\n"
+
+
+def test_the_run_of_a_killed_process_is_taken_over(servant, small_recipe, tmp_path):
+    recipe, folder = tmp_path / "small.yaml", tmp_path / "runs"
+    recipe.write_text(dump(small_recipe({"a": {**STAGE, "evaluate": None}})))
+    given = [str(recipe), "threads=1", "--output", str(folder), "--grid", "stages.a.steps=300,3"]
+    killed = servant.start("train", given)
+    until((folder / "steps=300" / "state.json").exists, 60)
+    other = servant.start("train", given)
+    until(
+        lambda: (
+            (folder / "grid.json").exists()
+            and status(folder) == {"steps=300": "running", "steps=3": "finished"}
+        ),
+        60,
+    )
+    servant.kill(killed)
+    other = servant.wait(other)
+    assert other["code"] == 0 and times_trained(other, folder) == {"steps=3": 1, "steps=300": 1}, other[
+        "stderr"
+    ]
+    assert "grid: steps=300 is left to another process" in other["stderr"] and status(folder) == {
+        "steps=300": "finished",
+        "steps=3": "finished",
+    }
+    assert '"event": "resume"' in (folder / "steps=300" / "decisions.jsonl").read_text()
+
+
+FAILS_ON_END_OF_INPUT = """
+import sys
+from pathlib import Path
+from pyserini_ance.storage.role_lock import RoleLock
+with RoleLock(Path(sys.argv[1])).held("here"):
+    sys.stdin.read()
+    raise RuntimeError("the disk is full")
+"""
+
+
+def held_elsewhere(run: Path) -> subprocess.Popen:
+    """A process of the grid that works on a run, and fails when its input ends."""
+    lock = run.parent / ".locks" / f"{run.name}.json"
+    lock.parent.mkdir(parents=True)
+    other = subprocess.Popen(
+        [sys.executable, "-c", FAILS_ON_END_OF_INPUT, str(lock)],
+        stdin=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    until(lock.exists, 60)
+    return other
+
+
+def test_a_run_that_failed_in_another_process_is_not_tried_again(recipe, tmp_path, monkeypatch):
+    other, tried = held_elsewhere(tmp_path / "runs" / "steps=2"), []
+
+    def train_in_subprocess(recipe, run, overwrite):
+        tried.append(run.folder.name)
+        other.communicate()
+        raise RuntimeError("no luck")
+
+    monkeypatch.setattr(grid_runs, "train_in_subprocess", train_in_subprocess)
+    monkeypatch.setattr(grid_runs, "POLL_SECONDS", 0.02)
+    runs = runs_of(recipe, "stages.a.steps=2,3")
+    assert not runs.run(runs.check())
+    assert tried == ["steps=3"]
+    assert [run["reason"] for run in json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]] == [
+        "the disk is full",
+        "no luck",
+    ]
+
+
+def make_run(run: RunDir, recipe: Recipe, status: str = "finished") -> None:
+    run.create(dump(recipe), overwrite=True)
+    row = {"row": "a", "RR@10": 0.5, "train seconds": 1.0}
+    run.measures.write_text(
+        json.dumps({"recipe": "small", "config_hash": "v", "measures": ["RR@10"], "rows": [row]})
+    )
+    run.mark(status, "the end")
+
+
+def make_run_elsewhere(run: RunDir, *made) -> None:
+    """As another process of the grid does."""
+    locks = run.folder.parent / ".locks"
+    locks.mkdir(parents=True, exist_ok=True)
+    with RoleLock(locks / f"{run.folder.name}.json").held("here"):
+        make_run(run, *made)
+
+
+def test_runs_that_others_finish_after_the_start_are_not_overwritten(recipe, tmp_path, monkeypatch):
+    """Whether or not this process saw their locks held; runs finished earlier are overwritten."""
+    runs, trained = runs_of(recipe, "stages.a.steps=2,3,4"), []
+    recipes, places = (
+        runs.check(),
+        {name: RunDir(tmp_path / "runs" / name) for name in ("steps=2", "steps=3", "steps=4")},
+    )
+    for name, run in places.items():
+        make_run_elsewhere(run, recipes[name])
+
+    def train_in_subprocess(recipe, run, overwrite):
+        trained.append(run.folder.name)
+        make_run(run, recipe)
+        if len(trained) == 1:  # in the meantime the other process continues with the next two
+            make_run_elsewhere(places["steps=3"], recipes["steps=3"])
+            make_run_elsewhere(places["steps=4"], recipes["steps=4"], "stopped")
+
+    monkeypatch.setattr(grid_runs, "train_in_subprocess", train_in_subprocess)
+    assert runs.run(recipes, overwrite=True)
+    assert trained == ["steps=2", "steps=4"]
+
+
+def test_a_run_that_is_locked_at_the_start_is_not_overwritten(recipe, tmp_path, monkeypatch):
+    other, trained = held_elsewhere(tmp_path / "runs" / "steps=3"), []
+
+    def train_in_subprocess(recipe, run, overwrite):
+        trained.append(run.folder.name)
+        other.communicate()
+        make_run(run, recipe)
+
+    monkeypatch.setattr(grid_runs, "train_in_subprocess", train_in_subprocess)
+    runs = runs_of(recipe, "stages.a.steps=2,3")
+    assert not runs.run(runs.check(), overwrite=True)
+    assert trained == ["steps=2"] and status(tmp_path / "runs") == {
+        "steps=2": "finished",
+        "steps=3": "failed",
+    }
+
+
+def test_a_grid_without_recipes_needs_one(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ValueError,
+        match="--grid needs recipes: pass one, as in `pyserini-ance train demo/ance --grid ...`, or "
+        "put them into the grid",
+    ):
+        train.main(["--grid", "seed=1,2"])
+    assert train.main(["--grid", "recipe=demo/bm25,demo/ance", "--print"]) == 0
+    assert capsys.readouterr().out == "runs/grid/recipe=demo-bm25\nruns/grid/recipe=demo-ance\n"
+    assert train.main(["--grid", "family-demo", "seed=42", "--print"]) == 0
+    assert capsys.readouterr().out.startswith("runs/family-demo/seed=42,recipe=demo-bm25\n")
+    with pytest.raises(SystemExit, match="2"):
+        train.main(["seed=1"])
+    assert "pass a recipe, such as demo/ance, or a --grid with the key `recipe`" in capsys.readouterr().err
+
+
+def test_a_run_of_other_settings_is_neither_kept_nor_replaced(recipe, small_recipe, tmp_path):
+    run = RunDir(tmp_path / "runs" / "steps=2")
+    run.create(dump(small_recipe({"a": STAGE}, seed=7)))
+    run.measures.write_text("{}")
+    run.mark("finished", "the end")
+    runs = runs_of(recipe, "stages.a.steps=2")
+    assert not runs.run(runs.check())
+    (row,) = json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]
+    assert (
+        row["reason"].startswith(str(run.folder))
+        and "holds a run with other settings; use --overwrite" in row["reason"]
+    )
+
+
+def test_a_run_directory_and_torchrun_are_refused(recipe, tmp_path, monkeypatch):
+    RunDir(tmp_path / "runs").create("")
+    with pytest.raises(FileExistsError, match="runs holds a run; pass another --output"):
+        runs_of(recipe, "seed=1,2").check()
+    monkeypatch.setenv("RANK", "0")
+    with pytest.raises(ValueError, match="without torchrun"):
+        runs_of(recipe, "seed=1,2").check()
+
+
+def test_the_remaining_time_is_estimated_from_the_trained_runs(caplog):
+    progress = Progress(dict.fromkeys("abcd", 0))
+    with caplog.at_level("INFO"):
+        progress.keep("a")
+        progress.begin("b")
+        progress._start -= 60
+        progress.finish("b")
+    assert caplog.messages[-1] == "grid, 2 of 4: b has finished in 60 seconds; about 2.0 minutes left"
+
+
+def test_print_lists_the_runs_and_options_exclude_one_another(recipe, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert train.main([str(recipe), "--grid", "seed=1,2", "stages.a.steps=5", "--print"]) == 0
+    assert capsys.readouterr().out == "runs/small-grid/seed=1,steps=5\nruns/small-grid/seed=2,steps=5\n"
+    with pytest.raises(SystemExit, match="2"):
+        train.main([str(recipe), "--grid", "seed=1,2", "--resume"])
+    assert "--grid resumes stopped runs by itself" in capsys.readouterr().err

@@ -1,0 +1,189 @@
+"""Whole runs over two splits whose questions have the same numbers: trained on together, measured on each, in
+peace and stopped.
+"""
+
+import json
+from pathlib import Path
+from statistics import fmean
+
+import ir_measures
+import pytest
+from helpers.run_outcome import outcome
+from ir_measures import R, nDCG
+
+from pyserini_ance.analysis.grid_tables import read_row
+from pyserini_ance.data.trec import read_run
+from pyserini_ance.evaluation.run_results import read_results
+from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.pipeline.preparation import read_collection
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.storage.files import read_json, read_json_lines
+
+LOSS = {"kind": "nll", "scale": 0.1}
+ASKED = {
+    "few": range(4),
+    "many": range(6, 17),
+    "few-test": range(18, 23),
+    "many-test": range(22, 30),
+}  # a question for each of these documents
+MEASURES = {"nDCG@10": nDCG @ 10, "R@20": R @ 20}
+
+
+def stages(run_file: Path) -> dict:
+    terms = {
+        "query": {
+            "negatives": [
+                {"kind": "ann", "top_k": 8},
+                {"kind": "ranking", "file": str(run_file), "top_k": 2},
+            ],
+            "loss": LOSS,
+        },
+        "dual": {
+            "anchor": "document",
+            "negatives": [{"kind": "ann", "top_k": 4}],
+            "loss": LOSS,
+            "weight": 0.5,
+        },
+    }
+    ance = {
+        "steps": 8,
+        "batch_queries": 4,
+        "optimizer": {"learning_rate": 1e-3},
+        "terms": terms,
+        "refresh": {"every_steps": 2, "query_chunks": 2},
+    }
+    return {
+        "ance": {
+            **ance,
+            "evaluate": {"every_steps": 3, "split": ["few-test", "many-test"]},
+            "save_every_steps": 3,
+        }
+    }
+
+
+@pytest.fixture(scope="module")
+def recipe(small_recipe, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("recipe")
+    corpus = small_recipe(stages(folder)).data.corpus
+    ids = [json.loads(line)["id"] for line in corpus.read_text().splitlines()]
+    for split, places in ASKED.items():
+        (folder / f"{split}.tsv").write_text(
+            "".join(f"{n}\twhich {ids[place].replace('-', ' ')}\n" for n, place in enumerate(places))
+        )
+        (folder / f"{split}.qrels").write_text(
+            "".join(f"{n} 0 {ids[place]} 1\n" for n, place in enumerate(places))
+        )
+    ranked = [
+        (f"{split}:{n}", ids[place - d])
+        for split in ("few", "many")
+        for n, place in enumerate(ASKED[split])
+        for d in (1, 2)
+    ]
+    (folder / "ranked.trec").write_text(
+        "".join(f"{query} Q0 {document} 1 1 t\n" for query, document in ranked)
+    )
+    files = {
+        split: {"topics": str(folder / f"{split}.tsv"), "qrels": str(folder / f"{split}.qrels")}
+        for split in ASKED
+    }
+    data = {"kind": "pyserini_jsonl", "corpus": str(corpus), "splits": files}
+    test = {
+        "split": ["few-test", "many-test"],
+        "hits": 20,
+        "measures": list(MEASURES),
+        "query_measures": ["R@5"],
+        "indexes": ["Flat"],
+    }
+    training = {"splits": ["few", "many"], "sampling": "equal"}
+    (folder / "joint.yaml").write_text(
+        dump(
+            small_recipe(
+                stages(folder / "ranked.trec"), data=data, final_evaluation=test, train_split=training
+            )
+        )
+    )
+    return folder / "joint.yaml"
+
+
+def test_each_test_split_has_its_files_and_columns(undisturbed):
+    found = read_json(undisturbed / "measures.json")
+    assert found["measures"] == [
+        f"{split} {measure}" for split in ("few-test", "many-test") for measure in MEASURES
+    ]
+    rows = {row["row"]: row for row in found["rows"]}
+    assert list(rows) == ["untrained", "untrained+Flat", "ance", "ance+Flat"]
+    for split in ("few-test", "many-test"):
+        qrels = list(ir_measures.read_trec_qrels(str(undisturbed / f"qrels.{split}.txt")))
+        assert (
+            len(qrels)
+            == len(ASKED[split])
+            == len((undisturbed / f"topics.{split}.tsv").read_text().splitlines())
+        )
+        assert (undisturbed / f"run.{split}.trec").read_bytes() == (
+            undisturbed / "runs" / f"ance.{split}.trec"
+        ).read_bytes()
+        for row, values in rows.items():
+            run = list(ir_measures.read_trec_run(str(undisturbed / "runs" / f"{row}.{split}.trec")))
+            expected = ir_measures.calc_aggregate(MEASURES.values(), qrels, run)
+            assert {name: values[f"{split} {name}"] for name in MEASURES} == pytest.approx(
+                {str(m): v for m, v in expected.items()}
+            )
+            assert (f"{split} queries R@5" in values) == ("+" not in row)
+        command = next(
+            line for line in found["export"]["command"].splitlines() if f"topics.{split}.tsv" in line
+        )
+        assert f"--output {undisturbed}/run.pyserini.{split}.txt" in command
+    assert len(found["export"]["command"].splitlines()) == 2
+
+
+def test_tables_of_several_runs_show_each_split(undisturbed):
+    last = read_results(undisturbed)["rows"][-2]
+    assert read_row(undisturbed, {}).measures == {
+        name: last[name] for name in read_results(undisturbed)["measures"]
+    }
+
+
+def test_the_best_checkpoint_has_the_best_mean(undisturbed):
+    decisions = read_json_lines(undisturbed / "decisions.jsonl")
+    evaluated = [record for record in decisions if record["event"] == "evaluate"]
+    assert [record["checkpoint_step"] for record in evaluated] == [3, 6, 8]
+    for record in evaluated:
+        assert set(record["splits"]) == {"few-test", "many-test"} and record["value"] == fmean(
+            record["splits"].values()
+        )
+        assert (
+            read_json(undisturbed / "evaluations" / f"ance-{record['checkpoint_step']:08d}.json")["splits"]
+            == record["splits"]
+        )
+    best = max(evaluated, key=lambda record: record["value"])
+    assert [record["result"] for record in decisions if record["event"] == "stage_end"] == [
+        f"ance-{best['checkpoint_step']:08d}"
+    ]
+
+
+def test_negatives_are_mined_for_a_share_of_each_split(undisturbed):
+    tables = [
+        NegativeTable.load(undisturbed / "negatives" / f"ance-{step:08d}" / "query.0") for step in (0, 2)
+    ]
+    assert [table.anchors.tolist() for table in tables] == [[0, 1, *range(4, 9)], [2, 3, *range(9, 15)]]
+    static = NegativeTable.load(undisturbed / "negatives" / "ance-00000000" / "query.1")
+    ids = read_collection(load(undisturbed / "recipe.yaml").recipe).documents.ids
+    asked = [*ASKED["few"], *ASKED["many"]]
+    assert [{ids[row] for row in line if row >= 0} for line in static.candidates] == [
+        {ids[place - d] for d in (1, 2)} for place in asked
+    ]
+
+
+def test_a_stopped_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
+    folder = tmp_path / "run"
+    for number, (trouble, stage, step) in enumerate([("kill_in_step", "8", 5), ("kill_in_export", "", 0)]):
+        done = train(folder, *["--resume"] * (number > 0), trouble=trouble, stage=stage, step=step)
+        assert done["code"] == -9, (trouble, done)
+    done = train(folder, "--resume")
+    assert done["code"] == 0, done["stderr"]
+    assert outcome(folder) == outcome(undisturbed)
+    assert len(read_run(folder / "run.few-test.trec")) == len(ASKED["few-test"])
+    assert (
+        "| few-test nDCG@10 | few-test R@20 | many-test nDCG@10 | many-test R@20 | few-test queries R@5 |"
+        in " ".join(done["stdout"].split())
+    )

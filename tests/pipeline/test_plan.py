@@ -1,0 +1,81 @@
+import pytest
+
+from pyserini_ance.pipeline.plan import plan
+
+STAGE = {
+    "steps": 20,
+    "batch_queries": 2,
+    "optimizer": {"learning_rate": 1e-3},
+    "terms": {"query": {"negatives": [{"kind": "ann", "top_k": 5}]}},
+}
+STATIC = {**STAGE, "terms": {"query": {"negatives": [{"kind": "random"}]}}}
+READY = {"mode": "async", "adopt": "when_ready"}
+
+
+@pytest.mark.parametrize(
+    ("stage", "row"),
+    [
+        (STATIC, ["sync", "0", "0", "0"]),
+        ({**STAGE, "refresh": {"every_steps": 5}}, ["sync", "4", "0", "120"]),
+        ({**STAGE, "refresh": {"every_steps": 5, "mode": "async"}}, ["async, +5", "3", "0", "90"]),
+        (
+            {**STAGE, "refresh": {"every_steps": 5, **READY}, "evaluate": {"every_steps": 10}},
+            ["async, when_ready", "4", "2", "150"],
+        ),
+        ({**STATIC, "evaluate": {"every_steps": 10, **READY}}, ["async, when_ready", "0", "2", "60"]),
+    ],
+)
+def test_a_stage_says_who_makes_what_and_how_much(small_recipe, stage, row):
+    assert cells(plan(small_recipe({"b": stage})), "b")[5:-1] == row
+
+
+def test_documents_in_passages_are_counted_as_such(small_recipe):
+    for empty, said in ((False, "30 in 81 passages of"), (True, "30 in 90 passages, 9 of them empty, of")):
+        encoder = small_recipe({"b": STATIC}).encoder.model_dump(mode="json")
+        encoder["tokenization"]["document"].update(length_tokens=10, passages=3, pad_passages=empty)
+        assert f"documents: {said}" in plan(small_recipe({"b": STATIC}, encoder=encoder))
+
+
+@pytest.mark.parametrize(("sampling", "epochs"), [("proportional", "2.0"), ("equal", "dev 4.0, train 1.3")])
+def test_splits_that_are_drawn_evenly_have_epochs_of_their_own(small_recipe, sampling, epochs):
+    text = plan(small_recipe({"b": STATIC}, train_split={"splits": ["dev", "train"], "sampling": sampling}))
+    assert (
+        cells(text, "b")[3:5] == ["40", epochs] and "queries: train 15, dev 5, test 5, dev+train 20" in text
+    )
+
+
+def cells(text: str, stage: str) -> list[str]:
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {stage} ")]
+    return [cell.strip() for cell in line.split("|")[1:-1]]
+
+
+def test_a_stage_says_how_its_learning_rate_changes(small_recipe):
+    lamb = {"kind": "lamb", "learning_rate": 1e-6}
+    stages = {
+        "a": STATIC,
+        "b": {
+            **STATIC,
+            "optimizer": lamb,
+            "lr_schedule": {"kind": "cosine", "warmup_steps": 5000, "cycle_steps": 10000},
+            "steps": 20000,
+        },
+        "c": {
+            **STATIC,
+            "optimizer": lamb,
+            "lr_schedule": {"warmup_steps": 5000, "total_steps": 1000000, "offset_steps": 600000},
+        },
+        "d": {**STATIC, "optimizer": {"learning_rate": 0.5}, "lr_schedule": {"kind": "constant"}},
+    }
+    text = plan(small_recipe(stages))
+    assert [cells(text, name)[-1] for name in stages] == [
+        "adamw 0.001, linear to 0 at 20",
+        "lamb 1e-06, warm-up 5,000, cosine to 0 at 10,000, anew every 10,000",
+        "lamb 1e-06, warm-up 5,000, linear to 0 at 1,000,000, from 600,000 on",
+        "adamw 0.5, constant",
+    ]
+
+
+def test_what_is_kept_and_in_work_at_once_is_in_the_disk_that_a_run_takes(small_recipe):
+    background = {**STAGE, "refresh": {"every_steps": 5, "mode": "async", "adopt": {"after_steps": 9}}}
+    text = plan(small_recipe({"a": STATIC, "b": background}, retention={"save_total_limit": 3}))
+    assert "in the run directory: 10 checkpoints of " in text and ", 5 times the vectors of " in text

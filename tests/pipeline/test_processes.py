@@ -1,0 +1,301 @@
+"""Whole runs on two processes: the same as on one; killed, failed and told to end, and taken up again; under
+torchrun.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.run_outcome import outcome, without_times
+from safetensors.numpy import load_file
+
+from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.storage.files import read_json_lines
+
+pytestmark = pytest.mark.long
+TRAIN, BOTH, WRITTEN = (
+    f"helpers/process_functions.py:{name}"
+    for name in ("train_together", "train_and_refresh", "written_by_others")
+)
+# Seconds in which a process must have heard of another's end, on a machine of any load.
+# A quiet one needs one.
+SOON = 20
+# A large eps: where the true gradient is 0 (the bias of attention's keys), Adam would make steps of what
+# rounding leaves.
+OPTIMIZER = {"learning_rate": 1e-3, "eps": 1e-3}
+OWN = {"query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": {"kind": "nll", "scale": 0.1}}}
+STEP = {"query": {**OWN["query"], "in_batch_negatives": True}}
+STAGE = {
+    "steps": 9,
+    "batch_queries": 5,
+    "chunk_queries": 2,
+    "optimizer": OPTIMIZER,
+    "refresh": {"every_steps": 5},
+}
+INLINE = {
+    "own": {**STAGE, "terms": OWN, "save_every_steps": 3},
+    "step": {**STAGE, "terms": STEP, "evaluate": {"every_steps": 3, "sample_documents": 20, "patience": 1}},
+}
+BACKGROUND = {
+    "ance": {
+        **STAGE,
+        "terms": OWN,
+        "refresh": {"every_steps": 3, "mode": "async", "adopt": {"after_steps": 2}},
+        "evaluate": {"every_steps": 4},
+    }
+}
+READY = {
+    "ance": {
+        **BACKGROUND["ance"],
+        "refresh": {"every_steps": 3, "mode": "async", "adopt": "when_ready", "max_staleness_steps": 5},
+    }
+}
+ELSEWHERE = {"launch": "external", "refresher_timeout_seconds": 30, "trainer_timeout_seconds": 30}
+
+
+@pytest.fixture(scope="module")
+def recipe(small_recipe, tmp_path_factory):
+    """The file of a recipe of these stages."""
+    folder = tmp_path_factory.mktemp("recipes")
+
+    def write(stages: dict, dropout: float | None = None, **more) -> Path:
+        path = folder / f"{len(list(folder.iterdir()))}.yaml"
+        made = small_recipe(stages, **more)
+        path.write_text(
+            dump(made.model_copy(update={"encoder": made.encoder.model_copy(update={"dropout": dropout})}))
+        )
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="module")
+def train(run_processes):
+    """`train(size, recipe, folder, *flags, trouble=, ranks=)`: how each process ended."""
+
+    def run(size: int, recipe: Path, folder: Path, *flags: str, **trouble) -> list[dict]:
+        arguments = [str(recipe), "--output", str(folder), *flags]
+        return run_processes.ends(size, TRAIN, arguments, *trouble.values(), join=False)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def both(run_processes):
+    """A trainer and a refresher of `size` processes each; how all ended, the trainer's first."""
+
+    def run(size: int, recipe: Path, folder: Path, *flags: str, **trouble) -> list[dict]:
+        arguments = [str(recipe), "--output", str(folder)]
+        return run_processes.ends(
+            2 * size, BOTH, [*arguments, *flags], arguments, *trouble.values(), join=False
+        )
+
+    return run
+
+
+def codes(ends: list[dict]) -> list[int]:
+    return [end["code"] for end in ends]
+
+
+def succeeded(ends: list[dict]) -> None:
+    assert not any(codes(ends)), "\n".join(f"{end['code']} {end['error']}\n{end['output']}" for end in ends)
+
+
+def state(folder: Path, post: str = "state") -> tuple[str, str]:
+    found = json.loads((folder / f"{post}.json").read_text())
+    return found["status"], found.get("reason", "")
+
+
+def decisions(folder: Path) -> list[dict]:
+    """Without what rounding changes: the hashes of weights, and the last digits of values."""
+    records = [
+        {k: v for k, v in r.items() if k != "weights"}
+        for r in read_json_lines(folder / "decisions.jsonl")
+        if r["event"] != "resume"
+    ]
+    return [{**r, "value": pytest.approx(r["value"], rel=1e-5)} if "value" in r else r for r in records]
+
+
+def steps(folder: Path) -> list[dict]:
+    return [without_times(r) for r in read_json_lines(folder / "metrics.jsonl") if r["event"] == "step"]
+
+
+def same_but_for_rounding(one: Path, two: Path) -> None:
+    """Decisions, tables and measures are equal, losses to 1e-5, weights to 1e-6, and to 1e-4 of what training
+    has changed in them.
+
+    The norm of the gradients, which the weights' differences tell on most: to 1e-4.
+    """
+    assert decisions(one) == decisions(two)
+    for first, second in zip(steps(one), steps(two), strict=True):
+        close = {name: pytest.approx(second[name], rel=1e-5) for name in ("loss", "terms")}
+        assert first == {**second, **close, "grad_norm": pytest.approx(second["grad_norm"], rel=1e-4)}
+    for folder in (one / "negatives").iterdir():
+        tables = [NegativeTable.load(run / "negatives" / folder.name / "query.0") for run in (one, two)]
+        assert np.array_equal(tables[0].candidates, tables[1].candidates)
+    rows = [
+        [without_times(row) for row in json.loads((run / "measures.json").read_text())["rows"]]
+        for run in (one, two)
+    ]
+    assert rows[0] == rows[1]
+    weights, others, before = (
+        all_weights(run)
+        for run in (one / "model", two / "model", one / "checkpoints" / "initial-00000000" / "encoder")
+    )
+    difference = np.linalg.norm(weights - others)
+    assert difference < 1e-6 * np.linalg.norm(weights) and difference < 1e-4 * np.linalg.norm(
+        weights - before
+    )
+
+
+def all_weights(encoder: Path) -> np.ndarray:
+    return np.concatenate(
+        [
+            tensor.ravel().astype(np.float64)
+            for _, tensor in sorted(load_file(encoder / "model.safetensors").items())
+        ]
+    )
+
+
+def test_two_processes_do_what_one_does(train, recipe, tmp_path):
+    still = recipe(INLINE, dropout=0.0)
+    for size in (1, 2):
+        succeeded(train(size, still, tmp_path / str(size)))
+    same_but_for_rounding(tmp_path / "1", tmp_path / "2")
+    assert any(r["event"] == "early_stop" for r in read_json_lines(tmp_path / "2" / "decisions.jsonl"))
+    # One may hear of the other's death before it comes to its own.
+    assert sorted(
+        codes(train(2, still, tmp_path / "both", trouble=("kill_in_step", "9", 5), ranks=(0, 1)))
+    ) in ([-9, -9], [-9, 2])
+    succeeded(train(1, still, tmp_path / "both", "--resume"))
+    same_but_for_rounding(tmp_path / "1", tmp_path / "both")
+
+
+def test_two_processes_with_a_refresher_of_two_do_what_one_does_with_one(both, recipe, tmp_path):
+    still = recipe(BACKGROUND, dropout=0.0, refresher=ELSEWHERE)
+    for size in (1, 2):
+        succeeded(both(size, still, tmp_path / str(size)))
+    same_but_for_rounding(tmp_path / "1", tmp_path / "2")
+
+
+@pytest.fixture(scope="module")
+def inline(recipe) -> Path:
+    return recipe(INLINE)
+
+
+@pytest.fixture(scope="module")
+def undisturbed(run_processes, inline, tmp_path_factory) -> tuple[Path, list[str]]:
+    """A run of two processes, and what the second has written in its folder."""
+    folder = tmp_path_factory.mktemp("undisturbed") / "run"
+    written = run_processes(2, WRITTEN, str(folder), [str(inline), "--output", str(folder)], join=False)
+    return folder, written[1]
+
+
+def test_the_second_process_writes_nothing_but_its_vectors(undisturbed):
+    others = [path for path in undisturbed[1] if not (path.startswith("/scratch/") and "/1-of-2" in path)]
+    assert undisturbed[1] and not others
+
+
+def test_whatever_ends_one_process_ends_both_and_the_next_two_go_on(train, inline, undisturbed, tmp_path):
+    """One run that is ended six times; in the end it is bitwise the one that was left in peace."""
+    run = tmp_path / "run"
+
+    def ended(flag: str, *trouble: str | int, ranks: tuple[int, ...]) -> list[dict]:
+        ends = train(2, inline, run, *filter(None, [flag]), trouble=trouble, ranks=ranks)
+        assert abs(ends[0]["seconds"] - ends[1]["seconds"]) < SOON, ends
+        return ends
+
+    assert sorted(codes(ended("", "kill_in_step", "9", 2, ranks=(0, 1)))) in ([-9, -9], [-9, 2])
+
+    first, second = ended("--resume", "kill_in_step", "9", 5, ranks=(1,))
+    assert (first["code"], second["code"]) == (2, -9)
+    status, reason = state(run)
+    assert (
+        status == "failed"
+        and reason.startswith("process 1 of 2 (pid ")
+        and "has died; all stop. Start again" in reason
+    )
+    assert f"error: {reason}" in first["output"]
+
+    first, second = ended("--resume", "kill_in_step", "9", 5, ranks=(0,))
+    assert (first["code"], second["code"]) == (-9, 2) and "error: process 0 of 2 (pid " in second["output"]
+    assert state(run)[0] == "running"  # nobody else writes there; that the process is dead is seen
+
+    first, second = ended("--resume", "small_files_only", "", 1500, ranks=(1,))
+    assert (first["code"], second["code"]) == (2, 2)
+    status, reason = state(run)
+    assert (
+        status == "failed"
+        and "process 1 of 2 failed: OSError: [Errno 27] File too large" in reason
+        and "1-of-2" in reason
+    )
+
+    assert codes(ended("--resume", "kill_in_checkpoint", "step", 3, ranks=(0,))) == [-9, 2]
+
+    ends = ended("--resume", "terminate_in_step", "9", 4, ranks=(0, 1))
+    assert codes(ends) == [130, 130] and state(run) == ("stopped", "KeyboardInterrupt")
+    assert [end["output"].count("interrupted") for end in ends] == [1, 0]
+
+    succeeded(train(2, inline, run, "--resume"))
+    assert outcome(run) == outcome(undisturbed[0])
+
+
+@pytest.fixture(scope="module")
+def under_torchrun(recipe, tmp_path_factory) -> tuple[Path, str]:
+    """A run that torchrun has started, with a refresher under a torchrun of its own, and what it has
+    printed.
+    """
+    run = tmp_path_factory.mktemp("torchrun") / "run"
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc-per-node",
+        "2",
+        "-m",
+        "pyserini_ance.train",
+    ]
+    arguments = [str(recipe(BACKGROUND, refresher={"processes": 2})), "--output", str(run)]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    return run, done.stdout
+
+
+def test_under_torchrun_one_process_speaks(under_torchrun):
+    run, printed = under_torchrun
+    assert printed.count("| ance ") == 1 and printed.count("search with it:") == 1
+    assert (run / "refresher.log").read_text().count("the refresher exits: the run has finished") == 1
+    assert json.loads((run / "environment.json").read_text())["machine"]["processes"] == 2
+
+
+def test_a_refresher_that_loses_a_process_says_so_and_goes_on_when_started_again(
+    both, recipe, under_torchrun, tmp_path
+):
+    background, run = recipe(BACKGROUND, refresher=ELSEWHERE), tmp_path / "run"
+    ends = both(2, background, run, trouble=("kill_in_mining", "ance", 3), ranks=(3,))
+    assert codes(ends) == [2, 2, 2, -9]
+    status, reason = state(run, "refresher")
+    assert (
+        status == "failed"
+        and reason.startswith("process 1 of 2 (pid ")
+        and f"the refresher has failed: {reason}" in ends[0]["output"]
+    )
+    succeeded(both(2, background, run, "--resume"))
+    expected = outcome(under_torchrun[0])
+    expected["files"].remove("refresher.log")
+    assert outcome(run) == expected
+
+
+def test_processes_take_together_what_is_ready(both, recipe, tmp_path):
+    succeeded(both(2, recipe(READY, refresher=ELSEWHERE), tmp_path / "run"))
+    adopted = [
+        (r["step"], r["checkpoint_step"])
+        for r in read_json_lines(tmp_path / "run" / "decisions.jsonl")
+        if r["event"] == "adopt"
+    ]
+    assert adopted[0] == (0, 0) and all(step - of <= 5 for step, of in adopted) and len(adopted) > 1

@@ -1,0 +1,75 @@
+"""A whole run that ends with a stage of queries alone: LTRe, on documents, vectors and index that stay."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from pyserini_ance.data.trec import read_run
+from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.pipeline.preparation import read_collection
+from pyserini_ance.recipe.load import dump, load
+
+EVERY = {"batch_queries": 4, "optimizer": {"learning_rate": 1e-3}}
+STAGES = {
+    "warm": {
+        "steps": 4,
+        **EVERY,
+        "terms": {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}},
+    },
+    "ltre": {
+        "steps": 5,
+        **EVERY,
+        "trainable": "query_tower",
+        "terms": {
+            "query": {"negatives": [{"kind": "live", "top_k": 8}], "loss": {"kind": "ranknet", "scale": 0.1}}
+        },
+        "evaluate": {"every_steps": 2, "sample_documents": 20},
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def recipe(small_recipe, tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("recipe") / "small.yaml"
+    path.write_text(
+        dump(
+            small_recipe(
+                STAGES,
+                encoding={"precision": "fp32"},
+                final_evaluation={"precision": "fp32", "hits": 30, "measures": ["RR@10"]},
+            )
+        )
+    )
+    return path
+
+
+def test_ltre_encodes_no_document_and_exports_the_start_models_beside_its_queries(train, recipe, tmp_path):
+    """Thirty documents: once with the untrained model, for its row, once with the warm-up's; dev, closing row
+    and index take these.
+    """
+    folder, counted = tmp_path / "run", tmp_path / "counted"
+    done = train(folder, trouble="count_encoded_documents", stage=str(counted), step=0)
+    assert done["code"] == 0, done["stderr"]
+    assert sorted(map(int, counted.read_text().split())) == sorted([*range(30)] * 2)
+    exported, warm = (
+        load_encoder(folder / "model"),
+        load_encoder(folder / "checkpoints" / "warm-00000004" / "encoder"),
+    )
+    assert not exported.towers.tied
+    for side, same in (("documents", True), ("queries", False)):
+        weights = zip(
+            getattr(exported.towers, side).parameters(), getattr(warm.towers, side).parameters(), strict=True
+        )
+        assert all(torch.equal(*pair) for pair in weights) is same, side
+    collection = read_collection(load(recipe).recipe)
+    queries, documents = collection.split("test").queries, collection.documents
+    scores = (
+        exported.encode(queries.take(range(5)), "query")
+        @ exported.encode(documents.take(range(30)), "document").T
+    )
+    found = read_run(folder / "run.test.trec")
+    for query, of_query in zip(queries.ids, scores, strict=True):
+        assert found[query] == pytest.approx(
+            dict(zip(documents.ids, of_query.tolist(), strict=True)), abs=1e-4
+        )

@@ -1,0 +1,198 @@
+"""The refresher subprocess of training: when it is started, how, and how it ends. Small programs replace
+it.
+"""
+
+import logging
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from helpers.waiting import until
+
+from pyserini_ance.pipeline import refresher_process
+from pyserini_ance.pipeline.refresher_process import (
+    needs_refresher,
+    refresh_command,
+    refresher_command,
+    refresher_environment,
+    refresher_subprocess,
+)
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.recipe.models import Recipe, RefresherProcess
+from pyserini_ance.runs.rundir import RunDir
+
+ANN = {"query": {"negatives": [{"kind": "ann"}]}}
+STAGE = {
+    "steps": 20,
+    "batch_queries": 1,
+    "optimizer": {"learning_rate": 1.0},
+    "terms": ANN,
+    "refresh": {"every_steps": 5},
+}
+ASYNC = {**STAGE, "refresh": {"every_steps": 5, "mode": "async"}}
+SAYS = (
+    "import os, sys; print(os.getsid(0) == os.getpid(), repr(sys.stdin.read()), *sys.argv[1:], flush=True); "
+)
+
+
+def recipe(*stages: dict, **refresher) -> Recipe:
+    settings = {
+        "name": "r",
+        "data": {"kind": "docstrings"},
+        "encoder": {"kind": "transformer", "model": "m"},
+        "bm25": None,
+    }
+    return Recipe.model_validate(
+        {**settings, "stages": {f"s{i}": made for i, made in enumerate(stages)}, "refresher": refresher}
+    )
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDir:
+    made = RunDir(tmp_path)
+    made.recipe.write_text(dump(recipe(ASYNC)))
+    return made
+
+
+@pytest.fixture
+def program(monkeypatch):
+    """Let a program be the subprocess."""
+    return lambda text: monkeypatch.setattr(
+        refresher_process,
+        "refresher_command",
+        lambda recipe, run: [sys.executable, "-c", SAYS + text, "a", "b"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("stages", "needed"),
+    [
+        ([STAGE], False),
+        ([ASYNC], True),
+        ([STAGE, ASYNC], True),
+        ([{**STAGE, "evaluate": {"every_steps": 5}}], False),
+        ([{**STAGE, "evaluate": {"every_steps": 5, "mode": "async"}}], True),
+        ([{**ASYNC, "evaluate": {"every_steps": 5, "mode": "sync"}}], True),
+    ],
+)
+def test_a_refresher_is_needed_for_async_products(stages, needed):
+    assert needs_refresher(recipe(*stages)) is needed
+
+
+def test_the_command_has_the_recipe_of_the_run_and_the_changed_settings(run):
+    arguments = ["-m", "pyserini_ance", "refresh", f"{run.folder}/recipe.yaml"]
+    assert refresher_command(recipe(ASYNC), run) == [sys.executable, *arguments, "--output", str(run.folder)]
+    changed = recipe(ASYNC, processes=3, device="cuda:1").model_copy(
+        update={"cache": Path("/my cache"), "threads": 2}
+    )
+    overrides = ["cache=/my cache", "threads=2", "refresher.device=cuda:1", "refresher.processes=3"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node=3"]
+    command = refresher_command(changed, run)
+    assert command[: 1 + len(launcher) + len(arguments)] == [sys.executable, *launcher, *arguments]
+    assert sorted(command[1 + len(launcher) + len(arguments) : -2]) == sorted(overrides) and command[-2:] == [
+        "--output",
+        str(run.folder),
+    ]
+    assert "'cache=/my cache'" in refresh_command(changed, run)
+
+
+def test_the_subprocess_does_not_inherit_the_world_of_torchrun(monkeypatch):
+    world = {
+        "RANK": "0",
+        "WORLD_SIZE": "4",
+        "LOCAL_RANK": "0",
+        "LOCAL_WORLD_SIZE": "4",
+        "MASTER_ADDR": "localhost",
+        "MASTER_PORT": "29500",
+    }
+    more = {
+        "GROUP_RANK": "0",
+        "ROLE_RANK": "0",
+        "ROLE_NAME": "default",
+        "TORCHELASTIC_RUN_ID": "none",
+        "TORCHELASTIC_RESTART_COUNT": "0",
+    }
+    for name, value in {**world, **more, "OMP_NUM_THREADS": "1", "PYTHONPATH": "somewhere"}.items():
+        monkeypatch.setenv(name, value)
+    inherited = refresher_environment(RefresherProcess())
+    assert not {*world, *more} & inherited.keys()
+    assert (inherited["OMP_NUM_THREADS"], inherited["PYTHONPATH"]) == (
+        "1",
+        "somewhere",
+    ) and inherited.keys() <= os.environ.keys()
+    assert refresher_environment(RefresherProcess(threads=3)) == {**inherited, "OMP_NUM_THREADS": "3"}
+
+
+@pytest.mark.parametrize("made", [recipe(STAGE), recipe(ASYNC, launch="external")], ids=["sync", "external"])
+def test_no_subprocess_is_started_if_none_is_needed(run, made, program):
+    program("")
+    with refresher_subprocess(made, run):
+        pass
+    assert not run.refresher_log.exists()
+
+
+def test_no_subprocess_is_started_if_a_refresher_is_running(run, program, caplog):
+    program("")
+    holder = "import sys; from pathlib import Path; from pyserini_ance.runs.rundir import RunDir\n"
+    holder += "with RunDir(Path(sys.argv[1])).refresher.held('tables'): print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, run.folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        other.stdout.readline()
+        with caplog.at_level("INFO"), refresher_subprocess(recipe(ASYNC), run):
+            pass
+        other.stdin.close()
+    assert not run.refresher_log.exists()
+    (message,) = caplog.messages
+    assert message.startswith("a refresher is already running: ") and f"process {other.pid} " in message
+
+
+def test_the_subprocess_has_a_session_of_its_own_and_exits_with_the_run(run, program, caplog):
+    program(
+        f"import pathlib, time\nwhile not pathlib.Path({str(run.folder / 'end')!r}).exists(): "
+        f"time.sleep(0.01)\nprint('left')"
+    )
+    run.refresher_log.write_text("of an earlier one\n")
+    with caplog.at_level("INFO"), refresher_subprocess(recipe(ASYNC), run):
+        until(lambda: "a b" in run.refresher_log.read_text())
+        (run.folder / "end").touch()
+    assert run.refresher_log.read_text() == "of an earlier one\nTrue '' a b\nleft\n"
+    assert len(caplog.messages) == 1 and caplog.messages[0].endswith(f"; it logs to {run.refresher_log}")
+
+
+def test_an_early_end_is_reported_with_the_command_for_another_refresher(run, program, caplog):
+    program("sys.exit(3)")
+    with caplog.at_level("ERROR"), refresher_subprocess(recipe(ASYNC), run):
+        until(lambda: caplog.messages)
+    assert caplog.messages == [
+        f"the refresher has ended (exit code 3, see {run.refresher_log}); training continues until "
+        f"it needs new negatives. "
+        f"Start another refresher with: {refresh_command(recipe(ASYNC), run)}"
+    ]
+
+
+def test_an_end_with_its_training_is_not_reported(run, program, caplog):
+    program("import time; time.sleep(60)")
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), caplog.at_level("ERROR"), refresher_subprocess(recipe(ASYNC), run):
+        until(lambda: "a b" in run.refresher_log.read_text())
+        raise KeyboardInterrupt
+    assert time.monotonic() - start < refresher_process.EXIT_SECONDS and caplog.messages == []
+
+
+def test_a_subprocess_that_does_not_exit_is_killed(run, program, monkeypatch, caplog):
+    monkeypatch.setattr(refresher_process, "EXIT_SECONDS", 0.3)
+    program(
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', "
+        "os.getpid(), flush=True); time.sleep(60)"
+    )
+    with caplog.at_level(logging.ERROR), pytest.raises(ValueError), refresher_subprocess(recipe(ASYNC), run):
+        until(lambda: "deaf" in run.refresher_log.read_text())
+        raise ValueError
+    pid = int(run.refresher_log.read_text().split()[-1])
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+    assert caplog.messages == []

@@ -1,0 +1,115 @@
+"""The refresher's job in this process: it waits, checks, mines, and records its state."""
+
+import json
+
+import pytest
+
+from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.pipeline.preparation import read_collection
+from pyserini_ance.pipeline.refresher_process import refresh
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
+from pyserini_ance.runs.generation import open_generation
+from pyserini_ance.runs.requests import RefreshRequest, write_requests
+from pyserini_ance.runs.rundir import RunDir
+
+pytestmark = pytest.mark.usefixtures("clock")
+STAGE = {
+    "steps": 20,
+    "batch_queries": 4,
+    "optimizer": {"learning_rate": 1e-3},
+    "terms": {"query": {"negatives": [{"kind": "ann", "top_k": 5}]}},
+    "refresh": {"every_steps": 4, "mode": "async"},
+}
+
+
+@pytest.fixture
+def recipe(small_recipe) -> Recipe:
+    return small_recipe(
+        {"a": STAGE}, refresher={"launch": "external", "device": "cpu", "trainer_timeout_seconds": 10}
+    )
+
+
+@pytest.fixture
+def run(recipe, tmp_path) -> RunDir:
+    """A run that was started and then stopped."""
+    made = RunDir(tmp_path / "run")
+    begin(made, recipe, read_collection(recipe).digest)
+    made.mark("stopped", "stage a, step 5")
+    return made
+
+
+def begin(run: RunDir, recipe: Recipe, digest: str) -> None:
+    run.create(dump(recipe))
+    run.environment.write_text(json.dumps({"data": {"digest": digest}}))
+
+
+def test_requests_are_served_and_the_lock_records_the_end(recipe, run):
+    checkpoint = publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("a", 4))
+    write_requests(run, [RefreshRequest("tables", "a", 4, checkpoint.weights)])
+    assert refresh(recipe, run.folder).startswith(
+        "training has given no sign of life for 10 seconds (process "
+    )
+    generation = open_generation(run.generation("a", 4), {"weights": checkpoint.weights})
+    assert generation.tables["query", 0].candidates.shape == (15, 5)
+    assert (run.refresher.read()["status"], run.refresher.read()["where"]) == (
+        "finished",
+        "waiting for requests",
+    )
+
+
+def test_a_run_that_has_not_started_is_waited_for(recipe, tmp_path, clock, caplog):
+    run, digest = RunDir(tmp_path / "run"), read_collection(recipe).digest
+
+    def train():
+        begin(run, recipe, digest)
+        run.mark("finished", "the end")
+
+    clock.after(8, train)
+    with caplog.at_level("INFO"):
+        assert refresh(recipe, run.folder) == "the run has finished"
+    assert (
+        f"waiting for training to start: pyserini-ance train small --output {run.folder}" in caplog.messages
+    )
+
+
+def test_waiting_for_a_run_has_a_timeout(recipe, tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"no training has started in {tmp_path}/run for 10 seconds"):
+        refresh(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_run_of_another_recipe_is_refused(recipe, run):
+    command = f"pyserini-ance refresh {run.recipe} .*--output {run.folder}"
+    with pytest.raises(
+        ValueError,
+        match=f"recipe.yaml differs from the recipe given. Continue with the same recipe: {command}$",
+    ):
+        refresh(recipe.model_copy(update={"seed": 7}), run.folder)
+    assert not run.refresher.path.exists()
+
+
+def test_other_data_is_refused_and_recorded_in_the_lock(recipe, run):
+    run.environment.write_text(json.dumps({"data": {"digest": "d" * 64}}))
+    with pytest.raises(
+        ValueError,
+        match=r"the data \(digest .*\) is not that which .* was started with \(digest dddddddddddd\)",
+    ):
+        refresh(recipe, run.folder)
+    found = run.refresher.read()
+    assert found["status"] == "failed" and "dddddddddddd" in found["reason"]
+
+
+def test_unfinished_generations_of_a_dead_refresher_are_removed(recipe, run):
+    dead = {"pid": 7, "host": "elsewhere", "started": 5}
+    run.refresher.path.write_text(
+        json.dumps(
+            {"layout": 3, "status": "running", "where": "tables", **dead, "term": 1, "beat": 3, "time": 0}
+        )
+    )
+    for stage, owner in (("a", dead), ("b", {**dead, "pid": 8})):
+        run.generation(stage, 4).mkdir(parents=True)
+        (run.generation(stage, 4) / "claim.json").write_text(json.dumps(owner))
+    refresh(recipe, run.folder)
+    assert [path.name for path in run.negatives.iterdir()] == ["b-00000004"]

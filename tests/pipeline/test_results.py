@@ -1,0 +1,51 @@
+from pyserini_ance.pipeline.results import Results
+from pyserini_ance.recipe.load import load
+
+
+def result(*overrides: str) -> Results:
+    rows = [
+        {"row": "bm25", "RR@10": 0.5, "test seconds": 2.04},
+        {"row": "ance", "RR@10": 0.625, "train seconds": 10.0, "refresh seconds": 3.0},
+    ]
+    exported = {"notes": ["queries: as here"], "command": "search --index i"}
+    return Results(
+        load("demo/ance", "final_evaluation.measures=[RR@10]", *overrides).recipe,
+        rows,
+        {"everything": 12.5},
+        exported,
+    )
+
+
+def test_the_table_and_what_to_type_next():
+    assert result("expect=null").as_text() == (
+        "| row  |  RR@10 | train seconds | refresh seconds | test seconds |\n"
+        "| ---- | -----: | ------------: | --------------: | -----------: |\n"
+        "| bm25 | 0.5000 |             - |               - |          2.0 |\n"
+        "| ance | 0.6250 |          10.0 |             3.0 |            - |\n"
+        "\n"
+        "seconds: everything 12.5\n"
+        "queries: as here\n"
+        "search with it:\n"
+        "  search --index i"
+    )
+
+
+def test_expected_figures_follow_the_table():
+    lines = result("expect={test: {RR@10: 0.6}}").as_text().splitlines()
+    assert [line for line in lines if "expected" in line or "RR@10 |" in line][1:] == [
+        "| ance  | expected | measured | difference |", "| RR@10 |   0.6000 |   0.6250 | +0.0250    |"
+    ]  # fmt: skip
+
+
+def test_the_record_says_which_recipe_and_measures():
+    found = result("seed=7").as_json()
+    assert (found["recipe"], found["config_hash"], found["measures"]) == (
+        "demo/ance",
+        result().as_json()["config_hash"],
+        ["RR@10"],
+    )
+    assert (
+        found["rows"][1]["RR@10"] == 0.625
+        and found["seconds"] == {"everything": 12.5}
+        and found["export"]["command"] == "search --index i"
+    )

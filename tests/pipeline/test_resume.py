@@ -1,0 +1,63 @@
+import json
+
+import pytest
+
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.pipeline.run_checks import check_same_run
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.runs.rundir import RunDir
+
+
+def collection(text: str) -> Collection:
+    queries = Texts(["q"], {"text": ["a"]})
+    return Collection(
+        Texts(["d"], {"text": [text]}), {"train": Split("train", queries, Qrels.of([0], [0], [1], queries=1))}
+    )
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDir:
+    made = RunDir(tmp_path / "run")
+    made.create(dump(load("demo/ance").recipe))
+    made.environment.write_text(json.dumps({"data": {"digest": collection("one").digest}}))
+    return made
+
+
+def test_a_run_may_continue_on_another_machine(run):
+    check_same_run(run, load("demo/ance").recipe, collection("one"))
+    moved = [
+        "cache=/elsewhere",
+        "device=cpu",
+        "threads=3",
+        "refresher={launch: external, device: cpu, threads: 2, refresher_timeout_seconds: 5}",
+    ]
+    check_same_run(run, load("demo/ance", *moved).recipe, collection("one"))
+
+
+def test_published_figures_may_be_corrected(run):
+    check_same_run(
+        run,
+        load(
+            "demo/ance", "data.official.documents=7", "description=better", "expect={test: {RR@10: 0.4}}"
+        ).recipe,
+        collection("one"),
+    )
+
+
+def test_another_recipe_is_refused_with_the_command_to_type(run):
+    with pytest.raises(
+        ValueError,
+        match=r"differs from the recipe given.* pyserini-ance train .*recipe\.yaml --output .* --resume",
+    ):
+        check_same_run(run, load("demo/ance", "seed=7").recipe, collection("one"))
+
+
+def test_other_data_is_refused(run):
+    with pytest.raises(ValueError, match="the data .* is not that which .* was started with"):
+        check_same_run(run, load("demo/ance").recipe, collection("two"))
+
+
+def test_a_run_without_its_files_is_refused(run):
+    run.recipe.unlink()
+    with pytest.raises(FileNotFoundError, match="no run to resume .recipe.yaml is missing."):
+        check_same_run(run, load("demo/ance").recipe, collection("one"))

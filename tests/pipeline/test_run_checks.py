@@ -1,0 +1,120 @@
+import json
+
+import pytest
+
+from pyserini_ance.pipeline.run_checks import read_replay, replay_logs
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.trainer.refresh import AdoptionLog
+
+RECORDS = [
+    {
+        "event": "adopt",
+        "stage": "bm25-neg",
+        "step": 0,
+        "checkpoint_step": 0,
+        "folder": "negatives/bm25-neg-00000000",
+        "weights": "u",
+    },
+    {"event": "stage_end", "stage": "bm25-neg", "step": 60, "result": "bm25-neg-00000060", "weights": "v"},
+    {
+        "event": "adopt",
+        "stage": "ance",
+        "step": 0,
+        "checkpoint_step": 0,
+        "folder": "negatives/ance-00000000",
+        "weights": "v",
+    },
+    {
+        "event": "adopt",
+        "stage": "ance",
+        "step": 47,
+        "checkpoint_step": 40,
+        "folder": "negatives/ance-00000040",
+        "weights": "w",
+    },
+    {"event": "evaluate", "stage": "ance", "step": 51, "checkpoint_step": 40, "value": 0.5, "weights": "w"},
+    {"event": "best", "stage": "ance", "step": 51, "checkpoint_step": 40, "value": 0.5},
+    {"event": "resume", "environment": {}},
+    {"event": "stage_end", "stage": "ance", "step": 120, "result": "ance-00000120", "weights": "x"},
+]
+
+
+def recipe(*overrides: str) -> Recipe:
+    return load("demo/ance", *overrides).recipe
+
+
+@pytest.fixture
+def decisions(tmp_path):
+    """Write a run's decisions, and its recipe next to them."""
+
+    def write(records=RECORDS, recorded: Recipe | None = None):
+        (tmp_path / "decisions.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        if recorded:
+            (tmp_path / "recipe.yaml").write_text(dump(recorded))
+        return tmp_path / "decisions.jsonl"
+
+    return write
+
+
+def test_the_text_of_the_decisions_is_read(decisions):
+    assert read_replay(decisions(), recipe()) == decisions().read_text()
+
+
+@pytest.mark.parametrize(
+    "override",
+    [
+        "name=other",
+        "description=again",
+        "retention.keep_negatives=1",
+        "threads=2",
+        "refresher.launch=external",
+        "cache=/elsewhere",
+        "data.official.documents=7",
+    ],
+)
+def test_a_replay_may_have_another_name_and_machine(decisions, override):
+    path = decisions(recorded=recipe(override))
+    assert read_replay(path, recipe()) == path.read_text()
+
+
+@pytest.mark.parametrize(
+    "override", ["seed=7", "stages.ance.optimizer.learning_rate=1e-4", "stages.ance.refresh.every_steps=30"]
+)
+def test_another_recipe_is_refused_with_the_command_to_type(decisions, override):
+    path = decisions(recorded=recipe(override))
+    with pytest.raises(
+        ValueError, match=f"has another recipe; replay it with: pyserini-ance train {path.parent}/recipe.yaml"
+    ):
+        read_replay(path, recipe())
+
+
+def test_a_run_that_has_not_finished_is_refused(decisions):
+    with pytest.raises(
+        ValueError,
+        match=r"decisions.jsonl: it records no end of stage ance; replay a finished run of this recipe",
+    ):
+        read_replay(decisions(RECORDS[:-1]), recipe())
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(
+        FileNotFoundError,
+        match=f"--replay {tmp_path}/no.jsonl: no such file; expected the decisions.jsonl of a run",
+    ):
+        read_replay(tmp_path / "no.jsonl", recipe())
+
+
+def test_the_logs_of_a_stage_hold_its_adoptions(decisions):
+    assert replay_logs(decisions(), "ance") == {
+        "tables": AdoptionLog({0: [0], 47: [40]}, {0: "v", 40: "w"}, "replay"),
+        "dev": AdoptionLog({51: [40]}, {40: "w"}, "replay"),
+    }
+    assert replay_logs(decisions(), "bm25-neg") == {
+        "tables": AdoptionLog({0: [0]}, {0: "u"}, "replay"),
+        "dev": AdoptionLog({}, {}, "replay"),
+    }
+
+
+def test_without_a_replay_there_are_no_logs(tmp_path):
+    assert replay_logs(tmp_path / "replay.jsonl", "ance") == {}

@@ -1,0 +1,182 @@
+"""Whole runs of the papers' paths on real samples, from recipe to table, with a random encoder: MS MARCO
+passages and documents, TREC DL, NQ.
+"""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import ir_measures
+import pytest
+import yaml
+
+from pyserini_ance.commands import coverage, evaluate
+from pyserini_ance.data.rankings import read_ranked
+from pyserini_ance.recipe.find import SHIPPED
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.storage.files import read_json
+
+FEW = {"steps": 2, "batch_queries": 4, "evaluate": None}
+
+
+@pytest.fixture(scope="module")
+def derived(shared_data, tmp_path_factory) -> Path:
+    spec = importlib.util.spec_from_file_location("derive", SHIPPED / "samples" / "derive.py")
+    derive = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(derive)
+    folder = tmp_path_factory.mktemp("samples")
+    derive.passages(shared_data, folder / "msmarco-passage")
+    derive.documents(shared_data, folder / "msmarco-doc")
+    derive.questions(shared_data, folder / "dpr")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(derived, tiny_bert, servant, tmp_path_factory):
+    """The run directory of a recipe of the set, of two steps a stage with a random encoder, and negatives
+    without Java.
+    """
+
+    def run(name: str, negatives: dict) -> Path:
+        folder = tmp_path_factory.mktemp(name)
+        made = yaml.safe_load(dump(load(f"samples/{name}", f"encoder.model={tiny_bert}").recipe))
+        made.update(bm25=None, precision="fp32", device="cpu", cache=str(folder / "cache"))
+        for stage in made["stages"].values():
+            stage.update(FEW)
+            term = stage["terms"]["query"]
+            term["negatives"] = [
+                negatives if source["kind"] == "bm25" else source for source in term["negatives"]
+            ]
+        text = json.dumps(made).replace("data/samples", str(derived))
+        (folder / "recipe.yaml").write_text(text)
+        done = servant.run("train", [str(folder / "recipe.yaml"), "--output", str(folder / "run")])
+        assert done["code"] == 0, done["stderr"]
+        return folder / "run"
+
+    return run
+
+
+def first_of_bm25(derived: Path) -> dict:
+    return {
+        "kind": "ranking",
+        "file": str(derived / "msmarco-passage" / "bm25.dl19.top20.trec"),
+        "top_k": 20,
+        "on_shortage": "fill_random",
+    }
+
+
+def rows(folder: Path) -> dict[str, dict]:
+    return {row["row"]: row for row in read_json(folder / "measures.json")["rows"]}
+
+
+def recomputed(folder: Path, qrels: Path, split: str, measures: list[str]) -> dict[str, float]:
+    """By ir-measures, of the run's file and the sample's own judgments."""
+    run = read_ranked(folder / f"run.{split}.trec")
+    asked = {line.split("\t")[0] for line in (folder / f"topics.{split}.tsv").read_text().splitlines()}
+    graded = {}
+    for query, _, document, grade in map(str.split, qrels.read_text().splitlines()):
+        if query in asked:
+            graded.setdefault(query, {})[document] = int(grade)
+    parsed = [ir_measures.parse_measure(measure) for measure in measures]
+    return {str(measure): value for measure, value in ir_measures.calc_aggregate(parsed, graded, run).items()}
+
+
+def test_msmarco_passages(run, derived):
+    files = derived / "msmarco-passage"
+    folder = run("msmarco-passage", first_of_bm25(derived))
+    found = rows(folder)
+    assert list(found) == ["untrained", "bm25-neg", "ance"]
+    expected = recomputed(folder, files / "qrels.test.tsv", "test", ["RR@10", "R@100"])
+    assert {name: found["ance"][name] for name in expected} == pytest.approx(expected)
+    assert 0 < expected["R@100"] < 1
+
+
+def test_trec_dl(run, derived, capsys):
+    """Graded judgments; what the sample lacks is counted; holes, and the overlap with the real BM25 ranking,
+    by the command.
+    """
+    files = derived / "msmarco-passage"
+    folder = run("trec-dl", first_of_bm25(derived))
+    measures = ["nDCG@10", "RR(rel=2)@10", "AP(rel=2)", "R(rel=2)@100"]
+    there = {line.split("\t")[0] for line in (files / "collection.tsv").read_text().splitlines()}
+    (folder / "known.qrels").write_text(
+        "".join(
+            f"{line}\n"
+            for line in (files / "2019qrels-pass.txt").read_text().splitlines()
+            if line.split()[2] in there
+        )
+    )
+    expected = recomputed(folder, folder / "known.qrels", "dl19", measures)
+    assert {name: rows(folder)["ance"][name] for name in expected} == pytest.approx(expected)
+    evaluate.main(
+        [
+            "--run",
+            str(folder / "run.dl19.trec"),
+            str(files / "bm25.dl19.top20.trec"),
+            "--qrels",
+            str(folder / "qrels.dl19.txt"),
+            "--measures",
+            *measures,
+            "--holes",
+            "10",
+            "--overlap",
+            str(files / "bm25.dl19.top20.trec"),
+            "--overlap-cutoff",
+            "20",
+            "--output",
+            str(folder / "evaluated.json"),
+        ]
+    )
+    ours, bm25 = (one["measures"] for one in read_json(folder / "evaluated.json")["runs"])
+    assert {name: ours[name] for name in measures} == pytest.approx(expected)
+    assert 0 < ours["Hole@10"] <= 1 and bm25["Hole@10"] == 0  # TREC's judges saw BM25's first ten
+    assert 0 <= ours["Overlap@20"] < 0.5 and bm25["Overlap@20"] == 1
+    assert "14 judged queries" in capsys.readouterr().out
+
+
+def test_msmarco_documents_in_passages(run, derived):
+    folder = run("msmarco-doc", {"kind": "random"})
+    passages = read_json(folder / "environment.json")["data"]
+    assert passages["documents"] == 1000
+    expected = recomputed(
+        folder, derived / "msmarco-doc" / "qrels.test.tsv", "test", ["RR@100", "nDCG@10", "R@100"]
+    )
+    assert {name: rows(folder)["ance"][name] for name in expected} == pytest.approx(expected)
+    ranked = read_ranked(folder / "run.test.trec")
+    assert len(ranked) == 20 and all(len(found) == 100 for found in ranked.values())
+
+
+def test_natural_questions(run, derived, capsys):
+    folder = run("nq", {"kind": "random"})
+    found = rows(folder)["dpr"]
+    questions = json.loads((derived / "dpr" / "biencoder-nq-test.json").read_text())
+    ranked = read_ranked(folder / "run.test.trec")
+    gold = [one["positive_ctxs"][0]["passage_id"] for one in questions]
+    best = [sorted(ranked[str(n)], key=ranked[str(n)].get, reverse=True) for n in range(len(gold))]
+    for cutoff in (1, 20, 100):
+        expected = sum(id in hits[:cutoff] for id, hits in zip(gold, best, strict=True)) / len(gold)
+        assert found[f"Success@{cutoff}"] == pytest.approx(expected)
+    coverage.main([str(folder)])
+    assert "Success@20" in capsys.readouterr().out
+
+
+def test_what_is_derived_is_the_samples_own(derived, shared_data):
+    """Counts that recipes/README.md states; no query is in two splits."""
+    counts = {}
+    for folder in ("msmarco-passage", "msmarco-doc"):
+        asked = {
+            name: (derived / folder / f"queries.{name}.tsv").read_text().splitlines()
+            for name in ("train", "dev", "test")
+        }
+        counts[folder] = [len(lines) for lines in asked.values()]
+        assert len(set().union(*asked.values())) == sum(counts[folder])
+    assert counts == {"msmarco-passage": [24, 5, 14], "msmarco-doc": [60, 20, 20]}
+    assert [
+        len(json.loads((derived / "dpr" / f"biencoder-nq-{name}.json").read_text()))
+        for name in ("train", "dev", "test")
+    ] == [2125, 270, 265]
+    lines = {
+        name: (derived / name).read_text().count("\n")
+        for name in ("msmarco-passage/collection.tsv", "msmarco-doc/msmarco-docs.tsv")
+    }
+    assert lines == {"msmarco-passage/collection.tsv": 3107, "msmarco-doc/msmarco-docs.tsv": 1000}

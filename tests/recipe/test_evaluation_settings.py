@@ -1,0 +1,112 @@
+"""What the closing table measures: of all splits alike, or of each."""
+
+import pytest
+from helpers.recipe_errors import refused
+
+from pyserini_ance.recipe.load import dump, load
+
+GRADED = "final_evaluation.measures={dev: [RR@10, MRR@5], test: ['R(rel=2)@50']}"
+
+
+def names(measures) -> list[str]:
+    return [str(measure) for measure in measures]
+
+
+def test_a_list_is_of_all_splits(base):
+    test = load(
+        base, "final_evaluation.split=[dev,test]", "final_evaluation.measures=[RR@10]"
+    ).recipe.final_evaluation
+    assert (
+        names(test.measures_of("dev")) == names(test.measures_of("test")) == ["RR@10"]
+        and test.query_measures_of("dev") == []
+    )
+    assert test.columns == {("dev", "RR@10"): "dev RR@10", ("test", "RR@10"): "test RR@10"}
+
+
+def test_each_split_may_have_its_own_and_they_come_back_from_the_dump(base, write):
+    recipe = load(
+        base, "final_evaluation.split=[dev,test]", GRADED, "final_evaluation.query_measures={dev: [AP]}"
+    ).recipe
+    assert names(recipe.final_evaluation.measures_of("dev")) == ["RR@10", "RR@5"] and names(
+        recipe.final_evaluation.measures_of("test")
+    ) == ["R(rel=2)@50"]
+    assert (
+        names(recipe.final_evaluation.query_measures_of("dev")) == ["AP"]
+        and recipe.final_evaluation.query_measures_of("test") == []
+    )
+    assert list(recipe.final_evaluation.columns.values()) == ["dev RR@10", "dev RR@5", "test R(rel=2)@50"]
+    assert load(write("dumped", dump(recipe))).recipe == recipe
+
+
+def test_settings_of_other_splits_have_no_effect(base):
+    test = load(
+        base, "final_evaluation.split=dev", GRADED, "final_evaluation.rerank={test: {hits: 10}}"
+    ).recipe.final_evaluation
+    assert test.columns == {("dev", "RR@10"): "RR@10", ("dev", "RR@5"): "RR@5"} and test.reranked == {}
+
+
+def test_a_reranked_ranking_is_a_split_of_its_own_in_tables(base):
+    test = load(
+        base, "final_evaluation.measures=[AP]", "final_evaluation.rerank={test: {measures: [nDCG@5, AP]}}"
+    ).recipe.final_evaluation
+    assert test.columns == {
+        ("test", "AP"): "AP",
+        ("test-rerank", "nDCG@5"): "test-rerank nDCG@5",
+        ("test-rerank", "AP"): "test-rerank AP",
+    }
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["final_evaluation.measures=RR@10"],
+            "final_evaluation.measures: expected a list of measures, or one for each split, for example "
+            "{dev: [RR@10], dl19: [nDCG@10]}",
+        ),
+        (
+            ["final_evaluation.measures={dev: RR@10}"],
+            "final_evaluation.measures: expected a list of measures, or one for each split",
+        ),
+        (
+            ["final_evaluation.split=[dev,test]", "final_evaluation.measures={dev: [RR@10]}"],
+            "measures: split 'test' is evaluated, but has no measures; splits here: dev;",
+        ),
+        (
+            ["final_evaluation.measures={tset: [AP], test: [AP]}"],
+            "final_evaluation.measures names split 'tset' (did you mean 'test'?); splits of `data`: "
+            "train, dev, test",
+        ),
+        (
+            ["final_evaluation.query_measures={dv: [RR@10]}"],
+            "final_evaluation.query_measures names split 'dv' (did you mean 'dev'?)",
+        ),
+        (
+            ["final_evaluation.rerank={tests: {}}"],
+            "final_evaluation.rerank names split 'tests' (did you mean 'test'?)",
+        ),
+        (
+            [
+                "final_evaluation.rerank={test: {}}",
+                "bm25=null",
+                "stages.only.terms.query.negatives=[{kind: random}]",
+            ],
+            "reranks BM25's ranking, but `bm25: null`",
+        ),
+        (
+            ["final_evaluation.split=[test,test-rerank]", "final_evaluation.rerank={test: {}}"],
+            "'test-rerank' is also what tables call the reranked 'test'; rename the split",
+        ),
+        (
+            ["final_evaluation.rerank={test: {hits: 200}}"],
+            "final_evaluation.rerank.test.hits is 200, but BM25 ranks 100 documents (final_evaluation.hits); "
+            "set final_evaluation.hits=200",
+        ),
+        (
+            ["final_evaluation.rerank={test: {top_k: 200}}"],
+            "final_evaluation.rerank.test.top_k: unknown key 'top_k'; keys here: file, hits, measures",
+        ),
+    ],
+)
+def test_anything_else_is_refused(base, overrides, message):
+    assert message in refused(base, *overrides)

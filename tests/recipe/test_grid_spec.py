@@ -1,0 +1,198 @@
+import pytest
+
+from pyserini_ance.recipe.find import GRIDS, SHIPPED, shipped
+from pyserini_ance.recipe.grid_spec import Grid, labels_of
+from pyserini_ance.recipe.load import dump, load
+
+
+def test_a_grid_is_the_product_of_its_arguments_in_order():
+    grid = Grid.parse(["stages.a.optimizer.learning_rate=1e-6,0.5", "seed=42,43"])
+    assert list(grid.points) == [
+        "learning_rate=1e-6,seed=42",
+        "learning_rate=1e-6,seed=43",
+        "learning_rate=0.5,seed=42",
+        "learning_rate=0.5,seed=43",
+    ]
+    assert grid.overrides("learning_rate=1e-6,seed=43") == [
+        'stages.a.optimizer.learning_rate="1e-6"',
+        "seed=43",
+    ]
+
+
+def test_values_are_those_of_overrides(base):
+    rate = "stages.only.optimizer.learning_rate=2e-5"
+    grid = Grid.parse(
+        [
+            "encoder.pooling=cls,mean",
+            "final_evaluation.measures=[RR@5],[RR@5, R@9]",
+            "bm25={hits: 300},{k1: 2}",
+            rate,
+        ]
+    )
+    recipes = [load(base, *grid.overrides(name)).recipe for name in grid.points]
+    assert len(recipes) == 8 and {recipe.stages["only"].optimizer.learning_rate for recipe in recipes} == {
+        2e-5
+    }
+    last = recipes[-1]
+    assert (last.encoder.pooling, last.final_evaluation.measures, last.bm25.k1) == (
+        "mean",
+        ("RR@5", "R@9"),
+        2,
+    )
+    assert (recipes[0].bm25.hits, recipes[0].bm25.k1) == (300, 0.9)
+
+
+def test_names_fit_folders_and_differ():
+    names = list(Grid.parse(["data.folder=a/b,a_b", "description='x y'," + "z" * 300]).points)
+    assert len(set(names)) == 4 and all(
+        len(name) <= 157 and "/" not in name and " " not in name for name in names
+    )
+    assert names[0].startswith("folder=a-b,description=x_y-") and names[2].startswith(
+        "folder=a_b,description=x_y-"
+    )
+    with pytest.raises(
+        ValueError, match=r"--grid: .*a/b.* and .*a-b.* would share the folder folder=a-b; remove one of them"
+    ):
+        Grid.parse(["data.folder=a/b,c,a-b"])
+
+
+def test_recipes_are_named_by_the_grid_and_found_with_equal_settings():
+    grid = Grid.parse(["seed=1,2", "recipe=demo/ance,demo/bm25"])
+    assert list(grid.points)[:3] == [
+        "seed=1,recipe=demo-ance",
+        "seed=1,recipe=demo-bm25",
+        "seed=2,recipe=demo-ance",
+    ]
+    assert grid.names_recipes and not Grid.parse(["seed=1,2"]).names_recipes
+    assert grid.overrides("seed=2,recipe=demo-ance") == ["seed=2"]
+    assert grid.with_recipe("seed=2,recipe=demo-ance", "demo/bm25") == "seed=2,recipe=demo-bm25"
+    assert grid.with_recipe("seed=2,recipe=demo-ance", "demo/dance") is None
+
+
+def test_a_label_has_as_few_words_as_distinguish_the_key():
+    keys = ["stages.a.steps", "stages.b.steps", "stages.a.optimizer.eps", "steps", "seed"]
+    assert labels_of([dict.fromkeys(keys)]) == dict(
+        zip(keys, ["a.steps", "b.steps", "eps", "steps", "seed"], strict=True)
+    )
+
+
+def test_a_file_is_a_mapping_or_a_list_of_them_and_later_arguments_win(write):
+    one = write("one", "seed: [1, 2]\ndescription: x\n")
+    assert list(Grid.parse([str(one)]).points) == ["seed=1,description=x", "seed=2,description=x"]
+    assert list(Grid.parse([str(one), "seed=7"]).points) == ["seed=7,description=x"]
+    two = write("two", "- {seed: 1}\n- {seed: [2, 3], description: y}\n")
+    assert list(Grid.parse([str(two), "threads=1,2"]).points)[::2] == [
+        "seed=1,threads=1",
+        "seed=2,description=y,threads=1",
+        "seed=3,description=y,threads=1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("argument", "message"),
+    [
+        ("seed=", "--grid 'seed=': expected dotted.key=value,value"),
+        ("=1,2", "--grid '=1,2': expected dotted.key=value,value"),
+        ("seed=[1", r"--grid 'seed=\[1' is not YAML"),
+        (
+            "ance-pasages",
+            r"no grid 'ance-pasages': neither .*\(did you mean 'ance-passages'\?\); grids: ance-documents, "
+            r"ance-passages, ",
+        ),
+    ],
+)
+def test_malformed_grid_arguments_are_rejected(argument, message):
+    with pytest.raises((ValueError, FileNotFoundError), match=message):
+        Grid.parse([argument])
+
+
+def test_a_file_of_something_else_is_refused(write):
+    with pytest.raises(ValueError, match="expected a mapping of dotted keys to lists of values"):
+        Grid.parse([str(write("bad", "- 3"))])
+
+
+PAPERS = {  # points, and recipes that each of them fits
+    "ance-passages": (5, ["demo/ance", "msmarco-passage/ance"]),
+    "ance-documents": (5, ["demo/ance", "msmarco-doc/ance-firstp"]),
+    "tele-alpha": (3, ["demo/ance-tele", "msmarco-passage/ance-tele"]),
+    "tele-beta": (3, ["demo/ance-tele", "msmarco-passage/ance-tele"]),
+    "tele-negatives": (3, ["demo/ance-tele", "msmarco-passage/ance-tele"]),
+}
+
+
+FAMILIES = {"family-demo", "family-medquad", "family-nfcorpus"}
+RACES = {"ltre-against-ance"}
+STUDIES = {"production-demo", "production-medquad"}
+
+
+def test_every_grid_that_ships_is_tried():
+    assert {
+        path.stem for path in (SHIPPED / GRIDS).glob("*.yaml")
+    } == PAPERS.keys() | FAMILIES | RACES | STUDIES
+
+
+@pytest.mark.parametrize("name", PAPERS)
+def test_the_papers_grids_fit_recipes_that_ship(name):
+    points, recipes = PAPERS[name]
+    grid = Grid.parse([name])
+    assert len(grid.points) == points
+    for recipe in recipes:
+        assert len({dump(load(recipe, *grid.overrides(point)).recipe) for point in grid.points}) == points
+
+
+def test_the_tele_grids_set_shares_and_numbers_of_all_episodes():
+    grid = Grid.parse(["tele-alpha", "tele-beta", "tele-negatives"])
+    recipes = [
+        load("msmarco-passage/ance-tele", *grid.overrides(point)).recipe for point in list(grid.points)[::13]
+    ]
+    assert [_alpha_beta_n(recipe) for recipe in recipes] == [(0.3, 0.3, 47), (0.5, 0.5, 31), (0.7, 0.7, 23)]
+
+
+def _alpha_beta_n(recipe) -> tuple[float, float, int]:
+    first, *later = (stage.terms["query"].negatives[0] for stage in recipe.stages.values())
+    (beta,) = {mix.sources[0].weights[1] for mix in (first, *later)}
+    (alpha,) = {mix.weights[1] for mix in later}
+    (number,) = {mix.num_negatives for mix in (first, *later)}
+    return alpha, beta, number
+
+
+@pytest.mark.parametrize("name", sorted(RACES | STUDIES))
+def test_shipped_grids_use_shipped_recipes(name):
+    grid = Grid.parse([name])
+    assert grid.names_recipes and all(
+        load(point["recipe"], *grid.overrides(run)) for run, point in grid.points.items()
+    )
+
+
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_a_family_is_recipes_of_one_set_with_three_seeds_and_one_budget(family):
+    """Steps x queries of a run, with those of the warm-up that it starts from."""
+    grid, budgets = Grid.parse([family]), {}
+    for name, point in grid.points.items():
+        recipe = load(point["recipe"], *grid.overrides(name)).recipe
+        stages = list(recipe.stages.values())
+        starts = [stage.init_from.recipe for stage in stages if stage.starts_from_checkpoint]
+        stages += [stage for start in starts for stage in load(start).recipe.stages.values()]
+        budgets[point["recipe"]] = sum(stage.steps * stage.batch_queries for stage in stages)
+    assert {point["seed"] for point in grid.points.values()} == {42, 43, 44} and len(grid.points) == 3 * len(
+        budgets
+    )
+    warmup = budgets.pop(f"{family.removeprefix('family-')}/warmup", 0)
+    assert len(set(budgets.values())) == 1 and warmup < next(iter(budgets.values()))
+
+
+@pytest.mark.parametrize("of_set", ["nfcorpus", "medquad"])
+def test_each_small_set_has_every_method_of_the_demo_set_with_as_many_queries_in_each(of_set):
+    of_demo, of_other = ({name for name in shipped() if name.startswith(f"{of}/")} for of in ("demo", of_set))
+    assert {name.replace("demo/", f"{of_set}/") for name in of_demo - {"demo/ance-background"}} == of_other
+    steps = {name: sum(stage.steps for stage in load(name).recipe.stages.values()) for name in of_other}
+    after_warmup = {name for name in of_other if "/bm25-" in name}
+    of_most = steps[f"{of_set}/bm25"]
+    assert {steps[name] for name in of_other - after_warmup - {f"{of_set}/warmup"}} == {of_most}
+    assert {steps[name] + steps[f"{of_set}/warmup"] for name in after_warmup} == {of_most}
+
+
+def test_the_family_of_nfcorpus_is_all_its_recipes():
+    assert {point["recipe"] for point in Grid.parse(["family-nfcorpus"]).points.values()} == {
+        n for n in shipped() if n.startswith("nfcorpus/")
+    }

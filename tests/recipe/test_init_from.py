@@ -1,0 +1,112 @@
+import pytest
+
+from pyserini_ance.recipe.init_from import EXPECTED, InitFrom
+from pyserini_ance.recipe.load import dump, load
+
+TWO = """
+extends: base
+stages:
+  only: {init_from: {run: runs/x, stage: y}}
+  then:
+    steps: 1
+    batch_queries: 1
+    optimizer: {learning_rate: 1}
+    terms: {query: {in_batch_negatives: true}}
+    init_from: {stage: only}
+"""
+
+
+@pytest.fixture
+def two(base, write):
+    return write("two", TWO)
+
+
+def start(path, *overrides: str, stage: str = "then"):
+    return load(path, *overrides).recipe.stages[stage].init_from
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "initial",
+        "previous",
+        "{stage: only}",
+        "{run: a}",
+        "{run: a, stage: b}",
+        "{recipe: demo/ance}",
+        "{folder: a}",
+    ],
+)
+def test_every_start_comes_back_from_the_dump(two, write, value):
+    recipe = load(two, f"stages.then.init_from={value}").recipe
+    assert load(write("dumped", dump(recipe))).recipe == recipe
+
+
+def test_another_checkpoint_replaces_init_from_and_a_key_changes_it(two, write):
+    assert start(two, "stages.only.init_from={folder: b}", stage="only") == InitFrom(folder="b")
+    assert start(
+        write("three", "extends: two\nstages: {only: {init_from: {recipe: c}}}"), stage="only"
+    ) == InitFrom(recipe="c")
+    assert start(two, "stages.only.init_from.stage=z", stage="only") == InitFrom(run="runs/x", stage="z")
+
+
+@pytest.mark.parametrize(
+    ("value", "key", "message"),
+    [
+        ("last", "", f"{EXPECTED}, got 'last'"),
+        ("3", "", f"{EXPECTED}, got 3"),
+        ("[only]", "", f"{EXPECTED}, got ['only']"),
+        ("{}", "", EXPECTED),
+        (
+            "{runs: a}",
+            ".runs",
+            "unknown key 'runs' (did you mean 'run'?); keys here: allow_changes, folder, recipe, run, "
+            "stage, got 'a'",
+        ),
+        ("{run: a, folder: b}", "", "run and folder are two different checkpoints; keep one"),
+        ("{folder: a, stage: b}", "", "a folder holds one encoder; remove `stage`, or pass a `run`"),
+        (
+            "{stage: onyl}",
+            ".stage",
+            "no stage 'onyl' before 'then' (did you mean 'only'?); earlier stages: only, got 'onyl'",
+        ),
+        ("{stage: then}", ".stage", "no stage 'then' before 'then'; earlier stages: only, got 'then'"),
+    ],
+)
+def test_anything_else_is_named_once_at_its_key(two, value, key, message):
+    with pytest.raises(ValueError) as error:
+        load(two, f"stages.then.init_from={value}")
+    _, said = str(error.value).splitlines()
+    assert said == f"  stages.then.init_from{key}: {message} (set in command line)"
+
+
+def test_keep_optimizer_needs_a_previous_optimizer(two):
+    load(two, "stages.then.keep_optimizer=true")
+    for value, said in (
+        ("initial", "initial"),
+        ("{run: a}", "weights alone"),
+        ("{folder: a}", "weights alone"),
+    ):
+        with pytest.raises(
+            ValueError, match=f"makes no sense with init_from: {said}; use init_from: previous"
+        ):
+            load(two, "stages.then.keep_optimizer=true", f"stages.then.init_from={value}")
+
+
+def test_stages_with_the_same_initial_checkpoint_share_a_row(two):
+    def starts(*overrides: str) -> dict:
+        return load(two, *overrides).recipe.external_starts
+
+    assert (
+        starts()
+        == starts("stages.then.init_from={run: runs/x, stage: y}")
+        == {"start-only": InitFrom(run="runs/x", stage="y")}
+    )
+    assert starts("stages.then.init_from={run: z}") == {**starts(), "start-then": InitFrom(run="z")}
+
+
+def test_a_stage_is_not_called_like_a_start(base, write):
+    with pytest.raises(
+        ValueError, match=r"stage name 'start-a'.* none of bm25, initial, untrained, start-..."
+    ):
+        load(write("named", TWO.replace("  then:", "  start-a:")))

@@ -1,0 +1,117 @@
+"""Published figures beside the recipes: rows that tables set what runs measure against."""
+
+import pytest
+
+from pyserini_ance.recipe.find import SHIPPED
+from pyserini_ance.recipe.load import load
+from pyserini_ance.recipe.published_figures import Published, command_of, read_published
+
+SETS = sorted(path.parent.name for path in SHIPPED.glob("*/_published.yaml"))
+SPLITS = {"train", "dev", "test", "eval", "dl19", "dl19-rerank", "nq-test", "trivia-test"}
+GOOD = """\
+sources: {ance: a paper}
+rows:
+- {method: rand, as: Rand, source: ance, table: 1, dev: {RR@10: 0.261}}
+"""
+
+
+def read(name: str) -> Published:
+    return read_published(SHIPPED / name)
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_shipped_scores_load_and_name_evaluated_splits(name):
+    rows = read(name).rows
+    assert len(rows) > 2 and {split for row in rows for split in row.figures} <= SPLITS
+    assert all(
+        0 < value <= 1 for row in rows for figures in row.figures.values() for value in figures.values()
+    )
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_methods_are_recipes(name):
+    for method in {row.method for row in read(name).rows} - {None, "bm25-search", "untrained"}:
+        assert load(f"{name}/{method}").recipe.name == f"{name}/{method}"
+
+
+def test_a_set_without_published_figures_has_none():
+    assert read("demo") == Published()
+
+
+def test_rows_are_read_with_their_splits(tmp_path):
+    (tmp_path / "_published.yaml").write_text(GOOD)
+    (row,) = read_published(tmp_path).rows
+    assert (row.method, row.model, row.where(), row.figures) == (
+        "rand",
+        "Rand",
+        "ance, table 1",
+        {"dev": {"RR@10": 0.261}},
+    )
+
+
+def test_a_row_may_have_measures_of_other_commands(tmp_path):
+    figures = {"Hole@10": 0.258, "Overlap@100": 1.0, "EM": 0.46, "forgotten": 0.089}
+    (tmp_path / "_published.yaml").write_text(
+        GOOD.replace("method: rand, ", "").replace("{RR@10: 0.261}", str(figures).replace("'", ""))
+    )
+    (row,) = read_published(tmp_path).rows
+    assert row.method is None and row.figures == {"dev": figures}
+    assert {command_of(measure) for measure in figures} == {
+        "evaluate --holes --overlap",
+        "answer",
+        "compare --forgetting",
+    }
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        (
+            "source: ance",
+            "source: ancce",
+            "rows.0.source: no source of that name (did you mean 'ance'?); sources: ance, got 'ancce'",
+        ),
+        ("RR@10: 0.261", "MRR@10: 0.261", "rows.0.dev.MRR@10: tables call MRR@10 RR@10; write RR@10"),
+        ("RR@10: 0.261", "Hole: 0.261", "rows.0.dev.Hole: unknown measure 'Hole'"),
+        ("0.261", "26.1", "rows.0.dev.RR@10: Input should be less than or equal to 1, got 26.1"),
+        ("table: 1", "tabel: 1", "rows.0.tabel: Input should be a valid dictionary, got 1"),
+        ("table: 1", "table: one", "rows.0.table: Input should be a valid integer"),
+        ("as: Rand, ", "", "rows.0.as: Field required"),
+        ("dev: {RR@10: 0.261}", "", "rows.0.as: a row without scores"),
+        ("rows:", "rowz:", "rowz: unknown key 'rowz' (did you mean 'rows'?)"),
+        (
+            "rows:",
+            "rows:\n- {method: rand, as: Rand, source: ance, table: 1, dl19: {AP: 0.1}}",
+            "rows.1.as: rows.0 has the same model",
+        ),
+    ],
+)
+def test_a_malformed_file_is_refused_with_its_path_and_key(tmp_path, old, new, message):
+    (tmp_path / "_published.yaml").write_text(GOOD.replace(old, new))
+    with pytest.raises(ValueError) as error:
+        read_published(tmp_path)
+    assert f"{tmp_path / '_published.yaml'} is not valid:\n" in str(error.value) and f"  {message}" in str(
+        error.value
+    )
+
+
+def test_dance_gains_over_ance_what_the_paper_says():
+    """Section 5.1: "further improves ANCE (FirstP) with 0.7% MRR@100 score"."""
+    rows = {
+        row.model: row.figures for row in read("msmarco-doc").rows if row.source == "dance" and row.table == 1
+    }
+    assert rows["DANCE (FirstP)"]["eval"]["RR@100"] - rows["ANCE (FirstP)"]["eval"][
+        "RR@100"
+    ] == pytest.approx(0.007)
+
+
+def test_models_of_several_sets_have_consistent_scores():
+    multi = {(row.source, row.model): row.figures for row in read("openqa-multi").rows}
+    for name in ("nq", "trivia"):
+        of_set = {
+            (row.source, row.model): row.figures["test"]
+            for row in read({"trivia": "triviaqa"}.get(name, name)).rows
+        }
+        assert {key: figures[f"{name}-test"] for key, figures in multi.items()} == {
+            key: of_set[key] for key in multi
+        }

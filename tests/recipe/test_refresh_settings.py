@@ -1,0 +1,134 @@
+import pytest
+
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
+from pyserini_ance.recipe.stage import Stage
+
+BACKGROUND, READY = {"mode": "async"}, {"mode": "async", "adopt": "when_ready"}
+
+
+def stage(refresh: dict | None = None, evaluate: dict | None = None, steps: int = 20) -> Stage:
+    negatives = [{"kind": "ann" if refresh else "random"}]
+    settings = {
+        "steps": steps,
+        "batch_queries": 1,
+        "optimizer": {"learning_rate": 1.0},
+        "terms": {"query": {"negatives": negatives}},
+    }
+    return Stage.model_validate({**settings, "refresh": refresh, "evaluate": evaluate})
+
+
+def after(steps: int) -> dict:
+    return {"mode": "async", "adopt": {"after_steps": steps}}
+
+
+def how(product) -> tuple:
+    return product.mode, product.every_steps, product.lag_steps
+
+
+@pytest.mark.parametrize(
+    ("settings", "lag", "staleness"),
+    [
+        ({}, 0, 3),  # every 4 steps, at once: a step's negatives are 0 to 3 steps old
+        ({"max_staleness_steps": 99}, 0, 3),
+        (BACKGROUND, 4, 7),
+        (after(1), 1, 4),
+        (after(10), 10, 13),
+        ({**after(10), "max_staleness_steps": 13}, 10, 13),
+        (READY, None, 8),
+        ({**READY, "max_staleness_steps": 4}, None, 4),
+        ({**READY, "max_staleness_steps": 50}, None, 50),
+    ],
+)
+def test_how_late_and_how_old(settings, lag, staleness):
+    refresh = Refresh.model_validate({"every_steps": 4, **settings})
+    assert (refresh.lag_steps, refresh.staleness_steps) == (lag, staleness)
+
+
+@pytest.mark.parametrize(
+    ("settings", "steps"),
+    [
+        ({}, [0, 4, 8, 12, 16]),
+        (READY, [0, 4, 8, 12, 16]),
+        (BACKGROUND, [0, 4, 8, 12]),  # what step 16 gave would be adopted at the end
+        (after(3), [0, 4, 8, 12, 16]),
+        (after(9), [0, 4, 8]),
+        (after(50), [0]),
+    ],
+)
+def test_nothing_is_mined_that_would_be_adopted_after_the_last_step(settings, steps):
+    made = stage({"every_steps": 4, **settings})
+    assert [step for step in range(21) if made.refresh_is_due(step)] == steps
+
+
+def test_dev_is_measured_at_the_end_whatever_the_lag():
+    for settings in ({}, after(15), READY):
+        made = stage(evaluate={"every_steps": 8, **settings})
+        assert [step for step in range(21) if made.evaluation_is_due(step)] == [8, 16, 20]
+
+
+@pytest.mark.parametrize(
+    ("refresh", "evaluate", "expected"),
+    [
+        (None, {}, ("sync", 8, 0)),
+        ({}, {}, ("sync", 8, 0)),
+        ({}, BACKGROUND, ("async", 8, 8)),
+        ({}, READY, ("async", 8, None)),
+        (BACKGROUND, {}, ("async", 8, 8)),
+        (after(3), {}, ("async", 8, 3)),
+        (after(3), BACKGROUND, ("async", 8, 3)),
+        (after(3), {"adopt": {"after_steps": 5}}, ("async", 8, 5)),
+        (after(3), {"adopt": "when_ready"}, ("async", 8, None)),
+        (READY, {}, ("async", 8, None)),
+        (READY, {"mode": "sync"}, ("sync", 8, 0)),
+    ],
+)
+def test_open_settings_of_evaluate_follow_refresh(refresh, evaluate, expected):
+    made = stage(
+        refresh if refresh is None else {"every_steps": 4, **refresh},
+        {"every_steps": 8, "queries": 5, **evaluate},
+    )
+    assert how(made.effective_evaluate) == expected and made.effective_evaluate.queries == 5
+
+
+def test_a_stage_that_measures_nothing_has_no_measuring():
+    assert stage().effective_evaluate is None
+
+
+def test_tables_without_a_refresh_are_made_once_and_inline():
+    assert how(stage().effective_refresh) == ("sync", 20, 0)
+    assert how(stage(evaluate={"every_steps": 8, **READY}).effective_refresh) == ("sync", 20, 0)
+    assert how(stage({"every_steps": 4, **READY}).effective_refresh) == ("async", 4, None)
+
+
+def test_products_come_back_from_their_dump():
+    for settings in (after(3), READY, BACKGROUND, {}):
+        for kind in (Refresh, Evaluate):
+            product = kind.model_validate({"every_steps": 4, **settings})
+            assert kind.model_validate(product.model_dump(mode="json")) == product
+
+
+def test_a_refresh_in_chunks_takes_the_queries_in_turn():
+    refresh = Refresh(every_steps=4, query_chunks=3)
+    assert [refresh.chunk(step, 11) for step in (0, 4, 8, 12)] == [
+        slice(0, 3),
+        slice(3, 7),
+        slice(7, 11),
+        slice(0, 3),
+    ]
+    assert [refresh.chunk(step, 3) for step in (4, 9)] == [slice(1, 2), slice(2, 3)]
+    assert Refresh(every_steps=4).chunk(8, 11) is None
+
+
+def test_defaults():
+    fields = Recipe.model_fields
+    assert fields["refresher"].default.model_dump() == {
+        "launch": "subprocess",
+        "device": "auto",
+        "threads": None,
+        "processes": 1,
+        "refresher_timeout_seconds": 600,
+        "trainer_timeout_seconds": 600,
+    }
+    assert fields["retention"].default.model_dump() == {"save_total_limit": 1, "keep_negatives": "all"}
+    assert fields["threads"].default is None

@@ -1,0 +1,180 @@
+import numpy as np
+import pytest
+
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.distributed.world import World
+from pyserini_ance.evaluation.metrics import evaluate
+from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.recipe.models import Encoding
+from pyserini_ance.recipe.refresh_settings import Evaluate
+from pyserini_ance.refresher.dev_evaluation import _sample_documents, evaluate_on_dev
+from pyserini_ance.vectors.encoding import ShardedVectors
+
+DOCUMENTS = 400
+# query 0: documents 300 (grade 2) and 301; query 1: document 302, and 303 judged not relevant; query 2:
+# document 399
+QRELS = Qrels.of([0, 0, 1, 1, 2], [300, 301, 302, 303, 399], [2, 1, 1, 0, 1], 3)
+SPLIT = Split("dev", Texts(["a", "b", "c"], {"text": ["?"] * 3}), QRELS)
+
+
+class GivenScores(Snapshot):
+    """A snapshot in which query q scores document d by `scores[q, d]`."""
+
+    document_vectors = passages = None
+    collection = Collection(
+        Texts([f"d{i:03}" for i in range(DOCUMENTS)], {"text": ["!"] * DOCUMENTS}), {"dev": SPLIT}
+    )
+
+    def __init__(self, scores: np.ndarray):
+        super().__init__(None, "weights", None, Encoding(), None, "cpu", World())
+        self.document_vectors = scores.T.astype(np.float32)
+        self.sampled = None
+
+    def encode_queries(self, split: str, rows: np.ndarray) -> np.ndarray:
+        assert split == "dev"
+        return np.eye(3, dtype=np.float32)[rows]
+
+    def encode_documents(self, rows: np.ndarray) -> tuple[np.ndarray, None]:
+        self.sampled = rows
+        return self.document_vectors[rows], None
+
+
+@pytest.fixture
+def snapshot() -> GivenScores:
+    """Ranks of the relevant documents: query 0: 3 and 5; query 1: 2 (1 is the one judged not relevant); query
+    2: 151."""
+    scores = np.tile(-np.arange(DOCUMENTS, dtype=float), (3, 1))
+    scores[0, [10, 11, 12]], scores[0, 301], scores[0, 300] = [9, 8, 6], 5, 7  # 10, 11, 300, 12, 301
+    scores[1, 303], scores[1, 302] = 9, 8
+    scores[2, 399] = -149.5
+    return GivenScores(scores)
+
+
+@pytest.mark.parametrize(
+    ("measure", "value"),
+    [
+        ("RR@10", (1 / 3 + 1 / 2 + 0) / 3),
+        ("R@5", (1 + 1 + 0) / 3),
+        ("R@100", 2 / 3),
+        ("R@200", 1.0),  # as deep as the measure looks
+        ("Success@1", 0.0),
+        ("RR(rel=2)@10", (1 / 3) / 3),
+    ],
+)
+def test_values_by_hand(snapshot, measure, value):
+    assert evaluate_on_dev(snapshot, Evaluate(every_steps=1, measure=measure), seed=0)[
+        "dev"
+    ] == pytest.approx(value)
+
+
+def test_a_graded_measure_equals_ir_measures_on_the_ranking(snapshot):
+    qrels = {"a": {"d300": 2, "d301": 1}, "b": {"d302": 1, "d303": 0}, "c": {"d399": 1}}
+    run = {
+        q: {f"d{d:03}": float(snapshot.document_vectors[d, i]) for d in range(DOCUMENTS)}
+        for i, q in enumerate("abc")
+    }
+    expected = evaluate(qrels, run, parse_measures(["nDCG@10"]))["nDCG@10"]
+    assert evaluate_on_dev(snapshot, Evaluate(every_steps=1, measure="nDCG@10"), seed=0)[
+        "dev"
+    ] == pytest.approx(expected)
+
+
+def test_some_queries_are_the_same_ones_every_time(snapshot):
+    values = {
+        evaluate_on_dev(snapshot, Evaluate(every_steps=1, queries=1), seed)["dev"]
+        for seed in range(20)
+        for _ in range(2)
+    }
+    assert sorted(values) == pytest.approx([0, 1 / 3, 1 / 2])
+    settings = Evaluate(every_steps=1, queries=2)
+    assert (
+        evaluate_on_dev(snapshot, settings, seed=5)["dev"]
+        == evaluate_on_dev(snapshot, settings, seed=5)["dev"]
+    )
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_sample_documents_hold_all_that_is_judged(snapshot, seed):
+    value = evaluate_on_dev(snapshot, Evaluate(every_steps=1, sample_documents=50), seed)["dev"]
+    kept = snapshot.sampled.tolist()
+    assert len(kept) == len(set(kept)) == 50 and {300, 301, 302, 303, 399} <= set(kept)
+    ranked = [sorted(kept, key=lambda document: -scores[document]) for scores in snapshot.document_vectors.T]
+    ranks = [
+        min(ranked[query].index(row) + 1 for row in rows)
+        for query, rows in enumerate([[300, 301], [302], [399]])
+    ]
+    assert value == pytest.approx(sum(1 / rank if rank <= 10 else 0 for rank in ranks) / 3)
+
+
+def test_samples_have_the_size_asked_for_and_change_with_the_seed():
+    rows = np.arange(3)
+    asked = [(20, 0), (20, 0), (20, 1), (2, 0)]
+    samples = [
+        _sample_documents([(SPLIT, rows)], DOCUMENTS, wanted, np.random.default_rng(seed))
+        for wanted, seed in asked
+    ]
+    assert [len(sample) for sample in samples] == [20, 20, 20, 5]  # what is judged is never left out
+    assert samples[0].tolist() == samples[1].tolist() != samples[2].tolist()
+    assert _sample_documents([(SPLIT, rows)], DOCUMENTS, DOCUMENTS, np.random.default_rng(0)) is None
+    assert set(_sample_documents([(SPLIT, rows[1:2])], DOCUMENTS, 3, np.random.default_rng(0)).tolist()) >= {
+        302,
+        303,
+    }
+
+
+class TwoSplits(GivenScores):
+    """Queries 0 and 1 are one split, query 2 another."""
+
+    parts = {"one": SPLIT.qrels.subset(np.arange(2)), "two": SPLIT.qrels.subset(np.array([2]))}
+    collection = Collection(GivenScores.collection.documents, {
+        name: Split(name, Texts(["a", "b"][:n], {"text": ["?"] * n}), qrels)
+        for name, qrels in parts.items()
+        for n in [len(qrels.offsets) - 1]
+    })  # fmt: skip
+
+    def encode_queries(self, split: str, rows: np.ndarray) -> np.ndarray:
+        return np.eye(3, dtype=np.float32)[rows + (2 if split == "two" else 0)]
+
+
+def test_each_split_has_its_own_value(snapshot):
+    both = TwoSplits(snapshot.document_vectors.T)
+    values = evaluate_on_dev(both, Evaluate(every_steps=1, measure="R@200", split=["two", "one"]), seed=0)
+    assert list(values) == ["two", "one"] and values == pytest.approx({"one": 1.0, "two": 1.0})
+    values = evaluate_on_dev(both, Evaluate(every_steps=1, split=["one", "two"]), seed=0)
+    assert values == pytest.approx({"one": (1 / 3 + 1 / 2) / 2, "two": 0})
+    assert evaluate_on_dev(both, Evaluate(every_steps=1, split=["one"]), seed=0) == {"one": values["one"]}
+
+
+def test_all_splits_are_measured_against_one_sample(snapshot):
+    both = TwoSplits(snapshot.document_vectors.T)
+    evaluate_on_dev(both, Evaluate(every_steps=1, split=["one", "two"], sample_documents=50), seed=0)
+    assert len(both.sampled) == 50 and {300, 301, 302, 303, 399} <= set(both.sampled.tolist())
+
+
+class GivenTexts(GivenScores):
+    """Its vectors are split over the processes like encoded ones."""
+
+    def __init__(self, scores: np.ndarray, world: World):
+        super().__init__(scores)
+        self.world = world
+        self.document_vectors = ShardedVectors.split(self.document_vectors, world)
+
+
+def measured(world: World, scores: np.ndarray, settings: list[Evaluate]) -> list[float]:
+    return [
+        evaluate_on_dev(GivenTexts(scores, world), one, seed)["dev"] for one in settings for seed in range(3)
+    ]
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_processes_measure_what_one_does(run_processes, size):
+    scores = np.random.default_rng(0).integers(-5, 6, (3, DOCUMENTS)).astype(float)
+    scores[[0, 0, 1, 2], [300, 301, 302, 399]] = [5, 6, 5, 3]
+    measures = ("RR@10", "nDCG@10", "R@200")
+    samples = ({}, {"sample_documents": 50}, {"sample_documents": 50, "queries": 2})
+    settings = [
+        Evaluate(every_steps=1, measure=measure, **sample) for measure in measures for sample in samples
+    ]
+    alone = measured(World(), scores, settings)
+    assert run_processes(size, measured, scores, settings) == [alone] * size and len(set(alone)) > 6

@@ -1,0 +1,184 @@
+"""The watch loop with a stub refresher: the order in which it serves requests, and when it ends."""
+
+import pytest
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.recipe.models import RefresherProcess
+from pyserini_ance.refresher.refresher import CheckpointRemoved
+from pyserini_ance.refresher.watch_loop import RefresherLoop
+from pyserini_ance.runs.generation import publish_evaluation
+from pyserini_ance.runs.requests import RefreshRequest, write_requests
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.publish import publishing
+
+pytestmark = pytest.mark.usefixtures("clock")
+
+
+def tables(step: int, is_awaited: bool = True) -> RefreshRequest:
+    return RefreshRequest("tables", "a", step, "w", is_awaited)
+
+
+def dev(step: int, is_awaited: bool = True) -> RefreshRequest:
+    return RefreshRequest("dev", "a", step, "w", is_awaited)
+
+
+class StubRefresher:
+    """A refresher that publishes an empty product for each request.
+
+    `before` is called first, and may raise.
+    """
+
+    def __init__(self, run: RunDir, before=lambda request: None):
+        self.run, self.before, self.made, self.reports = run, before, [], []
+
+    def make(self, request: RefreshRequest) -> None:
+        self.before(request)
+        self.made.append(request)
+        if request.kind == "dev":
+            publish_evaluation(
+                self.run.evaluation(request.stage, request.step), {"dev": 0.5}, request.weights, {}
+            )
+            return
+        with publishing(self.run.generation(request.stage, request.step), {}):
+            pass
+
+    def report(self, task: str) -> None:
+        self.reports.append(task)
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDir:
+    made = RunDir(tmp_path)
+    made.create("name: a\n")
+    return made
+
+
+def watch(
+    run: RunDir, refresher: StubRefresher, trainer_timeout_seconds: float = 5, world: World | None = None
+) -> str:
+    settings = RefresherProcess().model_copy(update={"trainer_timeout_seconds": trainer_timeout_seconds})
+    return RefresherLoop(run, refresher, settings, world or World()).work()
+
+
+def test_it_leaves_when_the_run_has_finished(run):
+    run.mark("finished", "the end")
+    refresher = StubRefresher(run)
+    assert watch(run, refresher, 60) == "the run has finished"
+    assert refresher.made == [] and refresher.reports == ["waiting for requests"]
+
+
+def test_it_makes_tables_first_the_awaited_then_the_newest(run):
+    write_requests(run, [tables(4, False), dev(8, False), tables(12), tables(16, False), dev(16, False)])
+    refresher = StubRefresher(
+        run, lambda request: run.mark("finished", "the end") if request == dev(16, False) else None
+    )
+    assert watch(run, refresher, 60) == "the run has finished"
+    assert refresher.made == [tables(12), tables(16, False), dev(16, False), tables(4, False), dev(8, False)]
+
+
+def test_what_is_ordered_meanwhile_is_made_next(run):
+    def ordered(request):
+        if request == tables(4):
+            write_requests(run, [tables(4), dev(4), tables(8)])
+        else:
+            run.mark("finished", "the end")
+
+    write_requests(run, [tables(4)])
+    refresher = StubRefresher(run, ordered)
+    watch(run, refresher, 60)
+    assert refresher.made == [tables(4), tables(8), dev(4)]
+
+
+@pytest.mark.parametrize("status", ["stopped", "failed"])
+def test_what_a_stopped_training_left_open_is_made_before_it_leaves(run, status):
+    run.mark(status, "stage a, step 5")
+    write_requests(run, [tables(4), dev(4)])
+    refresher = StubRefresher(run)
+    reason = watch(run, refresher)
+    assert (
+        reason.startswith("training has given no sign of life for 5 seconds (process ")
+        and f", {status} at stage a, step 5, last" in reason
+    )
+    assert refresher.made == [tables(4), dev(4)]
+
+
+def test_without_a_training_it_leaves_after_a_while(run, clock):
+    run.state.unlink()
+    start = clock.now
+    assert (
+        watch(run, StubRefresher(run), 30) == "training has given no sign of life for 30 seconds (no process)"
+    )
+    assert 30 < clock.now - start < 31
+
+
+def test_as_long_as_training_lives_it_stays(run, clock):
+    start = clock.now
+    clock.after(40, lambda: run.mark("stopped", "stage a, step 5"))
+    assert "training has given no sign of life for 20 seconds" in watch(run, StubRefresher(run), 20)
+    assert 59 < clock.now - start < 61
+
+
+def test_a_training_that_is_resumed_in_time_is_served(run, clock):
+    run.mark("stopped", "stage a, step 5")
+
+    def resume():
+        run.mark("running", "stage a, step 5")
+        write_requests(run, [dev(4)])
+
+    clock.after(15, resume)
+    refresher = StubRefresher(run, lambda request: run.mark("finished", "the end"))
+    assert watch(run, refresher, 20) == "the run has finished" and refresher.made == [dev(4)]
+
+
+def gone(request: RefreshRequest):
+    raise CheckpointRemoved(f"a-{request.step:08d} was removed")
+
+
+def test_an_order_that_was_withdrawn_may_have_lost_its_checkpoint(run, caplog):
+    def withdrawn(request):
+        if request == tables(4):
+            write_requests(run, [])
+            run.mark("finished", "the end")
+            gone(request)
+
+    write_requests(run, [tables(4)])
+    refresher = StubRefresher(run, withdrawn)
+    with caplog.at_level("INFO"):
+        assert watch(run, refresher, 60) == "the run has finished"
+    assert refresher.made == [] and caplog.messages == [
+        "generation of negatives of stage a, step 4: no longer needed"
+    ]
+
+
+def test_an_order_that_stands_must_not_have_lost_it(run):
+    write_requests(run, [tables(4)])
+    with pytest.raises(CheckpointRemoved, match="a-00000004 was removed"):
+        watch(run, StubRefresher(run, gone))
+
+
+def test_another_file_that_is_missing_ends_the_refresher_though_the_order_was_withdrawn(run):
+    def broken(request):
+        write_requests(run, [])
+        raise FileNotFoundError("no file ranked.trec")
+
+    write_requests(run, [tables(4)])
+    with pytest.raises(FileNotFoundError, match="ranked.trec"):
+        watch(run, StubRefresher(run, broken))
+
+
+def works(world: World, folder) -> tuple[str, list[RefreshRequest]]:
+    """Each process publishes under a folder of its own; the first one's is the run."""
+    run = RunDir(folder)
+    refresher = StubRefresher(RunDir(folder / f"{world.rank}") if world.rank else run)
+    return watch(run, refresher, 0.05, world), refresher.made
+
+
+def test_processes_make_the_same_and_leave_together(run_processes, run):
+    run.mark("stopped", "stage a, step 5")
+    write_requests(run, [tables(4), dev(4), dev(8, False)])
+    first, second = run_processes(2, works, run.folder)
+    assert (
+        first == second
+        and first[1] == [tables(4), dev(4), dev(8, False)]
+        and "has given no sign of life" in first[0]
+    )

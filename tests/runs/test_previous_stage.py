@@ -1,0 +1,117 @@
+"""PreviousStage: result and tables of the previous stage, looked up in the decisions and verified."""
+
+import numpy as np
+import pytest
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.generation import PREVIOUS_TABLES, PreviousStage, publish_generation
+from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.trainer.products import NegativeTables
+
+IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
+SETTINGS = {"steps": 20, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}}
+RUN, ANN, MOMENTUM = {"kind": "ranking", "file": "a.trec"}, {"kind": "ann"}, {"kind": "momentum"}
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDir:
+    """Stage a has ended: a static table, and one of steps 0, 4 and 8, of which the last was not adopted."""
+    run = RunDir(tmp_path)
+    for step in (0, 4, 8):
+        publish(run, "a", step, [0, 1] if step == 0 else [1])
+    for step in (0, 4):
+        RunLog(run).decide(
+            "adopt",
+            stage="a",
+            step=step,
+            checkpoint_step=step,
+            folder=f"negatives/a-{step:08d}",
+            weights=weights(step),
+        )
+    RunLog(run).decide("stage_end", stage="a", step=20, result="a-00000012", weights=weights(12))
+    return run
+
+
+def weights(step: int) -> str:
+    return f"{step:064d}"
+
+
+def publish(run: RunDir, stage: str, step: int, positions: list[int], **more) -> None:
+    """Publish tables whose candidates equal the step."""
+    tables = {
+        ("query", p): NegativeTable(
+            "query", "document", np.arange(2), np.full((2, 1), step), np.ones((2, 1)), "x"
+        )
+        for p in positions
+    }
+    publish_generation(
+        run.generation(stage, step),
+        tables,
+        {},
+        {},
+        {"stage": stage, "step": step, "weights": weights(step), **IDENTITY, **more},
+    )
+
+
+@pytest.fixture(scope="module")
+def recipe() -> Recipe:
+    a = {**SETTINGS, "terms": {"query": {"negatives": [RUN, ANN]}}, "refresh": {"every_steps": 4}}
+    stages = {"a": a, "b": {**SETTINGS, "terms": {"query": {"negatives": [MOMENTUM]}}}}
+    parts = {
+        "data": {"kind": "beir", "folder": "some/where"},
+        "encoder": {"kind": "transformer", "model": "some-model"},
+    }
+    return Recipe.model_validate({"name": "two", "bm25": None, "stages": stages, **parts})
+
+
+def test_static_and_dynamic_tables_last_in_use_are_found(run, recipe):
+    previous_stage = PreviousStage.of(recipe, run, "b", World())
+    assert (previous_stage.result, previous_stage.weights) == ("a-00000012", weights(12))
+    tables = previous_stage.tables(IDENTITY)
+    assert {key: int(table.candidates[0, 0]) for key, table in tables.items()} == {
+        ("query", 0): 0,
+        ("query", 1): 4,
+    }
+    assert [list(table.origin_counts()) for table in tables.values()] == [
+        ["x of a-00000000"],
+        ["x of a-00000004"],
+    ]
+
+
+def test_a_stage_that_has_not_ended_is_an_error(run, recipe):
+    run.decisions.unlink()
+    with pytest.raises(
+        RuntimeError, match="records no end of stage a, whose result the next stage starts from"
+    ):
+        PreviousStage.of(recipe, run, "b", World())
+
+
+def test_tables_of_other_data_are_an_error(run, recipe):
+    with pytest.raises(
+        RuntimeError, match="a-00000000 was mined with collection cccccccccccc, expected dddddddddddd"
+    ):
+        PreviousStage.of(recipe, run, "b", World()).tables({**IDENTITY, "collection": "d" * 64})
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_manifest_names_the_previous_tables_that_were_used(changed, run, recipe):
+    previous_stage = PreviousStage.of(recipe, run, "b", World())
+    publish(run, "b", 0, [0], **{PREVIOUS_TABLES: "0" * 64 if changed else previous_stage.digest()})
+    negatives = NegativeTables(run, "b", recipe.stages["b"], World(), IDENTITY, previous_stage)
+    decided = {
+        "stage": "b",
+        "step": 0,
+        "checkpoint_step": 0,
+        "folder": "negatives/b-00000000",
+        "weights": weights(0),
+    }
+    if changed:
+        with pytest.raises(
+            RuntimeError, match="b-00000000 was mined with previous tables 000000000000, expected"
+        ):
+            negatives.restore([decided])
+    else:
+        negatives.restore([decided])
+        assert negatives.tables.keys() == {("query", 0)}

@@ -1,0 +1,440 @@
+"""The Python API on a small collection with a random model, next to the code that it calls."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from ir_measures import RR, Qrel, ScoredDoc, calc_aggregate, nDCG
+
+import pyserini_ance as pa
+from pyserini_ance.data.token_store import TokenStore
+from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.runs.generation import open_generation
+from pyserini_ance.runs.rundir import RunDir
+
+STAGE = {
+    "steps": 4,
+    "batch_queries": 4,
+    "optimizer": {"learning_rate": 1e-3},
+    "terms": {"query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": {"kind": "nll", "scale": 0.1}}},
+    "refresh": {"every_steps": 2},
+    "evaluate": {"every_steps": 4, "measure": "RR@10"},
+}
+FP32 = {"precision": "fp32"}
+
+
+class Recorder(pa.TrainerCallback):
+    """Notes every call."""
+
+    def __init__(self):
+        self.calls: list[tuple] = []
+
+    def on_step_end(self, stage, step, losses, metrics):
+        self.calls.append(("step", stage, step, sorted(losses)))
+
+    def on_refresh(self, stage, step, generation):
+        self.calls.append(("refresh", stage, step, generation.step))
+
+    def on_dev_measure(self, stage, step, measure, value):
+        self.calls.append(("dev", stage, step, measure))
+
+
+@pytest.fixture(scope="module")
+def recipe(small_recipe) -> pa.Recipe:
+    return small_recipe({"ance": STAGE})
+
+
+@pytest.fixture(scope="module")
+def recorder() -> Recorder:
+    return Recorder()
+
+
+@pytest.fixture(scope="module")
+def run(recipe, recorder, tmp_path_factory) -> pa.Run:
+    return pa.train(recipe, tmp_path_factory.mktemp("runs") / "small", callbacks=[recorder])
+
+
+@pytest.fixture(scope="module")
+def collection(recipe) -> pa.Collection:
+    return pa.load_collection(recipe.data.model_dump(mode="json"), cache=recipe.cache)
+
+
+@pytest.fixture(scope="module")
+def mined(run, recipe, collection) -> pa.MinedNegatives:
+    """Negatives by the untrained encoder, as the refresh before the first step mines them."""
+    encoder = pa.load_encoder(run.directory / "checkpoints" / "initial-00000000" / "encoder")
+    source = {"kind": "ann", "top_k": 8}
+    return pa.mine(encoder, collection, source, num_negatives=3, encoding=FP32, cache=recipe.cache)
+
+
+def test_importing_the_package_imports_nothing_heavy():
+    program = """
+import sys, pyserini_ance
+heavy = {"torch", "transformers", "faiss", "pyserini", "jnius", "pyserini_ance.api"}
+print(sorted(heavy & sys.modules.keys()))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_train_stays_the_function_when_the_command_is_imported():
+    program = """
+import pyserini_ance.train
+from pyserini_ance.train import main
+import pyserini_ance, pyserini_ance.api
+print(pyserini_ance.train is pyserini_ance.api.train, main.__module__)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "True pyserini_ance.commands.train\n"
+
+
+def test_every_name_of_the_package_is_one_of_the_api():
+    assert {*pa.__all__} <= {*dir(pa)}
+    assert all(getattr(pa, name).__doc__ for name in pa.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'trian'"):
+        _ = pa.trian
+
+
+def test_load_recipe_applies_overrides():
+    recipe = pa.load_recipe("demo/ance", "seed=7", "stages.ance.steps=5")
+    assert (recipe.name, recipe.seed, recipe.stages["ance"].steps) == ("demo/ance", 7, 5)
+
+
+def test_train_leaves_a_run(run, recipe):
+    assert run.recipe == recipe
+    assert [row["row"] for row in run.table] == ["untrained", "ance"]
+    assert {"RR@10", "R@20"} <= run.table[0].keys()
+    assert "| ance " in run.as_text() and "search with it:" in run.as_text()
+    assert (run.model / "model.safetensors").is_file() and (run.index / "docid").is_file()
+    assert [record["step"] for record in run.metrics("step")] == [0, 1, 2, 3]
+    assert len(run.metrics()) > len(run.metrics("step"))
+
+
+def test_a_finished_run_is_opened_again(run):
+    again = pa.Run(str(run.directory))
+    assert (again.table, again.as_text(), again.directory) == (run.table, run.as_text(), run.directory)
+    before = (run.directory / "state.json").read_bytes()
+    assert pa.resume(run.directory).table == run.table
+    assert (run.directory / "state.json").read_bytes() == before
+
+
+def test_a_stopped_run_is_resumed(recipe, run, tmp_path):
+    class Stop(pa.TrainerCallback):
+        def on_step_end(self, stage, step, losses, metrics):
+            if step == 3:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pa.train(recipe, tmp_path / "stopped", callbacks=[Stop()])
+    stopped = pa.Run(tmp_path / "stopped")
+    with pytest.raises(FileNotFoundError, match=r"no results table yet: .* resume\("):
+        _ = stopped.table
+    with pytest.raises(FileNotFoundError, match="the run has not finished"):
+        pa.load_encoder(stopped)
+    resumed = pa.resume(stopped)
+    weights = "model/model.safetensors"
+    assert (resumed.directory / weights).read_bytes() == (run.directory / weights).read_bytes()
+
+
+def test_callbacks_are_called_in_order(recorder, run):
+    assert recorder.calls == [
+        ("refresh", "ance", 0, 0),
+        ("step", "ance", 0, ["query"]),
+        ("step", "ance", 1, ["query"]),
+        ("refresh", "ance", 2, 2),
+        ("step", "ance", 2, ["query"]),
+        ("step", "ance", 3, ["query"]),
+        ("dev", "ance", 4, "RR@10"),
+    ]
+
+
+def test_another_folder_is_not_a_run(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"not a run directory \(recipe.yaml is missing\)"):
+        pa.Run(tmp_path)
+
+
+@pytest.mark.parametrize("side", ["query", "document"])
+def test_encode_equals_the_low_level_encoder(run, side):
+    texts = ["red apple", "", "the tiger is pink", {"text": "gray", "title": "unused"}]
+    low = load_encoder(run.model)
+    records = [text if isinstance(text, dict) else {"text": text} for text in texts]
+    tokens = TokenStore.of_lists(low.tokenizer.ids(side, records), low.tokenizer.specials)
+    expected = np.empty((4, 32), np.float32)
+    for rows, vectors in low.encode_rows(tokens, np.arange(4), side, "fp32", 8192):
+        expected[rows] = vectors
+    for source in (run, run.directory, str(run.model)):
+        vectors = pa.load_encoder(source, device="cpu").encode(texts, side=side)
+        assert vectors.dtype == np.float32
+        np.testing.assert_array_equal(vectors, expected)
+
+
+def test_queries_are_the_default_side(run):
+    encoder = pa.load_encoder(run.model)
+    long = " ".join(["tiger"] * 40)
+    np.testing.assert_array_equal(encoder.encode([long]), encoder.encode([long], side="query"))
+    assert np.abs(encoder.encode([long]) - encoder.encode([long], side="document")).max() > 1e-4
+
+
+def test_a_text_without_the_fields_of_the_template_is_refused(run):
+    with pytest.raises(ValueError, match=r"reads a document as '\{text\}', but a text has only title"):
+        pa.load_encoder(run.model).encode([{"title": "a"}], side="document")
+
+
+def test_a_single_string_and_an_unknown_side_are_refused(run):
+    encoder = pa.load_encoder(run)
+    with pytest.raises(ValueError, match="expected a list"):
+        encoder.encode("matrix inversion")
+    with pytest.raises(ValueError, match="side is 'passage'; expected 'query' or 'document'"):
+        encoder.encode(["matrix inversion"], side="passage")
+
+
+def test_a_folder_that_is_missing_is_named_with_the_working_directory():
+    with pytest.raises(FileNotFoundError, match="no folder runs/missing/model"):
+        pa.load_encoder("runs/missing/model")
+
+
+def test_a_callback_of_another_class_is_refused_before_training(recipe, tmp_path):
+    with pytest.raises(ValueError, match="is not a TrainerCallback"):
+        pa.train(recipe, tmp_path / "run", callbacks=[object()])
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_plain_hugging_face_folder_is_mean_pooled(tiny_bert):
+    from transformers import AutoModel, AutoTokenizer
+
+    encoder = pa.load_encoder(tiny_bert)
+    assert (encoder.length_tokens("query"), encoder.length_tokens("document")) == (64, 126)
+    tokenizer, model = AutoTokenizer.from_pretrained(tiny_bert), AutoModel.from_pretrained(tiny_bert).eval()
+    hidden = model(**tokenizer(["red apple"], return_tensors="pt")).last_hidden_state[0]
+    np.testing.assert_allclose(encoder.encode(["red apple"])[0], hidden.mean(0).detach(), atol=1e-5)
+
+
+def test_settings_of_a_plain_hugging_face_folder(tiny_bert):
+    encoder = pa.load_encoder(tiny_bert, pooling="cls", normalize=True, length_tokens={"query": 9})
+    assert (encoder.length_tokens("query"), encoder.length_tokens("document")) == (9, 126)
+    assert (encoder.family.pooling, encoder.family.normalize) == ("cls", True)
+    np.testing.assert_allclose(np.linalg.norm(encoder.encode(["red apple"])), 1, atol=1e-6)
+    assert pa.load_encoder(tiny_bert, length_tokens=12).length_tokens("document") == 12
+    settings = {
+        "kind": "transformer",
+        "model": str(tiny_bert),
+        "tokenization": {"document": {"length_tokens": 99}},
+    }
+    assert pa.load_encoder(settings).length_tokens("document") == 99
+
+
+def test_settings_that_a_saved_encoder_has_are_refused(run):
+    with pytest.raises(ValueError, match="pooling, normalize cannot be set"):
+        pa.load_encoder(run.model, pooling="cls", normalize=True)
+
+
+def test_a_missing_encoder_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        pa.load_encoder(tmp_path / "modell")
+
+
+def test_load_collection_from_a_file(recipe, collection, tmp_path):
+    (tmp_path / "collection.yaml").write_text(json.dumps(recipe.data.model_dump(mode="json")))
+    (tmp_path / "recipe.yaml").write_text(dump(recipe))
+    for name in ("collection.yaml", "recipe.yaml"):
+        assert pa.load_collection(tmp_path / name, cache=recipe.cache).digest == collection.digest
+    assert (len(collection.documents), [*collection.splits]) == (30, ["train", "dev", "test"])
+
+
+def test_settings_of_a_collection_are_checked(recipe, tmp_path):
+    with pytest.raises(
+        ValueError, match=r"collection is not valid:\n +fodler: unknown key 'fodler' \(did you mean"
+    ):
+        pa.load_collection({"kind": "beir", "fodler": "x"}, cache=tmp_path)
+    with pytest.raises(ValueError, match="unknown kind 'bier' of data"):
+        pa.load_collection({"kind": "bier"}, cache=tmp_path)
+
+
+def test_mined_tables_equal_those_of_a_refresh(mined, run):
+    files = RunDir(run.directory)
+    [expected] = open_generation(files.generation("ance", 0), {}).tables.values()
+    np.testing.assert_array_equal(mined.table.anchors, expected.anchors)
+    np.testing.assert_array_equal(mined.table.candidates, expected.candidates)
+    np.testing.assert_array_equal(mined.table.scores, expected.scores)
+    assert mined.dropped == expected.dropped
+
+
+def test_the_chosen_negatives_are_candidates(mined, collection):
+    assert mined.rows.shape == (len(mined), 3) == (15, 3)
+    for chosen, candidates in zip(mined.rows.tolist(), mined.table.candidates.tolist(), strict=True):
+        assert len({*chosen} & {*candidates}) == 3
+
+
+def test_the_same_arguments_mine_the_same_negatives(mined, run, recipe, collection):
+    encoder = pa.load_encoder(run.directory / "checkpoints" / "initial-00000000" / "encoder")
+    source = {"kind": "ann", "top_k": 8}
+
+    def mine(**more) -> np.ndarray:
+        return pa.mine(encoder, collection, source, encoding=FP32, cache=recipe.cache, **more).rows
+
+    np.testing.assert_array_equal(mine(num_negatives=3), mined.rows)
+    assert (mine(num_negatives=3, seed=1) != mined.rows).any()
+    np.testing.assert_array_equal(mine(num_negatives=None), mined.table.candidates)
+    top = pa.mine(
+        encoder,
+        collection,
+        {**source, "sampling_strategy": "top"},
+        num_negatives=2,
+        encoding=FP32,
+        cache=recipe.cache,
+    )
+    np.testing.assert_array_equal(top.rows, mined.table.candidates[:, :2])
+    assert not (recipe.cache / "mining").exists() or not [*(recipe.cache / "mining").iterdir()]
+
+
+def test_filters_report_what_they_removed(run, recipe, collection):
+    filters = ["duplicates", {"kind": "relative_margin", "margin": 0.05}]
+    source = {"kind": "ann", "top_k": 8, "on_shortage": "fill_random"}
+    mined = pa.mine(pa.load_encoder(run), collection, source, filters, num_negatives=8, cache=recipe.cache)
+    assert mined.dropped.keys() == {"known positives", "duplicates", "relative_margin"}
+    assert mined.dropped["known positives"] == 16
+    assert (mined.rows != PADDING).all()
+    described = mined.describe()
+    assert "| relative_margin" in described and "| ann " in described
+
+
+def test_random_negatives_need_no_vectors(run, recipe, collection):
+    mined = pa.mine(pa.load_encoder(run), collection, "random", num_negatives=5, cache=recipe.cache)
+    assert mined.rows.shape == (15, 5) and mined.seconds == {}
+    with pytest.raises(ValueError, match="filters: unknown key 'filters'"):
+        pa.mine(pa.load_encoder(run), collection, "random", ["duplicates"], cache=recipe.cache)
+
+
+def test_a_ranking_in_a_file_is_a_source(run, recipe, collection, tmp_path):
+    ids = collection.split("train").queries.ids
+    (tmp_path / "ranking.trec").write_text("".join(f"{id} Q0 pink-tiger 1 2.5 tag\n" for id in ids))
+    source = {"kind": "ranking", "file": str(tmp_path / "ranking.trec")}
+    mined = pa.mine(pa.load_encoder(run), collection, source, num_negatives=1, cache=recipe.cache)
+    assert {collection.documents.ids[row] for row in mined.rows.ravel().tolist()} == {"pink-tiger"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"source": {"kind": "ann", "topk": 8}},
+            r"source is not valid:\n +topk: unknown key 'topk' \(did you mean",
+        ),
+        ({"source": "anne"}, "unknown kind 'anne' of negatives"),
+        ({"source": "live"}, "source 'live' needs a training run"),
+        ({"source": "momentum"}, "source 'momentum' needs a training run"),
+        ({"filters": ["duplicate"]}, "unknown kind 'duplicate' of filters"),
+        ({"split": "trian"}, "no split 'trian'"),
+        ({"source": {"kind": "ann", "top_k": 2}}, "have fewer than num_negatives=8 candidates"),
+    ],
+)
+def test_wrong_arguments_are_named(run, recipe, collection, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        pa.mine(pa.load_encoder(run), collection, cache=recipe.cache, **{"source": "ann", **arguments})
+
+
+def test_texts_of_negatives(mined, collection):
+    texts = mined.to_texts()
+    assert len(texts) == 16  # the first query has two positives
+    assert texts[0].keys() == {"query", "positive", "negatives"}
+    assert texts[0]["query"] == "query of red apple" == texts[1]["query"]
+    assert texts[0]["positive"] == "the apple is red "
+    contents = collection.documents.columns["text"]
+    assert texts[-1]["negatives"] == [contents[row] for row in mined.rows[-1].tolist()]
+
+
+def test_dataset_has_the_columns_of_sentence_transformers(mined):
+    dataset = mined.to_dataset()
+    assert dataset.column_names == ["anchor", "positive", "negative_1", "negative_2", "negative_3"]
+    first = mined.to_texts()[0]
+    assert [*dataset[0].values()] == [first["query"], first["positive"], *first["negatives"]]
+
+
+def test_jsonl_for_sentence_transformers_is_loaded_by_datasets(mined, tmp_path):
+    from datasets import load_dataset
+
+    mined.to_jsonl(tmp_path / "negatives.jsonl")
+    loaded = load_dataset("json", data_files=str(tmp_path / "negatives.jsonl"), cache_dir=tmp_path / "cache")
+    assert loaded["train"].to_list() == mined.to_dataset().to_list()
+
+
+def test_jsonl_for_tevatron_is_read_again_as_a_ranking(mined, run, recipe, collection, tmp_path):
+    mined.to_jsonl(tmp_path / "train.jsonl", format="tevatron")
+    [first, *_] = map(json.loads, (tmp_path / "train.jsonl").read_text().splitlines())
+    assert [passage["docid"] for passage in first["positive_passages"]] == ["red-apple", "red-tiger"]
+    source = {"kind": "ranking", "file": str(tmp_path / "train.jsonl")}
+    again = pa.mine(pa.load_encoder(run), collection, source, num_negatives=None, cache=recipe.cache)
+    np.testing.assert_array_equal(again.table.candidates[:, :3], mined.rows)
+
+
+def test_unequal_numbers_are_refused_for_sentence_transformers(run, recipe, collection, tmp_path):
+    filters = [{"kind": "absolute_margin", "margin": 0.0}]
+    source = {"kind": "ann", "top_k": 20, "oversample": 0}
+    mined = pa.mine(pa.load_encoder(run), collection, source, filters, num_negatives=None, cache=recipe.cache)
+    assert len(set((mined.rows != PADDING).sum(1).tolist())) > 1
+    with pytest.raises(ValueError, match="sentence-transformers needs equally many"):
+        mined.to_jsonl(tmp_path / "negatives.jsonl")
+    assert [*tmp_path.iterdir()] == []
+    mined.to_jsonl(tmp_path / "train.jsonl", format="tevatron")
+    with pytest.raises(ValueError, match="unknown format 'beir'; formats: sentence-transformers, tevatron"):
+        mined.to_jsonl(tmp_path / "x", format="beir")
+
+
+def test_search_equals_a_full_sort():
+    rng = np.random.default_rng(0)
+    queries, documents = (rng.standard_normal((n, 16), np.float32) for n in (7, 100))
+    scores, rows = pa.search(queries, documents, k=10)
+    expected = np.argsort(-(queries @ documents.T), axis=1)[:, :10]
+    np.testing.assert_array_equal(rows, expected)
+    np.testing.assert_allclose(scores, np.take_along_axis(queries @ documents.T, expected, 1), rtol=1e-5)
+
+
+def test_evaluate_equals_ir_measures(tmp_path):
+    ranking = {"q1": {"a": 3.0, "b": 2.0, "c": 1.0}, "q2": {"b": 1.0, "c": 0.5}}
+    qrels = {"q1": {"b": 2, "c": 1}, "q2": {"c": 1}}
+    expected = calc_aggregate(
+        [nDCG @ 10, RR @ 10],
+        [Qrel(q, d, grade) for q, of_query in qrels.items() for d, grade in of_query.items()],
+        [ScoredDoc(q, d, score) for q, of_query in ranking.items() for d, score in of_query.items()],
+    )
+    measured = pa.evaluate(ranking, qrels, ["nDCG@10", "RR@10"])
+    assert measured == pytest.approx({str(measure): value for measure, value in expected.items()})
+    lines = [f"{q} Q0 {d} 1 {score} tag" for q, of_query in ranking.items() for d, score in of_query.items()]
+    (tmp_path / "run.trec").write_text("\n".join(lines) + "\n")
+    lines = [f"{q} 0 {d} {grade}" for q, of_query in qrels.items() for d, grade in of_query.items()]
+    (tmp_path / "qrels.txt").write_text("\n".join(lines) + "\n")
+    assert pa.evaluate(tmp_path / "run.trec", tmp_path / "qrels.txt", ["nDCG@10", "RR@10"]) == measured
+
+
+def test_evaluate_equals_the_results_table(run):
+    files = [run.directory / name for name in ("run.test.trec", "qrels.test.txt")]
+    measured = pa.evaluate(*files, ["RR@10", "R@20"])
+    assert measured == pytest.approx({name: run.table[-1][name] for name in ("RR@10", "R@20")}, abs=1e-4)
+
+
+def test_component_classes_of_the_working_directory_are_found(tmp_path):
+    """The console script puts the working directory on the path, as `python -m` does."""
+    (tmp_path / "own_filters.py").write_text(
+        """
+from pyserini_ance.negatives.filters.base import Filter
+class Nothing(Filter):
+    def mask(self, candidates):
+        return candidates.rows < -1
+"""
+    )
+    program = """
+import sys
+sys.path[:] = [entry for entry in sys.path if entry not in ("", sys.argv[1])]  # as a console script begins
+from pyserini_ance import __main__
+from pyserini_ance.recipe.components import component_class
+__main__.main = lambda: print(component_class("filters", "own_filters:Nothing").__name__)
+__main__.run()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.stdout == "Nothing\n", done.stderr

@@ -1,0 +1,189 @@
+"""Where products are ordered: what a refresher reads, and how long, and with what words, training waits for
+it."""
+
+import pytest
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.recipe.models import RefresherProcess
+from pyserini_ance.runs.generation import publish_evaluation
+from pyserini_ance.runs.requests import RefreshRequest, read_requests
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
+
+pytestmark = pytest.mark.usefixtures("clock")
+COMMAND = "pyserini-ance refresh RECIPE --output RUN"
+TABLES, DEV = RefreshRequest("tables", "a", 4, "w"), RefreshRequest("dev", "a", 4, "w")
+
+
+@pytest.fixture
+def run(tmp_path) -> RunDir:
+    return RunDir(tmp_path)
+
+
+def background(
+    run: RunDir, refresher_timeout_seconds: float = 30, world: World | None = None, **more
+) -> AsyncExecutor:
+    settings = RefresherProcess().model_copy(update={"refresher_timeout_seconds": refresher_timeout_seconds})
+    return AsyncExecutor(run, settings, COMMAND, world or World(), **more)
+
+
+def measure(run: RunDir, request: RefreshRequest = DEV) -> None:
+    publish_evaluation(run.evaluation(request.stage, request.step), {"dev": 0.5}, request.weights, {})
+
+
+def fail(run: RunDir, reason: str) -> None:
+    with pytest.raises(ValueError), run.refresher.held("tables of a-00000004"):
+        raise ValueError(reason)
+
+
+def test_inline_makes_what_is_ordered_at_once():
+    made = []
+    executor = SyncExecutor(made.append)
+    executor.submit(DEV)
+    assert made == [DEV] and executor.done(DEV)
+    assert executor.wait([TABLES, DEV]) == DEV
+    executor.cancel([DEV])
+    assert made == [DEV]
+
+
+def test_what_is_open_is_there_for_a_refresher_to_read(run):
+    executor = background(run)
+    later, earlier = (
+        RefreshRequest("tables", "a", 8, "x"),
+        RefreshRequest("dev", "a", 2, "v", is_awaited=False),
+    )
+    for request in (TABLES, later, DEV, earlier):
+        executor.submit(request)
+    assert read_requests(run) == [earlier, TABLES, DEV, later]
+    executor.cancel([TABLES, earlier])
+    assert read_requests(run) == [DEV, later]
+    executor.cancel([DEV, later])
+    assert read_requests(run) == []
+
+
+def test_a_stage_begins_without_the_orders_of_a_trainer_that_died(run):
+    background(run).submit(TABLES)
+    executor = background(run)
+    executor.reset()
+    assert read_requests(run) == []
+    executor.submit(DEV)
+    assert read_requests(run) == [DEV]
+
+
+def test_of_several_processes_the_first_writes_the_orders(run):
+    executor = background(run, world=World(1, 2))
+    executor.submit(DEV)
+    assert executor.pending == [DEV] and not run.requests.exists()
+
+
+def test_what_is_made_is_not_waited_for(run):
+    executor = background(run, refresher_timeout_seconds=0)
+    assert not executor.done(DEV)
+    measure(run)
+    assert executor.done(DEV) and not executor.done(TABLES)
+    assert executor.wait([DEV]) == executor.wait([TABLES, DEV]) == DEV
+
+
+def test_a_refresher_that_lives_is_waited_for_however_long_it_takes(run, clock):
+    clock.after(50, lambda: measure(run))
+    with run.refresher.held("tables of a-00000004"):
+        background(run, refresher_timeout_seconds=10).wait([DEV])
+
+
+def test_a_refresher_that_comes_late_is_waited_for(run, clock):
+    clock.after(25, lambda: run.refresher.acquire("preparing"))
+    clock.after(60, lambda: measure(run))
+    background(run, refresher_timeout_seconds=30).wait([DEV])
+
+
+def test_training_without_a_refresher_says_what_it_needs_and_how_to_start_one(run):
+    with pytest.raises(RuntimeError) as error:
+        background(run, refresher_timeout_seconds=5).wait([TABLES, DEV])
+    assert str(error.value) == (
+        "training needs the generation of negatives of stage a, step 4 or dev score of stage a, step 4, but "
+        "no refresher has given a sign of life "
+        f"for 5 seconds (no process). Start one with: {COMMAND}\nand continue with --resume"
+    )
+
+
+def test_patience_begins_when_a_refresher_was_last_heard_of(run, clock):
+    start = clock.now
+    run.refresher.acquire("tables of a-00000004")
+    clock.after(30, lambda: run.refresher.mark("stopped", "tables of a-00000004"))
+    with pytest.raises(RuntimeError) as error:
+        background(run, refresher_timeout_seconds=20).wait([DEV])
+    assert 49 < clock.now - start < 51
+    assert "stopped at tables of a-00000004, last heartbeat 20" in str(error.value)
+
+
+def test_a_refresher_that_fails_ends_the_waiting_with_its_reason(run, clock):
+    clock.after(10, lambda: fail(run, "disk full"))
+    with pytest.raises(RuntimeError) as error:
+        background(run).wait([DEV])
+    assert str(error.value) == (
+        "training needs the dev score of stage a, step 4, but the refresher has failed: disk full\n"
+        f"Start it again with: {COMMAND}\nand continue with --resume"
+    )
+
+
+def test_a_failure_before_this_training_began_is_no_news(run, clock):
+    """A refresher that is started again needs a while before it says so."""
+    fail(run, "disk full")
+    executor = background(run, previous_refresher=run.refresher.read())
+    clock.after(10, lambda: measure(run))
+    executor.wait([DEV])
+    fail(run, "disk full again")
+    with pytest.raises(RuntimeError, match="the refresher has failed: disk full again"):
+        executor.wait([TABLES])
+
+
+def test_what_is_waited_for_is_said_now_and_then(run, clock, caplog):
+    clock.after(20, lambda: run.refresher.acquire("tables of a-00000004"))
+    clock.after(75, lambda: measure(run))
+    with caplog.at_level("INFO"):
+        background(run).wait([DEV])
+    alone, together = caplog.messages
+    assert (
+        alone == f"waiting for the dev score of stage a, step 4: no refresher is at work (no process); "
+        f"start one with: {COMMAND}"
+    )
+    assert (
+        together.startswith("waiting for the dev score of stage a, step 4: process ")
+        and ", at work on tables of a-00000004, last" in together
+    )
+
+
+def test_a_process_that_sees_new_files_late_waits_until_it_can_read_what_the_first_found(run, clock):
+    class Second(World):
+        def on_main(self, work):
+            return 1
+
+        def barrier(self):
+            seen.append(DEV.is_done(run))
+
+    seen = []
+    clock.after(10, lambda: measure(run))
+    assert background(run, world=Second(1, 2)).wait([TABLES, DEV]) == DEV
+    assert seen == [True]
+
+
+def waits(world: World, folder) -> RefreshRequest:
+    return background(RunDir(folder), refresher_timeout_seconds=0.1, world=world).wait([TABLES, DEV])
+
+
+def asks(world: World, folder) -> list[bool]:
+    executor = background(RunDir(folder), world=world)
+    return [executor.done(request) for request in (DEV, TABLES)]
+
+
+def test_processes_agree_on_what_is_made_and_end_together(run_processes, run):
+    measure(run, RefreshRequest("dev", "a", 4, "w"))
+    assert run_processes(2, asks, run.folder) == [[True, False]] * 2
+    assert run_processes(2, waits, run.folder) == [DEV] * 2
+    run.evaluation("a", 4).unlink()
+    first, second = run_processes.ends(2, waits, run.folder)
+    assert "RuntimeError: training needs the generation of negatives of stage a" in first["error"]
+    assert (
+        "PeerError: process 0 of 2 failed: RuntimeError: training needs the generation of "
+        "negatives of stage a" in second["error"]
+    )

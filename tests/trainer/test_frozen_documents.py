@@ -1,0 +1,345 @@
+"""A live step against its definition: every text alone through the plain model, numpy search, labels and loss
+by loops."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from helpers.step_gradients import compute_gradients
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.pipeline.experiment import accelerator_of
+from pyserini_ance.pipeline.preparation import read_collection, tokenize
+from pyserini_ance.refresher.refresher import Refresher
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import read_json_lines
+from pyserini_ance.trainer import trainer
+from pyserini_ance.trainer.batch import plan_batch
+from pyserini_ance.trainer.executors import SyncExecutor
+from pyserini_ance.trainer.frozen_documents import FrozenDocuments
+from pyserini_ance.trainer.step import BatchEncoder
+from pyserini_ance.trainer.trainer import StageTrainer
+
+LOSS = {"kind": "nll", "scale": 0.2}
+TERMS = {
+    "replaced": {"negatives": [{"kind": "live", "top_k": 4}], "loss": LOSS},
+    "appended": {"negatives": [{"kind": "live", "top_k": 4, "if_no_positive": "append"}], "loss": LOSS},
+    "mixed": {
+        "negatives": [{"kind": "random", "num_negatives": 2}, {"kind": "live", "top_k": 3}],
+        "loss": LOSS,
+    },
+    "step": {"in_batch_negatives": True, "negatives": [{"kind": "live", "top_k": 3}], "loss": LOSS},
+    "looked up": {"negatives": [{"kind": "random", "num_negatives": 3}], "loss": LOSS},
+}
+
+
+@pytest.fixture(scope="module")
+def recipe(small_recipe):
+    stage = {
+        "trainable": "query_tower",
+        "steps": 6,
+        "batch_queries": 5,
+        "optimizer": {"learning_rate": 1e-3},
+        "save_every_steps": 2,
+    }
+    return small_recipe({"a": {**stage, "terms": TERMS}}, seed=3)
+
+
+def with_terms(recipe, *names: str, **changes):
+    stage = recipe.stages["a"]
+    stage = stage.model_copy(update={"terms": {name: stage.terms[name] for name in names}, **changes})
+    return recipe.model_copy(update={"stages": {"a": stage}})
+
+
+@pytest.fixture(scope="module")
+def start(recipe, tmp_path_factory) -> Checkpoint:
+    return publish_checkpoint(
+        RunDir(tmp_path_factory.mktemp("start")),
+        initial_encoder(recipe.encoder, 0),
+        None,
+        TrainingProgress("initial", 0),
+    )
+
+
+def fixed(recipe, data, start: Checkpoint, scratch, world: World = World()) -> FrozenDocuments:
+    scratch.mkdir(exist_ok=True)
+    return FrozenDocuments(
+        recipe.stages["a"],
+        Snapshot(start.encoder, start.weights, data, recipe.encoding, scratch, "cpu", world),
+        0,
+    )
+
+
+def step(world, recipe, folder, scratch) -> tuple[dict, dict, list, dict]:
+    """Losses, the query tower's gradients by name, those of the document tower, and what was found; without
+    dropout."""
+    stage, data, start = (
+        recipe.stages["a"],
+        tokenize(recipe, read_collection(recipe)),
+        Checkpoint.open(folder),
+    )
+    encoder = load_encoder(start.encoder)
+    encoder.untie()
+    encoder.towers.freeze("document")
+    encoder.towers.eval()
+    documents = fixed(recipe, data, start, scratch, world)
+    runner = BatchEncoder(
+        stage, data, encoder, accelerator_of(recipe).autocast, 128, (3, 0), world, documents
+    )
+    losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
+    gradients = {
+        name: p.grad for name, p in encoder.towers.queries.backbone.named_parameters() if p.grad is not None
+    }
+    return (
+        losses,
+        gradients,
+        [p.grad for p in encoder.towers.documents.parameters()],
+        documents.live_metrics.pop().get("found"),
+    )
+
+
+def reference(
+    recipe, start: Checkpoint, name: str
+) -> tuple[float, dict[str, torch.Tensor], dict[str, float]]:
+    stage, data, model = (
+        recipe.stages["a"],
+        tokenize(recipe, read_collection(recipe)),
+        load_encoder(start.encoder).towers.queries.backbone,
+    )
+    batch, qrels = plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), data.split.qrels
+
+    def vector(tokens, row: int, length: int):
+        ids, mask = tokens.batch(np.array([row]), length)
+        return (
+            model(input_ids=torch.from_numpy(ids), attention_mask=torch.from_numpy(mask))
+            .last_hidden_state[0]
+            .mean(0)
+        )
+
+    with torch.no_grad():
+        documents = torch.stack([vector(data.documents, row, 32) for row in range(len(data.documents))])
+    queries, pools, ranks, recalls = [], [], [], []
+    for i, q in enumerate(batch.queries.tolist()):
+        queries.append(vector(data.queries["train"], q, 24))
+        drawn, relevant = batch.terms[name].negatives[i].tolist(), qrels.relevant(q).tolist()
+        depth = next((source.top_k for source in stage.terms[name].negatives if source.live), 0)
+        found = np.argsort(-(documents.numpy() @ queries[-1].detach().numpy()), kind="stable")[
+            :depth
+        ].tolist()
+        hits = [rank for rank, row in enumerate(found, 1) if row in relevant]
+        ranks.append(1 / hits[0] if hits else 0.0)
+        recalls.append(len(hits) / len(relevant))
+        if depth and not hits:
+            found = (
+                [*found, *relevant]
+                if name == "appended"
+                else [*found[:-1], int(batch.terms[name].positives[i, 0])]
+            )
+        pools.append([*found, *drawn] if depth else [int(batch.terms[name].positives[i, 0]), *drawn])
+    each = []
+    for i, q in enumerate(batch.queries.tolist()):
+        known = set(qrels.relevant(q).tolist())
+        pool = [row for rows in pools for row in rows] if name == "step" else pools[i]
+        scores = {row: 0.2 * queries[i] @ documents[row] for row in pool}
+        negatives = sum(torch.exp(scores[row]) for row in pool if row not in known)
+        losses = [
+            -torch.log(torch.exp(scores[row]) / (torch.exp(scores[row]) + negatives))
+            for row in pools[i]
+            if row in known
+        ]
+        each.append(sum(losses) / len(losses))
+    loss = sum(each) / len(each)
+    loss.backward()
+    gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+    return loss.item(), gradients, {"RR": sum(ranks) / len(ranks), "R": sum(recalls) / len(recalls)}
+
+
+@pytest.mark.parametrize("name", TERMS)
+def test_a_step_equals_a_written_out_reference(recipe, start, tmp_path, name):
+    for chunk_queries in (None, 2):
+        one = with_terms(recipe, name, chunk_queries=chunk_queries)
+        losses, gradients, of_documents, found = step(World(), one, start.folder, tmp_path)
+        expected, expected_gradients, measured = reference(one, start, name)
+        assert losses == {name: pytest.approx(expected, rel=1e-4)}
+        assert (
+            gradients.keys() == expected_gradients.keys()
+            and of_documents
+            and not any(g is not None for g in of_documents)
+        )
+        largest = max(float(g.abs().max()) for g in expected_gradients.values())
+        for parameter, gradient in expected_gradients.items():
+            torch.testing.assert_close(gradients[parameter], gradient, rtol=1e-3, atol=1e-5 * largest)
+        if name != "looked up":
+            (values,) = found.values()
+            assert [values[key] for key in values] == pytest.approx([measured["RR"], measured["R"]], abs=1e-6)
+
+
+@pytest.mark.parametrize("chunk_queries", [None, 1])
+def test_two_processes_agree_with_one(recipe, start, tmp_path, run_processes, chunk_queries):
+    recipe = with_terms(recipe, "replaced", "appended", "step", chunk_queries=chunk_queries)
+    expected, of_one, _, found = step(World(), recipe, start.folder, tmp_path / "1")
+    for losses, gradients, of_documents, also_found in run_processes(
+        2, step, recipe, start.folder, tmp_path / "2"
+    ):
+        assert losses == pytest.approx(expected, rel=1e-5) and also_found == found
+        assert not any(gradient is not None for gradient in of_documents)
+        for name, gradient in of_one.items():
+            torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["replaced", "looked up"])
+def test_what_is_looked_up_is_what_the_store_has(recipe, start, tmp_path, name):
+    """With a search that holds all vectors, and without one."""
+    documents = fixed(with_terms(recipe, name), tokenize(recipe, read_collection(recipe)), start, tmp_path)
+    assert (documents.whole is None) == (name == "looked up")
+    rows = np.array([0, 7, 7, 29], np.int32)
+    found = documents.look_up(rows)
+    assert not found.requires_grad and np.array_equal(
+        found.numpy(), np.asarray(documents.vectors[np.arange(30)])[rows]
+    )
+
+
+def test_documents_are_encoded_once_whatever_a_stage_of_queries_makes_of_them(
+    small_recipe, tmp_path, monkeypatch
+):
+    """For looking up, for two refreshes, and for dev measures on a sample."""
+    terms = {
+        "query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": LOSS},
+        "watched": {"negatives": ["live"], "weight": 0},
+    }
+    stage = {
+        "trainable": "query_tower",
+        "steps": 6,
+        "batch_queries": 4,
+        "optimizer": {"learning_rate": 1e-3},
+        "terms": terms,
+    }
+    recipe = small_recipe(
+        {
+            "a": {
+                **stage,
+                "refresh": {"every_steps": 3},
+                "evaluate": {"every_steps": 4, "sample_documents": 12},
+            }
+        }
+    )
+    run, data, encoded = RunDir(tmp_path), tokenize(recipe, read_collection(recipe)), []
+    first = publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
+    encode_rows = Encoder.encode_rows
+
+    def counted(encoder, tokens, rows, side, *how):
+        encoded.append((side, len(rows)))
+        return encode_rows(encoder, tokens, rows, side, *how)
+
+    monkeypatch.setattr(Encoder, "encode_rows", counted)
+    executor = SyncExecutor(Refresher(recipe, data, run, "cpu", World()).make)
+    StageTrainer(
+        recipe, "a", data, run, accelerator_of(recipe), World(), lambda product: executor, first
+    ).train()
+    assert sum(count for side, count in encoded if side == "document") == 30
+    steps = [record for record in read_json_lines(run.metrics) if record["event"] == "step"]
+    assert all(
+        set(record["found"]) == {"watched.0"} and record["loss"] == record["terms"]["query"]
+        for record in steps
+    )
+
+
+@pytest.fixture
+def training(recipe, tmp_path):
+    """A stage of the live terms in a run directory, trained with dropout; it encodes no document but at the
+    start."""
+    recipe = with_terms(recipe, "replaced", "step")
+    run, data = RunDir(tmp_path), tokenize(recipe, read_collection(recipe))
+    start = publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
+    executor = SyncExecutor(Refresher(recipe, data, run, "cpu", World()).make)
+
+    def train(resume: bool = False) -> Checkpoint:
+        stage = StageTrainer(
+            recipe, "a", data, run, accelerator_of(recipe), World(), lambda product: executor, start, resume
+        )
+        return stage.train()
+
+    return run, start, train
+
+
+def test_a_resumed_stage_ends_with_the_same_weights(training, monkeypatch):
+    run, start, train = training
+    whole = train()
+    assert whole.document_weights == start.document_weights and whole.query_weights != start.query_weights
+    steps = [record for record in read_json_lines(run.metrics) if record["event"] == "step"]
+    assert all(
+        set(record["found"]) == {"replaced.0", "step.0"} and record["search_seconds"] > 0 for record in steps
+    )
+    assert all(
+        math.isfinite(record["loss"]) and 0 <= record["found"]["replaced.0"]["R@4"] <= 1 for record in steps
+    )
+    expected = [(record["loss"], record["found"]) for record in steps]
+    run.metrics.unlink(), run.decisions.unlink()
+    for folder in run.checkpoints.glob("a-*"):
+        folder.rename(run.folder / f"{folder.name}.whole")
+
+    def interrupted(stage, number, step, *rest):
+        if step == 3:
+            raise KeyboardInterrupt
+        return plan_batch(stage, number, step, *rest)
+
+    monkeypatch.setattr(trainer, "plan_batch", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        train()
+    monkeypatch.undo()
+    assert train(resume=True).hashes == whole.hashes
+    assert [(r["loss"], r["found"]) for r in read_json_lines(run.metrics) if r["event"] == "step"] == expected
+
+
+def test_the_overlap_with_bm25_is_recorded_where_bm25_has_ranked(recipe, start, tmp_path):
+    recipe = with_terms(recipe, "replaced")
+    data = tokenize(recipe, read_collection(recipe))
+    ids, queries = data.collection.documents.ids, data.split.queries.ids
+    ranked = (f"{query} Q0 {ids[row]} 1 {30 - row} t\n" for query in queries for row in range(3))
+    (tmp_path / "bm25.trec").write_text("".join(ranked))
+    data.run_files["bm25"] = tmp_path / "bm25.trec"
+    live_metrics = fixed(recipe, data, start, tmp_path / "scratch").live_metrics
+    live_metrics.add("replaced.0", np.array([0]), np.array([[9, 1, 0, 2]]), 1.0, 0.0)
+    assert live_metrics.pop()["found"]["replaced.0"]["BM25 overlap@3"] == pytest.approx(2 / 3, abs=1e-6)
+
+
+def compressed(world, recipe, folder, scratch) -> tuple:
+    """What a live step retrieves with a compressed index, what faiss finds in the index's file, and the
+    vectors it is scored with."""
+    import faiss
+
+    data = tokenize(recipe, read_collection(recipe))
+    documents, stage = fixed(recipe, data, Checkpoint.open(folder), scratch, world), recipe.stages["a"]
+    batch = plan_batch(stage, 0, 0, 3, data.anchor_sets, {})
+    queries = torch.from_numpy(
+        np.random.default_rng(1).normal(size=(len(batch.unique("query")), 32)).astype(np.float32)
+    )
+    whole, vectors = documents.add_live_candidates(batch, queries, 1.0)
+    (path,) = scratch.glob("*/index")
+    rows = batch.terms["replaced"]
+    asked = queries.numpy()[batch.positions("query", rows.anchors)]
+    found = faiss.read_index(str(path)).search(asked, 4)[1]
+    stored = np.asarray(documents.vectors[whole.unique("document")])
+    return whole.terms["replaced"].negatives, found, rows, vectors.numpy(), stored
+
+
+def test_a_compressed_index_retrieves_and_the_vectors_score(recipe, start, tmp_path, run_processes):
+    term = recipe.stages["a"].terms["replaced"]
+    source = term.negatives[0].model_copy(update={"index": "IVF1,PQ4x4"})
+    recipe = with_terms(recipe, "replaced")
+    recipe.stages["a"].terms["replaced"] = term.model_copy(update={"negatives": (source,)})
+    qrels = read_collection(recipe).split("train").qrels
+    for negatives, found, rows, vectors, stored in run_processes(
+        2, compressed, recipe, start.folder, tmp_path
+    ):
+        for taken, retrieved, query, positive in zip(
+            negatives.tolist(), found.tolist(), rows.anchors.tolist(), rows.positives[:, 0], strict=True
+        ):
+            relevant = set(retrieved) & set(qrels.relevant(query).tolist())
+            assert taken == (retrieved if relevant else [*retrieved[:-1], positive])
+        np.testing.assert_array_equal(vectors, stored)

@@ -1,0 +1,282 @@
+"""What is ordered of a stage's checkpoints, taken up and recorded, with tables of two queries and given dev
+measures."""
+
+import re
+import shutil
+
+import numpy as np
+import pytest
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.runs.generation import mined_sources, publish_evaluation, publish_generation, table_name
+from pyserini_ance.runs.requests import RefreshRequest
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import read_json_lines
+from pyserini_ance.trainer.executors import SyncExecutor
+from pyserini_ance.trainer.refresh import AdoptionLog, Refreshes
+
+IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
+STATIC, REFRESHED = ("query", 0), ("query", 1)
+SOURCES = [{"kind": "ranking", "file": "ranked.trec"}, {"kind": "ann"}]
+
+
+EVERY_4 = {"every_steps": 4}
+
+
+def stage(negatives=SOURCES, refresh=EVERY_4, **more) -> Stage:
+    settings = {
+        "steps": 12,
+        "batch_queries": 1,
+        "optimizer": {"learning_rate": 1.0},
+        "terms": {"query": {"negatives": negatives}},
+    }
+    return Stage.model_validate({**settings, "refresh": refresh, **more})
+
+
+class Given:
+    """Makes what is ordered: of step s, tables whose candidates are s, and a dev measure of s percent."""
+
+    def __init__(self, run: RunDir, stage: Stage):
+        self.run, self.stage, self.made = run, stage, []
+
+    def __call__(self, request: RefreshRequest, **made_from) -> None:
+        self.made.append(request)
+        if request.kind == "dev":
+            publish_evaluation(
+                self.run.evaluation("a", request.step),
+                {"dev": request.step / 100},
+                request.weights,
+                {"search": 0.5},
+            )
+            return
+        rows, ones = np.arange(2, dtype=np.int32), np.ones((2, 1))
+        sources = mined_sources(self.stage, dynamic_only=request.step > 0)
+        tables = {
+            key: NegativeTable("query", "document", rows, request.step * ones, ones, source.kind)
+            for key, source in sources.items()
+        }
+        reports = {table_name(key): {"candidates": 2, "new_share": None, "dropped": {}} for key in tables}
+        about = {"stage": "a", "step": request.step, "weights": request.weights, **IDENTITY, **made_from}
+        publish_generation(self.run.generation("a", request.step), tables, reports, {"search": 0.5}, about)
+
+
+@pytest.fixture
+def adoption_of(tmp_path):
+    """An adoption of a stage, with `given` things made inline."""
+
+    def make(made: Stage, world: World | None = None, given=None, adoption_logs=None) -> Refreshes:
+        run = RunDir(tmp_path)
+        executor = SyncExecutor(given or Given(run, made))
+        return Refreshes(
+            run, "a", made, IDENTITY, world or World(), lambda product: executor, adoption_logs or {}
+        )
+
+    return make
+
+
+def due_kinds(adoption: Refreshes, step: int) -> list[str]:
+    return [queue.product.kind for queue in adoption.queues if queue.product.is_due(step)]
+
+
+def candidates(adoption: Refreshes) -> dict:
+    return {key: int(table.candidates[0, 0]) for key, table in adoption.negatives.tables.items()}
+
+
+def weights(step: int) -> str:
+    return f"{step:02}" * 32
+
+
+def adopt(adoption: Refreshes, *steps: int) -> None:
+    for step in steps:
+        adoption.tables.advance(step, weights(step))
+
+
+@pytest.mark.parametrize(
+    ("made", "due"),
+    [
+        (stage(), {0: ["tables"], 4: ["tables"], 8: ["tables"]}),
+        (
+            stage(evaluate={"every_steps": 6}),
+            {0: ["tables"], 4: ["tables"], 6: ["dev"], 8: ["tables"], 12: ["dev"]},
+        ),
+        (
+            stage(evaluate={"every_steps": 4}),
+            {0: ["tables"], 4: ["tables", "dev"], 8: ["tables", "dev"], 12: ["dev"]},
+        ),
+        (stage(SOURCES[:1], refresh=None), {0: ["tables"]}),
+        (stage([{"kind": "random"}], refresh=None, evaluate={"every_steps": 12}), {12: ["dev"]}),
+    ],
+)
+def test_what_is_due_when(adoption_of, made, due):
+    adoption = adoption_of(made)
+    assert {step: kinds for step in range(13) if (kinds := due_kinds(adoption, step))} == due
+
+
+def test_tables_mined_once_stay_beside_those_that_are_refreshed(adoption_of):
+    adoption = adoption_of(stage())
+    adopt(adoption, 0)
+    assert candidates(adoption) == {STATIC: 0, REFRESHED: 0} and adoption.negatives.table_steps == {
+        STATIC: 0,
+        REFRESHED: 0,
+    }
+    adopt(adoption, 4, 8)
+    assert candidates(adoption) == {STATIC: 0, REFRESHED: 8} and adoption.negatives.table_steps == {
+        STATIC: 0,
+        REFRESHED: 8,
+    }
+
+
+def test_without_an_order_nothing_is_made_or_adopted(adoption_of):
+    adoption = adoption_of(stage(evaluate={"every_steps": 6}))
+    assert adoption.tables.advance(3, None) == adoption.dev.advance(3, None) == []
+    assert adoption.negatives.tables == {} and not adoption.negatives.run.decisions.exists()
+
+
+def test_an_adoption_is_decided_and_told(adoption_of, caplog):
+    adoption = adoption_of(stage())
+    with caplog.at_level("INFO"):
+        adopt(adoption, 0, 4)
+    decision = {
+        "event": "adopt",
+        "stage": "a",
+        "step": 4,
+        "checkpoint_step": 4,
+        "folder": "negatives/a-00000004",
+        "weights": weights(4),
+    }
+    assert read_json_lines(adoption.negatives.run.decisions)[1] == decision
+    told = read_json_lines(adoption.negatives.run.metrics)[1]
+    assert {key: told[key] for key in ("event", "stage", "step", "checkpoint_step", "age_steps")} == {
+        "event": "generation", "stage": "a", "step": 4, "checkpoint_step": 4, "age_steps": 0
+    }  # fmt: skip
+    assert told["tables"] == {"query.1": {"candidates": 2, "new_share": None, "dropped": {}}}
+    assert told["seconds"]["search"] == 0.5 and told["waited_seconds"] >= 0
+    assert re.fullmatch(
+        r"stage a, step 4: negatives of step 4; waited \d\.\d s; search 0.5 s, write .* s; query.1: "
+        r"2 candidates",
+        caplog.messages[1],
+    )
+
+
+def test_a_dev_measure_is_decided_told_and_handed_on(adoption_of, caplog):
+    adoption = adoption_of(stage(evaluate={"every_steps": 6, "measure": "R@5"}))
+    with caplog.at_level("INFO"):
+        assert adoption.dev.advance(6, weights(6)) == [(6, 0.06)]
+    where = {"stage": "a", "step": 6, "checkpoint_step": 6, "value": 0.06}
+    assert read_json_lines(adoption.negatives.run.decisions) == [
+        {"event": "evaluate", **where, "weights": weights(6)}
+    ]
+    assert read_json_lines(adoption.negatives.run.metrics) == [
+        {"event": "dev", **where, "measure": "R@5", "parts": {"search": 0.5}}
+    ]
+    assert caplog.messages == ["stage a, step 6: dev R@5 0.0600"]
+
+
+def test_of_several_processes_the_first_records(adoption_of):
+    class Second(World):
+        def all_agree(self, value):
+            return value
+
+        def barrier(self):
+            pass
+
+    adoption = adoption_of(stage(), world=Second(1, 2))
+    adopt(adoption, 0)
+    assert candidates(adoption) == {STATIC: 0, REFRESHED: 0}
+    assert not adoption.negatives.run.decisions.exists() and not adoption.negatives.run.metrics.exists()
+
+
+@pytest.mark.parametrize("key", IDENTITY)
+def test_tables_of_other_data_are_not_adopted(adoption_of, key, tmp_path):
+    given = Given(RunDir(tmp_path), stage())
+    adoption = adoption_of(stage(), given=lambda request: given(request, **{key: "x" * 64}))
+    with pytest.raises(
+        RuntimeError, match=f"a-00000000 was mined with {key} xxxxxxxxxxxx, expected {IDENTITY[key][:12]}"
+    ):
+        adopt(adoption, 0)
+    assert adoption.negatives.tables == {} and not adoption.negatives.run.decisions.exists()
+
+
+def test_tables_that_another_process_cannot_open_are_not_adopted(adoption_of):
+    class Doubtful(World):
+        def all_agree(self, value):
+            return False
+
+    adoption = adoption_of(stage(), world=Doubtful())
+    with pytest.raises(RuntimeError, match="a-00000000 could not be opened by another process"):
+        adopt(adoption, 0)
+    assert adoption.negatives.tables == {} and not adoption.negatives.run.decisions.exists()
+
+
+def test_a_dev_measure_of_other_weights_is_not_taken(adoption_of):
+    adoption = adoption_of(stage(evaluate={"every_steps": 6}), given=lambda request: None)
+    publish_evaluation(adoption.negatives.run.evaluation("a", 6), {"dev": 0.5}, weights(7), {})
+    with pytest.raises(
+        RuntimeError,
+        match="a-00000006.json was measured with weights 070707070707, expected 060606060606; remove it",
+    ):
+        adoption.dev.advance(6, weights(6))
+    assert not adoption.negatives.run.decisions.exists()
+
+
+@pytest.mark.parametrize(("negatives", "opened"), [(SOURCES, {0, 8}), (SOURCES[1:], {8})])
+def test_after_an_interruption_the_tables_in_use_are_taken_up(adoption_of, negatives, opened):
+    """Those mined once, of the first adoption, and those of the last; what lay between may be gone."""
+    before = adoption_of(stage(negatives))
+    adopt(before, 0, 4, 8)
+    for step in {0, 4, 8} - opened:
+        shutil.rmtree(before.negatives.run.generation("a", step))
+    after = adoption_of(stage(negatives))
+    after.negatives.restore(read_json_lines(before.negatives.run.decisions))
+    assert (
+        candidates(after) == candidates(before)
+        and after.negatives.table_steps == before.negatives.table_steps
+    )
+
+
+def test_nothing_is_taken_up_before_the_first_adoption(adoption_of):
+    adoption = adoption_of(stage())
+    adoption.negatives.restore([])
+    assert adoption.negatives.tables == {}
+
+
+def test_tables_in_use_that_were_changed_since_are_refused(adoption_of):
+    before = adoption_of(stage())
+    adopt(before, 0)
+    (table,) = before.negatives.run.generation("a", 0).rglob("query.1/candidates.npy")
+    table.write_bytes(table.read_bytes()[:-1] + b"\x7f")
+    with pytest.raises(RuntimeError, match="query.1/candidates.npy is not what"):
+        adoption_of(stage()).negatives.restore(read_json_lines(before.negatives.run.decisions))
+
+
+def test_open_steps_are_those_of_all_kinds_until_the_end(adoption_of):
+    late = {"mode": "async", "adopt": {"after_steps": 8}}
+    adoption = adoption_of(
+        stage(SOURCES[1:], {"every_steps": 2, **late}, evaluate={"every_steps": 3, **late})
+    )
+    for kind, step in (("tables", 2), ("dev", 3), ("tables", 4)):
+        queue = adoption.tables if kind == "tables" else adoption.dev
+        queue.advance(step, weights(step))
+    assert adoption.pending_steps == {2, 3, 4}
+    adoption.tables.advance(10, None)
+    assert adoption.pending_steps == {3, 4} and adoption.negatives.table_steps == {("query", 0): 2}
+    adoption.close()
+    assert adoption.pending_steps == set()
+
+
+@pytest.mark.parametrize(("mode", "decided"), [("resumed", [9]), ("replay", [5])])
+def test_adoptions_in_the_runs_own_log_are_not_decided_twice(adoption_of, mode, decided):
+    """A resumed run repeats its own decisions up to step 5; a replay those of another run, and writes them
+    down itself."""
+    script = AdoptionLog({5: [4]}, {4: weights(4)}, mode)
+    adoption = adoption_of(
+        stage(SOURCES[1:], {**EVERY_4, "mode": "async", "adopt": "when_ready"}),
+        adoption_logs={"tables": script},
+    )
+    for step in range(1, 10):
+        adoption.tables.advance(step, weights(step) if step in (4, 9) else None)
+    assert adoption.negatives.table_steps == {("query", 0): 9 if mode == "resumed" else 4}
+    assert [r["step"] for r in read_json_lines(adoption.negatives.run.decisions)] == decided
+    assert next(r["step"] for r in read_json_lines(adoption.negatives.run.metrics)) == 5

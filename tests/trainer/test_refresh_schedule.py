@@ -1,0 +1,258 @@
+"""When the product of a checkpoint is adopted: the schedule as a table, then every policy with a slow
+executor."""
+
+import math
+import random
+
+import pytest
+
+from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
+from pyserini_ance.runs.requests import RefreshRequest
+from pyserini_ance.trainer.refresh import AdoptionLog, Adoptions, RefreshQueue, RefreshSchedule
+
+SYNC = Refresh(every_steps=4)
+AFTER_6 = Refresh(every_steps=4, mode="async", adopt={"after_steps": 6})
+WHEN_READY = Refresh(every_steps=4, mode="async", adopt="when_ready", max_staleness_steps=10)
+RECORDS = [{"step": 7, "checkpoint_step": 4, "weights": "w"}]
+FREE, RESUMED, REPLAY = AdoptionLog(), AdoptionLog.of(RECORDS, "resumed"), AdoptionLog.of(RECORDS, "replay")
+
+
+def adopt(*checkpoints: int, choose: str = "all") -> Adoptions:
+    return Adoptions(checkpoints, choose)
+
+
+@pytest.mark.parametrize(
+    ("settings", "log", "step", "pending", "adopted", "expected"),
+    [
+        (SYNC, FREE, 0, [0], 0, adopt(0)),
+        (SYNC, FREE, 4, [4], 0, adopt(4)),
+        (AFTER_6, FREE, 0, [0], 0, adopt(0)),
+        (AFTER_6, FREE, 9, [4, 8], 0, adopt()),
+        (AFTER_6, FREE, 10, [4, 8], 0, adopt(4)),
+        (AFTER_6, FREE, 14, [8, 12], 4, adopt(8)),
+        (AFTER_6, FREE, 20, [12, 16], 8, adopt()),
+        (WHEN_READY, FREE, 0, [0], 0, adopt(0)),
+        (WHEN_READY, FREE, 5, [4], 0, adopt(4, choose="newest_done")),
+        (WHEN_READY, FREE, 10, [4, 8], 0, adopt(4, 8, choose="newest_done")),
+        (WHEN_READY, FREE, 11, [4, 8], 0, adopt(4, 8, choose="first_done")),
+        (WHEN_READY, FREE, 20, [16], 12, adopt()),
+        (WHEN_READY, RESUMED, 5, [4], 0, adopt()),
+        (WHEN_READY, RESUMED, 7, [4], 0, adopt(4)),
+        (WHEN_READY, RESUMED, 8, [8], 4, adopt(8, choose="newest_done")),
+        (WHEN_READY, REPLAY, 5, [4], 0, adopt()),
+        (WHEN_READY, REPLAY, 7, [4], 0, adopt(4)),
+        (WHEN_READY, REPLAY, 15, [4], 4, adopt()),
+        (WHEN_READY, REPLAY, 20, [4], 4, adopt()),
+    ],
+)
+def test_the_schedule_is_a_pure_function(settings, log, step, pending, adopted, expected):
+    schedule = RefreshSchedule.of(settings, 20, adoption_log=log)
+    assert schedule.adoptions(step, pending, adopted) == expected
+
+
+@pytest.mark.parametrize(
+    ("log", "covered", "decided", "requested"),
+    [(FREE, [], [], [0, 4, 8]), (RESUMED, [0, 7], [0, 7], [0, 4, 8]), (REPLAY, [0, 7, 8], [], [4])],
+)
+def test_a_log_covers_steps_up_to_its_last_or_all_of_a_replay(log, covered, decided, requested):
+    schedule = RefreshSchedule.of(WHEN_READY, 20, adoption_log=log)
+    assert [step for step in (0, 7, 8) if log.covers(step)] == covered
+    assert [step for step in (0, 7, 8) if log.is_decided(step)] == decided
+    assert [checkpoint for checkpoint in (0, 4, 8) if schedule.is_requested(checkpoint)] == requested
+
+
+def test_a_resumed_schedule_repeats_records_unless_there_are_none_or_it_is_a_replay():
+    free, replay = (RefreshSchedule.of(WHEN_READY, 20, adoption_log=log) for log in (FREE, REPLAY))
+    assert free.resumed(RECORDS).log == RESUMED and free.resumed([]) is free
+    assert replay.resumed(RECORDS) is replay
+
+
+class StubProduct:
+    """A product whose adoption does nothing."""
+
+    stage_name = "a"
+
+    def __init__(self, kind: str):
+        self.kind = kind
+        self.adopts_at_end = self.newest_suffices = kind == "dev"
+
+    def request(self, step, weights):
+        return RefreshRequest(self.kind, "a", step, weights)
+
+    def adopt(self, request, step, waited_seconds, is_decided):
+        return request.step
+
+
+class SlowExecutor:
+    """A refresher that needs `takes` steps for a request: the oldest awaited one, else the newest; one at a
+    time."""
+
+    def __init__(self, takes):
+        self.takes, self.requests, self.made, self.work, self.waited = takes, [], set(), None, 0
+
+    def submit(self, request):
+        self.requests.append(request)
+
+    def cancel(self, requests):
+        self.requests = [request for request in self.requests if request not in requests]
+
+    def done(self, request):
+        return request in self.made
+
+    def wait(self, requests):
+        while not any(request in self.made for request in requests):
+            self.waited += 1
+            self.tick()
+        return [request for request in requests if request in self.made][-1]
+
+    def tick(self):
+        waiting = [request for request in self.requests if request not in self.made]
+        if self.work is None and waiting:
+            oldest_first = waiting[0].kind == "dev" or any(request.is_awaited for request in waiting)
+            next_one = min(waiting, key=lambda o: not o.is_awaited) if oldest_first else waiting[-1]
+            self.work = [next_one, self.takes()]
+        if self.work:
+            self.work[1] -= 1
+            if self.work[1] <= 0:
+                self.made.add(self.work[0])
+                self.work = None
+
+
+def queue_of(settings, steps, executor, kind="tables", log=FREE) -> RefreshQueue:
+    product = StubProduct(kind)
+    schedule = RefreshSchedule.of(settings, steps, product.adopts_at_end, log)
+    return RefreshQueue(product, schedule, executor)
+
+
+def play(settings, steps, takes, kind="tables", log=FREE, first=0, taken=(), seen=None):
+    """Every adoption as (step, step of the checkpoint), and the age in each step of what it trains on."""
+    executor = SlowExecutor(takes)
+    queue = queue_of(settings, steps, executor, kind, log)
+    adopted, ages, current = [], [], 0
+    if first:
+        before = [(step, "w") for step in range(1, first) if step % settings.every_steps == 0]
+        queue.resubmit(before, set(taken))
+        current = queue.adopted
+    for step in range(first, steps + 1):
+        due = (step % settings.every_steps == 0 and step < steps) or (kind == "dev" and step == steps)
+        is_requested = due and (kind == "tables" or step)
+        for checkpoint, _ in queue.advance(step, "w" if is_requested else None):
+            adopted.append((step, checkpoint))
+            current = checkpoint
+        if step < steps:
+            ages.append(step - current)
+        if seen is not None:
+            seen.append(len(queue.pending))
+        executor.tick()
+    return adopted, ages, executor
+
+
+def test_sync_products_are_adopted_at_once():
+    adopted, ages, _executor = play(Refresh(every_steps=4), 13, takes=lambda: 1)
+    assert adopted == [(0, 0), (4, 4), (8, 8), (12, 12)] and max(ages) == 3
+
+
+@pytest.mark.parametrize("takes", [1, 3, 50])
+def test_after_steps_is_adopted_exactly_then_however_long_it_took(takes):
+    product = Refresh(every_steps=4, mode="async", adopt={"after_steps": 6})
+    adopted, ages, executor = play(product, 20, takes=lambda: takes)
+    assert adopted == [(0, 0), (10, 4), (14, 8), (18, 12)]
+    assert max(ages) == product.staleness_steps == 9
+    assert (executor.waited > 20) == (takes == 50)
+
+
+def test_when_ready_adopts_the_newest_as_soon_as_it_is_done():
+    product = Refresh(every_steps=4, mode="async", adopt="when_ready", max_staleness_steps=100)
+    adopted, _, executor = play(product, 30, takes=lambda: 6)
+    assert adopted == [(0, 0), (10, 4), (16, 8), (22, 16), (28, 20)]
+    assert executor.waited == 6, "only for the first, without which there is nothing to train on"
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_step_is_staler_than_the_bound_and_pending_requests_stay_few(seed):
+    draw = random.Random(seed)
+    every = draw.randint(1, 6)
+    product = Refresh(
+        every_steps=every,
+        mode="async",
+        adopt="when_ready",
+        max_staleness_steps=draw.randint(every, 4 * every),
+    )
+    seen = []
+    adopted, ages, executor = play(product, 80, takes=lambda: draw.randint(1, 20), seen=seen)
+    assert max(ages) <= product.max_staleness_steps
+    assert [of for _, of in adopted] == sorted({of for _, of in adopted}) and len(adopted) > 1
+    assert max(seen) <= math.ceil(product.max_staleness_steps / every) + 1
+    made = sorted(request.step for request in executor.made)
+    unused = [step for step in made if step not in [of for _, of in adopted]]
+    assert all(any(of > step for _, of in adopted) or step > adopted[-1][1] for step in unused), (
+        "only what came after something newer"
+    )
+
+
+def test_by_default_when_ready_waits_after_two_refreshes():
+    product = Refresh(every_steps=5, mode="async", adopt="when_ready")
+    _, ages, executor = play(product, 40, takes=lambda: 30)
+    assert max(ages) == 10 and executor.waited > 0
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_replay_repeats_all_adoptions(seed):
+    draw = random.Random(seed)
+    product = Refresh(every_steps=3, mode="async", adopt="when_ready")
+    adopted, *_ = play(product, 60, takes=lambda: draw.randint(1, 12))
+    recorded = AdoptionLog({step: [of] for step, of in adopted}, {of: "w" for _, of in adopted}, "replay")
+    for takes in (1, 40):
+        assert play(product, 60, takes=lambda takes=takes: takes, log=recorded)[0] == adopted
+
+
+def test_a_replay_requests_only_what_it_adopts():
+    product = Refresh(every_steps=3, mode="async", adopt="when_ready")
+    recorded = AdoptionLog({0: [0], 11: [6]}, {0: "w", 6: "w"}, "replay")
+    _, _, executor = play(product, 20, takes=lambda: 1, log=recorded)
+    assert {request.step for request in executor.made} == {0, 6}
+
+
+def test_a_replay_with_other_weights_is_followed_with_a_warning(caplog):
+    recorded = AdoptionLog({0: [0]}, {0: "others"}, "replay")
+    assert play(Refresh(every_steps=3, mode="async"), 3, lambda: 1, log=recorded)[0] == [(0, 0)]
+    assert "stage a, step 0: the weights differ from those of the recorded run" in caplog.text
+
+
+@pytest.mark.parametrize("first", range(4, 20))
+def test_after_an_interruption_requests_are_submitted_again(first):
+    product = Refresh(every_steps=4, mode="async", adopt={"after_steps": 6})
+    whole, *_ = play(product, 20, takes=lambda: 3)
+    before = [of for step, of in whole if step < first]
+    adopted, *_ = play(product, 20, takes=lambda: 3, first=first, taken=before)
+    assert adopted == [(step, of) for step, of in whole if step >= first]
+
+
+def test_a_removed_checkpoint_that_is_needed_is_an_error():
+    queue = queue_of(Refresh(every_steps=4, mode="async"), 20, SlowExecutor(lambda: 1))
+    with pytest.raises(
+        RuntimeError,
+        match="stage a cannot continue: its checkpoint of step 4 was removed, and the generation of "
+        "negatives made from it is missing",
+    ):
+        queue.resubmit([(4, None)], {0})
+
+
+@pytest.mark.parametrize(
+    ("adopt", "expected"),
+    [
+        (None, [(6, 3), (9, 6), (12, 9), (13, 12), (13, 13)]),
+        ({"after_steps": 2}, [(5, 3), (8, 6), (11, 9), (13, 12), (13, 13)]),
+    ],
+)
+def test_all_dev_scores_are_adopted_by_the_end(adopt, expected):
+    product = Evaluate(every_steps=3, mode="async", adopt=adopt)
+    assert play(product, 13, takes=lambda: 9, kind="dev")[0] == expected
+
+
+def test_slow_dev_scores_are_skipped_with_when_ready():
+    adopted, _, _executor = play(
+        Evaluate(every_steps=3, mode="async", adopt="when_ready"), 30, takes=lambda: 8, kind="dev"
+    )
+    assert adopted[-1] == (30, 30) and len(adopted) < 10
+    assert all(step > of for step, of in adopted[:-2])

@@ -1,0 +1,154 @@
+"""Compressed indexes against plain faiss, in subprocesses: faiss must not be imported into this process."""
+
+import sys
+
+import numpy as np
+import pytest
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.storage.files import sha256_file
+from pyserini_ance.vectors.encoding import ShardedVectors
+from pyserini_ance.vectors.faiss_index import (
+    FactoryIndex,
+    check_index,
+    factory_and_search,
+    make_index,
+    new_index,
+)
+
+ABOUT = {"weights": "w" * 64}
+CODES = "OPQ2,IVF1,PQ2"  # of 8 bits, for 4 dimensions each
+FACTORIES = ["OPQ2,IVF1,PQ4x4", "IVF1,PQ4x4", "Flat", "HNSW8"]
+
+
+def drawn() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    return rng.normal(size=(7, 8)).astype(np.float32), rng.normal(size=(300, 8)).astype(np.float32)
+
+
+def factory_search(world: World, folder, factories: list[str], k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    queries, documents = drawn()
+    for number, factory in enumerate(factories):
+        make_index(folder / str(number), ShardedVectors.split(documents, world), factory, 3, ABOUT, world)
+    return [FactoryIndex(folder / str(number), world)(queries, k) for number in range(len(factories))]
+
+
+def faiss_alone(world: World, factories: list[str], k: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    import faiss
+
+    queries, documents = drawn()
+    results = []
+    for factory in factories:
+        index = faiss.index_factory(8, factory, faiss.METRIC_INNER_PRODUCT)
+        index.train(documents[np.random.default_rng(3).permutation(300)])
+        index.add(documents)
+        results.append(index.search(queries, k))
+    return results
+
+
+@pytest.mark.parametrize("k", [20, 1000])
+def test_processes_together_find_what_faiss_finds(run_processes, tmp_path, k):
+    (expected,) = run_processes(1, faiss_alone, FACTORIES, min(k, 300))
+    for results in run_processes(3, factory_search, tmp_path, FACTORIES, k):
+        for (scores, rows), (expected_scores, expected_rows) in zip(results, expected, strict=True):
+            assert (scores.dtype, rows.dtype) == (np.float32, np.int32)
+            np.testing.assert_array_equal(rows, expected_rows)
+            np.testing.assert_allclose(scores, expected_scores, rtol=1e-5, atol=1e-5)
+
+
+def plain_and_factory_rows(world: World, folder) -> tuple[np.ndarray, np.ndarray]:
+    """Rows (7, 20) of plain faiss, then of FactoryIndex, which changes faiss's settings."""
+    ((_, alone),) = faiss_alone(world, [CODES], 20)
+    ((_, rows),) = factory_search(world, folder, [CODES], 20)
+    import faiss
+
+    index = new_index(8, CODES)
+    quantizers = faiss.downcast_VectorTransform(index.chain.at(0)).pq, faiss.downcast_index(index.index).pq
+    assert [faiss.downcast_index(quantizer.assign_index).d for quantizer in quantizers] == [4, 4]
+    assert faiss.cvar.distance_compute_blas_threshold == 800 * faiss.omp_get_max_threads()
+    return alone, rows
+
+
+def test_codes_of_8_bits_use_matrix_products_and_rank_as_plain_faiss_does(run_processes, tmp_path):
+    """Up to rounding, which training amplifies."""
+    ((alone, rows),) = run_processes(1, plain_and_factory_rows, tmp_path)
+    overlaps = [
+        len({*own} & {*expected}) / 20 for own, expected in zip(rows.tolist(), alone.tolist(), strict=True)
+    ]
+    assert np.mean(overlaps) > 0.9
+
+
+def made_again(world: World, folder) -> dict:
+    vectors, seen = ShardedVectors.split(drawn()[1], world), {}
+    for name, seed in {"one": 1, "same": 1, "other": 2}.items():
+        make_index(folder / name, vectors, "OPQ2,IVF1,PQ4x4", seed, ABOUT, world)
+        seen[name] = sha256_file(folder / name / "index")
+    before = (folder / "one" / "index").stat().st_mtime_ns
+    make_index(folder / "one", vectors, "OPQ2,IVF1,PQ4x4", 1, ABOUT, world)
+    assert (folder / "one" / "index").stat().st_mtime_ns == before
+    for factory, documents in {"PQ3": 300, "NoSuch": 300, "IVF1,PQ2": 20}.items():
+        with pytest.raises(ValueError) as caught:
+            make_index(
+                folder / factory,
+                ShardedVectors.split(drawn()[1][:documents], world),
+                factory,
+                1,
+                ABOUT,
+                world,
+            )
+        seen[factory] = str(caught.value)
+    with pytest.raises(RuntimeError, match="is an index of something else"):
+        make_index(folder / "one", vectors, "OPQ2,IVF1,PQ4x4", 2, ABOUT, world)
+    return seen
+
+
+def test_an_index_depends_on_vectors_and_seed_and_is_made_once(run_processes, tmp_path):
+    (seen,) = run_processes(1, made_again, tmp_path)
+    assert seen["one"] == seen["same"] != seen["other"]
+    for factory in ("PQ3", "NoSuch", "IVF1,PQ2"):
+        assert (
+            seen[factory].startswith(f"index '{factory}' cannot be made of these vectors")
+            and "such as OPQ96,IVF1,PQ96" in seen[factory]
+        )
+    assert "(20 of 8 dimensions)" in seen["IVF1,PQ2"]
+
+
+def test_without_faiss_the_error_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(
+        RuntimeError, match=r"index 'PQ4' needs faiss: python -m pip install faiss-cpu, or use index: flat"
+    ):
+        new_index(8, "PQ4")
+
+
+def searched(world: World, folder, index: str, k: int) -> np.ndarray:
+    queries, documents = drawn()
+    factory, search = factory_and_search(index)
+    make_index(folder / factory, ShardedVectors.split(documents, world), factory, 3, ABOUT, world)
+    return FactoryIndex(folder / factory, world, search)(queries, k)[1]
+
+
+def exact_rows(world: World, k: int) -> np.ndarray:
+    queries, documents = drawn()
+    return np.argsort(-(queries @ documents.T), axis=1, kind="stable")[:, :k]
+
+
+def test_search_settings_reach_the_index(run_processes, tmp_path):
+    """All 8 cells make the search exact, the default of one cell does not; one file serves both."""
+    (exact,) = run_processes(1, exact_rows, 10)
+    (all_cells,) = run_processes(1, searched, tmp_path, "IVF8,Flat;nprobe=8", 10)
+    (one_cell,) = run_processes(1, searched, tmp_path, "IVF8,Flat", 10)
+    np.testing.assert_array_equal(all_cells, exact)
+    assert (one_cell != exact).any() and [path.name for path in tmp_path.glob("IVF*")] == ["IVF8,Flat"]
+
+
+def error_of(world: World, index: str) -> str:
+    with pytest.raises(ValueError) as caught:
+        check_index(8, index)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("index", ["Flat;nprobe=8", "IVF8,Flat;nprobes=8", "IVF8,Flat;nprobe"])
+def test_a_setting_that_the_index_does_not_know_is_an_error(run_processes, index):
+    (message,) = run_processes(1, error_of, index)
+    assert f"index search setting {index.partition(';')[2]!r}" in message and "IVF64,Flat;nprobe=8" in message
