@@ -94,7 +94,9 @@ class DiskSizes:
         checkpoints, vectors = checkpoints_at_once(recipe), vectors_at_once(recipe)
         disk = checkpoint * checkpoints + 2 * self.weight_files + self.vectors * vectors + self.tables
         memory = 5 * self.weights + 2 * self.vectors
-        splits = ", ".join(f"{name} {len(tokens):,}" for name, tokens in data.queries.items())
+        # The cache keeps the order in which some recipe stored the splits; here training comes first.
+        names = sorted(data.queries, key=lambda name: (name != recipe.train_split.name, name))
+        splits = ", ".join(f"{name} {len(data.queries[name]):,}" for name in names)
         length = recipe.encoder.tokenization.document.length_tokens
         mean = data.documents.lengths(length).mean()
         lines = [
