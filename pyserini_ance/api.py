@@ -18,16 +18,17 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import SIDE_FILE, Family, resolve_model
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.encoders.load_save import load_encoder as load_saved_encoder
+from pyserini_ance.encoders.released import foreign_settings
 from pyserini_ance.evaluation import metrics
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline import experiment, mining
 from pyserini_ance.pipeline.mining import MinedNegatives, mine_negatives, read_component, read_source
-from pyserini_ance.pipeline.results import Results
+from pyserini_ance.pipeline.model_export import Results
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.runs import rundir
 from pyserini_ance.storage.files import read_json, read_json_lines
-from pyserini_ance.trainer.callbacks import TrainerCallback
+from pyserini_ance.trainer.trainer import TrainerCallback
 from pyserini_ance.vectors.search import exact_search
 
 __all__ = [
@@ -223,32 +224,7 @@ def _model_folder(model: str | Path) -> str:
 
 def _foreign_family(source: str, given: Mapping[str, Any]) -> Family:
     """The settings of an encoder that this package has not saved: those given, its release's, or defaults."""
-    from transformers import PreTrainedConfig
-
-    from pyserini_ance.encoders.released import form_of
-
-    config = PreTrainedConfig.get_config_dict(source)[0]
-    forms = (form_of(kind, source, config) for kind in ("roberta_ance", "transformer"))
-    form = next((form for form in forms if form), None)
-    settings: dict[str, Any] = (
-        {"kind": form.kind, **form.vectors} if form else {"kind": "transformer", "pooling": "mean"}
-    )
-    tokenization: dict[str, Any] = {"query": {}, "document": {}}
-    for key, value in (form.reads if form else {}).items():
-        side, _, name = key.rpartition(".")
-        (tokenization[side] if side else tokenization)[name] = value
-    longest = (
-        int(config.get("max_position_embeddings") or 512) - 2
-    )  # RoBERTa's positions begin after the padding's
-    lengths = given.get("length_tokens", {})
-    for side, default in {"query": 64, "document": 256}.items():
-        cap = lengths.get(side) if isinstance(lengths, Mapping) else lengths
-        read = tokenization[side].get("length_tokens", default)
-        tokenization[side]["length_tokens"] = cap or min(read, longest)
-    settings |= {key: given[key] for key in ("pooling", "normalize") if key in given}
-    family = read_component(
-        "encoder", {**settings, "model": source, "tokenization": tokenization}, f"encoder {source}"
-    )
+    family = read_component("encoder", foreign_settings(source, given), f"encoder {source}")
     assert isinstance(family, Family)
     return family
 

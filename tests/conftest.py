@@ -83,9 +83,8 @@ def clock(monkeypatch) -> Clock:
     turned = Clock()
     for module in (
         "storage.liveness",
-        "storage.lock_file",
+        "storage.role_lock",
         "trainer.executors",
-        "refresher.watch_loop",
         "pipeline.refresher_process",
     ):
         monkeypatch.setattr(f"pyserini_ance.{module}.time", turned)

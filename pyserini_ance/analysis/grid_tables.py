@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from pyserini_ance.evaluation.run_results import last_stage, mean_range, read_results, seconds_of
+from pyserini_ance.evaluation.tables import last_stage, mean_range, read_results, seconds_of
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.grid_spec import RECIPE
 from pyserini_ance.runs.rundir import RunDir, RunLog

@@ -10,8 +10,7 @@ from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.formats.dpr import read_questions
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.evaluation.answer_measures import CUTOFFS, coverage
-from pyserini_ance.evaluation.run_results import read_results
-from pyserini_ance.evaluation.tables import table
+from pyserini_ance.evaluation.tables import read_results, table
 from pyserini_ance.pipeline.ranking_inputs import collection_of, collection_with
 from pyserini_ance.runs.rundir import RunDir
 

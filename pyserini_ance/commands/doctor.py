@@ -108,7 +108,7 @@ def devices() -> list[Finding]:
 
 
 def processor() -> list[Finding]:
-    from pyserini_ance.vectors.backend import cpu_has_fast_bf16
+    from pyserini_ance.encoders.encoder import cpu_has_fast_bf16
 
     cores = len(os.sched_getaffinity(0))
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")

@@ -11,11 +11,11 @@ from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.data.passages import check_delimiter, passage_ids
 from pyserini_ance.distributed.failures import interrupt_on_termination
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.encoder import resolve_precision
 from pyserini_ance.encoders.family import SIDE_FILE
 from pyserini_ance.encoders.load_save import load_tower, read_side_file
-from pyserini_ance.pipeline.preparation import split_into_passages, token_store
+from pyserini_ance.encoders.tokenization import split_into_passages, token_store
 from pyserini_ance.storage.files import sha256_file
-from pyserini_ance.vectors.backend import resolve_precision
 from pyserini_ance.vectors.encoding import encode_shards
 
 EXAMPLE = "pyserini-ance encode --corpus corpus.jsonl --encoder runs/demo-ance/model --output encoded"

@@ -14,6 +14,7 @@ from pyserini_ance.data.collection_cache import collection_folder
 from pyserini_ance.data.formats.format import SplitCounts, input_files
 from pyserini_ance.data.token_store import count_tokens
 from pyserini_ance.encoders.load_save import initial_tokenizer
+from pyserini_ance.encoders.tokenization import token_folder
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.pipeline.bm25_rankings import (
     bm25_for_evaluation,
@@ -27,7 +28,6 @@ from pyserini_ance.pipeline.preparation import (
     read_rankings,
     recipe_data,
     stored_collection,
-    token_folder,
     tokenize,
 )
 from pyserini_ance.recipe.models import Recipe

@@ -14,8 +14,14 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts, add_to_digest
-from pyserini_ance.data.lookup import RowsOfIds, hashes_of, write_rows
-from pyserini_ance.data.string_arrays import STRINGS_PER_BLOCK, Strings, StringsFile
+from pyserini_ance.data.string_arrays import (
+    STRINGS_PER_BLOCK,
+    RowsOfIds,
+    Strings,
+    StringsFile,
+    hashes_of,
+    write_rows,
+)
 from pyserini_ance.storage.files import read_json, read_json_object, sha256_json, write_json
 from pyserini_ance.storage.liveness import remove_leftovers, temp_path
 from pyserini_ance.storage.publish import is_complete, publish_once, read_manifest

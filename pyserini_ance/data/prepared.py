@@ -8,9 +8,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.data.collection import SIDES, Collection, Qrels, Side, Split, Texts
+from pyserini_ance.data.collection import SIDES, Collection, KnownPositives, Qrels, Side, Split, Texts
 from pyserini_ance.data.passages import Passages
-from pyserini_ance.data.positives import KnownPositives
 from pyserini_ance.data.token_store import TokenStore
 
 

@@ -27,8 +27,17 @@ from pyserini_ance.data.formats import dpr, flagembedding, tevatron
 from pyserini_ance.data.formats.lines import Line, extension, read_lines, shown
 from pyserini_ance.data.formats.records import read_records
 from pyserini_ance.data.formats.training_files import Layout, checked_id, listed_negatives
-from pyserini_ance.data.ranking_builder import PADDING, RankingBuilder, RepeatedHit
-from pyserini_ance.data.trec import RUN_COLUMNS, Hit, Run, read_hits, read_run, repeated_document
+from pyserini_ance.data.trec import (
+    PADDING,
+    RUN_COLUMNS,
+    Hit,
+    RankingBuilder,
+    RepeatedHit,
+    Run,
+    read_hits,
+    read_run,
+    repeated_document,
+)
 
 LAYOUTS = (dpr.LAYOUT, tevatron.LAYOUT, flagembedding.LAYOUT)
 TRIPLES = "triples"

@@ -15,8 +15,8 @@ from pydantic import ValidationError
 from tqdm import tqdm
 
 from pyserini_ance.data.answer_matching import ANSWERS, FIELD, read_answers
-from pyserini_ance.downstream.query_log import QueryLog
-from pyserini_ance.downstream.readers.reader import OpenReader, Passage, Reader
+from pyserini_ance.downstream.readers import OpenReader, Passage, Reader
+from pyserini_ance.downstream.reranking import QueryLog
 from pyserini_ance.evaluation.answer_measures import measure_answers
 from pyserini_ance.evaluation.metrics import best_first, row_of
 from pyserini_ance.pipeline.ranking_inputs import RankingInput

@@ -1,7 +1,7 @@
 """Rerank the first documents of a ranking with a model that reads query and document together.
 
-The output folder is a query log; at the end it also has `measures.json`, and `first-K.trec` for each number K
-of documents reranked.
+The output folder is a query log, which an interrupted command continues; at the end it also has
+`measures.json`, and `first-K.trec` for each number K of documents reranked.
 """
 
 import time
@@ -17,18 +17,73 @@ from ir_measures import Measure
 from tqdm import tqdm
 
 from pyserini_ance.data.trec import Qrels, Run, read_run, write_run
-from pyserini_ance.downstream.query_log import QueryLog
 from pyserini_ance.encoders.cross_encoder_model import Pair, record_text
-from pyserini_ance.evaluation.metrics import best_first, row_of
-from pyserini_ance.evaluation.run_report import latency
-from pyserini_ance.evaluation.run_results import BM25
+from pyserini_ance.evaluation.metrics import best_first, latency, row_of
+from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.bm25_rankings import bm25_index
 from pyserini_ance.pipeline.ranking_inputs import RankingInput, parse_ranking_name
-from pyserini_ance.storage.files import write_json
+from pyserini_ance.storage.files import (
+    append_json_line,
+    read_json_lines,
+    read_json_object,
+    sha256_file,
+    sha256_json,
+    write_json,
+)
 
 Scorer = Callable[[Sequence[Pair]], np.ndarray]  # (P,) float32
 DECIMALS = 6  # of the scores in TREC runs
 FIRST_STAGE = "first stage"
+
+
+@dataclass(frozen=True)
+class QueryLog:
+    """The log in `folder`: `about.json` and `queries.jsonl`."""
+
+    folder: Path
+
+    def begin(self, settings: dict[str, Any], model: str) -> None:
+        """Start the log, or continue it.
+
+        `settings` (JSON values) and the weights of `model` decide the results. Raises FileExistsError if the
+        folder holds other files, or results of other settings.
+        """
+        settings = {**settings, "weights": weights_digest(model)}
+        path = self.folder / "about.json"
+        recorded = read_json_object(path)
+        if recorded is None:
+            if self.folder.exists() and any(self.folder.iterdir()):
+                raise FileExistsError(f"{self.folder} holds other files; pass another --output")
+        else:
+            for key, value in settings.items():
+                if recorded.get(key) != value:
+                    raise FileExistsError(
+                        f"{self.folder} was made with {key} {recorded.get(key)}, not {value}; pass "
+                        "another --output, "
+                        "or remove the folder"
+                    )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, settings)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add the record of one query, which has the key `query`."""
+        append_json_line(self._lines, record)
+
+    @property
+    def records(self) -> dict[str, dict[str, Any]]:
+        """The records by query, in the order in which the queries were finished."""
+        return {record["query"]: record for record in read_json_lines(self._lines)}
+
+    @property
+    def _lines(self) -> Path:
+        return self.folder / "queries.jsonl"
+
+
+def weights_digest(model: str) -> str | None:
+    """A digest of all weights in a model's folder, which may change under the same name; None for a name on a
+    hub."""
+    files = sorted(path for path in Path(model).glob("*") if path.suffix in (".safetensors", ".bin"))
+    return sha256_json({path.name: sha256_file(path) for path in files}) if files else None
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """Encoder: towers, tokenizer and device, ready to encode records as vectors.
 
-Texts are batched by length under a budget of padded tokens, which removes nearly all padding.
+Texts are batched by length under a budget of padded tokens, which removes nearly all padding. The
+precision `auto` becomes the one that is fast on the device.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,3 +156,22 @@ def _set_dropout(towers: TwoTower, probability: float) -> None:
     for module in towers.modules():
         if isinstance(module, nn.Dropout):
             module.p = probability
+
+
+def cpu_has_fast_bf16() -> bool:
+    """Whether this processor multiplies in bf16 (AVX512-BF16 or AMX).
+
+    Other processors emulate bf16, which is slower than fp32; oneDNN's own probe says yes to any AVX-512.
+    """
+    probe = getattr(torch.cpu, "get_capabilities", None)  # a torch without this probe stays in fp32
+    capabilities = probe() if probe else {}
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+
+
+def resolve_precision(setting: str, device: str) -> str:
+    """Replace `auto` by bf16 if `device` is fast in it, else by fp32; return other settings unchanged."""
+    if setting != "auto":
+        return setting
+    on_gpu = torch.cuda.is_available() and device != "cpu"
+    fast = torch.cuda.is_bf16_supported(including_emulation=False) if on_gpu else cpu_has_fast_bf16()
+    return "bf16" if fast else "fp32"

@@ -222,3 +222,29 @@ def check_unexpected_weights(source: str, unexpected: Collection[str], form: For
             "its vectors may depend on them. Choose the encoder.kind that has them, "
             "or, if they were only used in pretraining, save the model without them."
         )
+
+
+def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The `encoder:` section for a checkpoint that this package has not saved: what is given, its release's
+    settings, or defaults."""
+    from transformers import PreTrainedConfig
+
+    config = PreTrainedConfig.get_config_dict(source)[0]
+    forms = (form_of(kind, source, config) for kind in ("roberta_ance", "transformer"))
+    form = next((form for form in forms if form), None)
+    settings: dict[str, Any] = (
+        {"kind": form.kind, **form.vectors} if form else {"kind": "transformer", "pooling": "mean"}
+    )
+    tokenization: dict[str, Any] = {"query": {}, "document": {}}
+    for key, value in (form.reads if form else {}).items():
+        side, _, name = key.rpartition(".")
+        (tokenization[side] if side else tokenization)[name] = value
+    # RoBERTa's positions begin after the padding's.
+    longest = int(config.get("max_position_embeddings") or 512) - 2
+    lengths = given.get("length_tokens", {})
+    for side, default in {"query": 64, "document": 256}.items():
+        cap = lengths.get(side) if isinstance(lengths, Mapping) else lengths
+        read = tokenization[side].get("length_tokens", default)
+        tokenization[side]["length_tokens"] = cap or min(read, longest)
+    settings |= {key: given[key] for key in ("pooling", "normalize") if key in given}
+    return {**settings, "model": source, "tokenization": tokenization}

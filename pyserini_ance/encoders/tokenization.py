@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import PositiveInt, field_validator, model_validator
 
-from pyserini_ance.data.collection import Side
-from pyserini_ance.data.token_store import Specials
+from pyserini_ance.data.collection import Side, Texts
+from pyserini_ance.data.passages import Passages, pad_passages, split_passages
+from pyserini_ance.data.token_store import Specials, TokenStore, open_or_build
 from pyserini_ance.recipe.components import Settings
 from pyserini_ance.storage.files import sha256_json
 
@@ -178,3 +180,29 @@ def _specials(tokenizer: "PreTrainedTokenizerBase") -> Specials:
     return Specials(
         tuple(with_specials[:start]), tuple(with_specials[start + len(plain) :]), 0 if pad is None else pad
     )
+
+
+def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path, label: str) -> TokenStore:
+    """The token ids of `texts`, written into `folder` unless it holds them."""
+
+    def encode(records: list[dict[str, str]]) -> list[list[int]]:
+        return tokenizer.ids(side, records)
+
+    return open_or_build(folder, texts, encode, tokenizer.specials, len(tokenizer.tokenizer), label)
+
+
+def split_into_passages(
+    documents: TokenStore, tokenization: Tokenization
+) -> tuple[TokenStore, Passages | None]:
+    """The rows that are encoded of the documents, and which document each row is of; None if each has one
+    row."""
+    settings = tokenization.document
+    if settings.passages == 1:
+        return documents, None
+    passages = split_passages(documents, settings.length_tokens, settings.passages, settings.special_tokens)
+    return pad_passages(*passages, settings.passages) if settings.pad_passages else passages
+
+
+def token_folder(cache: Path, tokenizer: TextTokenizer, side: Side, texts: Texts) -> Path:
+    """The folder of the cache that holds the token ids of `texts`."""
+    return cache / "tokens" / f"{texts.digest[:32]}-{tokenizer.key(side)[:32]}"

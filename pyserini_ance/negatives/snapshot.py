@@ -18,12 +18,11 @@ from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, Precision
+from pyserini_ance.encoders.encoder import Encoder, Precision, resolve_precision
 from pyserini_ance.encoders.load_save import family_of, load_encoder
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.models import Encoding
 from pyserini_ance.storage.files import sha256_json
-from pyserini_ance.vectors.backend import resolve_precision
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some, has_shards
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, factory_and_search, make_index
 from pyserini_ance.vectors.search import FlatIndex, Searcher, resident, search_shards, searcher

@@ -8,9 +8,8 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt, model_validator
 
-from pyserini_ance.data.collection import Collection, Side, Split
+from pyserini_ance.data.collection import Collection, Side, Split, is_known_positive
 from pyserini_ance.data.passages import repeats
-from pyserini_ance.data.positives import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.rankings import Ranking, read_ranking
 from pyserini_ance.negatives.filters.base import Candidates, Filter, apply_filters

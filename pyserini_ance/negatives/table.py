@@ -8,9 +8,7 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.data.ranking_builder import (
-    PADDING as PADDING,  # negatives are read together with their padding
-)
+from pyserini_ance.data.trec import PADDING as PADDING  # negatives are read together with their padding
 from pyserini_ance.storage.files import write_json
 
 ABOUT = "table.json"

@@ -14,8 +14,7 @@ from pyserini_ance.data.answer_matching import ANSWERS, read_answers
 from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.collection_cache import temporary_corpus_folder
 from pyserini_ance.data.prepared import merge_splits
-from pyserini_ance.data.ranking_builder import PADDING
-from pyserini_ance.data.trec import Run, read_run, write_ranks, write_run
+from pyserini_ance.data.trec import PADDING, Run, read_run, write_ranks, write_run
 from pyserini_ance.evaluation.metrics import best_first
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.preparation import recipe_data

@@ -14,7 +14,7 @@ import numpy as np
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, Precision
+from pyserini_ance.encoders.encoder import Encoder, Precision, resolve_precision
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.negatives.source import Source
@@ -23,7 +23,6 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product, Refresh
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.vectors.backend import resolve_precision
 from pyserini_ance.vectors.encoding import encode_some
 
 SAMPLED_DOCUMENTS = 256

@@ -14,9 +14,9 @@ from accelerate import Accelerator
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.encoder import Encoder, resolve_precision
 from pyserini_ance.encoders.load_save import initial_encoder
-from pyserini_ance.evaluation.run_results import BM25, BM25_RM3, UNTRAINED
+from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
 from pyserini_ance.pipeline.bm25_rankings import (
     Bm25Request,
     bm25_for_evaluation,
@@ -25,11 +25,9 @@ from pyserini_ance.pipeline.bm25_rankings import (
 )
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
 from pyserini_ance.pipeline.initial_weights import InitialWeights
-from pyserini_ance.pipeline.model_export import export
+from pyserini_ance.pipeline.model_export import Results, export, write_qrels
 from pyserini_ance.pipeline.preparation import check_indexes, check_tools, prepare
 from pyserini_ance.pipeline.refresher_process import refresh_command, refresher_subprocess
-from pyserini_ance.pipeline.results import Results, write_qrels
-from pyserini_ance.pipeline.run_checks import check_same_run, read_replay, replay_logs
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
@@ -41,10 +39,9 @@ from pyserini_ance.runs.rundir import RunDir, RunLog, step_of
 from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.lease import sweep_leases
 from pyserini_ance.storage.role_lock import Status
-from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
-from pyserini_ance.trainer.trainer import StageTrainer
-from pyserini_ance.vectors.backend import resolve_precision
+from pyserini_ance.trainer.resume import check_same_run, read_replay, replay_logs
+from pyserini_ance.trainer.trainer import StageTrainer, TrainerCallback
 
 log = logging.getLogger(__name__)
 INITIAL = TrainingProgress("initial", 0)

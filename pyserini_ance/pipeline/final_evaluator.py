@@ -13,21 +13,20 @@ from ir_measures import Measure
 from pyserini_ance.analysis.forgetting import CUTOFF
 from pyserini_ance.data.collection import Split
 from pyserini_ance.data.prepared import PreparedData
-from pyserini_ance.data.ranking_builder import PADDING
-from pyserini_ance.data.trec import Qrels, read_qrels, read_run, write_run
+from pyserini_ance.data.trec import PADDING, Qrels, read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.encoder import resolve_precision
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
-from pyserini_ance.evaluation.run_results import BM25
+from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.pipeline.rerank_candidates import read_candidates, sort_by_score
+from pyserini_ance.pipeline.bm25_rankings import read_candidates, sort_by_score
 from pyserini_ance.recipe.evaluation_settings import RERANK_SUFFIX, FinalEvaluation, parse_measures
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.refresher.table_report import positive_ranks
+from pyserini_ance.refresher.refresher import positive_ranks
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.rundir import RunDir, RunLog
 from pyserini_ance.storage.files import read_json_lines, read_json_object, write_json
-from pyserini_ance.vectors.backend import resolve_precision
 
 log = logging.getLogger(__name__)
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from pyserini_ance.analysis.grid_tables import GRID_FILE, SEED, GridRow, columns_of, over_seeds, read_row
 from pyserini_ance.evaluation.tables import as_csv, table
-from pyserini_ance.pipeline.run_checks import has_recipe
 from pyserini_ance.pipeline.subprocess_run import train_in_subprocess
 from pyserini_ance.recipe.grid_spec import RECIPE, Grid, value_text
 from pyserini_ance.recipe.init_from import InitFrom
@@ -20,8 +19,8 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.liveness import is_alive
-from pyserini_ance.storage.lock_file import LockHeld, fencing_token
-from pyserini_ance.storage.role_lock import RoleLock
+from pyserini_ance.storage.role_lock import LockHeld, RoleLock, fencing_token
+from pyserini_ance.trainer.resume import has_recipe
 
 LOCKS = ".locks"  # in a grid's folder: which process works on which of its runs
 POLL_SECONDS = 2

@@ -1,17 +1,25 @@
-"""Export the last stage's encoder, index, rankings and topics in the forms that Pyserini's own code reads."""
+"""The results of an experiment: the model exported for Pyserini, the command that searches with it, and the
+results table."""
 
 import shutil
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Any
 
+from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.passages import passage_ids
 from pyserini_ance.encoders.dpr_export import is_dpr, to_dpr
 from pyserini_ance.encoders.load_save import TOWERS, read_side_file
-from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
+from pyserini_ance.evaluation.metrics import expected_columns
+from pyserini_ance.evaluation.tables import last_stage, table
+from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, extra_columns, measure_columns
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
-from pyserini_ance.storage.files import copy_whole
+from pyserini_ance.runs.provenance import config_hash
+from pyserini_ance.storage.files import copy_whole, write_whole
 from pyserini_ance.storage.publish import whole_folder
 from pyserini_ance.vectors.encoding import ShardedVectors
 
@@ -102,3 +110,61 @@ def _replace(folder: Path, fill: Callable[[Path], None]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     with whole_folder(folder) as temporary:
         fill(temporary)
+
+
+@dataclass(frozen=True)
+class Results:
+    """The results table of one run.
+
+    `rows`: BM25, the untrained encoder, external initial weights and each stage's result, with measures and
+    seconds. `seconds`: of each phase of the run. `exported`: the model's Pyserini class and the search
+    command.
+    """
+
+    recipe: Recipe
+    rows: list[dict[str, Any]]
+    seconds: dict[str, float]
+    exported: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """The content of `measures.json`."""
+        return {
+            "recipe": self.recipe.name,
+            "config_hash": config_hash(self.recipe),
+            "measures": measure_columns(self.recipe.final_evaluation),
+            "rows": self.rows,
+            "seconds": self.seconds,
+            "export": self.exported,
+        }
+
+    def as_text(self) -> str:
+        """The results table, the last stage next to the expected figures, and the search command."""
+        measures = [
+            *measure_columns(self.recipe.final_evaluation),
+            *extra_columns(self.recipe.final_evaluation),
+        ]
+        columns = ["row", *measures, "train seconds", "refresh seconds", "test seconds"]
+        timings = ", ".join(f"{phase} {seconds}" for phase, seconds in self.seconds.items())
+        expected = expected_columns(self.recipe, last_stage(self.rows))
+        lines = [
+            table(self.rows, columns),
+            *(["", expected] if expected else []),
+            "",
+            f"seconds: {timings}",
+            *self.exported["notes"],
+        ]
+        return "\n".join([*lines, "search with it:", indent(self.exported["command"], "  ")])
+
+
+def write_qrels(collection: Collection, split: str, path: Path) -> None:
+    """Write the judgments of a split as TREC qrels."""
+    judged_split, ids = collection.split(split), collection.documents.ids
+    judgments = (
+        (query, *judged_split.qrels.judged(row)) for row, query in enumerate(judged_split.queries.ids)
+    )
+    lines = (
+        f"{query} 0 {ids[document]} {grade}\n"
+        for query, documents, grades in judgments
+        for document, grade in zip(documents, grades, strict=True)
+    )
+    write_whole(path, "".join(lines))

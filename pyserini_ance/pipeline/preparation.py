@@ -14,15 +14,14 @@ from pyserini_ance.data.collection_cache import (
     temporary_corpus_folder,
 )
 from pyserini_ance.data.formats.format import Format, input_files
-from pyserini_ance.data.passage_splitting import pad_passages, split_passages
-from pyserini_ance.data.passages import Passages, check_delimiter
+from pyserini_ance.data.passages import check_delimiter
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
-from pyserini_ance.data.token_store import TokenStore, open_or_build
+from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_tokenizer
-from pyserini_ance.encoders.tokenization import TextTokenizer, Tokenization
+from pyserini_ance.encoders.tokenization import TextTokenizer, split_into_passages, token_folder, token_store
 from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, success_at
-from pyserini_ance.pipeline.rerank_candidates import candidates_file, read_candidates
+from pyserini_ance.pipeline.bm25_rankings import candidates_file, read_candidates
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Evaluate
@@ -315,31 +314,5 @@ def _check_template(recipe: Recipe, side: Side, fields: Iterable[str]) -> None:
         )
 
 
-def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path, label: str) -> TokenStore:
-    """The token ids of `texts`, written into `folder` unless it holds them."""
-
-    def encode(records: list[dict[str, str]]) -> list[list[int]]:
-        return tokenizer.ids(side, records)
-
-    return open_or_build(folder, texts, encode, tokenizer.specials, len(tokenizer.tokenizer), label)
-
-
-def split_into_passages(
-    documents: TokenStore, tokenization: Tokenization
-) -> tuple[TokenStore, Passages | None]:
-    """The rows that are encoded of the documents, and which document each row is of; None if each has one
-    row."""
-    settings = tokenization.document
-    if settings.passages == 1:
-        return documents, None
-    passages = split_passages(documents, settings.length_tokens, settings.passages, settings.special_tokens)
-    return pad_passages(*passages, settings.passages) if settings.pad_passages else passages
-
-
 def _cached_tokens(cache: Path, tokenizer: TextTokenizer, side: Side, texts: Texts, label: str) -> TokenStore:
     return token_store(tokenizer, side, texts, token_folder(cache, tokenizer, side, texts), label)
-
-
-def token_folder(cache: Path, tokenizer: TextTokenizer, side: Side, texts: Texts) -> Path:
-    """The folder of the cache that holds the token ids of `texts`."""
-    return cache / "tokens" / f"{texts.digest[:32]}-{tokenizer.key(side)[:32]}"

@@ -17,10 +17,10 @@ from pyserini_ance.data.trec import Qrels, Run, read_run
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.pipeline.preparation import find_collection, stored_collection
-from pyserini_ance.pipeline.run_checks import check_same_data, data_digest
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.files import sha256_file
+from pyserini_ance.trainer.resume import check_same_data, data_digest
 
 
 def collection_of(run: RunDir) -> Collection:

@@ -1,4 +1,6 @@
-"""The refresher as a process: the job of `pyserini-ance refresh`, and the subprocess that training starts."""
+"""The refresher as a process: its loop, the job of `pyserini-ance refresh`, and the subprocess that training
+starts.
+"""
 
 import json
 import logging
@@ -16,19 +18,21 @@ from typing import Any
 import torch
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.evaluation.run_results import BM25
+from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.preparation import prepare
-from pyserini_ance.pipeline.run_checks import check_same_data, check_same_recipe, data_digest
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
-from pyserini_ance.refresher.refresher import Refresher
-from pyserini_ance.refresher.watch_loop import RefresherLoop
+from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
+from pyserini_ance.runs.generation import RefreshRequest, next_requests, read_requests
 from pyserini_ance.runs.provenance import RUNTIME_KEYS
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.lock_file import LockHeld
+from pyserini_ance.storage.liveness import HeartbeatMonitor
 from pyserini_ance.storage.publish import clear_abandoned
+from pyserini_ance.storage.role_lock import LockHeld
+from pyserini_ance.trainer.resume import check_same_data, check_same_recipe, data_digest
 
 log = logging.getLogger(__name__)
-POLL_SECONDS = 0.5
+POLL_SECONDS = 0.2
+START_POLL_SECONDS = 0.5
 EXIT_SECONDS = 20  # torchrun kills its processes 30 seconds after it has asked them to end
 # torchrun sets these for its processes; a subprocess of one of them does not belong to that world.
 TORCHRUN_VARIABLES = (
@@ -44,6 +48,58 @@ TORCHRUN_VARIABLES = (
     "MASTER_ADDR",
     "MASTER_PORT",
 )
+
+
+class RefresherLoop:
+    """Serves requests until training has ended or has given no sign of life for `trainer_timeout_seconds`.
+
+    The main process polls and tells the other processes of the world.
+    """
+
+    def __init__(self, run: RunDir, refresher: Refresher, settings: RefresherProcess, world: World):
+        self.run, self.refresher, self.settings, self.world = run, refresher, settings, world
+        self.trainer = HeartbeatMonitor(run.trainer)
+
+    def work(self) -> str:
+        """Serve requests; return the reason for ending."""
+        while True:
+            answer = self.world.on_main(self._poll)
+            if "end" in answer:
+                return answer["end"]
+            for request in (RefreshRequest(**fields) for fields in answer["requests"]):
+                self._serve(request)
+
+    def _serve(self, request: RefreshRequest) -> None:
+        start = time.perf_counter()
+        try:
+            self.refresher.make(request)
+        except CheckpointRemoved:
+            # Training may have removed the checkpoint because it cancelled the request; otherwise this is an
+            # error.
+            if self.world.on_main(lambda: request in read_requests(self.run)):
+                raise
+            log.info("%s: no longer needed", request.describe())
+            return
+        log.info("%s: made in %.1f s", request.describe(), time.perf_counter() - start)
+
+    def _poll(self) -> dict[str, Any]:
+        """Wait for requests, or for a reason to end."""
+        self.refresher.report("waiting for requests")
+        last_alive = time.monotonic()
+        timeout = self.settings.trainer_timeout_seconds
+        while True:
+            if requests := next_requests(read_requests(self.run), self.run):
+                return {"requests": [vars(request) for request in requests]}
+            record = self.run.trainer.read() or {}
+            if record.get("status") == "finished":
+                return {"end": "the run has finished"}
+            if self.trainer.alive():
+                last_alive = time.monotonic()
+            elif time.monotonic() - last_alive > timeout:
+                silence = f"training has given no sign of life for {timeout} seconds"
+                return {"end": f"{silence} ({self.trainer.describe()})"}
+            self.world.check()
+            time.sleep(POLL_SECONDS)
 
 
 def refresh_command(recipe: Recipe, run: RunDir) -> str:
@@ -206,7 +262,7 @@ def _wait_for(run: RunDir, recipe: Recipe, world: World) -> None:
             log.info("waiting for training to start: %s", command)
             has_logged = True
         world.check()
-        time.sleep(POLL_SECONDS)
+        time.sleep(START_POLL_SECONDS)
 
 
 def _reporter(run: RunDir, world: World) -> Callable[[str], None]:

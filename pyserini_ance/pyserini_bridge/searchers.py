@@ -133,8 +133,6 @@ def _rows(run: Run) -> list[tuple[str, str, str, int, float, str]]:
 
 
 def _hybrid(runs: Sequence[Run], weight: float | None) -> Fused:
-    from pyserini_ance.pyserini_bridge.java import import_pyserini
-
     combine = import_pyserini("pyserini.search.hybrid").HybridSearcher._hybrid_results
     hit_class = import_pyserini("pyserini.search.faiss").DenseSearchResult
     fused: Fused = []

@@ -12,7 +12,7 @@ from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
 if TYPE_CHECKING:  # at run time, component packages import the recipe, and component_of imports them by name
     from pyserini_ance.negatives.source import Source
     from pyserini_ance.trainer.losses.base import Loss
-    from pyserini_ance.trainer.regularizers.regularizer import Regularizer
+    from pyserini_ance.trainer.regularizers import Regularizer
 else:
     Source = Loss = Regularizer = Component
 

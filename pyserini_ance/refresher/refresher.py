@@ -1,5 +1,8 @@
 """The refresher: make the products of a checkpoint that training requests, tables of negatives and dev
-scores."""
+scores.
+
+Each new table has a report: candidate counts, ranks of the positives, score margins, turnover.
+"""
 
 import time
 from collections.abc import Callable, Mapping
@@ -9,19 +12,22 @@ from typing import Any
 
 import numpy as np
 
-from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.data.collection import is_known_positive
+from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
-from pyserini_ance.negatives.source import MiningContext
-from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.negatives.source import MiningContext, TableSource
+from pyserini_ance.negatives.table import PADDING, NegativeTable, turnover
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Refresh
 from pyserini_ance.refresher.dev_evaluation import evaluate_on_dev
-from pyserini_ance.refresher.table_report import table_report
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import (
     PREVIOUS_TABLES,
+    PRODUCT_NAMES,
     PreviousStage,
+    ProductKind,
+    RefreshRequest,
     TableKey,
     mined_sources,
     newest_generation_before,
@@ -30,7 +36,6 @@ from pyserini_ance.runs.generation import (
     publish_generation,
     table_name,
 )
-from pyserini_ance.runs.requests import PRODUCT_NAMES, ProductKind, RefreshRequest
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.lease import leased
 from pyserini_ance.storage.publish import is_complete
@@ -199,3 +204,60 @@ class Refresher:
     def _lease_tables(self, leases: ExitStack, folder: Path) -> bool:
         leases.enter_context(leased(folder, "compared with new tables"))
         return is_complete(folder)
+
+
+def table_report(
+    table: NegativeTable,
+    previous: NegativeTable | None,
+    snapshot: Snapshot,
+    source: TableSource,
+    anchor_set: AnchorSet,
+) -> dict[str, Any]:
+    """Describe a table: its counts and, if its anchors were searched with, ranks of positives and the score
+    margin.
+
+    `origins` counts candidates by source if there are several. `new_share` is the share of candidates that
+    `previous` lacks; None if it has other anchors, as from one query chunk to the next. `positive_ranks` are
+    ranks in the mined ranking, in the order of the anchors. `margin` is the score of an anchor's best
+    positive minus the mean score of its candidates: percentiles and mean over the anchors, if the table's
+    scores are the anchors' own.
+    """
+    new_share = None
+    if previous is not None and np.array_equal(previous.anchors, table.anchors):
+        new_share = round(turnover(table, previous), 4)
+    report = {
+        "kind": source.kind,
+        "candidates": int(table.counts.sum()),
+        "dropped": table.dropped,
+        "new_share": new_share,
+    }
+    if counts := table.origin_counts():
+        report["origins"] = counts
+    ranking = snapshot.ranking(anchor_set)
+    if ranking is None or not any(leaf.scores_comparable for leaf in source.components):
+        return report
+    report["positive_ranks"] = positive_ranks(anchor_set, ranking[1])
+    if source.scores_comparable:
+        report["margin"] = _summary(_margins(table, snapshot.positive_scores(anchor_set)))
+    return report
+
+
+def positive_ranks(anchor_set: AnchorSet, rows: np.ndarray) -> list[int | None]:
+    """Return the rank (from 1) of each anchor's best known positive in its ranking `rows` (A, k); None if
+    absent."""
+    hits = is_known_positive(anchor_set.known_positives, anchor_set.anchors, rows)
+    ranks = np.where(hits.any(1), hits.argmax(1) + 1, 0)
+    return [int(rank) if rank else None for rank in ranks]
+
+
+def _margins(table: NegativeTable, positive_scores: np.ndarray) -> np.ndarray:
+    """Return the margin of each anchor with candidates, from the scores (A,) of the positives."""
+    totals = np.where(table.candidates != PADDING, table.scores, 0.0).sum(1)
+    has_candidates = table.counts > 0
+    return positive_scores[has_candidates] - totals[has_candidates] / table.counts[has_candidates]
+
+
+def _summary(values: np.ndarray) -> dict[str, float]:
+    p10, p50, p90 = np.percentile(values, [10, 50, 90])
+    named = {"mean": values.mean(), "p10": p10, "p50": p50, "p90": p90}
+    return {name: round(float(value), 4) for name, value in named.items()}

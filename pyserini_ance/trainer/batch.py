@@ -6,8 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from pyserini_ance.data.collection import SIDES, Side
-from pyserini_ance.data.positives import KnownPositives
+from pyserini_ance.data.collection import SIDES, KnownPositives, Side
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.stage import Stage

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.models import RefresherProcess
-from pyserini_ance.runs.requests import RefreshRequest, write_requests
+from pyserini_ance.runs.generation import RefreshRequest, write_requests
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.liveness import HeartbeatMonitor
 

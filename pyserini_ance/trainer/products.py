@@ -15,13 +15,14 @@ from pyserini_ance.runs.generation import (
     PREVIOUS_TABLES,
     Generation,
     PreviousStage,
+    ProductKind,
+    RefreshRequest,
     TableKey,
     in_use,
     mined_sources,
     open_evaluation,
     open_generation,
 )
-from pyserini_ance.runs.requests import ProductKind, RefreshRequest
 from pyserini_ance.runs.rundir import RunDir, RunLog
 
 log = logging.getLogger(__name__)

@@ -12,8 +12,13 @@ from typing import Literal
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe import refresh_settings
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.generation import Generation, PreviousStage
-from pyserini_ance.runs.requests import PRODUCT_NAMES, ProductKind, RefreshRequest
+from pyserini_ance.runs.generation import (
+    PRODUCT_NAMES,
+    Generation,
+    PreviousStage,
+    ProductKind,
+    RefreshRequest,
+)
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.products import DevScore, NegativeTables, Product

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from accelerate import Accelerator
 from torch import nn
@@ -25,11 +26,9 @@ from pyserini_ance.runs.checkpoint import (
     publish_checkpoint,
     restore_moments,
 )
-from pyserini_ance.runs.generation import PreviousStage
-from pyserini_ance.runs.requests import ProductKind
+from pyserini_ance.runs.generation import Generation, PreviousStage, ProductKind
 from pyserini_ance.runs.rundir import RunDir, RunLog
 from pyserini_ance.trainer.batch import plan_batch
-from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
@@ -39,6 +38,34 @@ from pyserini_ance.trainer.resume import Resumed, resume_stage
 from pyserini_ance.trainer.step import BatchEncoder
 
 log = logging.getLogger(__name__)
+
+
+class TrainerCallback:
+    """Base class whose methods do nothing; override those that are needed, as in transformers.
+
+    The methods are called on the main process only. An exception in one of them stops training; the run can
+    be resumed. A resumed run calls them again for the steps that it repeats.
+    """
+
+    def on_step_end(self, stage: str, step: int, losses: dict[str, float], metrics: dict[str, Any]) -> None:
+        """Called after optimizer step `step` (from 0).
+
+        `losses` are the unweighted means of the terms over the batch. `metrics` are the other values of the
+        step's record in `metrics.jsonl`: `loss` (the weighted sum), `grad_norm` (before clipping),
+        `learning_rate`, `seconds`, and the measures of live searches.
+        """
+
+    def on_refresh(self, stage: str, step: int, generation: Generation) -> None:
+        """Called when new tables of negatives are adopted before step `step`.
+
+        `generation.step` is the step of the checkpoint that they were mined with.
+        """
+
+    def on_dev_measure(self, stage: str, step: int, measure: str, value: float) -> None:
+        """Called when the dev score of the checkpoint before step `step` is known.
+
+        `measure` is the name in ir-measures. With several dev splits, `value` is the mean over them.
+        """
 
 
 class StageTrainer:

@@ -9,9 +9,8 @@ import torch
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.storage.publish import publish_once, read_manifest
-from pyserini_ance.vectors.backend import import_faiss
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK, FaissIndex
+from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK, FaissIndex, import_faiss
 
 FLAT = "flat"  # exact search in the vectors themselves, without an index of this module
 TRAINING_VECTORS = 1 << 17  # a product quantiser of 8 bits uses half as many

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from pyserini_ance.analysis.run_comparison import compare
-from pyserini_ance.evaluation.run_results import read_results
+from pyserini_ance.evaluation.tables import read_results
 
 
 def result(

@@ -7,7 +7,6 @@ from helpers.small_set import make_finished_run
 
 from pyserini_ance.commands import fuse
 from pyserini_ance.data.trec import read_run
-from pyserini_ance.downstream import hybrid
 from pyserini_ance.evaluation.metrics import best_first
 
 STAGE = {
@@ -40,7 +39,7 @@ def summed(runs, method, weight=None):
 
 @pytest.fixture
 def run(small_recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(hybrid, "fuse", summed)
+    monkeypatch.setattr(fuse, "fuse", summed)
     recipe = small_recipe(
         {"only": STAGE},
         final_evaluation={"split": ["test", "dev"], "measures": ["RR@10"], "hits": 20},

@@ -5,9 +5,15 @@ import sys
 import numpy as np
 import pytest
 
-from pyserini_ance.data import lookup
-from pyserini_ance.data.lookup import RowsOfHashes, RowsOfIds, hashes_of, write_rows
-from pyserini_ance.data.string_arrays import Strings, write_strings
+from pyserini_ance.data import string_arrays
+from pyserini_ance.data.string_arrays import (
+    RowsOfHashes,
+    RowsOfIds,
+    Strings,
+    hashes_of,
+    write_rows,
+    write_strings,
+)
 
 IDS = ["007", "7", "07", "é", "e\u0301", "D-1", "d-1", "日本"]
 
@@ -38,7 +44,7 @@ def test_known_and_unknown_ids(rows_of):
     [lambda encoded: 0, lambda encoded: len(encoded), lambda encoded: (1 << 64) - 1 - len(encoded) % 2],
 )
 def test_ids_with_equal_hashes_are_distinguished(rows_of, monkeypatch, hashed):
-    monkeypatch.setattr(lookup, "hash_of", hashed)
+    monkeypatch.setattr(string_arrays, "hash_of", hashed)
     rows = rows_of(IDS)
     assert [rows[id] for id in IDS] == list(range(8))
     assert [missing for missing in ("0007", "x", "yy", "zzz", "") if missing in rows] == []
@@ -64,9 +70,9 @@ def test_the_hashes_are_memory_mapped_and_sorted(rows_of):
 
 
 def test_hashes_are_the_same_in_every_process():
-    program = "from pyserini_ance.data.lookup import hash_of; print(hash_of('é'.encode()))"
+    program = "from pyserini_ance.data.string_arrays import hash_of; print(hash_of('é'.encode()))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert int(done.stdout) == lookup.hash_of("é".encode())
+    assert int(done.stdout) == string_arrays.hash_of("é".encode())
 
 
 @pytest.mark.parametrize("most", [1 << 64, 1 << 11, 1 << 2])

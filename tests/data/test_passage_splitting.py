@@ -3,8 +3,7 @@ import pytest
 import torch
 from transformers import RobertaModel
 
-from pyserini_ance.data.passage_splitting import pad_passages, split_passages
-from pyserini_ance.data.passages import Passages
+from pyserini_ance.data.passages import Passages, pad_passages, split_passages
 from pyserini_ance.data.token_store import Specials, TokenStore
 
 SPECIALS = Specials((1,), (2,), 0)

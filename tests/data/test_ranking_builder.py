@@ -3,8 +3,8 @@ import random
 import numpy as np
 import pytest
 
-from pyserini_ance.data import ranking_builder
-from pyserini_ance.data.ranking_builder import PADDING, RankingBuilder, RepeatedHit
+from pyserini_ance.data import trec
+from pyserini_ance.data.trec import PADDING, RankingBuilder, RepeatedHit
 
 TOP_K = 3
 
@@ -20,7 +20,7 @@ def build(hits: list[tuple[int, int, float]], **settings) -> RankingBuilder:
 @pytest.mark.parametrize("block", [1, 7, 64, 1000])
 @pytest.mark.parametrize("levels", [3, 10_000])
 def test_blocks_agree_with_sorting_all_hits_at_once(monkeypatch, block, levels):
-    monkeypatch.setattr(ranking_builder, "HITS_PER_BLOCK", block)
+    monkeypatch.setattr(trec, "HITS_PER_BLOCK", block)
     rng = random.Random(levels)
     pairs = [(query, document) for query in (0, 1, 3) for document in range(40)]
     hits = [(*pair, float(rng.randrange(levels))) for pair in rng.sample(pairs, len(pairs))]
@@ -37,7 +37,7 @@ def test_blocks_agree_with_sorting_all_hits_at_once(monkeypatch, block, levels):
 
 @pytest.mark.parametrize("block", [1, 1000])
 def test_the_earliest_repeat_is_reported(monkeypatch, block):
-    monkeypatch.setattr(ranking_builder, "HITS_PER_BLOCK", block)
+    monkeypatch.setattr(trec, "HITS_PER_BLOCK", block)
     hits = [(0, 5, 1.0), (1, 5, 1.0), (0, 6, 2.0), (1, 7, 3.0), (0, 5, 9.0), (1, 5, 4.0)]
     with pytest.raises(RepeatedHit) as error:
         build(hits)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from pyserini_ance.downstream.query_log import QueryLog
+from pyserini_ance.downstream.reranking import QueryLog
 
 
 def test_a_last_line_that_was_cut_short_is_forgotten(tmp_path):

@@ -1,4 +1,4 @@
-from pyserini_ance.evaluation.run_report import expected_columns
+from pyserini_ance.evaluation.metrics import expected_columns
 from pyserini_ance.recipe.load import load
 
 ROW = {"row": "ance", "dev RR@10": 0.3212, "test-rerank nDCG@10": 0.5, "train seconds": 1.0}

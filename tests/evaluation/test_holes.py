@@ -4,8 +4,7 @@ import pytest
 from helpers.slow_measures import ranking_of
 
 from pyserini_ance.data.trec import read_qrels, read_run
-from pyserini_ance.evaluation.metrics import means
-from pyserini_ance.evaluation.run_report import holes
+from pyserini_ance.evaluation.metrics import holes, means
 
 
 def test_a_grade_of_0_is_judged_and_short_rankings_count_all_hits():

@@ -1,6 +1,6 @@
 import pytest
 
-from pyserini_ance.evaluation.run_report import LATENCY, latency
+from pyserini_ance.evaluation.metrics import LATENCY, latency
 
 
 def test_by_hand():

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from helpers.finished_run import finished
 
-from pyserini_ance.evaluation.published_tables import (
+from pyserini_ance.evaluation.tables import (
     MeasuredRow,
     find_runs,
     group_alike,

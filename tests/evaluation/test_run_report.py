@@ -4,8 +4,7 @@ import pytest
 from helpers.slow_measures import ranking_of
 
 from pyserini_ance.data.trec import read_run
-from pyserini_ance.evaluation.metrics import means
-from pyserini_ance.evaluation.run_report import overlap
+from pyserini_ance.evaluation.metrics import means, overlap
 
 
 def test_overlap_of_the_first_k():

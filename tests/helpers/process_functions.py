@@ -20,11 +20,10 @@ from helpers import run_failures
 
 from pyserini_ance.commands import console, refresh, train
 from pyserini_ance.pipeline import refresher_process
-from pyserini_ance.refresher import watch_loop
 from pyserini_ance.trainer import executors
 
 # Trainer and refresher poll often, so that a small run does not spend its time waiting.
-executors.POLL_SECONDS = watch_loop.POLL_SECONDS = refresher_process.POLL_SECONDS = 0.02
+executors.POLL_SECONDS = refresher_process.POLL_SECONDS = refresher_process.START_POLL_SECONDS = 0.02
 COMMANDS = {"train": train.main, "refresh": refresh.main}
 
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from pyserini_ance.data.collection import Qrels, Split, Texts
-from pyserini_ance.data.ranking_builder import PADDING
 from pyserini_ance.data.rankings import read_ranking
+from pyserini_ance.data.trec import PADDING
 
 
 class AnyId(dict):

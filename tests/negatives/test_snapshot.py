@@ -6,11 +6,11 @@ import torch
 
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders import encoder as precision
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Encoding, Recipe
-from pyserini_ance.vectors import backend as precision
 
 STAGES = {
     "a": {

@@ -11,9 +11,8 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, reversed_qrels
-from pyserini_ance.pipeline.model_export import export
+from pyserini_ance.pipeline.model_export import export, write_qrels
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
-from pyserini_ance.pipeline.results import write_qrels
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint

@@ -6,6 +6,7 @@ import torch
 
 from pyserini_ance.data.string_arrays import Strings
 from pyserini_ance.pipeline.experiment import accelerator_of
+from pyserini_ance.pipeline.model_export import write_qrels
 from pyserini_ance.pipeline.plan import measured_plan
 from pyserini_ance.pipeline.preparation import (
     find_collection,
@@ -14,7 +15,6 @@ from pyserini_ance.pipeline.preparation import (
     stored_collection,
     tokenize,
 )
-from pyserini_ance.pipeline.results import write_qrels
 from pyserini_ance.pyserini_bridge.export import write_index, write_topics
 from pyserini_ance.recipe.models import Bm25, Recipe
 from pyserini_ance.refresher.dev_evaluation import as_qrels, as_run

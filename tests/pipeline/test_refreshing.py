@@ -10,8 +10,7 @@ from pyserini_ance.pipeline.refresher_process import refresh
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
-from pyserini_ance.runs.generation import open_generation
-from pyserini_ance.runs.requests import RefreshRequest, write_requests
+from pyserini_ance.runs.generation import RefreshRequest, open_generation, write_requests
 from pyserini_ance.runs.rundir import RunDir
 
 pytestmark = pytest.mark.usefixtures("clock")

@@ -5,7 +5,7 @@ import pytest
 
 from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.pipeline.rerank_candidates import read_candidates, sort_by_score
+from pyserini_ance.pipeline.bm25_rankings import read_candidates, sort_by_score
 from pyserini_ance.recipe.evaluation_settings import Rerank
 
 DOCUMENTS = Texts(["a", "b", "c"], {"text": ["one", "two", "three"]})

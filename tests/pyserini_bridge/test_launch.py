@@ -4,7 +4,7 @@ import ir_measures
 import pytest
 from ir_measures import RR, R, nDCG
 
-from pyserini_ance.pyserini_bridge.launch import with_encoder_class
+from pyserini_ance.pyserini_bridge.encoder_classes import with_encoder_class
 
 NO_NETWORK = """
 import sys

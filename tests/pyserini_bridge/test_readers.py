@@ -11,9 +11,9 @@ import ir_measures
 import pytest
 
 from pyserini_ance.data.answer_matching import read_answers
+from pyserini_ance.data.formats.builder import tsv_entries
 from pyserini_ance.data.formats.dpr import read_questions
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
-from pyserini_ance.data.formats.tables import tsv_entries
 from pyserini_ance.data.rankings import read_ranked
 from pyserini_ance.data.trec import read_qrels, write_ranks, write_run
 from pyserini_ance.evaluation.metrics import evaluate

@@ -14,8 +14,14 @@ from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Recipe, Retention
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, prune_stage, publish_checkpoint
-from pyserini_ance.runs.generation import Generation, open_evaluation, open_generation
-from pyserini_ance.runs.requests import PRODUCT_NAMES, ProductKind, RefreshRequest
+from pyserini_ance.runs.generation import (
+    PRODUCT_NAMES,
+    Generation,
+    ProductKind,
+    RefreshRequest,
+    open_evaluation,
+    open_generation,
+)
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST, read_manifest
 

@@ -2,8 +2,14 @@
 
 import pytest
 
-from pyserini_ance.runs.generation import open_evaluation, publish_evaluation
-from pyserini_ance.runs.requests import RefreshRequest, next_requests, read_requests, write_requests
+from pyserini_ance.runs.generation import (
+    RefreshRequest,
+    next_requests,
+    open_evaluation,
+    publish_evaluation,
+    read_requests,
+    write_requests,
+)
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import publishing
 

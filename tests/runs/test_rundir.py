@@ -10,11 +10,11 @@ from contextlib import contextmanager
 import pytest
 from helpers.waiting import until
 
-from pyserini_ance.evaluation.run_results import read_results
+from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage import liveness
 from pyserini_ance.storage.files import write_json
-from pyserini_ance.storage.lock_file import LockHeld
+from pyserini_ance.storage.role_lock import LockHeld
 
 NO_PROCESS = 1 << 30  # above the highest process number that Linux gives
 

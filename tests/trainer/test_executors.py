@@ -5,8 +5,7 @@ import pytest
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.models import RefresherProcess
-from pyserini_ance.runs.generation import publish_evaluation
-from pyserini_ance.runs.requests import RefreshRequest, read_requests
+from pyserini_ance.runs.generation import RefreshRequest, publish_evaluation, read_requests
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
 

@@ -10,8 +10,13 @@ import pytest
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.generation import mined_sources, publish_evaluation, publish_generation, table_name
-from pyserini_ance.runs.requests import RefreshRequest
+from pyserini_ance.runs.generation import (
+    RefreshRequest,
+    mined_sources,
+    publish_evaluation,
+    publish_generation,
+    table_name,
+)
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.executors import SyncExecutor

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
-from pyserini_ance.runs.requests import RefreshRequest
+from pyserini_ance.runs.generation import RefreshRequest
 from pyserini_ance.trainer.refresh import AdoptionLog, Adoptions, RefreshQueue, RefreshSchedule
 
 SYNC = Refresh(every_steps=4)

@@ -151,7 +151,7 @@ class Bench:
     def mine(self) -> Work:
         """Mine as a refresh does: encode queries, search, and publish a generation."""
         from pyserini_ance.refresher.refresher import Refresher
-        from pyserini_ance.runs.requests import RefreshRequest
+        from pyserini_ance.runs.generation import RefreshRequest
 
         data, checkpoint = self._data(), self._checkpoint()
         request = RefreshRequest("tables", "ance", 0, checkpoint.weights, checkpoint=checkpoint.folder.name)

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from pyserini_ance.vectors.vector_store import VECTORS, VectorStore, read_vectors
+from pyserini_ance.vectors.encoding import VECTORS, VectorStore, read_vectors
 
 VECTORS_OF_ROWS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
 KEY = {"weights": "abc", "side": "document"}
@@ -95,7 +95,7 @@ def test_rows_are_marked_after_their_vectors_are_synced(tmp_path, monkeypatch):
 
 
 def test_rows_are_marked_regularly(tmp_path, monkeypatch):
-    monkeypatch.setattr("pyserini_ance.vectors.vector_store.SYNC_SECONDS", -1)
+    monkeypatch.setattr("pyserini_ance.vectors.encoding.SYNC_SECONDS", -1)
     open_store(tmp_path).write(np.arange(12), VECTORS_OF_ROWS[:12])
     assert open_store(tmp_path).missing().tolist() == list(range(12, 20))
 

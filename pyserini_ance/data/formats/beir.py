@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.builder import Entry
+from pyserini_ance.data.formats.builder import Entry, beir_judgments, judged_only
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, find_file, json_answers, json_id, json_text, read_lines
-from pyserini_ance.data.formats.tables import beir_judgments, judged_only
 
 
 class Beir(Format):

@@ -7,11 +7,10 @@ from typing import Any
 
 from pydantic import Field
 
-from pyserini_ance.data.formats.builder import Entry
-from pyserini_ance.data.formats.format import Format, Judgment, RawData
+from pyserini_ance.data.formats.builder import Entry, Judgment, judged_only
+from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, json_answers, json_id, json_text, shown, whole_number
 from pyserini_ance.data.formats.records import EXTENSIONS, check_columns, is_supported, read_named_rows
-from pyserini_ance.data.formats.tables import judged_only
 from pyserini_ance.recipe.components import Settings
 
 _POINT = re.compile(r"\.0*\Z")

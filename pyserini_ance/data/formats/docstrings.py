@@ -13,8 +13,8 @@ from typing import NamedTuple, Self
 
 from pydantic import Field, model_validator
 
-from pyserini_ance.data.formats.builder import Entry
-from pyserini_ance.data.formats.format import Format, Judgment, RawData
+from pyserini_ance.data.formats.builder import Entry, Judgment
+from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line
 
 SENTENCE_WORDS = 4

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.formats.builder import Entry
-from pyserini_ance.data.formats.format import Format, Judgment, RawData, read_queries
+from pyserini_ance.data.formats.builder import Entry, Judgment, trec_judgments
+from pyserini_ance.data.formats.format import Format, RawData, read_queries
 from pyserini_ance.data.formats.lines import (
     Line,
     extension,
@@ -25,7 +25,6 @@ from pyserini_ance.data.formats.lines import (
     read_lines,
     shown,
 )
-from pyserini_ance.data.formats.tables import trec_judgments
 from pyserini_ance.data.formats.training_files import Layout, judged_questions
 from pyserini_ance.recipe.components import Settings
 

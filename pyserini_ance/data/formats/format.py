@@ -10,8 +10,8 @@ from pydantic import Field, PositiveInt
 
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
-from pyserini_ance.data.formats.builder import Entry, InMemory, OnDisk, build_texts
-from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, Line, find_file, shown
+from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment, OnDisk, build_texts
+from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, find_file, shown
 from pyserini_ance.recipe.components import Component, Settings
 
 UNKNOWN_SHOWN = 5
@@ -88,15 +88,6 @@ def input_files(data: "Format") -> list[Path]:
 
 def _describe(key: str, path: Path, official: OfficialFile | None) -> str:
     return f"  {key}: {path}" + (f"\n    {official.what}: {official.at}" if official else "")
-
-
-class Judgment(NamedTuple):
-    """A row of a qrels file, whose two ids are not looked up yet."""
-
-    line: Line
-    query: str
-    document: str
-    grade: int
 
 
 class RawData(NamedTuple):

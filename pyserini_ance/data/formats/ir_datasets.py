@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.builder import Entry
-from pyserini_ance.data.formats.format import Format, Judgment, RawData
+from pyserini_ance.data.formats.builder import Entry, Judgment
+from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, json_id, shown
 
 # The fields of MS MARCO's documents; their second edition has `headings` as well. News articles have further

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.data.formats.builder import Entry
+from pyserini_ance.data.formats.builder import Entry, TrecQueries, trec_splits
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import find_file, read_lines, shown
-from pyserini_ance.data.formats.tables import TrecQueries, trec_splits
-from pyserini_ance.data.lookup import hash_of
+from pyserini_ance.data.string_arrays import hash_of
 
 CURE = "download both files again, or remove data.lookup"
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from pyserini_ance.data.formats.builder import TrecQueries, trec_splits, tsv_entries
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import find_file
-from pyserini_ance.data.formats.tables import TrecQueries, trec_splits, tsv_entries
 
 
 class MsmarcoPassage(Format):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.builder import Entry
+from pyserini_ance.data.formats.builder import Entry, trec_judgments, tsv_entries
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import (
     Line,
@@ -16,7 +16,6 @@ from pyserini_ance.data.formats.lines import (
     read_lines,
     shown,
 )
-from pyserini_ance.data.formats.tables import trec_judgments, tsv_entries
 from pyserini_ance.recipe.components import Settings
 
 

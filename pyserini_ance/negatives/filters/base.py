@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from pyserini_ance.data.positives import is_known_positive
+from pyserini_ance.data.collection import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING

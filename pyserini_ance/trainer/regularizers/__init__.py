@@ -1,3 +1,19 @@
-"""Regularizers: what a term asks of the vectors themselves, one file a kind."""
+"""Regularizers: what a term asks of the vectors themselves, one file a kind, and their base class."""
+
+from abc import abstractmethod
+
+import torch
+
+from pyserini_ance.recipe.components import Component
 
 NOT_KINDS = ("regularizer",)
+
+
+class Regularizer(Component):
+    """A loss of the vectors of anchors and positives, without negatives."""
+
+    @abstractmethod
+    def __call__(self, anchors: torch.Tensor, positives: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
+        """anchors (A, D) and positives (P, D) float32, each text of the step once; pairs (N, 2) int64,
+        positions of an anchor and its positive -> scalar.
+        """

@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from pyserini_ance.trainer.regularizers.regularizer import Regularizer
+from pyserini_ance.trainer.regularizers import Regularizer
 
 
 class Alignment(Regularizer):

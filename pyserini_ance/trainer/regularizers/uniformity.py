@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from pydantic import PositiveFloat
 
-from pyserini_ance.trainer.regularizers.regularizer import Regularizer
+from pyserini_ance.trainer.regularizers import Regularizer
 
 
 class Uniformity(Regularizer):

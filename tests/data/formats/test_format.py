@@ -6,11 +6,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from pyserini_ance.data import lookup
+from pyserini_ance.data import string_arrays
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats import builder as gather
-from pyserini_ance.data.formats.builder import Entry, InMemory, OnDisk
-from pyserini_ance.data.formats.format import Format, Judgment, RawData
+from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment, OnDisk
+from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line
 
 
@@ -120,7 +120,7 @@ def test_the_error_for_repeated_ids_names_the_first():
 
 
 def test_equal_hashes_are_not_repeated_ids(monkeypatch):
-    monkeypatch.setattr(lookup, "hash_of", len)
+    monkeypatch.setattr(string_arrays, "hash_of", len)
     assert assembled(documents=entries("file", ("d1", "x"), ("d2", "y"), ("d3", "z"))).documents.ids == [
         "d1",
         "d2",

@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 
-from pyserini_ance.data.formats.tables import beir_judgments, trec_judgments, tsv_entries
+from pyserini_ance.data.formats.builder import beir_judgments, trec_judgments, tsv_entries
 
 
 def test_ids_and_blanks_are_kept(tmp_path):

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from pyserini_ance.downstream.readers.reader import Passage
+from pyserini_ance.downstream.readers import Passage
 
 WORDS = [
     "the",

@@ -7,8 +7,8 @@ import torch
 from helpers.small_set import TINY_SHAPE
 from transformers import AutoTokenizer, DPRConfig, DPRReader, DPRReaderTokenizer
 
+from pyserini_ance.downstream.readers import NO_ANSWER, Passage
 from pyserini_ance.downstream.readers.dpr import DprReaderSettings
-from pyserini_ance.downstream.readers.reader import NO_ANSWER, Passage
 
 LENGTH = 70
 QUESTIONS = ["Which river of the title", "who and the horse"]

@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
+from pyserini_ance.downstream.readers import NO_ANSWER, Passage
 from pyserini_ance.downstream.readers.extractive import Extractive
-from pyserini_ance.downstream.readers.reader import NO_ANSWER, Passage
 
 QUESTIONS = ["which river of the title", "who and the horse of apple and stone", "?"]
 SETTINGS = {

@@ -19,8 +19,8 @@ from transformers import (
     RagTokenizer,
 )
 
+from pyserini_ance.downstream.readers import NO_ANSWER
 from pyserini_ance.downstream.readers.rag_token import RagToken
-from pyserini_ance.downstream.readers.reader import NO_ANSWER
 
 QUESTION = "Which River of the title"
 

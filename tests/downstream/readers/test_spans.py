@@ -1,8 +1,8 @@
 import numpy as np
 import pytest
 
+from pyserini_ance.downstream.readers import NO_ANSWER, Answer, best_answers
 from pyserini_ance.downstream.readers.extractive import best_span
-from pyserini_ance.downstream.readers.reader import NO_ANSWER, Answer, best_answers
 
 
 def slowly(starts, ends, longest):

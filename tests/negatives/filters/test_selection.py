@@ -1,7 +1,6 @@
 import numpy as np
 
-from pyserini_ance.data.collection import Qrels, Split
-from pyserini_ance.data.positives import grades_of, is_known_positive
+from pyserini_ance.data.collection import Qrels, Split, grades_of, is_known_positive
 from pyserini_ance.negatives.filters.base import apply_masks, select
 from pyserini_ance.negatives.table import PADDING
 

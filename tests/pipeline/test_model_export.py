@@ -1,4 +1,4 @@
-from pyserini_ance.pipeline.results import Results
+from pyserini_ance.pipeline.model_export import Results
 from pyserini_ance.recipe.load import load
 
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from pyserini_ance.vectors.backend import cpu_has_fast_bf16, resolve_precision
+from pyserini_ance.encoders.encoder import cpu_has_fast_bf16, resolve_precision
 
 
 @pytest.mark.parametrize(

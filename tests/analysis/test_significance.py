@@ -6,7 +6,7 @@ import pytest
 
 from pyserini_ance.analysis.run_comparison import significance
 from pyserini_ance.commands import compare
-from pyserini_ance.evaluation.run_results import read_results
+from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.runs.rundir import RunDir
 

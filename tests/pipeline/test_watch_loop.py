@@ -3,11 +3,10 @@
 import pytest
 
 from pyserini_ance.distributed.world import World
+from pyserini_ance.pipeline.refresher_process import RefresherLoop
 from pyserini_ance.recipe.models import RefresherProcess
 from pyserini_ance.refresher.refresher import CheckpointRemoved
-from pyserini_ance.refresher.watch_loop import RefresherLoop
-from pyserini_ance.runs.generation import publish_evaluation
-from pyserini_ance.runs.requests import RefreshRequest, write_requests
+from pyserini_ance.runs.generation import RefreshRequest, publish_evaluation, write_requests
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import publishing
 

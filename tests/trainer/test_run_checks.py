@@ -2,10 +2,10 @@ import json
 
 import pytest
 
-from pyserini_ance.pipeline.run_checks import read_replay, replay_logs
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.trainer.refresh import AdoptionLog
+from pyserini_ance.trainer.resume import read_replay, replay_logs
 
 RECORDS = [
     {
