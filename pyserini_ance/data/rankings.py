@@ -186,7 +186,7 @@ def _hits(path: Path) -> Iterator[Hit] | None:
 def _pairs(path: Path, queries: Texts, documents: Texts) -> Iterator[tuple[str, str]]:
     """Query and document ids of a file whose lines are in order. Files without ids are matched by text."""
     if _is_listed(path):
-        return listed_negatives(path, _layout(path))
+        return listed_negatives(path, layout_of(path))
     first = _first(path)
     if _has_texts(first):
         return _top(path)
@@ -209,7 +209,8 @@ def _first(path: Path) -> Line:
     return next(read_lines(path), Line(path, 1, ""))
 
 
-def _layout(path: Path) -> Layout:
+def layout_of(path: Path) -> Layout:
+    """The format of a file of training records. Raises ValueError if its first record has no known key."""
     empty: tuple[Line, dict] = (Line(path, 1, ""), {})
     line, record = next(read_records(path), empty)
     for layout in LAYOUTS:

@@ -28,6 +28,7 @@ from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, factory_and_se
 from pyserini_ance.vectors.search import FlatIndex, Searcher, resident, search_shards, searcher
 
 PAIRS_PER_BLOCK = 65_536
+TEACHER_VECTORS = "teacher"  # prefix of the folders of other encoders' document vectors, as `vectors_folder`
 Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
 RankingKey = tuple[Side, Side, bytes]
 

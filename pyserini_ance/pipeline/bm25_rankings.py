@@ -36,8 +36,10 @@ class Bm25Request(NamedTuple):
 
 
 def bm25_for_training(recipe: Recipe) -> Bm25Request | None:
-    """The ranking that sources draw from or compare live searches with; None if no source does."""
-    if recipe.bm25 is None or not any(BM25 in source.needs or source.live for source in recipe.sources):
+    """The ranking that sources draw from or compare live searches with, or that a teacher scores by; else
+    None."""
+    live = any(source.live for source in recipe.sources)
+    if recipe.bm25 is None or not (live or BM25 in recipe.training_needs):
         return None
     return Bm25Request(recipe.train_split.name, recipe.bm25.hits)
 

@@ -105,6 +105,8 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
         for source in term.negatives:
             source.check_data(AnchorSet.of(collection, training.name, term.anchor))
+        if term.teacher is not None:
+            term.teacher.check_data(AnchorSet.of(collection, training.name, term.anchor))
 
 
 def read_rankings(recipe: Recipe, collection: Collection) -> None:

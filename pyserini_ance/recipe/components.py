@@ -70,6 +70,7 @@ COMPONENT_PACKAGES = {
     "encoder": "pyserini_ance.encoders",
     "negatives": "pyserini_ance.negatives",
     "filters": "pyserini_ance.negatives.filters",
+    "teacher": "pyserini_ance.negatives.teachers",
     "loss": "pyserini_ance.trainer.losses",
     "regularizer": "pyserini_ance.trainer.regularizers",
     "reader": "pyserini_ance.downstream.readers",

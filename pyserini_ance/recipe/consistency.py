@@ -81,15 +81,16 @@ def _check_single_passages(recipe: "Recipe") -> None:
 
 
 def _check_bm25_hits(recipe: "Recipe") -> None:
-    """BM25 retrieves as many documents as `bm25` negatives look at."""
+    """BM25 retrieves as many documents as `bm25` negatives look at, and is there for a `bm25` teacher."""
+    if recipe.bm25 is None and "bm25" in recipe.training_needs:
+        raise ValueError(
+            "a source or a teacher of kind `bm25` needs BM25, but `bm25: null`; configure `bm25:`, or pass a "
+            "file to the kind `ranking`"
+        )
     for leaf in (leaf for stage in recipe.stages.values() for leaf in stage.components):
         if "bm25" not in leaf.needs:
             continue
-        if recipe.bm25 is None:
-            raise ValueError(
-                "a `bm25` source needs BM25, but `bm25: null`; configure `bm25:`, or pass a file to the "
-                "source `ranking`"
-            )
+        assert recipe.bm25 is not None
         source = cast("Bm25", leaf)
         top_k = source.top_k + source.filtered_candidates
         if top_k > recipe.bm25.hits:

@@ -161,6 +161,13 @@ class Recipe(Settings):
         return [source for stage in self.stages.values() for source in stage.sources]
 
     @property
+    def training_needs(self) -> frozenset[str]:
+        """Inputs of sources and teachers that the run must prepare: `bm25`, or nothing."""
+        needs = [source.needs for source in self.sources]
+        needs += [teacher.needs for stage in self.stages.values() for teacher in stage.teachers.values()]
+        return frozenset().union(*needs)
+
+    @property
     def external_starts(self) -> dict[str, InitFrom]:
         """Initial weights made before the run, by the name of their row and checkpoint: that of the first
         such stage."""

@@ -11,10 +11,11 @@ from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
 
 if TYPE_CHECKING:  # at run time, component packages import the recipe, and component_of imports them by name
     from pyserini_ance.negatives.source import Source
-    from pyserini_ance.trainer.losses.base import Loss
+    from pyserini_ance.negatives.teachers.base import Teacher
+    from pyserini_ance.trainer.losses.base import DistillationLoss, Loss
     from pyserini_ance.trainer.regularizers import Regularizer
 else:
-    Source = Loss = Regularizer = Component
+    Source = Teacher = Loss = DistillationLoss = Regularizer = Component
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 
@@ -32,12 +33,18 @@ class Term(Settings):
     """The side that is trained to rank the other one."""
     negatives: tuple[Annotated[Source, component_of("negatives")], ...] = ()
     """The sources that each anchor's negatives are drawn from."""
+    negatives_from: str | None = None
+    """Another term of the stage, whose negatives this term has in each step instead of its own."""
     in_batch_negatives: bool = False
     """Whether all other texts of the batch are negatives too, across all processes."""
     num_hardest: PositiveInt | None = None
     """Keep only this many negatives of each anchor, those with the highest scores; null keeps all."""
-    loss: Annotated[Loss, component_of("loss")] = Field(default={"kind": "nll"}, validate_default=True)
+    loss: Annotated[Loss | DistillationLoss, component_of("loss")] = Field(
+        default={"kind": "nll"}, validate_default=True
+    )
     """The loss of each anchor, given the scores of its positives and negatives."""
+    teacher: Annotated[Teacher, component_of("teacher")] | None = None
+    """Whose scores of an anchor's candidates the retriever learns; for the losses `kl` and `margin_mse`."""
     regularizer: Annotated[Regularizer, component_of("regularizer")] | None = None
     """A loss on the vectors themselves, instead of `negatives` and `loss`."""
     weight: float = 1.0
@@ -69,9 +76,28 @@ class Term(Settings):
 
     @model_validator(mode="after")
     def check_negatives(self) -> "Term":
-        if not (self.in_batch_negatives or self.negatives):
+        if self.negatives and self.negatives_from:
+            raise ValueError("a term has negatives of its own or those of another term; keep one of the keys")
+        if not (self.in_batch_negatives or self.negatives or self.negatives_from):
             raise ValueError(
                 "a term needs negatives: list a source under `negatives:`, or set in_batch_negatives: true"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def check_teacher(self) -> "Term":
+        if self.loss.needs_teacher and self.teacher is None:
+            raise ValueError(
+                f"loss `{self.loss.kind}` follows a teacher's scores; name one: `teacher: {{kind: hybrid}}`"
+            )
+        if self.teacher is None:
+            return self
+        if not self.loss.needs_teacher:
+            raise ValueError(f"loss `{self.loss.kind}` uses no teacher; set loss: kl or margin_mse")
+        if self.in_batch_negatives:
+            raise ValueError(
+                "a teacher scores an anchor's own candidates alone; give the in-batch negatives a term of "
+                "their own, and this one `negatives_from: THAT_TERM`"
             )
         return self
 
@@ -159,6 +185,15 @@ class Stage(Settings):
     save_every_steps: PositiveInt | None = None
     """Steps between additional checkpoints; null: none."""
 
+    def drawing_term(self, name: str) -> str:
+        """The name of the term whose negatives the term `name` has: itself, unless it says another."""
+        return self.terms[name].negatives_from or name
+
+    @property
+    def teachers(self) -> "dict[str, Teacher]":
+        """The teachers, by the names of their terms."""
+        return {name: term.teacher for name, term in self.terms.items() if term.teacher is not None}
+
     @property
     def sources(self) -> "tuple[Source, ...]":
         """The sources of negatives of all terms."""
@@ -233,6 +268,27 @@ class Stage(Settings):
             and step > 0
             and (step == self.steps or step % self.evaluate.every_steps == 0)
         )
+
+    @model_validator(mode="after")
+    def check_terms(self) -> "Stage":
+        for name, term in self.terms.items():
+            drawing = self.terms.get(term.negatives_from or name)
+            if drawing is None or (drawing is not term and not drawing.negatives):
+                others = ", ".join(other for other, one in self.terms.items() if one.negatives) or "none"
+                raise ValueError(
+                    f"terms.{name}.negatives_from is {term.negatives_from!r}; terms with negatives: {others}"
+                )
+            if drawing.anchor != term.anchor:
+                raise ValueError(
+                    f"terms.{name}: its anchors are of side {term.anchor}, those of "
+                    f"terms.{term.negatives_from} are not"
+                )
+            if term.teacher and (untabled := [s.kind for s in drawing.negatives if not s.is_mined]):
+                raise ValueError(
+                    f"terms.{name}.teacher scores the candidates of tables, but `{untabled[0]}` has none; "
+                    "give those negatives a term of their own"
+                )
+        return self
 
     @model_validator(mode="after")
     def check_keep_optimizer(self) -> "Stage":

@@ -18,6 +18,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
 from pyserini_ance.negatives.source import MiningContext, TableSource
 from pyserini_ance.negatives.table import PADDING, NegativeTable, turnover
+from pyserini_ance.negatives.teachers.base import TeacherContext, TeacherScores, score_tables
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Refresh
 from pyserini_ance.refresher.dev_evaluation import evaluate_on_dev
@@ -112,6 +113,7 @@ class Refresher:
             within = sum(snapshot.seconds.values()) - seconds_before
             filter_seconds = snapshot.seconds.get("filter", 0.0) + time.perf_counter() - start - within
             snapshot.seconds["filter"] = filter_seconds
+        teacher_scores, teacher_reports = self._teach(request, tables, snapshot, chunk)
 
         def publish() -> None:
             origin = {"stage": request.stage, "step": request.step, "weights": request.weights}
@@ -119,9 +121,48 @@ class Refresher:
             if previous_stage:
                 made_from[PREVIOUS_TABLES] = previous_stage.digest()
             folder = self.run.generation(request.stage, request.step)
-            publish_generation(folder, tables, reports, snapshot.seconds, made_from)
+            publish_generation(
+                folder, tables, reports, snapshot.seconds, made_from, teacher_scores, teacher_reports
+            )
 
         self.world.on_main(publish)
+
+    def _teach(
+        self,
+        request: RefreshRequest,
+        tables: Mapping[TableKey, NegativeTable],
+        snapshot: Snapshot,
+        chunk: np.ndarray | None,
+    ) -> tuple[dict[str, TeacherScores], dict[str, dict[str, Any]]]:
+        """Return each teacher's scores of what its term draws from after this refresh, and a report on them.
+
+        Static tables were mined before the first step; their candidates are scored again, because a teacher
+        may follow the student.
+        """
+        stage = self.recipe.stages[request.stage]
+        if not stage.teachers:
+            return {}, {}
+        in_use = dict(tables)
+        if request.step > 0 and mined_sources(stage).keys() - tables.keys():
+            first = open_generation(self.run.generation(request.stage, 0), self.data.identity)
+            in_use = {**first.tables, **tables}
+        all_scores, reports = {}, {}
+        for name, teacher in stage.teachers.items():
+            start = time.perf_counter()
+            of_term = [in_use[key] for key in sorted(in_use) if key[0] == stage.drawing_term(name)]
+            anchor_set = snapshot.anchor_set(stage.terms[name].anchor, chunk)
+            context = TeacherContext(self.recipe, snapshot)
+            all_scores[name] = score_tables(teacher, of_term, anchor_set, context)
+            scores = all_scores[name].scores
+            unscored = int(np.isnan(scores).sum())
+            reports[name] = {
+                "kind": teacher.kind,
+                "pairs": len(scores) - unscored,
+                "unscored_pairs": unscored,
+            }
+            seconds = snapshot.seconds.get("teacher", 0.0) + time.perf_counter() - start
+            snapshot.seconds["teacher"] = seconds
+        return all_scores, reports
 
     def _evaluate(self, request: RefreshRequest, snapshot: Snapshot, leases: ExitStack) -> None:
         settings = self.recipe.stages[request.stage].evaluate

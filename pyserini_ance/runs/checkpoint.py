@@ -11,6 +11,7 @@ from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.dpr_export import weights_sha256
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import TOWERS, save_encoder
+from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
 from pyserini_ance.recipe.models import Retention
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
@@ -176,6 +177,8 @@ def prune_stage(
     for folder in complete:
         if folder not in needed:
             remove_unless_leased(folder)
+    if vectors:  # a teacher's vectors serve all refreshes
+        needed_vectors.add(TEACHER_VECTORS)
     for folder in sorted(run.scratch.glob("[!.]*")):
         if folder.name.partition("-")[0] not in needed_vectors:
             remove_unless_leased(folder)

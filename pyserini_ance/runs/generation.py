@@ -11,6 +11,7 @@ from typing import Literal
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.source import TableSource
 from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.negatives.teachers.base import TeacherScores
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.rundir import RunDir, RunLog
@@ -26,6 +27,7 @@ _IS_DONE: dict[ProductKind, Callable[[RunDir, str, int], bool]] = {
 }
 TableKey = tuple[str, int]  # term, index of the source in the term
 REPORT = "report.json"
+TEACHER_SUFFIX = ".teacher"  # of the folder of a term's teacher scores, beside those of its tables
 PREVIOUS_TABLES = (
     "previous tables"  # key in a manifest: digest of the previous stage's tables that were reused
 )
@@ -115,7 +117,7 @@ def open_evaluation(path: Path, weights: str) -> dict:
 class Generation:
     """The tables that were mined with the checkpoint before `step`.
 
-    `tables` are by (term, index of the source in the term).
+    `tables` are by (term, index of the source in the term), `teacher_scores` by the term of the teacher.
     `report` holds `tables` (the `table_report` of each) and `seconds` (by task).
     """
 
@@ -124,14 +126,19 @@ class Generation:
     weights: str
     tables: dict[TableKey, NegativeTable]
     report: dict
+    teacher_scores: dict[str, TeacherScores]
 
     def describe(self) -> str:
         """One line: how long mining took, and what is new in the tables."""
         seconds = ", ".join(
             f"{task.replace('_', ' ')} {seconds:.1f} s" for task, seconds in self.report["seconds"].items()
         )
-        tables = "; ".join(_describe(name, report) for name, report in self.report["tables"].items())
-        return f"{seconds}; {tables}"
+        parts = [_describe(name, report) for name, report in self.report["tables"].items()]
+        parts += [
+            f"{name}: {report['pairs']} pairs scored by {report['kind']}"
+            for name, report in self.report.get("teachers", {}).items()
+        ]
+        return "; ".join([seconds, *parts])
 
 
 def _describe(name: str, report: dict) -> str:
@@ -147,14 +154,23 @@ def publish_generation(
     reports: dict[str, dict],
     seconds: dict[str, float],
     about: dict,
+    teacher_scores: Mapping[str, TeacherScores],
+    teacher_reports: dict[str, dict],
 ) -> None:
-    """Write `tables`, their `reports`, and what they were made from (`about`: stage, step, weights, data)."""
+    """Write `tables`, their `reports`, and what they were made from (`about`: stage, step, weights, data).
+
+    `teacher_scores` and `teacher_reports` are by term.
+    """
     start = time.perf_counter()
     with publishing(folder, about) as claimed:
         for key, table in tables.items():
             table.save(claimed / table_name(key))
+        for term, scores in teacher_scores.items():
+            scores.save(claimed / f"{term}{TEACHER_SUFFIX}")
         seconds = {**seconds, "write": time.perf_counter() - start}
         report = {"tables": reports, "seconds": {task: round(value, 3) for task, value in seconds.items()}}
+        if teacher_reports:
+            report["teachers"] = teacher_reports
         write_json(claimed / REPORT, report)
 
 
@@ -174,9 +190,15 @@ def open_generation(folder: Path, made_from: Mapping[str, str]) -> Generation:
     tables = {
         (name.rpartition(".")[0], int(name.rpartition(".")[2])): NegativeTable.load(folder / name)
         for name in names
+        if not name.endswith(TEACHER_SUFFIX)
+    }
+    teacher_scores = {
+        name.removesuffix(TEACHER_SUFFIX): TeacherScores.load(folder / name)
+        for name in names
+        if name.endswith(TEACHER_SUFFIX)
     }
     report = read_json(folder / REPORT)
-    return Generation(folder, manifest["step"], manifest["weights"], tables, report)
+    return Generation(folder, manifest["step"], manifest["weights"], tables, report, teacher_scores)
 
 
 def table_digest(folder: Path) -> str:

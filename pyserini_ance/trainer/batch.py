@@ -1,7 +1,7 @@
 """The rows of a training batch: a pure function of data, settings, seed, stage, step and adopted tables."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -9,6 +9,7 @@ import numpy as np
 from pyserini_ance.data.collection import SIDES, KnownPositives, Side
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.negatives.teachers.base import TeacherScores
 from pyserini_ance.recipe.stage import Stage
 
 
@@ -17,12 +18,15 @@ class TermRows:
     """Rows that a term contrasts: anchors (B,) of side `anchor`, positives (B, P) and negatives (B, n).
 
     PADDING marks an empty entry. With live candidates, all of them, positives included, are in `negatives`.
+    `teacher` (B, P + n) float32 are a teacher's scores of the positives, then of the negatives; NaN for a
+    candidate that no table holds. None without a teacher.
     """
 
     anchor: Side
     anchors: np.ndarray
     positives: np.ndarray
     negatives: np.ndarray
+    teacher: np.ndarray | None = None
 
     @property
     def candidate(self) -> Side:
@@ -32,7 +36,13 @@ class TermRows:
         return [self.anchors] if side == self.anchor else [self.positives, self.negatives]
 
     def part(self, part: slice) -> "TermRows":
-        return TermRows(self.anchor, self.anchors[part], self.positives[part], self.negatives[part])
+        teacher = None if self.teacher is None else self.teacher[part]
+        return TermRows(self.anchor, self.anchors[part], self.positives[part], self.negatives[part], teacher)
+
+    def scored_by(self, scores: TeacherScores) -> "TermRows":
+        """The same rows with a teacher's scores."""
+        candidates = np.concatenate([self.positives, self.negatives], axis=1)
+        return replace(self, teacher=scores.of(self.anchors, candidates))
 
 
 @dataclass(frozen=True)
@@ -76,18 +86,20 @@ def plan_batch(
     anchor_sets: Mapping[Side, AnchorSet],
     tables: Mapping[tuple[str, int], NegativeTable],
     splits: Sequence[slice] = (),
+    teacher_scores: Mapping[str, TeacherScores] | None = None,
 ) -> Batch:
     """Draw the batch of step `step`.
 
-    `tables` holds the adopted table of each mined source by (term, position in the term). `splits` are row
-    ranges of the queries from which equally many are drawn; none: queries are drawn from all together.
+    `tables` holds the adopted table of each mined source by (term, position in the term), `teacher_scores`
+    the adopted scores of each term with a teacher. `splits` are row ranges of the queries from which equally
+    many are drawn; none: queries are drawn from all together.
     """
     mined = _mined_queries(anchor_sets, tables.values())
     queries = _queries_of_step(mined, splits, stage, step, (seed, stage_index))
     known_positives = anchor_sets["query"].known_positives
     rng = _generator(seed, stage_index, step, 0)
     positives = _positives(known_positives, queries, stage.positives, rng)
-    terms = {}
+    terms: dict[str, TermRows] = {}
     for index, (name, term) in enumerate(stage.terms.items(), start=1):
         anchors, others = queries, positives
         if term.anchor == "document":
@@ -103,6 +115,9 @@ def plan_batch(
         ]
         negatives = np.concatenate(drawn, axis=1) if drawn else np.empty((len(queries), 0), np.int32)
         terms[name] = TermRows(term.anchor, anchors, others, negatives)
+    terms = {name: terms[stage.drawing_term(name)] for name in terms}
+    for name, scores in (teacher_scores or {}).items():
+        terms[name] = terms[name].scored_by(scores)
     return Batch(queries, terms)
 
 

@@ -13,6 +13,7 @@ from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.stage import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
+from pyserini_ance.trainer.losses.base import DistillationLoss
 
 
 def term_losses(
@@ -69,7 +70,11 @@ def _term_loss(
     if term.num_hardest is not None:
         hardest = _among_hardest(scores, valid & (targets == 0), term.num_hardest)
         valid = valid & ((targets > 0) | hardest)
-    return term.loss(scores, targets, valid).mean()
+    if not isinstance(term.loss, DistillationLoss):
+        return term.loss(scores, targets, valid).mean()
+    assert rows.teacher is not None, "the refresher publishes a teacher's scores with the tables"
+    teacher = _like(rows.teacher, scores)
+    return term.loss(scores, targets, valid & ~teacher.isnan(), teacher).mean()
 
 
 def _pairs(rows: TermRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

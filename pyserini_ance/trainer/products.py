@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.negatives.teachers.base import TeacherScores
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.generation import (
     PREVIOUS_TABLES,
@@ -75,7 +76,7 @@ class NegativeTables(Product[Generation]):
     """The tables of negatives that steps draw from.
 
     `tables` are the adopted ones by source, `table_steps` the steps of the checkpoints that they were mined
-    with.
+    with. `teacher_scores` are the adopted scores of each term with a teacher.
     """
 
     kind, event = "tables", "adopt"
@@ -99,6 +100,7 @@ class NegativeTables(Product[Generation]):
             self.identity[PREVIOUS_TABLES] = previous_stage.digest()
         self.tables: dict[TableKey, NegativeTable] = {}
         self.table_steps: dict[TableKey, int] = {}
+        self.teacher_scores: dict[str, TeacherScores] = {}
 
     def is_due(self, step: int) -> bool:
         return bool(mined_sources(self.stage)) if step == 0 else self.stage.refresh_is_due(step)
@@ -155,6 +157,7 @@ class NegativeTables(Product[Generation]):
     def _use(self, generation: Generation) -> None:
         self.tables.update(generation.tables)
         self.table_steps.update(dict.fromkeys(generation.tables, generation.step))
+        self.teacher_scores.update(generation.teacher_scores)
 
 
 class DevScore(Product[float]):

@@ -167,6 +167,7 @@ class StageTrainer:
             self.data.anchor_sets,
             self.refreshes.negatives.tables,
             self.splits,
+            self.refreshes.negatives.teacher_scores,
         )
         for chunk in self.batch_encoder.encode(batch, step):
             losses = term_losses(terms, chunk.batch, self.data.anchor_sets, chunk.vectors, chunk.passages)

@@ -76,7 +76,7 @@ def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judg
         entries.append(question)
         judgments += [
             Judgment(line, question.id, passage.id, 1)
-            for passage in _passages(line, record, layout, layout.positives)
+            for passage in listed_passages(line, record, layout, layout.positives)
         ]
     return entries, judgments
 
@@ -88,7 +88,7 @@ def listed_negatives(path: Path, layout: Layout) -> Iterator[tuple[str, str]]:
     """
     for index, (line, record) in enumerate(read_records(path)):
         query = layout.question(line, index, record).id
-        for passage in _passages(line, record, layout, layout.negatives):
+        for passage in listed_passages(line, record, layout, layout.negatives):
             yield query, checked_id(line, passage.id)
 
 
@@ -108,9 +108,9 @@ def _corpus(path: Path, layout: Layout) -> Iterator[Entry]:
 def _listed(paths: Iterable[Path], layout: Layout) -> Iterator[Entry]:
     for path in paths:
         for line, record in read_records(path):
-            yield from _passages(line, record, layout, layout.positives)
+            yield from listed_passages(line, record, layout, layout.positives)
             if layout.negatives in record:
-                yield from _passages(line, record, layout, layout.negatives)
+                yield from listed_passages(line, record, layout, layout.negatives)
 
 
 def _each_once(passages: Iterable[Entry]) -> Iterator[Entry]:
@@ -136,7 +136,11 @@ def _each_once(passages: Iterable[Entry]) -> Iterator[Entry]:
             raise passage.line.error(problem, "one text for an id", cure)
 
 
-def _passages(line: Line, record: dict[str, Any], layout: Layout, key: str) -> list[Entry]:
+def listed_passages(line: Line, record: dict[str, Any], layout: Layout, key: str) -> list[Entry]:
+    """The passages that a record lists under `key`.
+
+    Raises ValueError if they are not listed as the format lists them.
+    """
     passages, kind = record.get(key), str if layout.bare else dict
     if not isinstance(passages, list) or not all(isinstance(passage, kind) for passage in passages):
         expected = f"a list of {'strings' if layout.bare else 'JSON objects'}, one per passage"

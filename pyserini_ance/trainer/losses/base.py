@@ -14,6 +14,7 @@ class Loss(Component):
     """A loss per anchor. `graded`: its labels are relevance grades; otherwise all positives have label 1."""
 
     graded: ClassVar[bool] = False
+    needs_teacher: ClassVar[bool] = False
 
     @abstractmethod
     def __call__(self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -25,13 +26,30 @@ class Loss(Component):
         """
 
 
+class DistillationLoss(Component):
+    """A loss per anchor between the retriever's scores and a teacher's, for terms with a `teacher`."""
+
+    graded: ClassVar[bool] = False
+    needs_teacher: ClassVar[bool] = True
+
+    @abstractmethod
+    def __call__(
+        self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, teacher: torch.Tensor
+    ) -> torch.Tensor:
+        """scores (B, n) float32, labels (B, n) float32 (> 0: positive), mask (B, n) bool (False: ignored),
+        teacher (B, n) float32 -> (B,).
+
+        A column under the mask has a score of the teacher. An anchor may have none.
+        """
+
+
 def mean_of(values: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
     """Return the means (B,) of the `chosen` entries of each anchor's `values` (B, ...); 0 without entries."""
     total = values.masked_fill(~chosen, 0.0).flatten(1).sum(1)
     return total / chosen.flatten(1).sum(1).clamp(min=1)
 
 
-class Scaled(Loss):
+class Scaling(Component):
     """Scores are multiplied by `scale` (1 / temperature; give one of the two)."""
 
     scale: float | None = Field(default=None, gt=0)
@@ -47,6 +65,10 @@ class Scaled(Loss):
 
     def scaled(self, scores: torch.Tensor) -> torch.Tensor:
         return scores * (self.scale or 1.0 / (self.temperature or 1.0))
+
+
+class Scaled(Scaling, Loss):
+    """A loss of scaled scores."""
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,31 @@ import pytest
 import torch
 
 from pyserini_ance.recipe.components import component_class, kinds
-from pyserini_ance.trainer.losses.base import mean_of
+from pyserini_ance.trainer.losses.base import DistillationLoss, mean_of
 
 ANCHORS, COLUMNS = 24, 11
 
 
+def loss_of(kind: str):
+    """The loss of a kind; one that needs a teacher gets scores that depend on labels and scores."""
+    loss = component_class("loss", kind).model_validate({"kind": kind})
+    if not isinstance(loss, DistillationLoss):
+        return loss
+    return lambda scores, labels, mask: loss(scores, labels, mask, 3 * labels + scores.detach().cos())
+
+
+def is_contrastive(kind: str) -> bool:
+    return not issubclass(component_class("loss", kind), DistillationLoss)
+
+
 @pytest.fixture(params=kinds("loss"))
 def loss(request):
-    return component_class("loss", request.param).model_validate({"kind": request.param})
+    return loss_of(request.param)
+
+
+@pytest.fixture(params=filter(is_contrastive, kinds("loss")))
+def contrastive_loss(request):
+    return loss_of(request.param)
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +70,9 @@ def test_masked_columns_do_not_matter_and_get_no_gradient(loss, case):
     assert (gradients(loss, *case)[~mask] == 0).all() and (gradients(loss, *others)[~mask] == 0).all()
 
 
-def test_positives_are_pushed_up_and_negatives_down(loss, case):
+def test_positives_are_pushed_up_and_negatives_down(contrastive_loss, case):
     _scores, labels, mask = case
-    found = gradients(loss, *case)
+    found = gradients(contrastive_loss, *case)
     assert (found[(labels > 0) & mask] <= 0).all() and (found[(labels == 0) & mask] >= 0).all()
     against = (mask & (labels == 0)).any(1)
     assert (found.masked_fill(labels == 0, 0.0).sum(1)[against] < 0).all()
@@ -88,10 +105,17 @@ def test_documents_that_come_twice_may_stand_anywhere(loss):
 
 
 @pytest.mark.parametrize("size", [0.0, 1e4, 1e30])
-def test_gradients_are_finite_however_large_scores_are(loss, case, size):
+def test_gradients_are_finite_however_large_scores_are(contrastive_loss, case, size):
     scores, labels, mask = case
+    loss = contrastive_loss
     assert torch.isfinite(loss(size * scores, labels, mask)).all()
     assert torch.isfinite(gradients(loss, size * scores, labels, mask)).all()
+
+
+def test_a_teachers_loss_is_finite_as_long_as_its_square_is(loss, case):
+    scores, labels, mask = case
+    assert torch.isfinite(loss(1e15 * scores, labels, mask)).all()
+    assert torch.isfinite(gradients(loss, 1e15 * scores, labels, mask)).all()
 
 
 def test_one_column_alone_has_a_value(loss):

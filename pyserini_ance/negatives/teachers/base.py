@@ -1,0 +1,208 @@
+"""Teachers: the base class, the pairs that they score, and the scores as training reads them.
+
+A term with a `teacher` learns to score an anchor's candidates as the teacher does. The refresher scores all
+pairs that a step can draw when it mines the tables, and publishes the scores with them.
+"""
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.distributed.world import World
+from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.recipe.components import Component
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.storage.files import sha256_json, whole_file
+
+PAIRS_PER_BLOCK = 8192  # scored between two writes of the cache: what a killed process loses
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """The pairs of a query and a document that a teacher scores, sorted by anchor, then by candidate.
+
+    queries, documents: (P,) int32 rows. groups: (P,) int64, ascending from 0: the anchor of each pair.
+    """
+
+    queries: np.ndarray
+    documents: np.ndarray
+    groups: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.queries)
+
+    def select(self, chosen: np.ndarray) -> "Pairs":
+        """The pairs at these positions, or where a mask is true."""
+        return Pairs(self.queries[chosen], self.documents[chosen], self.groups[chosen])
+
+
+@dataclass(frozen=True)
+class TeacherContext:
+    """What a teacher may look at: the recipe, and the snapshot of the model that is being trained."""
+
+    recipe: Recipe
+    snapshot: Snapshot
+
+
+class Teacher(Component):
+    """A model, or a ranking, whose scores of pairs the retriever learns from.
+
+    follows_student: the scores change with the model that is being trained.
+    """
+
+    follows_student: ClassVar[bool] = False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Inputs that the run must prepare: `bm25`, or nothing."""
+        return frozenset()
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """The files that the scores come from. Raises FileNotFoundError for a missing file."""
+        return ()
+
+    def check_data(self, anchor_set: AnchorSet) -> None:
+        """Raises ValueError or RuntimeError, before training, if the teacher cannot score this data."""
+
+    @abstractmethod
+    def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
+        """(P,) float32, the teacher's own scores (logits, never squashed); NaN for a pair without one.
+
+        All processes of the snapshot's world make the call and get the same scores.
+        """
+
+
+@dataclass(frozen=True, eq=False)
+class TeacherScores:
+    """A teacher's scores of all pairs of an anchor and a candidate that a term can draw from its tables.
+
+    keys: (P,) int64, ascending: the anchor's row times `width`, plus the candidate's row. width: the number of
+        candidates on the other side. scores: (P,) float32.
+    """
+
+    keys: np.ndarray
+    scores: np.ndarray
+    width: int
+
+    def of(self, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        """(B, n) float32 scores of the candidates (B, n) of the anchors (B,); NaN where there is none."""
+        keys = anchors[:, None].astype(np.int64) * self.width + candidates
+        positions = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
+        known = (self.keys[positions] == keys) & (candidates != PADDING)
+        return np.where(known, self.scores[positions], np.float32(np.nan)).astype(np.float32)
+
+    def save(self, folder: Path) -> None:
+        """Write a folder of three arrays; equal scores give equal bytes."""
+        folder.mkdir(parents=True)
+        for name, array in self._arrays().items():
+            np.save(folder / f"{name}.npy", array, allow_pickle=False)
+
+    @classmethod
+    def load(cls, folder: Path) -> Self:
+        """Open the scores that `save` wrote, memory-mapped; the manifest around them has their hashes."""
+        keys, scores = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("keys", "scores"))
+        return cls(keys, scores, int(np.load(folder / "width.npy")))
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        width = np.array(self.width, np.int64)
+        return {"keys": self.keys.astype(np.int64), "scores": self.scores.astype(np.float32), "width": width}
+
+
+def score_tables(
+    teacher: Teacher, tables: Sequence[NegativeTable], anchor_set: AnchorSet, context: TeacherContext
+) -> TeacherScores:
+    """The teacher's scores of the candidates in `tables` and of the known positives of their anchors.
+
+    With `query_chunks`, tables may have different anchors; those that all of them have are scored, because a
+    step draws no others. All processes make the call.
+    """
+    anchors = tables[0].anchors
+    for table in tables[1:]:
+        anchors = np.intersect1d(anchors, table.anchors, assume_unique=True)
+    width, known_positives = anchor_set.candidates, anchor_set.known_positives.subset(anchors)
+    keys = [np.repeat(anchors, known_positives.counts).astype(np.int64) * width + known_positives.rows]
+    for table in tables:
+        candidates = table.candidates[table.positions(anchors)]
+        of_anchor = anchors[:, None].astype(np.int64) * width + candidates
+        keys.append(of_anchor[candidates != PADDING])
+    whole = np.unique(np.concatenate(keys))
+    rows, others = (part.astype(np.int32) for part in np.divmod(whole, width))
+    groups = np.unique(rows, return_inverse=True)[1]
+    queries, documents = (rows, others) if anchor_set.anchor == "query" else (others, rows)
+    return TeacherScores(whole, teacher.score(Pairs(queries, documents, groups), context), width)
+
+
+def scored_once(
+    pairs: Pairs,
+    identity: str,
+    context: TeacherContext,
+    score: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    label: str,
+) -> np.ndarray:
+    """(P,) float32 scores of the pairs, each scored once by a teacher that never changes.
+
+    identity: a digest of all that the scores depend on besides the collection. score: maps query rows and
+    document rows (p,) to scores (p,) float32. Pairs that the cache holds are not scored again; the others are
+    shared by the processes and written block by block, so that an interrupted call continues.
+    """
+    snapshot = context.snapshot
+    data, world = sha256_json([identity, snapshot.collection.digest, snapshot.split.name]), snapshot.world
+    cache = PairCache(context.recipe.cache / "teachers" / data[:32], world)
+    keys = pairs.queries.astype(np.int64) * len(snapshot.collection.documents) + pairs.documents
+    scores = cache.find(keys)
+    missing = np.flatnonzero(np.isnan(scores))
+    bar = tqdm(
+        total=len(missing), desc=f"{label} scores", unit="pair", leave=False, disable=not world.is_main
+    )
+    with bar:
+        for start in range(0, len(missing), PAIRS_PER_BLOCK):
+            block = missing[start : start + PAIRS_PER_BLOCK]
+            own = np.array_split(block, world.size)[world.rank]
+            world.check()
+            part = score(pairs.queries[own], pairs.documents[own]).astype(np.float32)
+            scores[block] = torch.cat(world.gather(torch.from_numpy(part))).numpy()
+            cache.add(keys[block], scores[block])
+            bar.update(len(block))
+    return scores
+
+
+class PairCache:
+    """Scores by pair, in a folder of blocks that appear whole. All processes make the same calls."""
+
+    def __init__(self, folder: Path, world: World):
+        self.folder, self.world = folder, world
+
+    def find(self, keys: np.ndarray) -> np.ndarray:
+        """(P,) float32 scores of the keys (P,) int64; NaN for those that the cache lacks."""
+        # The main process says which blocks count: another run may add one at any time.
+        names = self.world.on_main(lambda: sorted(path.name for path in self.folder.glob("*.npy")))
+        blocks = [np.load(self.folder / name, allow_pickle=False) for name in names]
+        scores = np.full(len(keys), np.nan, np.float32)
+        if not blocks:
+            return scores
+        stored = np.concatenate(blocks)
+        order = np.argsort(stored["key"], kind="stable")
+        positions = np.searchsorted(stored["key"], keys, sorter=order)
+        nearest = stored[order[np.minimum(positions, len(order) - 1)]]
+        return np.where(nearest["key"] == keys, nearest["score"], scores)
+
+    def add(self, keys: np.ndarray, scores: np.ndarray) -> None:
+        """Store the scores (P,) of the keys (P,); an equal block is stored once."""
+        self.world.on_main(lambda: self._write(keys, scores))
+
+    def _write(self, keys: np.ndarray, scores: np.ndarray) -> None:
+        block = np.empty(len(keys), [("key", np.int64), ("score", np.float32)])
+        block["key"], block["score"] = keys, scores
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with whole_file(self.folder / f"{hashlib.sha256(block.tobytes()).hexdigest()[:32]}.npy") as file:
+            np.save(file, block, allow_pickle=False)

@@ -1,0 +1,69 @@
+"""A cross-encoder as teacher: it reads query and document together, which a dense retriever cannot."""
+
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import PositiveInt
+
+from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.encoders.cross_encoder_model import (
+    BATCH_PAIRS,
+    CrossEncoderModel,
+    record_text,
+    require_sentence_transformers,
+)
+from pyserini_ance.encoders.family import resolve_model
+from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, scored_once
+from pyserini_ance.storage.files import sha256_file, sha256_json
+
+
+class CrossEncoderTeacher(Teacher):
+    """Logits of a cross-encoder of sentence-transformers. A pair is scored once, in whatever run.
+
+    The model reads the query's `text` and all fields of the document.
+    Source: Ren et al. 2021, arXiv:2110.07367 (RocketQA v2); Hofstätter et al. 2020, arXiv:2010.02666.
+    """
+
+    kind: Literal["cross_encoder"] = "cross_encoder"
+    model: str
+    """A hub name or a folder, such as one that `train-teacher` wrote."""
+    length_tokens: PositiveInt | None = None
+    """The maximum length of a pair; null: the model's own limit."""
+    batch_pairs: PositiveInt = BATCH_PAIRS
+    """The number of pairs that the model scores at once."""
+
+    def check_data(self, anchor_set: AnchorSet) -> None:
+        require_sentence_transformers()
+
+    def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
+        snapshot = context.snapshot
+        queries, documents = snapshot.split.queries.columns["text"], snapshot.collection.documents
+        name = resolve_model(self.model)
+
+        def score(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
+            model = _load(name, snapshot.device, self.batch_pairs, self.length_tokens)
+            rows = zip(query_rows.tolist(), document_rows.tolist(), strict=True)
+            return model.logits([(queries[query], record_text(documents[row])) for query, row in rows])
+
+        identity = snapshot.world.on_main(lambda: sha256_json([model_digest(name), self.length_tokens]))
+        return scored_once(pairs, identity, context, score, "cross-encoder")
+
+
+def model_digest(name: str) -> str:
+    """A digest of the files in a model's folder; of a hub model, its name and its revision in the cache."""
+    folder = Path(name)
+    if folder.is_dir():
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        return sha256_json({str(path.relative_to(folder)): sha256_file(path) for path in files})
+    from huggingface_hub import try_to_load_from_cache
+
+    config = try_to_load_from_cache(name, "config.json")  # .../snapshots/REVISION/config.json
+    return sha256_json([name, Path(config).parent.name if isinstance(config, str) else None])
+
+
+@lru_cache(maxsize=1)
+def _load(model: str, device: str, batch_pairs: int, length_tokens: int | None) -> CrossEncoderModel:
+    """Load the model once; later refreshes use it again."""
+    return CrossEncoderModel(model, device, batch_pairs, length_tokens)

@@ -1,0 +1,129 @@
+"""Another dense retriever as teacher: a larger one, or the same one before layers were taken from it."""
+
+import hashlib
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import torch
+from pydantic import model_validator
+
+from pyserini_ance.data.collection import Side, Texts
+from pyserini_ance.data.token_store import TokenStore
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.family import SIDE_FILE, Family
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.tokenization import token_folder, token_store
+from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
+from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
+from pyserini_ance.recipe.components import component_of
+from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some
+
+PAIRS_PER_BLOCK = 65_536
+RUN_MODEL = "model"  # the encoder in a run directory
+
+
+class EncoderTeacher(Teacher):
+    """Dot products of another encoder's vectors, with its own tokenizer and lengths.
+
+    Give `folder` or `encoder`. All documents are encoded once per run, the training queries once per refresh.
+    Documents are not split into passages: the teacher reads the beginning of a long one.
+    """
+
+    kind: Literal["encoder"] = "encoder"
+    folder: Path | None = None
+    """The folder of an encoder that this package saved, or a run directory, whose model is taken."""
+    encoder: Annotated[Family, component_of("encoder")] | None = None
+    """Any other encoder, with the settings of the recipe's `encoder:`."""
+
+    @model_validator(mode="after")
+    def has_one_encoder(self) -> "EncoderTeacher":
+        if (self.folder is None) == (self.encoder is None):
+            raise ValueError(
+                "give `folder` (an encoder saved by this package, or a run) or `encoder`, one of them"
+            )
+        return self
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (self._saved(self.folder) / SIDE_FILE,) if self.folder else ()
+
+    def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
+        snapshot = context.snapshot
+        encoder = self._load(snapshot.device)
+        documents = self._document_vectors(encoder, context)
+        rows, positions = np.unique(pairs.queries, return_inverse=True)
+        queries = encode_some(
+            encoder,
+            _tokens(encoder, "query", snapshot.split.queries, context),
+            rows,
+            "query",
+            snapshot.precision,
+            snapshot.encoding.tokens_per_batch,
+            "queries of the teacher",
+            snapshot.world,
+        )
+        scores = np.empty(len(pairs), np.float32)
+        for start in range(0, len(pairs), PAIRS_PER_BLOCK):
+            block = slice(start, start + PAIRS_PER_BLOCK)
+            scores[block] = np.einsum(
+                "pd,pd->p", queries[positions[block]], documents[pairs.documents[block]]
+            )
+        return scores
+
+    def _document_vectors(self, encoder: Encoder, context: TeacherContext) -> ShardedVectors:
+        """(N, D) float32 of all documents, memory-mapped; an interrupted encoding continues."""
+        snapshot = context.snapshot
+        documents = snapshot.collection.documents
+        weights = snapshot.world.on_main(lambda: weights_digest(encoder))
+        key = {"weights": weights, "texts": documents.digest, "precision": snapshot.precision}
+        return encode_shards(
+            snapshot.scratch / f"{TEACHER_VECTORS}-{weights[:16]}-{snapshot.precision}",
+            key,
+            encoder,
+            _tokens(encoder, "document", documents, context),
+            "document",
+            snapshot.precision,
+            snapshot.encoding.tokens_per_batch,
+            "documents of the teacher",
+            snapshot.world,
+        )
+
+    def _load(self, device: str) -> Encoder:
+        if self.encoder is not None:
+            return initial_encoder(self.encoder, 0, device)
+        assert self.folder is not None
+        return load_encoder(self._saved(self.folder), device)
+
+    @staticmethod
+    def _saved(folder: Path) -> Path:
+        """The folder that holds the encoder. Raises FileNotFoundError if there is none."""
+        folders = (folder.expanduser(), folder.expanduser() / RUN_MODEL)
+        for candidate in folders:
+            if (candidate / SIDE_FILE).is_file():
+                return candidate
+        raise FileNotFoundError(
+            f"teacher.folder {folder} holds no encoder saved by pyserini_ance ({SIDE_FILE} is missing) and "
+            "is no finished run; describe any other encoder under `teacher.encoder`"
+        )
+
+
+def weights_digest(encoder: Encoder) -> str:
+    """A digest of an encoder's settings and weights."""
+    digest = hashlib.sha256(encoder.family.model_dump_json().encode())
+    for name, tensor in sorted(encoder.towers.state_dict().items()):
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _tokens(encoder: Encoder, side: Side, texts: Texts, context: TeacherContext) -> TokenStore:
+    tokenizer = encoder.tokenizer
+    folder = token_folder(context.recipe.cache, tokenizer, side, texts)
+    label = "documents of the teacher" if side == "document" else "queries of the teacher"
+    world = context.snapshot.world
+
+    def build() -> TokenStore:
+        return token_store(tokenizer, side, texts, folder, label)
+
+    world.on_main(lambda: build() and None)
+    return build()

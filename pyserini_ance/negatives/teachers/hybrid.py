@@ -1,0 +1,73 @@
+"""A weighted sum of teachers, such as BM25 and the retriever in training."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import Field, PositiveFloat, model_validator
+
+from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
+from pyserini_ance.recipe.components import component_of
+
+
+class Hybrid(Teacher):
+    """Each teacher's scores of an anchor's candidates are scaled to 0..1; their weighted mean is the score.
+
+    A candidate without a score gets the lowest of its anchor, 0, as in Pyserini's `fuse --method
+    normalize`, which scales over the ranking where this class scales over the candidates.
+    """
+
+    kind: Literal["hybrid"] = "hybrid"
+    teachers: tuple[Annotated[Teacher, component_of("teacher")], ...] = Field(
+        default=({"kind": "bm25"}, {"kind": "student"}), validate_default=True, min_length=1
+    )
+    """The teachers to add up."""
+    weights: tuple[PositiveFloat, ...] | None = None
+    """One weight per teacher; null: equal weights."""
+
+    # A class variable elsewhere; here it depends on the teachers.
+    @property
+    def follows_student(self) -> bool:  # type: ignore[override]
+        return any(teacher.follows_student for teacher in self.teachers)
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset().union(*(teacher.needs for teacher in self.teachers))
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return tuple(path for teacher in self.teachers for path in teacher.files)
+
+    @model_validator(mode="after")
+    def check_weights(self) -> "Hybrid":
+        if self.weights and len(self.weights) != len(self.teachers):
+            raise ValueError(
+                f"{len(self.weights)} weights for {len(self.teachers)} teachers; pass one for each teacher"
+            )
+        return self
+
+    def check_data(self, anchor_set: AnchorSet) -> None:
+        for teacher in self.teachers:
+            teacher.check_data(anchor_set)
+
+    def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
+        weights = self.weights or (1.0,) * len(self.teachers)
+        total = np.zeros(len(pairs), np.float32)
+        for weight, teacher in zip(weights, self.teachers, strict=True):
+            total += np.float32(weight / sum(weights)) * min_max(teacher.score(pairs, context), pairs.groups)
+        return total
+
+
+def min_max(scores: np.ndarray, groups: np.ndarray) -> np.ndarray:
+    """(P,) float32: the scores (P,) scaled to 0..1 within each group (P,), ascending from 0; NaN becomes 0.
+
+    A group without a score, or with one value only, is 0.
+    """
+    if not len(scores):
+        return scores
+    starts = np.flatnonzero(np.diff(groups, prepend=-1))
+    low, high = np.fmin.reduceat(scores, starts)[groups], np.fmax.reduceat(scores, starts)[groups]
+    spread = high - low
+    scaled = (scores - low) / np.where(spread > 0, spread, 1)
+    return np.nan_to_num(scaled, nan=0.0).astype(np.float32)

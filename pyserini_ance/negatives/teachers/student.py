@@ -1,0 +1,18 @@
+"""The retriever itself, as it was at the last refresh: useful as one part of a hybrid."""
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
+
+
+class Student(Teacher):
+    """Scores of the checkpoint that the tables are mined with."""
+
+    kind: Literal["student"] = "student"
+    follows_student: ClassVar[bool] = True
+
+    def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
+        snapshot = context.snapshot
+        return snapshot.score(snapshot.query_vectors, pairs.queries, pairs.documents)

@@ -1,0 +1,97 @@
+import json
+
+import numpy as np
+import pytest
+
+from pyserini_ance.data.collection import Qrels, Split, Texts
+from pyserini_ance.data.formats.flagembedding import text_id
+from pyserini_ance.data.scored_pairs import read_scored_pairs
+
+TEXTS = ["red apple", "green pear", "blue plum"]
+
+
+def split(*ids: str) -> Split:
+    rows = range(len(ids))
+    return Split(
+        "train", Texts(list(ids), {"text": list(ids)}), Qrels.of(rows, rows, [1] * len(ids), len(ids))
+    )
+
+
+def documents(*ids: str) -> Texts:
+    return Texts(list(ids), {"text": TEXTS[: len(ids)]})
+
+
+def scores_of(path, queries, texts) -> dict[tuple[int, int], float]:
+    scored = read_scored_pairs(path, queries, texts)
+    pairs = np.array([(q, d) for q in range(len(queries.queries)) for d in range(len(texts))])
+    found = scored.of(*pairs.T)
+    return {
+        tuple(pair): score
+        for pair, score in zip(pairs.tolist(), found.tolist(), strict=True)
+        if score == score
+    }
+
+
+def test_a_run_in_any_order(tmp_path):
+    path = tmp_path / "run.trec"
+    path.write_text("q1 Q0 d2 1 5 t\nq0 Q0 d0 1 -2.5 t\nq1 Q0 d0 2 4 t\nq9 Q0 nothing 1 4 t\n")
+    assert scores_of(path, split("q0", "q1"), documents("d0", "d1", "d2")) == {
+        (0, 0): -2.5,
+        (1, 0): 4.0,
+        (1, 2): 5.0,
+    }
+
+
+def test_tevatron_lists_a_score_with_each_passage(tmp_path):
+    def passage(id: str, score: float) -> dict:
+        return {"docid": id, "title": "", "text": "?", "score": score}
+
+    record = {"query_id": "q0", "query": "?", "positive_passages": [passage("d1", 9)]}
+    record["negative_passages"] = [passage("d0", -1.5), passage("d2", 0)]
+    (tmp_path / "train.jsonl").write_text(json.dumps(record) + "\n")
+    found = scores_of(tmp_path / "train.jsonl", split("q0"), documents("d0", "d1", "d2"))
+    assert found == {(0, 0): -1.5, (0, 1): 9.0, (0, 2): 0.0}
+
+
+def test_flagembedding_lists_scores_beside_the_texts(tmp_path):
+    record = {"query": "?", "pos": TEXTS[:1], "neg": TEXTS[1:], "pos_scores": [2], "neg_scores": [1, 0.5]}
+    (tmp_path / "train.jsonl").write_text(json.dumps(record) + "\n")
+    texts = Texts([text_id(text) for text in TEXTS], {"text": TEXTS})
+    assert scores_of(tmp_path / "train.jsonl", split("0"), texts) == {(0, 0): 2.0, (0, 1): 1.0, (0, 2): 0.5}
+
+
+def test_the_lowest_score_is_zero_for_a_query_with_few_documents(tmp_path):
+    path = tmp_path / "run.trec"
+    path.write_text("q0 Q0 d0 1 5 t\nq0 Q0 d1 2 3 t\nq2 Q0 d0 1 8 t\n")
+    scored = read_scored_pairs(path, split("q0", "q1", "q2"), documents("d0", "d1", "d2"))
+    assert scored.lowest(np.array([0, 1, 2, 0]), 2).tolist() == [3, 0, 0, 3]
+    assert scored.lowest(np.array([0, 1, 2, 0]), 1).tolist() == [3, 0, 8, 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.trec", "q0 Q0 d0 1 5 t\nq0 Q0 dx 2 3 t\n", r"a.trec, line 2.*document 'dx'.*collection"),
+        ("a.trec", "q0 Q0 d0 1 5 t\nq0 Q0 d0 2 3 t\n", r"a.trec, line 2.*'d0' again for query 'q0'.*another"),
+        ("a.trec", "q7 Q0 d0 1 5 t\n", "scores documents for none of the 1 queries of split 'train'"),
+        ("a.trec", "q0 Q0 d0 1 five t\n", "a.trec, line 1"),
+        ("a.jsonl", json.dumps({"query": "?", "pos": ["x"], "neg": []}), r"pos_scores None.*each of its 1"),
+        (
+            "a.jsonl",
+            json.dumps({"query": "?", "pos": ["x"], "neg": [], "pos_scores": [True]}),
+            r"pos_scores \[True\]",
+        ),
+    ],
+)
+def test_bad_files_name_the_line(tmp_path, name, content, message):
+    path = tmp_path / name
+    path.write_text(content)
+    ids = ("0",) if name.endswith("jsonl") else ("q0",)
+    with pytest.raises(ValueError, match=message):
+        read_scored_pairs(path, split(*ids), documents("d0", "d1"))
+
+
+def test_the_same_score_twice_is_one_score(tmp_path):
+    path = tmp_path / "run.trec"
+    path.write_text("q0 Q0 d0 1 5 t\nq0 Q0 d0 2 5 t\n")
+    assert scores_of(path, split("q0"), documents("d0")) == {(0, 0): 5.0}

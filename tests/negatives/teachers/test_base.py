@@ -1,0 +1,103 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.negatives.teachers.base import (
+    PairCache,
+    Pairs,
+    Teacher,
+    TeacherContext,
+    TeacherScores,
+    score_tables,
+    scored_once,
+)
+
+
+class Product(Teacher):
+    """Scores 100 times the query's row plus the document's row."""
+
+    kind: str = "product"
+
+    def score(self, pairs, context):
+        return (100 * pairs.queries + pairs.documents).astype(np.float32)
+
+
+def table_of(anchor_set, candidates, anchors=None) -> NegativeTable:
+    rows = np.array(candidates, np.int32)
+    anchors = np.array(anchor_set.anchors if anchors is None else anchors, np.int32)
+    scores = np.zeros(rows.shape, np.float32)
+    return NegativeTable(anchor_set.anchor, anchor_set.candidate, anchors, rows, scores, source="ann")
+
+
+@pytest.fixture
+def context(split_of, snapshot_of, tmp_path):
+    snapshot = snapshot_of(split_of([3], [0, 4]), np.zeros((2, 1)), np.zeros((6, 1)))
+    return TeacherContext(SimpleNamespace(cache=tmp_path), snapshot)
+
+
+def test_candidates_of_all_tables_and_positives_are_scored(context):
+    anchor_set = context.snapshot.anchor_set("query")
+    tables = [table_of(anchor_set, [[1, 2], [5, PADDING]]), table_of(anchor_set, [[2], [1]])]
+    scores = score_tables(Product(), tables, anchor_set, context)
+    found = scores.of(np.array([0, 1, 0]), np.array([[1, 2, 3, 5], [5, 1, 0, 4], [PADDING, 4, 0, 2]]))
+    nan = np.nan
+    expected = [[1, 2, 3, nan], [105, 101, 100, 104], [nan, nan, nan, 2]]
+    np.testing.assert_array_equal(found, np.array(expected, np.float32))
+
+
+def test_documents_as_anchors_keep_query_and_document_apart(context):
+    anchor_set = context.snapshot.anchor_set("document")
+    assert anchor_set.anchors.tolist() == [0, 3, 4]
+    scores = score_tables(Product(), [table_of(anchor_set, [[0], [1], [0]])], anchor_set, context)
+    found = scores.of(np.array([0, 3, 4]), np.array([[0, 1], [0, 1], [0, 1]]))
+    assert found.tolist() == [[0, 100], [3, 103], [4, 104]]
+
+
+def test_only_anchors_that_every_table_has_are_scored(context):
+    anchor_set = context.snapshot.anchor_set("query")
+    tables = [table_of(anchor_set, [[1], [2]]), table_of(anchor_set, [[5]], anchors=[1])]
+    scores = score_tables(Product(), tables, anchor_set, context)
+    assert scores.keys.tolist() == [6 * 1 + row for row in (0, 2, 4, 5)]
+
+
+def test_saved_scores_are_the_same(tmp_path):
+    scores = TeacherScores(np.array([3, 8]), np.array([0.5, -2.0], np.float32), 5)
+    scores.save(tmp_path / "scores")
+    found = TeacherScores.load(tmp_path / "scores")
+    assert found.width == 5 and found.of(np.array([1]), np.array([[3, 0]])).tolist()[0][0] == -2.0
+
+
+def test_a_pair_is_scored_once_and_an_interrupted_call_continues(context, monkeypatch):
+    monkeypatch.setattr("pyserini_ance.negatives.teachers.base.PAIRS_PER_BLOCK", 2)
+    asked = []
+
+    def score(queries, documents):
+        if len(asked) == 4:
+            raise KeyboardInterrupt
+        asked.extend(zip(queries.tolist(), documents.tolist(), strict=True))
+        return queries * 10.0 + documents
+
+    queries, documents = np.array([0, 0, 0, 1, 1], np.int32), np.array([0, 1, 2, 0, 3], np.int32)
+    pairs = Pairs(queries, documents, queries.astype(np.int64))
+    with pytest.raises(KeyboardInterrupt):
+        scored_once(pairs, "teacher", context, score, "teacher")
+    assert asked == [(0, 0), (0, 1), (0, 2), (1, 0)]
+    asked.append("a new process")
+    assert scored_once(pairs, "teacher", context, score, "teacher").tolist() == [0, 1, 2, 10, 13]
+    assert asked[5:] == [(1, 3)]
+    assert scored_once(pairs.select(pairs.queries == 1), "teacher", context, score, "t").tolist() == [10, 13]
+    assert len(asked) == 6
+    scored_once(pairs, "another teacher", context, score, "teacher")
+    assert len(asked) == 11
+
+
+def test_the_cache_finds_what_was_stored_and_nothing_else(tmp_path):
+    cache = PairCache(tmp_path / "cache", World())
+    assert np.isnan(cache.find(np.array([1, 2]))).all()
+    cache.add(np.array([7, 1]), np.array([0.25, 4.0], np.float32))
+    cache.add(np.array([3]), np.array([-1.0], np.float32))
+    found = cache.find(np.array([3, 2, 1, 7, 99, 1]))
+    np.testing.assert_array_equal(found, np.array([-1, np.nan, 4, 0.25, np.nan, 4], np.float32))
