@@ -86,7 +86,7 @@ class Teacher(Component):
 class TeacherScores:
     """A teacher's scores of all pairs of an anchor and a candidate that a term can draw from its tables.
 
-    keys: (P,) int64, ascending: the anchor's row times `width`, plus the candidate's row. width: the number of
+    keys: (P,) int64, ascending: the anchor's row times `width`, plus the candidate's row. width: number of
         candidates on the other side. scores: (P,) float32.
     """
 
