@@ -86,13 +86,14 @@ class Term(Settings):
 
     @model_validator(mode="after")
     def check_teacher(self) -> "Term":
-        if self.loss.needs_teacher and self.teacher is None:
+        needs_teacher = getattr(self.loss, "needs_teacher", False)  # a class of the user may lack it
+        if needs_teacher and self.teacher is None:
             raise ValueError(
                 f"loss `{self.loss.kind}` follows a teacher's scores; name one: `teacher: {{kind: hybrid}}`"
             )
         if self.teacher is None:
             return self
-        if not self.loss.needs_teacher:
+        if not needs_teacher:
             raise ValueError(f"loss `{self.loss.kind}` uses no teacher; set loss: kl or margin_mse")
         if self.in_batch_negatives:
             raise ValueError(
