@@ -1,0 +1,176 @@
+"""Terms with a teacher: what they draw, what their loss is, and what a resumed stage does."""
+
+import numpy as np
+import pytest
+import torch
+from helpers.stage_fixture import Training
+
+from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.runs.generation import open_generation
+from pyserini_ance.trainer.batch import plan_batch
+from pyserini_ance.trainer.trainer import TrainerCallback
+
+DRAW = {"negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 3}], "loss": {"kind": "nll", "scale": 0.1}}
+DISTIL = {
+    "negatives_from": "query",
+    "teacher": {"kind": "student"},
+    "loss": {"kind": "kl", "temperature": 2.0, "teacher_temperature": 3.0},
+    "weight": 0.5,
+}
+STAGE = {"steps": 1, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}}
+
+
+def stage_of(terms: dict, **settings) -> Stage:
+    return Stage.model_validate({**STAGE, "terms": terms, "refresh": {"every_steps": 1}, **settings})
+
+
+class Losses(TrainerCallback):
+    def __init__(self):
+        self.terms = []
+
+    def on_step_end(self, stage, step, losses, metrics):
+        self.terms.append((dict(losses), metrics["loss"]))
+
+
+@pytest.fixture
+def without_dropout(small_recipe):
+    """The small recipe, with an encoder whose scores in a step are those of its checkpoint."""
+
+    def make(stages: dict):
+        encoder = small_recipe(stages).encoder.model_dump(mode="json")
+        return small_recipe(stages, encoder={**encoder, "dropout": 0.0})
+
+    return make
+
+
+@pytest.fixture
+def training(small_recipe, tmp_path):
+    terms = {"query": {**DRAW, "in_batch_negatives": True}, "distil": DISTIL}
+    return Training(small_recipe, tmp_path / "run", terms, steps=6, refresh={"every_steps": 4})
+
+
+def drawn(training, step: int, generation_step: int):
+    data = training.data
+    generation = open_generation(training.run.generation("a", generation_step), data.identity)
+    stage, scores = training.recipe.stages["a"], generation.teacher_scores
+    return plan_batch(stage, 0, step, training.recipe.seed, data.anchor_sets, generation.tables, (), scores)
+
+
+def test_the_loss_is_that_of_a_slow_loop(without_dropout, tmp_path):
+    terms = {"query": {**DRAW, "in_batch_negatives": True}, "distil": DISTIL}
+    training = Training(without_dropout, tmp_path / "run", terms, steps=1, refresh={"every_steps": 4})
+    losses = Losses()
+    training.train(callbacks=[losses])
+    batch = drawn(training, 0, 0)
+    own, taught = batch.terms["query"], batch.terms["distil"]
+    assert own.teacher is None and (taught.negatives == own.negatives).all()
+    encoder = load_encoder(training.start.encoder)  # also the student at step 0
+    collection = training.data.collection
+    queries = encoder.encode(
+        [collection.split("train").queries[row] for row in taught.anchors.tolist()], "query"
+    )
+    expected = []
+    for line, query in enumerate(queries):
+        rows = [*taught.positives[line], *taught.negatives[line]]
+        rows = [row for row in rows if row != PADDING]
+        scores = torch.from_numpy(
+            encoder.encode([collection.documents[row] for row in rows], "document") @ query
+        )
+        np.testing.assert_allclose(taught.teacher[line][: len(rows)], scores, rtol=1e-4)
+        target, student = (scores / 3).log_softmax(0), (scores / 2).log_softmax(0)
+        expected.append(float((target.exp() * (target - student)).sum()))
+    terms, total = losses.terms[0]
+    assert terms["distil"] == pytest.approx(np.mean(expected), rel=1e-3)
+    assert total == pytest.approx(terms["query"] + 0.5 * terms["distil"], rel=1e-6)
+
+
+def test_scores_are_published_with_the_tables_and_follow_the_student(training):
+    training.train()
+    scores = [open_generation(training.run.generation("a", step), {}).teacher_scores for step in (0, 4)]
+    assert [sorted(one) for one in scores] == [["distil"], ["distil"]]
+    keys = np.intersect1d(scores[0]["distil"].keys, scores[1]["distil"].keys)
+    values = [one["distil"].scores[np.searchsorted(one["distil"].keys, keys)] for one in scores]
+    assert len(keys) > 20 and (values[0] != values[1]).any()
+    (report,) = training.metrics("generation")[0]["teachers"].values()
+    assert report == {"kind": "student", "pairs": len(scores[0]["distil"].keys), "unscored_pairs": 0}
+
+
+def test_a_stage_that_is_resumed_ends_with_the_same_weights(training, small_recipe, tmp_path):
+    whole = training.train()
+
+    class Stop(TrainerCallback):
+        def on_step_end(self, stage, step, losses, metrics):
+            if step == 4:
+                raise KeyboardInterrupt
+
+    other = Training(
+        small_recipe,
+        tmp_path / "stopped",
+        {"query": {**DRAW, "in_batch_negatives": True}, "distil": DISTIL},
+        steps=6,
+        refresh={"every_steps": 4},
+    )
+    with pytest.raises(KeyboardInterrupt):
+        other.train(callbacks=[Stop()])
+    assert other.train(resume=True).weights == whole.weights
+
+
+def test_candidates_of_static_tables_are_scored_again_at_each_refresh(small_recipe, tmp_path):
+    run = tmp_path / "ranking.trec"
+    collection = Training(small_recipe, tmp_path / "data", {"query": DRAW}, refresh={"every_steps": 4}).data
+    ids = collection.collection.documents.ids
+    split = collection.collection.split("train")
+    lines = [
+        f"{query} Q0 {ids[rank]} {rank + 1} {-rank} t" for query in split.queries.ids for rank in range(9)
+    ]
+    run.write_text("\n".join(lines) + "\n")
+    ranking = {"kind": "ranking", "file": str(run), "top_k": 5}
+    terms = {"query": {**DRAW, "negatives": [*DRAW["negatives"], ranking]}, "distil": DISTIL}
+    training = Training(small_recipe, tmp_path / "run", terms, steps=6, refresh={"every_steps": 4})
+    training.train()
+    batch = drawn(training, 0, 0)
+    assert np.isfinite(batch.terms["distil"].teacher).all()
+    later = open_generation(training.run.generation("a", 4), {})
+    static = open_generation(training.run.generation("a", 0), {}).tables["query", 1]
+    assert ("query", 1) not in later.tables
+    found = later.teacher_scores["distil"].of(static.anchors, static.candidates)
+    assert np.isfinite(found[static.candidates != PADDING]).all()
+
+
+def test_a_candidate_without_a_score_does_not_count(small_recipe, tmp_path):
+    """Random documents that fill up a short table have no score."""
+    negatives = [{"kind": "ann", "top_k": 2, "num_negatives": 6, "on_shortage": "fill_random"}]
+    terms = {"query": {**DRAW, "negatives": negatives}, "distil": DISTIL}
+    losses, training = Losses(), Training(small_recipe, tmp_path / "run", terms, refresh={"every_steps": 10})
+    training.train(callbacks=[losses])
+    teacher = drawn(training, 0, 0).terms["distil"].teacher
+    assert np.isnan(teacher).sum(1).min() >= 4 and np.isfinite(teacher[:, :1]).all()
+    assert all(np.isfinite(terms["distil"]) for terms, _ in losses.terms)
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ({"query": {**DRAW, "loss": "kl"}}, "loss `kl` follows a teacher's scores; name one"),
+        ({"query": {**DRAW, "teacher": "student"}}, "loss `nll` uses no teacher; set loss: kl or margin_mse"),
+        (
+            {"query": {**DRAW, "teacher": "student", "loss": "kl", "in_batch_negatives": True}},
+            "give the in-batch negatives a term of their own",
+        ),
+        ({"query": DRAW, "distil": {**DISTIL, "negatives_from": "quary"}}, "terms with negatives: query"),
+        (
+            {"query": DRAW, "distil": {**DISTIL, "negatives": [{"kind": "random"}]}},
+            "negatives of its own or those of another term",
+        ),
+        (
+            {"query": {**DRAW, "negatives": [{"kind": "ann"}, {"kind": "random"}]}, "distil": DISTIL},
+            "`random` has none",
+        ),
+        ({"query": DRAW, "distil": {**DISTIL, "anchor": "document"}}, "anchors are of side document"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(terms, message):
+    with pytest.raises(ValueError, match=message):
+        stage_of(terms)

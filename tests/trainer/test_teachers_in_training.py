@@ -1,0 +1,92 @@
+"""Teachers that read the texts: another encoder, with another tokenizer setting, and a cross-encoder."""
+
+import numpy as np
+import pytest
+from helpers.stage_fixture import Training
+
+from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, record_text
+from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
+from pyserini_ance.negatives.teachers import cross_encoder
+from pyserini_ance.runs.checkpoint import TEACHER_VECTORS
+from pyserini_ance.runs.generation import open_generation
+
+QUERY = {
+    "negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 3}],
+    "loss": {"kind": "nll", "scale": 0.1},
+}
+
+
+def training_with(small_recipe, folder, teacher: dict) -> Training:
+    distil = {"negatives_from": "query", "teacher": teacher, "loss": {"kind": "margin_mse"}}
+    terms = {"query": QUERY, "distil": distil}
+    return Training(small_recipe, folder, terms, steps=4, refresh={"every_steps": 2})
+
+
+def pairs_of(training: Training, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    scores = open_generation(training.run.generation("a", step), {}).teacher_scores["distil"]
+    return *np.divmod(scores.keys, scores.width), scores.scores
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_another_encoder_scores_with_its_own_settings(small_recipe, tmp_path, saved):
+    family = training_with(small_recipe, tmp_path / "plain", {"kind": "student"}).recipe.encoder
+    settings = family.model_dump(mode="json")
+    settings["tokenization"]["document"]["length_tokens"] = 9
+    settings["pooling"] = "mean"
+    encoder = initial_encoder(type(family).model_validate(settings), 0)
+    if saved:
+        (tmp_path / "teacher").mkdir()
+        save_encoder(encoder, tmp_path / "teacher")
+        teacher = {"kind": "encoder", "folder": str(tmp_path / "teacher")}
+    else:
+        teacher = {"kind": "encoder", "encoder": settings}
+    training = training_with(small_recipe, tmp_path / "run", teacher)
+    training.train()
+    collection = training.data.collection
+    queries = encoder.encode([collection.split("train").queries[row] for row in range(15)], "query")
+    documents = encoder.encode(
+        [collection.documents[row] for row in range(len(collection.documents))], "document"
+    )
+    for step in (0, 2):
+        rows, others, scores = pairs_of(training, step)
+        np.testing.assert_allclose(scores, (queries[rows] * documents[others]).sum(1), rtol=1e-4, atol=1e-5)
+    assert list(training.run.scratch.glob(f"{TEACHER_VECTORS}-*"))  # not encoded again at each refresh
+
+
+@pytest.mark.parametrize("settings", [{}, {"folder": "runs/a", "encoder": {"kind": "transformer"}}])
+def test_an_encoder_is_given_in_one_way(small_recipe, tmp_path, settings):
+    with pytest.raises(ValueError):
+        training_with(small_recipe, tmp_path, {"kind": "encoder", **settings})
+
+
+def test_a_folder_without_an_encoder_is_named(small_recipe, tmp_path):
+    training = training_with(small_recipe, tmp_path / "run", {"kind": "encoder", "folder": str(tmp_path)})
+    with pytest.raises(FileNotFoundError, match="holds no encoder saved by pyserini_ance"):
+        training.train()
+
+
+def test_a_cross_encoder_scores_each_pair_once(small_recipe, tmp_path, tiny_cross_encoder, monkeypatch):
+    model, asked = CrossEncoderModel(str(tiny_cross_encoder), "cpu", length_tokens=32), []
+
+    def logits(pairs):
+        asked.extend(pairs)
+        return model.logits(pairs)
+
+    counting = type("Counting", (), {"logits": staticmethod(logits)})()
+    monkeypatch.setattr(cross_encoder, "_load", lambda *settings: counting)
+    teacher = {"kind": "cross_encoder", "model": str(tiny_cross_encoder), "length_tokens": 32}
+    training = training_with(small_recipe, tmp_path / "run", teacher)
+    training.train()
+    collection = training.data.collection
+    texts = collection.split("train").queries.columns["text"]
+    scored = set()
+    for step in (0, 2):
+        rows, others, scores = pairs_of(training, step)
+        rows_of_pairs = zip(rows.tolist(), others.tolist(), strict=True)
+        pairs = [(texts[query], record_text(collection.documents[row])) for query, row in rows_of_pairs]
+        np.testing.assert_allclose(scores, model.logits(pairs), rtol=0, atol=1e-5)
+        scored |= set(zip(rows.tolist(), others.tolist(), strict=True))
+    assert len(asked) == len(scored)
+    again = training_with(small_recipe, tmp_path / "again", teacher)
+    again.train()
+    assert len(asked) == len(scored)  # another run finds the scores in the cache
