@@ -1,0 +1,248 @@
+"""An experiment whose stage is trained by sentence-transformers: rows that compare with ours."""
+
+import logging
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset
+from sentence_transformers import (
+    SentenceTransformer,
+    SentenceTransformerModelCardData,
+    SentenceTransformerTrainer,
+    SentenceTransformerTrainingArguments,
+)
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
+from sentence_transformers.sentence_transformer.training_args import BatchSamplers
+from sentence_transformers.util import mine_hard_negatives
+
+from pyserini_ance import load_recipe
+from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.encoder import Encoder, resolve_precision
+from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.pipeline.experiment import Experiment
+from pyserini_ance.pipeline.model_export import Results
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
+
+log = logging.getLogger("pyserini_ance.benchmarks")
+STAGE = "sentence-transformers"
+# The arguments of its documentation's example for noisy data; every other argument keeps its default.
+MINING: dict[str, Any] = {"relative_margin": 0.05, "range_min": 10, "range_max": 100, "num_negatives": 1}
+# mine_hard_negatives holds the scores of this many queries against the whole corpus in memory.
+MINING_QUERIES_AT_ONCE = 2048
+
+
+def train_rows(
+    recipe: str, overrides: Sequence[str], method: str, folder: Path, overwrite: bool = False
+) -> Results:
+    """Train and measure a recipe's data with `method`, `in-batch` or `mined`, in the run directory `folder`.
+
+    Raises what `pyserini_ance.train` raises, and ValueError for a recipe that sentence-transformers would not
+    train alike.
+    """
+    loaded = load_recipe(recipe, *overrides)
+    with World.join(loaded.device).session() as world:
+        if world.size > 1:
+            raise ValueError(f"torchrun started {world.size} processes; start the command without torchrun")
+        results = PeerExperiment(loaded, method, folder, world).run(overwrite)
+    assert results is not None
+    return results
+
+
+class PeerExperiment(Experiment):
+    """An experiment whose one stage is trained by SentenceTransformerTrainer.
+
+    Data, BM25, final evaluation and run directory are those of every run.
+    """
+
+    def __init__(self, recipe: Recipe, method: str, folder: Path, world: World):
+        super().__init__(peer_recipe(recipe, method), folder, world)
+        self.method = method
+
+    def train_stage(
+        self, name: str, data: PreparedData, initial: Checkpoint, resume: bool = False
+    ) -> Checkpoint:
+        """Train the stage from `initial`, publish its result, and log the seconds of mining and training."""
+        stage = self.recipe.stages[name]
+        encoder = load_encoder(initial.encoder, self.device)
+        model = as_sentence_transformer(encoder, initial.encoder)
+        start = time.perf_counter()
+        dataset = training_pairs(data, encoder, stage, self.recipe.seed)
+        if self.method == "mined":
+            # In the precision in which our own runs mine.
+            with encoder.autocast(resolve_precision(self.recipe.encoding.precision, self.device)):
+                judged, documents = judged_pairs(data, encoder), documents_of(data, encoder)
+                dataset = with_mined_negatives(dataset, judged, documents, model)
+            self.log.metric("refresh", stage=name, step=0, seconds=time.perf_counter() - start)
+        start = time.perf_counter()
+        train(model, dataset, self.recipe, stage, self.run_dir.scratch / STAGE)
+        self.log.metric("step", stage=name, step=0, seconds=time.perf_counter() - start)
+        backbone: Any = encoder.towers.queries.backbone
+        backbone.load_state_dict(model[0].model.state_dict())
+        return publish_checkpoint(self.run_dir, encoder, None, TrainingProgress(name, stage.steps))
+
+
+def peer_recipe(recipe: Recipe, method: str) -> Recipe:
+    """The recipe under the name of the peer's method, with its one stage renamed, and without dev evaluation.
+
+    Raises ValueError for what sentence-transformers would train otherwise than the recipe says.
+    """
+    _check(recipe)
+    [stage] = recipe.stages.values()
+    return recipe.model_copy(
+        update={
+            "name": f"{recipe.name.rpartition('/')[0] or recipe.name}/{STAGE}-{method}",
+            "description": f"{STAGE} ({method}), with the data, steps and rates of {recipe.name}",
+            "stages": {STAGE: stage.model_copy(update={"evaluate": None})},
+            "expect": {},
+        }
+    )
+
+
+def _check(recipe: Recipe) -> None:
+    encoder = recipe.encoder
+    if len(recipe.stages) > 1:
+        raise ValueError(
+            f"{recipe.name} has the stages {', '.join(recipe.stages)}; pass a recipe with one stage, such as "
+            "demo/rand-batch, and set its steps: stages.rand-batch.steps=180"
+        )
+    [(name, stage)] = recipe.stages.items()
+    expected = {
+        "encoder.kind": (encoder.kind, "transformer"),
+        "encoder.tied": (encoder.tied, True),
+        "encoder.normalize": (encoder.normalize, True),
+        "encoder.dropout": (encoder.dropout, None),
+        "encoder.projection": (getattr(encoder, "projection", None), None),
+        "encoder.tokenization.document.passages": (encoder.tokenization.document.passages, 1),
+        f"stages.{name}.optimizer.kind": (stage.optimizer.kind, "adamw"),
+        f"stages.{name}.lr_schedule.kind": (stage.lr_schedule.kind, "linear"),
+        f"stages.{name}.terms": (len(stage.terms), 1),
+    }
+    for key, (given, needed) in expected.items():
+        if given != needed:
+            raise ValueError(
+                f"{key} is {given!r}; sentence-transformers trains only {needed!r} alike; set it"
+            )
+
+
+def as_sentence_transformer(encoder: Encoder, folder: Path) -> SentenceTransformer:
+    """The encoder that `save_encoder` wrote to `folder`, as sentence-transformers' own modules.
+
+    Inputs are texts after the templates; `encode_query` and `encode_document` cut them at the lengths of
+    their side.
+    """
+    lengths = {f"{side}_length": encoder.length_tokens(side) for side in ("query", "document")}
+    # On CPUs, eager attention is faster than torch's fused attention, as in our own encoder.
+    attention = {"attn_implementation": "eager"} if encoder.device.type == "cpu" else {}
+    transformer = Transformer(
+        str(folder), max_seq_length=max(lengths.values()), model_kwargs=attention, **lengths
+    )
+    pooling = Pooling(transformer.get_embedding_dimension(), encoder.family.pooling)
+    card = SentenceTransformerModelCardData(local_files_only=True, generate_widget_examples=False)
+    return SentenceTransformer(
+        modules=[transformer, pooling, Normalize()], device=str(encoder.device), model_card_data=card
+    )
+
+
+def queries_of(data: PreparedData, encoder: Encoder) -> list[str]:
+    """The training queries as texts, after the template."""
+    return [encoder.tokenizer.settings.text("query", fields) for fields in _texts(data.split.queries)]
+
+
+def documents_of(data: PreparedData, encoder: Encoder) -> list[str]:
+    """All documents as texts, after the template."""
+    return [
+        encoder.tokenizer.settings.text("document", fields) for fields in _texts(data.collection.documents)
+    ]
+
+
+def _texts(texts: Any) -> list[dict[str, str]]:
+    return [texts[row] for row in range(len(texts))]
+
+
+def training_pairs(data: PreparedData, encoder: Encoder, stage: Stage, seed: int) -> Dataset:
+    """Each training query with one of its positives: the first, or one drawn from `seed`, as the stage
+    says."""
+    queries, documents = queries_of(data, encoder), documents_of(data, encoder)
+    known, rng = data.split.known_positives("query"), np.random.default_rng(seed)
+    rows = [(query, known.of(query)) for query in known.anchors.tolist()]
+    return Dataset.from_list(
+        [
+            {
+                "anchor": queries[query],
+                "positive": documents[positives[0] if stage.positives == "first" else rng.choice(positives)],
+            }
+            for query, positives in rows
+        ]
+    )
+
+
+def judged_pairs(data: PreparedData, encoder: Encoder) -> Dataset:
+    """Each training query with each of its positives, none of which may be mined as a negative."""
+    queries, documents = queries_of(data, encoder), documents_of(data, encoder)
+    known = data.split.known_positives("query")
+    return Dataset.from_list(
+        [
+            {"anchor": queries[query], "positive": documents[positive]}
+            for query in known.anchors.tolist()
+            for positive in known.of(query)
+        ]
+    )
+
+
+def with_mined_negatives(
+    dataset: Dataset, judged: Dataset, documents: list[str], model: SentenceTransformer
+) -> Dataset:
+    """Add column `negative`, mined once with `model` among all documents.
+
+    Queries without a candidate in the range are left out, as mine_hard_negatives leaves them out.
+    """
+    mined = mine_hard_negatives(
+        judged,
+        model,
+        corpus=documents,
+        output_format="n-tuple",
+        batch_size=64,
+        faiss_batch_size=MINING_QUERIES_AT_ONCE,
+        **MINING,
+    )
+    negatives = dict(zip(mined["anchor"], mined["negative_1"], strict=True))
+    kept = [{**row, "negative": negatives[row["anchor"]]} for row in dataset if row["anchor"] in negatives]
+    log.info("mined: %d of %d training queries have a negative", len(kept), len(dataset))
+    return Dataset.from_list(kept)
+
+
+def train(model: SentenceTransformer, dataset: Dataset, recipe: Recipe, stage: Stage, scratch: Path) -> None:
+    """Train `model` with the stage's steps, batch, rate, warm-up and linear decay, and the recipe's seed."""
+    [term] = stage.terms.values()
+    optimizer = stage.optimizer
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(scratch),
+        max_steps=stage.steps,
+        per_device_train_batch_size=stage.batch_queries,
+        learning_rate=optimizer.learning_rate,
+        weight_decay=optimizer.weight_decay,
+        adam_beta1=optimizer.betas[0],
+        adam_beta2=optimizer.betas[1],
+        adam_epsilon=optimizer.eps,
+        max_grad_norm=optimizer.max_grad_norm,
+        lr_scheduler_type="linear",
+        warmup_steps=stage.lr_schedule.warmup_steps,
+        seed=recipe.seed,
+        bf16=resolve_precision(recipe.precision, model.device.type) == "bf16",
+        use_cpu=model.device.type == "cpu",
+        batch_sampler=BatchSamplers.NO_DUPLICATES,  # its documentation's choice for in-batch negatives
+        dataloader_drop_last=True,  # every step has the whole batch, as in our runs
+        router_mapping={"anchor": "query", "positive": "document", "negative": "document"},
+        save_strategy="no",
+        logging_steps=max(1, stage.steps // 10),
+        report_to="none",
+    )
+    loss = MultipleNegativesRankingLoss(model, scale=getattr(term.loss, "scale", 1.0))
+    SentenceTransformerTrainer(model=model, args=arguments, train_dataset=dataset, loss=loss).train()
