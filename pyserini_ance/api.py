@@ -89,8 +89,8 @@ class Run:
 
     @property
     def table(self) -> list[dict[str, Any]]:
-        """The rows of the results table: BM25, the untrained encoder, and each stage, with measures and
-        seconds.
+        """The rows of the results table, with measures and seconds: BM25, the untrained encoder, each stage,
+        and BM25's hybrid with the last.
         """
         return self._results().rows
 

@@ -17,14 +17,13 @@ from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import BM25, table
 from pyserini_ance.pipeline.ranking_inputs import collection_of, parse_ranking_name, ranking_file
-from pyserini_ance.pyserini_bridge.searchers import METHODS, fuse
+from pyserini_ance.pyserini_bridge.searchers import DECIMALS, METHODS, fuse
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.runs.rundir import RunDir
 
 DETAILS = "methods:\n" + "\n".join(f"  {name:<14}{method.description}" for name, method in METHODS.items())
 EXAMPLE = "pyserini-ance fuse runs/demo-ance --method hybrid --choose-on dev --output fused.trec"
 Judge = Callable[[Run], dict[str, float]]  # a run's measures
-DECIMALS = 9  # reciprocal ranks of neighbours differ by 1e-6 at rank 1,000
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -13,6 +13,7 @@ from pyserini_ance.runs.rundir import RunDir, RunLog
 from pyserini_ance.storage.files import read_json
 
 BM25, BM25_RM3, UNTRAINED = UNTRAINED_ROWS = ("bm25", "bm25+rm3", "untrained")
+HYBRID = "hybrid"  # the row of BM25 fused with the run's result
 SECONDS = ("train seconds", "refresh seconds", "test seconds")
 SplitMeasure = tuple[str, str]  # split, measure
 

@@ -24,6 +24,7 @@ from pyserini_ance.pipeline.bm25_rankings import (
     write_rankings,
 )
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
+from pyserini_ance.pipeline.hybrid_row import fusion_command, hybrid_row
 from pyserini_ance.pipeline.initial_weights import InitialWeights
 from pyserini_ance.pipeline.model_export import Results, export, write_qrels
 from pyserini_ance.pipeline.preparation import check_indexes, check_tools, prepare
@@ -157,7 +158,7 @@ class Experiment:
         """Train all stages; return the rows of the results table and how to search with the exported model.
 
         `initial` holds the untrained encoder and the external initial weights. Each has a row of its own, so
-        that the table shows the gain of training.
+        that the table shows the gain of training. With BM25, its hybrid with the last stage comes last.
         """
         evaluator = FinalEvaluator(self.recipe, data, self.run_dir, self.device, self.world)
         rows = self._bm25(data, evaluator) if self.recipe.bm25 else []
@@ -180,8 +181,14 @@ class Experiment:
         if self.recipe.stages[last].ranks_training_queries:
             self._mark(f"the training queries after stage {last}")
             evaluator.rank_training_queries(last, results[last])
+        rows += [record, *evaluator.index_rows(last)]
+        if self.recipe.bm25:
+            self._mark("the hybrid with BM25")
+            test = self.recipe.final_evaluation
+            rows.append(hybrid_row(last, evaluator))
+            exported["hybrid"] = fusion_command(self.run_dir, test.split, test.hits)
         self.world.on_main(self._clean_up)
-        return [*rows, record, *evaluator.index_rows(last)], exported
+        return rows, exported
 
     def _stage_seconds(self, name: str) -> dict[str, Any]:
         return self.world.on_main(lambda: self.log.stage_seconds(name))

@@ -116,9 +116,9 @@ def _replace(folder: Path, fill: Callable[[Path], None]) -> None:
 class Results:
     """The results table of one run.
 
-    `rows`: BM25, the untrained encoder, external initial weights and each stage's result, with measures and
-    seconds. `seconds`: of each phase of the run. `exported`: the model's Pyserini class and the search
-    command.
+    `rows`: BM25, the untrained encoder, external initial weights, each stage's result, and the hybrid of BM25
+    and the last, with measures and seconds. `seconds`: of each phase of the run. `exported`: the model's
+    Pyserini class, the search command, and with BM25 the fusion command.
     """
 
     recipe: Recipe
@@ -153,7 +153,10 @@ class Results:
             f"seconds: {timings}",
             *self.exported["notes"],
         ]
-        return "\n".join([*lines, "search with it:", indent(self.exported["command"], "  ")])
+        lines += ["search with it:", indent(self.exported["command"], "  ")]
+        if fusion := self.exported.get("hybrid"):
+            lines += ["fuse it with BM25, as in row hybrid:", indent(fusion, "  ")]
+        return "\n".join(lines)
 
 
 def write_qrels(collection: Collection, split: str, path: Path) -> None:

@@ -82,7 +82,7 @@ def search_command(
         if passages == 1
         else ["--hits", hits * passages, "--max-passage", "--max-passage-hits", hits]
     )
-    return shlex.join(map(str, [_python(), "-m", *program, *encoder, *files, *deep]))
+    return shlex.join(map(str, [python_program(), "-m", *program, *encoder, *files, *deep]))
 
 
 def _stock_commands_run() -> bool:
@@ -92,7 +92,7 @@ def _stock_commands_run() -> bool:
         return False
 
 
-def _python() -> str:
+def python_program() -> str:
     """`python` if it is in this interpreter's environment, else the interpreter's path."""
     path = shutil.which("python")
     return "python" if path and Path(path).parent == Path(sys.executable).parent else sys.executable

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,6 +61,7 @@ def _timed(search: Callable[[str], object], queries: Sequence[str]) -> list[floa
 
 POOL = 1000  # hits of each ranking that are used, as in Pyserini
 RRF_K = 60
+DECIMALS = 9  # of fused scores: reciprocal ranks of neighbours differ by 1e-6 at rank 1,000
 Fused = list[tuple[str, str, float]]  # query, document, score
 
 
@@ -90,41 +92,49 @@ METHODS = {
 }
 
 
-def fuse(runs: Sequence[Run], method: str, weight: float | None = None) -> Run:
+def fuse(
+    runs: Sequence[Run], method: str, weight: float | None = None, pool: int = POOL, hits: int | None = None
+) -> Run:
     """Fuse runs; documents are in trec_eval's order, best first. Interpolation and hybrid take two runs.
+
+    The first `pool` documents of each ranking count; `hits` of the fused ones are kept (default: all).
 
     Sources: `pyserini.fusion`, `HybridSearcher` of `pyserini.search.hybrid`.
     """
     scores: Run = {}
-    for query, document, score in (_hybrid if method == "hybrid" else _fusion(method))(runs, weight):
+    function = _hybrid if method == "hybrid" else _fusion(method)
+    for query, document, score in function(runs, weight, pool, hits):
         scores.setdefault(query, {})[document] = score
     return {
         query: {document: hits[document] for document in best_first(hits)} for query, hits in scores.items()
     }
 
 
-def _fusion(method: str) -> Callable[[Sequence[Run], float | None], Fused]:
+def _fusion(method: str) -> Callable[[Sequence[Run], float | None, int, int | None], Fused]:
     """One of Pyserini's functions, applied to its own tables, in which queries and documents are strings."""
     from pyserini import fusion
     from pyserini.trectools import TrecRun
 
-    function = {
-        "rrf": lambda runs, weight: fusion.reciprocal_rank_fusion(runs, rrf_k=RRF_K, depth=POOL),
-        "average": lambda runs, weight: fusion.average(runs, depth=POOL),
-        "normalize": lambda runs, weight: fusion.normalize(runs, depth=POOL),
-        "interpolation": lambda runs, weight: fusion.interpolation(runs, alpha=weight, depth=POOL),
+    function: Callable[..., Any] = {
+        "rrf": partial(fusion.reciprocal_rank_fusion, rrf_k=RRF_K),
+        "average": fusion.average,
+        "normalize": fusion.normalize,
+        "interpolation": fusion.interpolation,
     }[method]
 
-    def fused(runs: Sequence[Run], weight: float | None) -> Fused:
-        table = function([TrecRun.from_list(_rows(run)) for run in runs], weight).run_data
+    def fused(runs: Sequence[Run], weight: float | None, pool: int, hits: int | None) -> Fused:
+        weighted = {"alpha": weight} if METHODS[method].weights else {}
+        # TrecRun.from_list fails without rows.
+        tables = [TrecRun.from_list(_rows(run, pool)) if run else TrecRun() for run in runs]
+        table = function(tables, depth=pool, k=hits, **weighted).run_data
         return list(zip(table["topic"], table["docid"], table["score"].tolist(), strict=True))
 
     return fused
 
 
-def _rows(run: Run) -> list[tuple[str, str, str, int, float, str]]:
+def _rows(run: Run, pool: int) -> list[tuple[str, str, str, int, float, str]]:
     """The columns of Pyserini's TrecRun."""
-    ordered = ((query, best_first(hits)[:POOL]) for query, hits in run.items())
+    ordered = ((query, best_first(hits)[:pool]) for query, hits in run.items())
     return [
         (query, "Q0", doc, rank, run[query][doc], "t")
         for query, documents in ordered
@@ -132,15 +142,14 @@ def _rows(run: Run) -> list[tuple[str, str, str, int, float, str]]:
     ]
 
 
-def _hybrid(runs: Sequence[Run], weight: float | None) -> Fused:
+def _hybrid(runs: Sequence[Run], weight: float | None, pool: int, hits: int | None) -> Fused:
     combine = import_pyserini("pyserini.search.hybrid").HybridSearcher._hybrid_results
     hit_class = import_pyserini("pyserini.search.faiss").DenseSearchResult
     fused: Fused = []
     for query in {**runs[0], **runs[1]}:
         sparse, dense = (
-            [hit_class(d, run[query][d]) for d in best_first(run.get(query, {}))[:POOL]] for run in runs
+            [hit_class(d, run[query][d]) for d in best_first(run.get(query, {}))[:pool]] for run in runs
         )
-        fused += [
-            (query, hit.docid, hit.score) for hit in combine(dense, sparse, weight, len(sparse) + len(dense))
-        ]
+        kept = hits or len(sparse) + len(dense)
+        fused += [(query, hit.docid, hit.score) for hit in combine(dense, sparse, weight, kept)]
     return fused

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # at run time, component packages import the recipe, and comp
 else:
     Format = Family = Component
 
-RESERVED_NAMES = {"bm25", "untrained", "initial"}  # rows and checkpoints that are not stages
+RESERVED_NAMES = {"bm25", "untrained", "initial", "hybrid"}  # rows and checkpoints that are not stages
 START_PREFIX = "start-"  # prefixes a stage's name in the row and checkpoint of its external initial weights
 
 

@@ -30,6 +30,14 @@ def test_the_table_and_what_to_type_next():
     )
 
 
+def test_the_fusion_with_bm25_comes_last():
+    found = result("expect=null")
+    found.exported["hybrid"] = "fuse one\nfuse two"
+    assert found.as_text().endswith(
+        "\n  search --index i\nfuse it with BM25, as in row hybrid:\n  fuse one\n  fuse two"
+    )
+
+
 def test_expected_figures_follow_the_table():
     lines = result("expect={test: {RR@10: 0.6}}").as_text().splitlines()
     assert [line for line in lines if "expected" in line or "RR@10 |" in line][1:] == [

@@ -14,6 +14,9 @@ from pyserini_ance.pyserini_bridge.searchers import METHODS, fuse
 runs = json.loads(sys.argv[1])
 found = {method: fuse(runs[:2], method, 0.3 if METHODS[method].weights else None) for method in METHODS}
 found["rrf of three"] = fuse(runs, "rrf")
+found["first 5 of each"] = fuse(runs[:2], "average", pool=5)
+found["best 5"] = fuse(runs[:2], "normalize", hits=5)
+found["with an empty one"] = fuse([runs[0], {}], "normalize")
 print(json.dumps(found))
 """
 
@@ -81,6 +84,23 @@ def test_fused_scores_are_those_of_the_formula_best_first(found, method):
     assert {query: pytest.approx(scores) for query, scores in expected.items()} == found[method]
     for scores in found[method].values():
         assert list(scores) == best_first(scores)
+
+
+def test_the_pool_and_the_hits_are_limited(found):
+    pool = [{query: {d: hits[d] for d in best_first(hits)[:5]} for query, hits in run.items()}
+            for run in rankings()[:2]]  # fmt: skip
+    expected = slowly(pool, FORMULAS["average"])
+    assert {query: pytest.approx(scores) for query, scores in expected.items()} == found["first 5 of each"]
+    best = {
+        query: dict(sorted(hits.items(), key=lambda pair: (-pair[1], pair[0]))[:5])
+        for query, hits in found["normalize"].items()
+    }
+    assert found["best 5"] == best
+
+
+def test_a_run_without_hits_adds_nothing(found):
+    expected = slowly(rankings()[:1], normalized)
+    assert {query: pytest.approx(scores) for query, scores in expected.items()} == found["with an empty one"]
 
 
 def test_more_than_two(found):

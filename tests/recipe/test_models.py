@@ -115,6 +115,11 @@ from pyserini_ance.recipe.load import load
             "stage name 'bm25'",
         ),
         (
+            "stages.hybrid={steps: 1, batch_queries: 1, "
+            "optimizer: {learning_rate: 1}, terms: {q: {in_batch_negatives: true}}}",
+            "stage name 'hybrid'",
+        ),
+        (
             "stages.a b={steps: 1, batch_queries: 1, "
             "optimizer: {learning_rate: 1}, terms: {q: {in_batch_negatives: true}}}",
             "stage name 'a b'",

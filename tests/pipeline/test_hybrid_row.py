@@ -1,0 +1,161 @@
+"""The row `hybrid`, against the formula worked out slowly and against the command of Pyserini that the run
+prints."""
+
+import json
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pyserini_ance.data.trec import read_qrels, read_run
+from pyserini_ance.distributed.world import World
+from pyserini_ance.evaluation.metrics import evaluate
+from pyserini_ance.evaluation.tables import last_stage
+from pyserini_ance.pipeline import experiment, hybrid_row
+from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
+from pyserini_ance.pipeline.model_export import write_qrels
+from pyserini_ance.pipeline.preparation import read_collection, tokenize
+from pyserini_ance.pyserini_bridge import bm25
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.rundir import RunDir
+
+STAGES = {
+    "a": {
+        "steps": 1,
+        "batch_queries": 2,
+        "optimizer": {"learning_rate": 1e-3},
+        "terms": {"query": {"in_batch_negatives": True}},
+    }
+}
+COLOURS = ("red", "green", "blue", "gray", "pink")
+HITS = 3
+# Scores by query and document; the right documents are those of the query's colour and `horse`.
+SPARSE = {
+    "test-0": {"red-apple": 9.5, "red-horse": 7.25, "red-stone": 4.5},
+    "test-1": {"green-horse": 8.0, "blue-horse": 7.5, "pink-horse": 2.0},
+    "test-3": {"gray-horse": 3.0},  # a query with one hit: its score becomes 1
+}
+DENSE = {
+    "test-0": {"red-horse": 0.875, "red-river": 0.75, "blue-horse": 0.5},
+    "test-1": {"blue-horse": 0.9375, "green-river": 0.625, "green-horse": 0.5},
+    "test-2": {"blue-cloud": 0.5, "blue-horse": 0.25, "red-horse": 0.125},  # BM25 finds nothing
+    "test-3": {"gray-cloud": 0.75, "gray-horse": 0.5, "gray-apple": 0.25},
+    "test-4": {"pink-tiger": 0.5, "pink-cloud": 0.375, "pink-horse": 0.25},  # nor here
+}
+
+
+def lines(run: dict[str, dict[str, float]]) -> str:
+    return "".join(
+        f"{query} Q0 {document} {rank} {score} t\n"
+        for query, hits in run.items()
+        for rank, (document, score) in enumerate(hits.items(), start=1)
+    )
+
+
+def scaled(hits: dict[str, float]) -> dict[str, float]:
+    low, high = min(hits.values()), max(hits.values())
+    return {document: (score - low) / (high - low) if high > low else 1.0 for document, score in hits.items()}
+
+
+def slowly() -> dict[str, dict[str, float]]:
+    """The `HITS` best documents of each query by the sum of scaled scores."""
+    fused = {}
+    for query in DENSE:
+        parts = [scaled(run[query]) for run in (SPARSE, DENSE) if query in run]
+        sums = {document: sum(part.get(document, 0) for part in parts) for part in parts for document in part}
+        fused[query] = dict(sorted(sums.items(), key=lambda pair: (-pair[1], pair[0]))[:HITS])
+    return fused
+
+
+@pytest.fixture
+def recipe(small_recipe) -> Recipe:
+    return small_recipe(STAGES, bm25={}, final_evaluation={"hits": HITS, "measures": ["RR@3", "nDCG@3"]})
+
+
+def fuse_twice(world: World, recipe: Recipe, folder: Path) -> tuple[dict, dict]:
+    hybrid_row.QUERIES_PER_BLOCK = 1  # two blocks are without a hit of BM25
+    run = RunDir(folder)
+    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", world)
+    return hybrid_row.hybrid_row("a", evaluator), hybrid_row.hybrid_row("a", evaluator)
+
+
+@pytest.fixture
+def fused(recipe, run_processes, tmp_path) -> tuple[RunDir, list]:
+    """A run directory with the row, and what `fuse_twice` returned in each of two processes."""
+    run = RunDir(tmp_path / "run")
+    run.run_files.mkdir(parents=True)
+    write_qrels(read_collection(recipe), "test", run.qrels("test"))
+    run.ranking("bm25", "test").write_text(lines(SPARSE))
+    for path in (run.ranking("a", "test"), run.final_run("test")):
+        path.write_text(lines(DENSE))
+    return run, run_processes(2, fuse_twice, recipe, run.folder)
+
+
+def test_scaled_scores_are_summed_and_measured_once(recipe, fused):
+    run, ends = fused
+    (row, again), other = ends
+    assert row == again == other[0] == other[1]
+    written = read_run(run.ranking("hybrid", "test"))
+    assert written == {query: pytest.approx(hits) for query, hits in slowly().items()}
+    measures = recipe.final_evaluation.measures_of("test")
+    expected = evaluate(read_qrels(run.qrels("test")), slowly(), measures)
+    assert {name: row[name] for name in expected} == expected
+    assert row["row"] == "hybrid" and "train seconds" not in row
+    # by hand, the rank of the right document: 1 (0.54 + 1), 1 (1 + 0), 2, 1 (1 + 0.5), and 3
+    assert row["RR@3"] == pytest.approx((1 + 1 / 2 + 1 / 2 + 1 + 1 / 3) / 5)
+
+
+def test_the_printed_command_makes_the_same_ranking(recipe, fused):
+    """Pyserini writes all digits, this package nine decimals."""
+    run, ((row, _), _) = fused
+    command = hybrid_row.fusion_command(run, ["test"], HITS)
+    subprocess.run(shlex.split(command), check=True, capture_output=True)
+    peer = read_run(run.folder / "run.hybrid.txt")
+    assert {query: pytest.approx(hits, abs=1e-9) for query, hits in peer.items()} == read_run(
+        run.ranking("hybrid", "test")
+    )
+    measures = recipe.final_evaluation.measures_of("test")
+    measured = evaluate(read_qrels(run.qrels("test")), peer, measures)
+    assert measured == {str(name): row[str(name)] for name in measures}
+
+
+def test_each_split_has_a_command(tmp_path):
+    commands = hybrid_row.fusion_command(RunDir(tmp_path), ["dev", "test"], 7).splitlines()
+    assert [shlex.split(command)[1:] for command in commands] == [
+        [
+            *("-m", "pyserini.fusion", "--method", "normalize", "--runs"),
+            *(str(tmp_path / name) for name in (f"runs/bm25.{split}.trec", f"run.{split}.trec")),
+            *("--output", str(tmp_path / f"run.hybrid.{split}.txt"), "--depth", "7", "--k", "7"),
+        ]
+        for split in ("dev", "test")
+    ]
+
+
+def train_twice(recipe: Recipe, folder: Path) -> list[tuple[dict, int]]:
+    """The results of a run and of its resumption, each with the time at which the row's ranking was
+    written."""
+
+    def retrieve(documents, rankings, *rest) -> None:
+        for one in rankings:
+            one.output.parent.mkdir(parents=True, exist_ok=True)
+            one.output.write_text(lines(SPARSE))
+
+    bm25.retrieve = retrieve
+    experiment.check_tools = lambda recipe: None  # there may be no Java
+    found = []
+    for resume in (False, True):
+        experiment.train(recipe, folder, resume=resume)
+        run = RunDir(folder)
+        written = run.ranking("hybrid", "test").stat().st_mtime_ns
+        found.append((json.loads(run.measures.read_text()), written))
+    return found
+
+
+def test_a_run_with_bm25_ends_with_the_row(recipe, run_processes, tmp_path):
+    ((first, resumed),) = run_processes(1, train_twice, recipe, tmp_path / "run", join=False)
+    results, _ = first
+    assert [row["row"] for row in results["rows"]] == ["bm25", "untrained", "a", "hybrid"]
+    assert last_stage(results["rows"])["row"] == "a"
+    assert results["export"]["hybrid"] == hybrid_row.fusion_command(RunDir(tmp_path / "run"), ["test"], HITS)
+    assert resumed[0]["rows"][-1] == results["rows"][-1] and resumed[1] == first[1]
