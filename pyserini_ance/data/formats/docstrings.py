@@ -29,9 +29,12 @@ NO_SENTENCE = re.compile(
     r"\A[\w.]+\(|\A[*\w]+ ?:|\A\.\. |\A>>>|^[-=~^]{3,}$|::\Z|deprecated", re.MULTILINE | re.IGNORECASE
 )
 
+# A NUL or half a surrogate pair, which an escape in a docstring that is not raw may stand for.
+NO_TEXT = re.compile("[\\0\ud800-\udfff]")
+
 TESTS = re.compile(r"tests?|testing|conftest|test_.*|.*_test")
 
-PIP_NAMES = {"sklearn": "scikit-learn"}
+PIP_NAMES = {"Bio": "biopython", "sklearn": "scikit-learn"}
 
 Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -54,12 +57,17 @@ def package_docstrings(package: str) -> Iterator[Docstring]:
 
     Raises ValueError if the package is not installed.
     """
+    for path, module in _modules(package):
+        yield from _module_docstrings(path, module)
+
+
+def _modules(package: str) -> Iterator[tuple[Path, str]]:
+    """The source files of a package, in their order, each with the name of its module."""
     root = _folder(package)
     for path in sorted(root.rglob("*.py")):
         names = path.relative_to(root).with_suffix("").parts
         if not any(TESTS.fullmatch(name) for name in names):
-            module = ".".join([package, *(name for name in names if name != "__init__")])
-            yield from _module_docstrings(path, module)
+            yield path, ".".join([package, *(name for name in names if name != "__init__")])
 
 
 def _folder(package: str) -> Path:
@@ -79,6 +87,7 @@ def _module_docstrings(path: Path, module: str) -> Iterator[Docstring]:
         if (
             len(sentence.split()) < SENTENCE_WORDS
             or NO_SENTENCE.search(sentence)
+            or NO_TEXT.search(sentence + rest)
             or len(rest.split()) < DOCUMENT_WORDS
         ):
             continue
@@ -121,16 +130,21 @@ def _split_sentence(docstring: str) -> tuple[str, str]:
 class Docstrings(Format):
     """Docstrings of installed packages: the first sentence is a query, and the rest its relevant document.
 
-    No module is in two splits; the shares are shares of modules. `max_documents` selects whole modules, in an
-    order drawn from `seed`, up to the first that would exceed it: a smaller collection is a subset of every
-    larger one.
+    No module is in two splits; the shares are shares of modules. With `dev_packages` or `test_packages`, no
+    package is in two splits. `max_documents` selects whole modules, in an order drawn from `seed`, up to the
+    first that would exceed it: a smaller collection is a subset of every larger one.
     """
 
     kind: str = "docstrings"
     packages: tuple[str, ...] = ("numpy", "scipy", "sklearn", "pandas", "matplotlib")
-    """Installed packages whose docstrings are read."""
+    """Installed packages whose docstrings are read; with `dev_packages` or `test_packages`, those of split
+    `train`."""
+    dev_packages: tuple[str, ...] = ()
+    """The packages of split `dev`; with any, the set is split by package and not by `dev_share`."""
+    test_packages: tuple[str, ...] = ()
+    """The packages of split `test`; with any, the set is split by package and not by `test_share`."""
     seed: int = 0
-    """The seed of the split of modules."""
+    """The seed of the split of modules, and of the order in which `max_documents` selects them."""
     dev_share: float = Field(0.1, ge=0)
     """The share of modules in split `dev`."""
     test_share: float = Field(0.1, ge=0)
@@ -145,9 +159,38 @@ class Docstrings(Format):
             raise ValueError(f"{shares}: expected a sum below 1, since the rest is for training")
         return self
 
+    @model_validator(mode="after")
+    def _check_packages(self) -> Self:
+        counts = Counter(self._all_packages)
+        if repeated := [package for package, count in counts.items() if count > 1]:
+            raise ValueError(
+                f"packages, dev_packages and test_packages name {', '.join(repeated)} more than once; "
+                "a package has one split"
+            )
+        default = (type(self).model_fields[share].default for share in ("dev_share", "test_share"))
+        if self._by_package and (self.dev_share, self.test_share) != tuple(default):
+            raise ValueError(
+                "dev_share and test_share are shares of modules, but dev_packages and test_packages split "
+                "the set by package; remove either"
+            )
+        return self
+
+    @property
+    def _by_package(self) -> bool:
+        """Whether the set is split by package."""
+        return bool(self.dev_packages or self.test_packages)
+
+    @property
+    def _all_packages(self) -> tuple[str, ...]:
+        return self.packages + self.dev_packages + self.test_packages
+
+    def files(self) -> list[tuple[str, Path]]:
+        """The source files of all packages: while they are unchanged, they are not parsed again."""
+        return [("data.packages", path) for package in self._all_packages for path, _ in _modules(package)]
+
     def raw_data(self) -> RawData:
         docstrings = self._capped(
-            _unique(docstring for package in self.packages for docstring in package_docstrings(package))
+            _unique(docstring for package in self._all_packages for docstring in package_docstrings(package))
         )
         documents = (Entry(d.line, d.id, {"text": d.rest}) for d in docstrings)
         splits = {
@@ -157,8 +200,10 @@ class Docstrings(Format):
         return RawData(documents, splits)
 
     def _split_names(self) -> list[str]:
-        shares = {"train": 1, "dev": self.dev_share, "test": self.test_share}
-        return [name for name, share in shares.items() if share]
+        parts = {"train": 1, "dev": self.dev_share, "test": self.test_share}
+        if self._by_package:
+            parts = {"train": 1, "dev": len(self.dev_packages), "test": len(self.test_packages)}
+        return [name for name, part in parts.items() if part]
 
     def _capped(self, docstrings: list[Docstring]) -> list[Docstring]:
         if self.max_documents is None:
@@ -172,6 +217,9 @@ class Docstrings(Format):
         return [docstring for docstring in docstrings if docstring.module in selected]
 
     def _split_of(self, module: str) -> str:
+        if self._by_package:
+            named = {"dev": self.dev_packages, "test": self.test_packages}
+            return next((split for split, packages in named.items() if _is_in(module, packages)), "train")
         share = self._drawn("split", module)
         if share < self.dev_share:
             return "dev"
@@ -181,6 +229,10 @@ class Docstrings(Format):
         """A number drawn uniformly from [0, 1), the same in every process."""
         sha = hashlib.sha256(f"{self.seed} {purpose} {module}".encode())
         return int.from_bytes(sha.digest()[:8], "big") / 2**64
+
+
+def _is_in(module: str, packages: Iterable[str]) -> bool:
+    return any(f"{module}.".startswith(f"{package}.") for package in packages)
 
 
 def _queries(docstrings: list[Docstring]) -> tuple[list[Entry], list[Judgment]]:

@@ -7,6 +7,7 @@ from itertools import pairwise
 import pytest
 
 from pyserini_ance.data.formats.docstrings import Docstrings
+from pyserini_ance.pipeline.mining import load_collection
 
 REST = (
     "Some twenty words must stand behind the first sentence, or else the docstring is no document that can "
@@ -40,6 +41,17 @@ def toolbox(tmp_path, monkeypatch):
     return lambda **settings: Docstrings(packages=("toolbox",), **settings)
 
 
+@pytest.fixture
+def three_packages(tmp_path, monkeypatch):
+    """Make the adapter of three installed packages, whose names begin alike, of two modules each."""
+    for package in ("box", "boxes", "box2"):
+        (tmp_path / package).mkdir()
+        for name in ("__init__", "other"):
+            (tmp_path / package / f"{name}.py").write_text(module(f"{package} {name}"))
+    monkeypatch.syspath_prepend(tmp_path)
+    return lambda **settings: Docstrings(**{"packages": ("box",), **settings})
+
+
 def modules_of(texts) -> set[str]:
     return {id.removeprefix("q-").partition(":")[0] for id in texts.ids}
 
@@ -70,6 +82,75 @@ def test_no_module_is_in_two_splits(toolbox):
     assert list(splits) == ["train", "dev", "test"]
     modules = [modules_of(split.queries) for split in splits.values()]
     assert sum(map(len, modules)) == len(set.union(*modules)) == 26
+
+
+def test_unchanged_packages_are_not_parsed_again(three_packages, tmp_path, monkeypatch):
+    settings = three_packages(dev_packages=("boxes",)).model_dump()
+    paths = [path for _, path in Docstrings(**settings).files()]
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in paths) == [
+        f"{package}/{name}.py" for package in ("box", "boxes") for name in ("__init__", "other")
+    ]
+    for path in paths:  # a younger file may change again without changing its time
+        os.utime(path, (1e9, 1e9))
+    first = load_collection(settings, tmp_path / "cache")
+    with monkeypatch.context() as patch:
+        patch.setattr("pyserini_ance.data.formats.docstrings.package_docstrings", None)
+        assert load_collection(settings, tmp_path / "cache").digest == first.digest
+    (tmp_path / "box" / "other.py").write_text("")
+    os.utime(tmp_path / "box" / "other.py", (1e9, 1e9))
+    assert len(load_collection(settings, tmp_path / "cache").documents) == len(first.documents) - 2
+
+
+def test_packages_of_dev_and_test_are_whole(three_packages):
+    collection = three_packages(dev_packages=("boxes",), test_packages=("box2",)).read()
+    assert {name: modules_of(split.queries) for name, split in collection.splits.items()} == {
+        "train": {"box", "box.other"},
+        "dev": {"boxes", "boxes.other"},
+        "test": {"box2", "box2.other"},
+    }
+    assert len(collection.documents) == 12
+
+
+def test_a_split_without_packages_is_left_out(three_packages):
+    assert list(three_packages(packages=("box", "boxes"), test_packages=("box2",)).read().splits) == [
+        "train",
+        "test",
+    ]
+
+
+def test_the_split_by_package_does_not_depend_on_the_seed(three_packages):
+    digests = {three_packages(dev_packages=("boxes",), seed=seed).read().digest for seed in (1, 2, 3)}
+    assert len(digests) == 1
+
+
+def test_fewer_documents_of_a_set_split_by_package_are_whole_modules(three_packages):
+    packages = {"packages": ("box", "boxes"), "test_packages": ("box2",)}
+    collection = three_packages(**packages, max_documents=9, seed=3).read()
+    assert len(collection.documents) == 8
+    assert modules_of(collection.split("test").queries) <= {"box2", "box2.other"}
+
+
+def test_a_package_has_one_split(three_packages):
+    with pytest.raises(ValueError, match="test_packages name box more than once; a package has one split"):
+        three_packages(test_packages=("boxes", "box"))
+
+
+@pytest.mark.parametrize("share", ["dev_share", "test_share"])
+def test_shares_of_modules_do_not_go_with_a_split_by_package(three_packages, share):
+    with pytest.raises(ValueError, match=r"shares of modules, but dev_packages and test_packages .*remove"):
+        three_packages(test_packages=("boxes",), **{share: 0.2})
+
+
+@pytest.mark.parametrize("escape", ["\\0", "\\ud800"])
+def test_docstrings_that_are_no_text_are_left_out(tmp_path, monkeypatch, escape):
+    (tmp_path / "escapes").mkdir()
+    (tmp_path / "escapes" / "__init__.py").write_text(
+        f'def a(): "Solve the first system of equations. {REST} {escape}"\n'
+        f'def b(): "Solve the second system of equations. {REST}"\n'
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    documents = Docstrings(packages=("escapes",), dev_share=0, test_share=0).read().documents
+    assert documents.ids == ["escapes:b"]
 
 
 def test_splits_depend_on_the_seed(toolbox):
