@@ -76,15 +76,17 @@ class PeerExperiment(Experiment):
         dataset = training_pairs(data, encoder, stage, self.recipe.seed)
         if self.method == "mined":
             # In the precision in which our own runs mine.
-            with encoder.autocast(resolve_precision(self.recipe.encoding.precision, self.device)):
+            precision: Any = resolve_precision(self.recipe.encoding.precision, self.device)
+            with encoder.autocast(precision):
                 judged, documents = judged_pairs(data, encoder), documents_of(data, encoder)
                 dataset = with_mined_negatives(dataset, judged, documents, model)
             self.log.metric("refresh", stage=name, step=0, seconds=time.perf_counter() - start)
         start = time.perf_counter()
         train(model, dataset, self.recipe, stage, self.run_dir.scratch / STAGE)
         self.log.metric("step", stage=name, step=0, seconds=time.perf_counter() - start)
-        backbone: Any = encoder.towers.queries.backbone
-        backbone.load_state_dict(model[0].model.state_dict())
+        ours: Any = encoder.towers.queries
+        theirs: Any = model[0]
+        ours.backbone.load_state_dict(theirs.model.state_dict())
         return publish_checkpoint(self.run_dir, encoder, None, TrainingProgress(name, stage.steps))
 
 
