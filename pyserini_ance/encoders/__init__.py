@@ -6,6 +6,7 @@ NOT_KINDS = (
     "encoder",
     "family",
     "foreign_formats",
+    "layer_reduction",
     "load_save",
     "released",
     "tokenization",

@@ -98,6 +98,9 @@ SIDE_FORMAT = 1
 TOWERS: dict[Side, str] = {"query": "queries", "document": "documents"}
 # Settings that may differ between a checkpoint and the recipe that starts from it.
 MAY_DIFFER = ("model", "document_model", "base", "tied", "head", "dropout")
+# Settings that say what is made of a saved encoder that a recipe starts from. A checkpoint that training
+# continues from was made with them.
+START_SETTINGS = ("layers",)
 # Keys of the side file that are not settings of the family; some families have a dimension, too.
 SIDE_KEYS = {"format", "dimension", "tower"}
 
@@ -228,7 +231,7 @@ def _source(family: Family, side: Side) -> str:
         return str(pair)
     if not (source / SIDE_FILE).exists():
         return str(source)
-    _check_settings(family, source)
+    _check_settings(family, source, START_SETTINGS)
     return str(tower_folder(source, side))
 
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.family import Family, Switch, Tower, at, longest_input, quiet_transformers
+from pyserini_ance.encoders.layer_reduction import Layers, reduce_layers
 from pyserini_ance.encoders.released import (
     ANCE,
     SEED,
@@ -59,6 +60,9 @@ class RobertaAnce(Family):
 
     weight_files: ClassVar[int] = 2
     kind: Literal["roberta_ance"] = "roberta_ance"
+    layers: Layers = None
+    """Layers of the initial weights that the encoder consists of, such as `[0, 2, 4]`, counted from 0; null:
+    all. A saved encoder has these layers alone, and is loaded whole."""
     pooling: Literal["cls"] = "cls"
     """Always the first token."""
     dimension: PositiveInt = 768
@@ -81,7 +85,8 @@ class RobertaAnce(Family):
                 warn_about_vectors(form, source, self)
             elif form is not None:
                 warn_about_tokenization(form, source, self.tokenization, only=form.vocabulary)
-        tower = self._read(source, form, head_required=self.head == "load")
+        model = self._read(source, form, head_required=self.head == "load").model
+        tower = RobertaAnceTower(reduce_layers(model, self.layers, source), self.layer_norm, self.normalize)
         if self.head == "new":
             _draw_head(tower.model, generator)
         return tower

@@ -25,6 +25,7 @@ from pyserini_ance.encoders.family import (
     resolve_model,
 )
 from pyserini_ance.encoders.foreign_formats import check_modules, read_dpr_file, read_pooler
+from pyserini_ance.encoders.layer_reduction import Layers, reduce_layers
 from pyserini_ance.encoders.released import (
     DPR,
     DPR_FOLDER,
@@ -59,6 +60,9 @@ class Transformer(Family):
     """Any encoder that AutoModel supports. A projection is saved in a file next to the model's."""
 
     kind: Literal["transformer"] = "transformer"
+    layers: Layers = None
+    """Layers of the initial weights that the encoder consists of, such as `[0, 2, 4]`, counted from 0; null:
+    all. A saved encoder has these layers alone, and is loaded whole."""
     projection: PositiveInt | None = None
     """The size of vectors after a linear layer on the pooled vector; null: no such layer."""
 
@@ -72,6 +76,7 @@ class Transformer(Family):
             backbone = (
                 self._saved(source) if (Path(source) / SIDE_FILE).exists() else self._released(source, side)
             )
+        backbone = reduce_layers(backbone, self.layers, source)
         projection = self._linear(backbone)
         if (file := Path(source) / PROJECTION).exists():
             _set_projection(projection, load_file(file), file)

@@ -42,6 +42,7 @@ def test_the_side_file_says_what_hugging_face_files_leave_out(checkpoint, tiny_b
         "dropout": None,
         "pooling": "mean",
         "normalize": False,
+        "layers": None,
         "projection": None,
         "tokenization": {
             "lowercase": True,

@@ -1,0 +1,102 @@
+"""Layer reduction: a smaller start, made of some layers of a model.
+
+Source: the layer reduction of sentence-transformers' model distillation example
+(examples/sentence_transformer/training/distillation/model_distillation.py).
+"""
+
+import copy
+from typing import TYPE_CHECKING, Annotated, Any
+
+import torch
+from pydantic import BeforeValidator
+from torch import nn
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def _layer_numbers(value: Any) -> tuple[int, ...] | None:
+    """Validate layer numbers. Reports one error at the key instead of one per union member and item."""
+    if value is None:
+        return None
+    numbers = tuple(value) if isinstance(value, list | tuple) else ()
+    if not numbers or any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError(
+            "expected a list of layer numbers, counted from 0, such as [0, 2, 4]; null takes all layers"
+        )
+    if list(numbers) != sorted(set(numbers)):
+        raise ValueError(
+            f"layers {list(numbers)}: expected ascending numbers, each once: {sorted(set(numbers))}"
+        )
+    return numbers
+
+
+Layers = Annotated[tuple[int, ...] | None, BeforeValidator(_layer_numbers)]
+
+
+def reduce_layers[Model: "PreTrainedModel"](
+    model: Model, layers: tuple[int, ...] | None, source: str
+) -> Model:
+    """Return a model of the same class with these layers alone, renumbered from 0; None returns `model`.
+
+    Everything but the layers stays as it is. The reduced model is built from its own configuration, as any
+    reader of a saved checkpoint builds it.
+
+    Raises ValueError for a number that the model has no layer of, for a model whose layers cannot be found,
+    and for layers that do not fit into the places that they would take.
+    """
+    if layers is None:
+        return model
+    name, count = _find_layers(model, source)
+    if layers[-1] >= count:
+        raise ValueError(
+            f"encoder.layers is {list(layers)}, but {source} has {count} layers, 0 to {count - 1}; "
+            "a saved encoder has only the layers that it was made with: remove encoder.layers to take all"
+        )
+    config = copy.deepcopy(model.config)
+    config.num_hidden_layers = len(layers)
+    if types := getattr(config, "layer_types", None):
+        config.layer_types = [types[number] for number in layers]
+    with torch.random.fork_rng(devices=[]):  # the initial values are overwritten; the run's state stays
+        reduced = type(model)(config)
+    try:
+        reduced.load_state_dict(_renumbered(model.state_dict(), f"{name}.", layers))
+    except RuntimeError as error:
+        raise ValueError(
+            f"encoder.layers is {list(layers)}, but layers of {source} ({type(model).__name__}) differ and "
+            f"do not fit into other places; start the list with 0, or choose another model ({error})"
+        ) from error
+    return reduced.train(model.training)
+
+
+def _find_layers(model: "PreTrainedModel", source: str) -> tuple[str, int]:
+    """The name and the length of the model's list of layers: `encoder.layer` of BERT and RoBERTa."""
+    count = getattr(model.config, "num_hidden_layers", None)
+    found = [
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and len(module) == count
+    ]
+    if count is None or len(found) != 1:
+        raise ValueError(
+            f"encoder.layers needs a model with one list of its layers, such as BERT's encoder.layer, but "
+            f"{source} ({type(model).__name__}) has {', '.join(found) or 'none'} of {count} layers; remove "
+            "encoder.layers, or choose another model"
+        )
+    return found[0], count
+
+
+def _renumbered(
+    state: dict[str, torch.Tensor], prefix: str, layers: tuple[int, ...]
+) -> dict[str, torch.Tensor]:
+    """The weights outside the list of layers, and those of the chosen layers under their new numbers."""
+    places = {str(number): place for place, number in enumerate(layers)}
+    renumbered = {}
+    for key, value in state.items():
+        if not key.startswith(prefix):
+            renumbered[key] = value
+            continue
+        number, _, rest = key.removeprefix(prefix).partition(".")
+        if number in places:
+            renumbered[f"{prefix}{places[number]}.{rest}"] = value
+    return renumbered
