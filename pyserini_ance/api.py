@@ -258,8 +258,8 @@ def mine(
     """Mine negatives for all queries of a split, as a refresh during training does.
 
     source, filters: as in a recipe (docs/guides/negatives.md); known positives are always removed.
-    num_negatives: chosen per query among the `top_k` candidates, at random or the top ones
-    (`sampling_strategy` of the source); None chooses all. bm25, encoding: these sections of a recipe; `bm25`
+    num_negatives: chosen per query among the `top_k` candidates by the `sampling_strategy` of the source, by
+    default at random; None chooses all. bm25, encoding: these sections of a recipe; `bm25`
     matters for the source bm25 alone. The same arguments give the same negatives.
 
     Raises ValueError for settings that are not valid, a split without judgments, or queries with fewer than

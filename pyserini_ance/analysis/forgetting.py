@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from pyserini_ance.negatives.searched import AUTO
 from pyserini_ance.negatives.source import MinedSource, Source
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.rundir import RunDir, step_of
@@ -124,7 +125,7 @@ def _ranks(
         if "positive_ranks" not in report or stage.terms[term].anchor != "query":
             continue
         ranks, source = report["positive_ranks"], stage.terms[term].negatives[int(position)]
-        top_k = _ranked_documents(source)
+        top_k = _ranked_documents(source, report.get("top_k"))
         if top_k < CUTOFF and (missing := sum(rank is None for rank in ranks)):
             key = f"stages.{stage_name}.terms.{term}.negatives.{position}"
             raise ValueError(
@@ -137,11 +138,12 @@ def _ranks(
     return None
 
 
-def _ranked_documents(source: Source) -> int:
-    """The least number of documents that the ranking of a query has."""
+def _ranked_documents(source: Source, auto_top_k: int | None) -> int:
+    """The least number of documents that a query's ranking has; `auto_top_k` is that of `top_k: auto`."""
     ranked = (leaf for leaf in source.components if leaf.scores_comparable)
     return max(
-        leaf.max_candidates(0) + (leaf.filtered_candidates if isinstance(leaf, MinedSource) else 0)
+        (auto_top_k if auto_top_k and getattr(leaf, "top_k", None) == AUTO else leaf.max_candidates(0))
+        + (leaf.filtered_candidates if isinstance(leaf, MinedSource) else 0)
         for leaf in ranked
     )
 

@@ -74,6 +74,11 @@ def source_settings(args: argparse.Namespace) -> dict[str, Any]:
     return settings | {key: value for key, value in options.items() if value is not None}
 
 
+def top_k(text: str) -> int | str:
+    """A positive number, or `auto`, which the sources ann and lookahead have."""
+    return text if text == "auto" else console.positive_int(text)
+
+
 def filter_settings(text: str) -> Any:
     """A filter as in a recipe: `duplicates`, `relative_margin=0.05`, or a YAML mapping with `kind`.
 
@@ -102,13 +107,14 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     sources = "ann, lookahead, bm25, ranking or random, or a YAML mapping as in a recipe"
     add("--source", default="ann", help=f"{sources} (default: %(default)s)")
     add("--file", type=Path, metavar="RANKING", help="of --source ranking: a TREC run or a training file")
-    add("--top-k", type=console.positive_int, help="candidates per query (default: that of the source)")
+    add("--top-k", type=top_k, help="candidates per query, or `auto` (default: that of the source)")
     number = "negatives per query in the output (default: %(default)s)"
     add("--num-negatives", type=console.positive_int, default=8, help=number)
     filters = "duplicates, relative_margin=0.05, range_min=10, ..., or YAML mappings; applied in this order"
     add("--filters", nargs="+", default=[], metavar="KIND[=VALUE]", help=filters)
-    choice = "choose the negatives among the candidates at random (the default) or the top ones"
-    add("--sampling-strategy", choices=("random", "top"), help=choice)
+    choice = "how the negatives are chosen among the candidates (default: at random)"
+    strategies = ("random", "top", "ambiguous", "stratified")
+    add("--sampling-strategy", choices=strategies, help=choice)
     shortage = "for a query with fewer candidates than negatives: stop (the default), or add random ones"
     add("--on-shortage", choices=("error", "fill_random"), help=shortage)
     add("--output", type=Path, required=True, metavar="FILE.jsonl", help="the file to write, or to replace")

@@ -7,21 +7,18 @@ term of Li et al. 2021 (DANCE). Negatives are sampled at random from the top `to
 
 from typing import ClassVar, Literal
 
-from pydantic import PositiveInt
-
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.filters.base import Candidates
+from pyserini_ance.negatives.searched import SearchedSource
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import MinedSource, MiningContext
+from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import NegativeTable
 
 
-class Ann(MinedSource):
+class Ann(SearchedSource):
     """Searches all rows of the other side with each anchor's vector."""
 
     kind: Literal["ann"] = "ann"
-    top_k: PositiveInt = 200
-    """The number of candidates per anchor, after known positives and filtered candidates are removed."""
     is_dynamic: ClassVar[bool] = True
     scores_comparable: ClassVar[bool] = True
     scores_positives: ClassVar[bool] = True
@@ -29,11 +26,12 @@ class Ann(MinedSource):
     def mine(
         self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
     ) -> NegativeTable:
-        k = self.top_k + self.extra_candidates(anchor_set)
+        top_k = self.top_k_of(anchor_set)
+        k = top_k + self.extra_candidates(anchor_set)
         scores, rows = snapshot.search(anchor_set.anchor, anchor_set.anchors, anchor_set.candidate, k)
         # Differs from microsoft/ANCE: it removes only the last positive in the qrels, so other positives
         # are negatives.
         candidates = Candidates(
             snapshot, anchor_set, rows, scores, lambda: snapshot.positive_scores(anchor_set)
         )
-        return self.table_of(candidates, self.top_k)
+        return self.table_of(candidates, top_k)

@@ -6,24 +6,22 @@ Source: Sun et al. 2022 (ANCE-Tele), arXiv:2210.17167, Eq. 6.
 from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import PositiveInt
 
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.filters.base import Candidates
+from pyserini_ance.negatives.searched import SearchedSource
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import MinedSource, MiningContext
+from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import NegativeTable
 
 
-class Lookahead(MinedSource):
+class Lookahead(SearchedSource):
     """Searches with the vector of the anchor's first positive in the qrels, as the paper's code does.
 
     Scores are those between that positive and its neighbours.
     """
 
     kind: Literal["lookahead"] = "lookahead"
-    top_k: PositiveInt = 200
-    """The number of neighbours per anchor, after known positives and filtered candidates are removed."""
     is_dynamic: ClassVar[bool] = True
     uses_positive_vectors: ClassVar[bool] = True
 
@@ -31,9 +29,10 @@ class Lookahead(MinedSource):
         self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
     ) -> NegativeTable:
         side, known_positives = anchor_set.candidate, anchor_set.known_positives
+        top_k = self.top_k_of(anchor_set)
         # Anchors with the same positive share its neighbours.
         positives, of_anchor = np.unique(
             known_positives.rows[known_positives.offsets[anchor_set.anchors]], return_inverse=True
         )
-        scores, rows = snapshot.search(side, positives, side, self.top_k + self.extra_candidates(anchor_set))
-        return self.table_of(Candidates(snapshot, anchor_set, rows[of_anchor], scores[of_anchor]), self.top_k)
+        scores, rows = snapshot.search(side, positives, side, top_k + self.extra_candidates(anchor_set))
+        return self.table_of(Candidates(snapshot, anchor_set, rows[of_anchor], scores[of_anchor]), top_k)

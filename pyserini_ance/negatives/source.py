@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveInt, model_validator
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from pyserini_ance.data.collection import Collection, Side, Split, is_known_positive
 from pyserini_ance.data.passages import repeats
@@ -154,9 +154,31 @@ class MinedSource(TableSource):
     """The filters against false negatives. Known positives are always removed."""
     oversample: NonNegativeInt = 100
     """The number of candidates retrieved beyond `top_k` if there are filters, to replace what they remove."""
-    sampling_strategy: Literal["random", "top"] = "random"
-    """Draw `num_negatives` of an anchor's candidates at random, or take the top-ranked ones."""
+    sampling_strategy: Literal["random", "top", "ambiguous", "stratified"] = "random"
+    """How `num_negatives` of an anchor's candidates are drawn: at random, the top-ranked ones, those that
+    score about as high as the positive (`ambiguous`, with `a` and `b`), or one of each of `num_negatives`
+    quantile bins of the scores (`stratified`)."""
+    a: PositiveFloat = 0.5
+    """With `ambiguous`: a candidate d- is drawn in proportion to exp(-a (s(q, d-) - s(q, d+) - b)^2). Its
+    unit is 1 / score^2: cosines need a greater value, such as 100, to differ from random draws."""
+    b: float = 0.0
+    """With `ambiguous`: the score, above the positive's, that is drawn most often; below it if negative."""
     scores_positives: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def check_sampling_strategy(self) -> "MinedSource":
+        if self.sampling_strategy == "ambiguous" and not self.scores_positives:
+            raise ValueError(
+                f"sampling_strategy: ambiguous compares scores with the positive's, but {self.kind} gives "
+                "positives no score; use stratified, random or top"
+            )
+        given = [key for key in ("a", "b") if getattr(self, key) != type(self).model_fields[key].default]
+        if given and self.sampling_strategy != "ambiguous":
+            raise ValueError(
+                f"{given[0]} is a setting of sampling_strategy: ambiguous, but the strategy is "
+                f"{self.sampling_strategy}; remove it, or set sampling_strategy: ambiguous"
+            )
+        return self
 
     @model_validator(mode="after")
     def check_filters(self) -> "MinedSource":
@@ -190,6 +212,7 @@ class MinedSource(TableSource):
         """The first `top_k` candidates of each anchor that are not known positives and pass all filters."""
         anchor_set = candidates.anchor_set
         rows, scores, dropped = apply_filters(candidates, self.filters, top_k)
+        positive_scores = candidates.positive_scores if self.sampling_strategy == "ambiguous" else None
         return NegativeTable(
             anchor_set.anchor,
             anchor_set.candidate,
@@ -198,15 +221,23 @@ class MinedSource(TableSource):
             scores,
             source=self.kind,
             dropped=dropped,
+            positive_scores=positive_scores,
         )
 
     def draw(
         self, rows: np.ndarray, table: NegativeTable | None, anchor_set: AnchorSet, rng: np.random.Generator
     ) -> np.ndarray:
-        if self.sampling_strategy == "random":
-            return super().draw(rows, table, anchor_set, rng)
         assert table is not None, f"a {self.kind} source draws from its table"
-        return fill_random(table.first(rows, self.num_negatives), rows, anchor_set, rng)
+        match self.sampling_strategy:
+            case "random":
+                drawn = table.draw(rows, self.num_negatives, rng)
+            case "top":
+                drawn = table.first(rows, self.num_negatives)
+            case "ambiguous":
+                drawn = table.draw_ambiguous(rows, self.num_negatives, rng, self.a, self.b)
+            case "stratified":
+                drawn = table.draw_stratified(rows, self.num_negatives, rng)
+        return fill_random(drawn, rows, anchor_set, rng)
 
 
 def fill_random(

@@ -12,7 +12,13 @@ from pyserini_ance.data.trec import PADDING as PADDING  # negatives are read tog
 from pyserini_ance.storage.files import write_json
 
 ABOUT = "table.json"
-ARRAYS = {"anchors": np.int32, "candidates": np.int32, "scores": np.float32, "origin": np.uint8}
+ARRAYS = {
+    "anchors": np.int32,
+    "candidates": np.int32,
+    "scores": np.float32,
+    "origin": np.uint8,
+    "positive_scores": np.float32,
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,8 @@ class NegativeTable:
     dropped: the number of candidates that each filter removed.
     origin: (A, n) uint8 positions in `origins`, 0 at PADDING. None if `source` retrieved all candidates for
         this generation.
+    positive_scores: (A,) float32, the score of each anchor's best known positive on the scale of `scores`,
+        NaN where it has none. None if no draw needs them.
     """
 
     anchor_side: Side
@@ -48,6 +56,7 @@ class NegativeTable:
     dropped: dict[str, int] = field(default_factory=dict)
     origins: tuple[Origin, ...] = ()
     origin: np.ndarray | None = None
+    positive_scores: np.ndarray | None = None
 
     @property
     def counts(self) -> np.ndarray:
@@ -64,6 +73,41 @@ class NegativeTable:
     def first(self, rows: np.ndarray, n: int) -> np.ndarray:
         """(B, n) candidates of the anchors `rows` (B,), the first in rank order, then PADDING."""
         return _padded(self.candidates[self.positions(rows), :n], n)
+
+    def draw_ambiguous(
+        self, rows: np.ndarray, n: int, rng: np.random.Generator, a: float, b: float
+    ) -> np.ndarray:
+        """(B, n) candidates of the anchors `rows` (B,), then PADDING: those near the positive in score.
+
+        They are drawn one after the other without replacement, each with a probability proportional to
+        exp(-a (s(q, d-) - s(q, d+) - b)^2) (Zhou et al. 2022, SimANS, arXiv:2210.11773). An anchor whose
+        positive has no score draws uniformly.
+        """
+        assert self.positive_scores is not None, f"the table of {self.source} has no scores of positives"
+        positions = self.positions(rows)
+        choices = self.candidates[positions]
+        # Differs from microsoft/SimXNS: it takes the mean score of the positives of a query, not the best.
+        margins = self.scores[positions].astype(np.float64) - self.positive_scores[positions, None] - b
+        log_weights = np.where(np.isnan(margins), 0.0, -a * margins**2)
+        # The order of exponential arrival times with these rates is such a draw. In logarithms no weight
+        # becomes 0, however far from the positive a score is.
+        times = np.log(rng.standard_exponential(choices.shape)) - log_weights
+        columns = np.argsort(np.where(choices != PADDING, times, np.inf), axis=1)[:, :n]
+        return _padded(np.take_along_axis(choices, columns, 1), n)
+
+    def draw_stratified(self, rows: np.ndarray, n: int, rng: np.random.Generator) -> np.ndarray:
+        """(B, n) candidates of the anchors `rows` (B,), one of each stratum from the best to the last.
+
+        The strata are `n` quantile bins of the anchor's candidates by score. An anchor with fewer candidates
+        gives all of them, then PADDING.
+        """
+        # Differs from arXiv:2604.04734 (stratified sampling for distillation): it covers a teacher's scores,
+        # here they are the source's, which are known when a step is drawn.
+        choices = _padded(self.candidates[self.positions(rows)], n)
+        counts = np.maximum((choices != PADDING).sum(1, keepdims=True), n)
+        edges = np.arange(n + 1) * counts // n  # (B, n + 1) columns; candidates are in the order of scores
+        columns = rng.integers(edges[:, :-1], edges[:, 1:])
+        return np.take_along_axis(choices, columns, 1)
 
     def positions(self, rows: np.ndarray) -> np.ndarray:
         """The positions of the anchors `rows` (B,) in the table."""
@@ -138,7 +182,7 @@ def _open_array(path: Path, shape: list[int]) -> np.ndarray:
 
 
 def _padded(drawn: np.ndarray, n: int) -> np.ndarray:
-    return np.pad(drawn, ((0, 0), (0, n - drawn.shape[1])), constant_values=PADDING)
+    return np.pad(drawn, ((0, 0), (0, max(0, n - drawn.shape[1]))), constant_values=PADDING)
 
 
 def turnover(new: NegativeTable, old: NegativeTable) -> float:

@@ -8,6 +8,8 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import table
+from pyserini_ance.negatives.searched import resolved_top_k
+from pyserini_ance.negatives.source import PLURALS
 from pyserini_ance.pipeline.dry_run import (
     candidates_kept,
     checkpoints_at_once,
@@ -59,7 +61,22 @@ def measured_plan(recipe: Recipe, steps: int) -> str | None:
 
 def _describe(recipe: Recipe, data: PreparedData) -> str:
     rows = [_stage_row(name, stage, recipe.train_split, data) for name, stage in recipe.stages.items()]
-    return "\n".join([DiskSizes.of(recipe, data).describe(recipe, data), "", table(rows, STAGE_COLUMNS)])
+    sizes = DiskSizes.of(recipe, data).describe(recipe, data)
+    return "\n".join([sizes, *_automatic_top_k(recipe, data), "", table(rows, STAGE_COLUMNS)])
+
+
+def _automatic_top_k(recipe: Recipe, data: PreparedData) -> list[str]:
+    """A line with the number behind each `top_k: auto`."""
+    lines = []
+    for stage_name, stage in recipe.stages.items():
+        for term_name, term in stage.terms.items():
+            anchor_set = data.anchor_sets[term.anchor]
+            for position, source in enumerate(term.negatives):
+                if (top_k := resolved_top_k(source.components, anchor_set)) is not None:
+                    searched = f"{anchor_set.candidates:,} {PLURALS[anchor_set.candidate]}"
+                    key = f"stages.{stage_name}.terms.{term_name}.negatives.{position}"
+                    lines.append(f"{key}: top_k auto is {top_k}, for {searched}")
+    return lines
 
 
 @dataclass(frozen=True)

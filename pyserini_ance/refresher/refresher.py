@@ -15,6 +15,7 @@ import numpy as np
 from pyserini_ance.data.collection import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.distributed.world import World
+from pyserini_ance.negatives.searched import resolved_top_k
 from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
 from pyserini_ance.negatives.source import MiningContext, TableSource
 from pyserini_ance.negatives.table import PADDING, NegativeTable, turnover
@@ -258,7 +259,8 @@ def table_report(
     margin.
 
     `origins` counts candidates by source if there are several. `new_share` is the share of candidates that
-    `previous` lacks; None if it has other anchors, as from one query chunk to the next. `positive_ranks` are
+    `previous` lacks; None if it has other anchors, as from one query chunk to the next. `top_k` is the number
+    behind `top_k: auto`, if a source has that. `positive_ranks` are
     ranks in the mined ranking, in the order of the anchors. `margin` is the score of an anchor's best
     positive minus the mean score of its candidates: percentiles and mean over the anchors, if the table's
     scores are the anchors' own.
@@ -272,6 +274,8 @@ def table_report(
         "dropped": table.dropped,
         "new_share": new_share,
     }
+    if (top_k := resolved_top_k(source.components, anchor_set)) is not None:
+        report["top_k"] = top_k
     if counts := table.origin_counts():
         report["origins"] = counts
     ranking = snapshot.ranking(anchor_set)

@@ -145,7 +145,8 @@ def _describe(name: str, report: dict) -> str:
     new = "" if report["new_share"] is None else f", {report['new_share']:.0%} new"
     margin = f", margin {report['margin']['mean']:.3f}" if "margin" in report else ""
     dropped = "".join(f", {count} {what} dropped" for what, count in report["dropped"].items())
-    return f"{name}: {report['candidates']} candidates{new}{margin}{dropped}"
+    top_k = f"top_k {report['top_k']}, " if "top_k" in report else ""
+    return f"{name}: {top_k}{report['candidates']} candidates{new}{margin}{dropped}"
 
 
 def publish_generation(

@@ -4,6 +4,7 @@ kind.
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import yaml
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.negatives.source import MinedSource
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.pipeline.experiment import accelerator_of
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
@@ -77,4 +79,5 @@ def test_the_terms_shown_are_valid_and_every_kind_has_its_row():
     for term in yaml.safe_load(blocks("yaml")[0])["terms"].values():
         Term.model_validate(term)
     rows = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
-    assert rows == {*kinds("negatives"), *kinds("filters")}
+    strategies = get_args(MinedSource.model_fields["sampling_strategy"].annotation)
+    assert rows == {*kinds("negatives"), *kinds("filters"), *strategies}

@@ -111,12 +111,13 @@ def test_a_file_of_something_else_is_refused(write):
         Grid.parse([str(write("bad", "- 3"))])
 
 
-PAPERS = {  # points, and recipes that each of them fits
+SETTINGS = {  # points, and recipes that each of them fits
     "ance-passages": (5, ["demo/ance", "msmarco-passage/ance"]),
     "ance-documents": (5, ["demo/ance", "msmarco-doc/ance-firstp"]),
     "tele-alpha": (3, ["demo/ance-tele", "msmarco-passage/ance-tele"]),
     "tele-beta": (3, ["demo/ance-tele", "msmarco-passage/ance-tele"]),
     "tele-negatives": (3, ["demo/ance-tele", "msmarco-passage/ance-tele"]),
+    "top-k": (6, ["demo/ance", "medquad/ance"]),
 }
 
 
@@ -128,12 +129,12 @@ STUDIES = {"production-demo", "production-medquad"}
 def test_every_grid_that_ships_is_tried():
     assert {
         path.stem for path in (SHIPPED / GRIDS).glob("*.yaml")
-    } == PAPERS.keys() | FAMILIES | RACES | STUDIES
+    } == SETTINGS.keys() | FAMILIES | RACES | STUDIES
 
 
-@pytest.mark.parametrize("name", PAPERS)
-def test_the_papers_grids_fit_recipes_that_ship(name):
-    points, recipes = PAPERS[name]
+@pytest.mark.parametrize("name", SETTINGS)
+def test_grids_of_settings_fit_recipes_that_ship(name):
+    points, recipes = SETTINGS[name]
     grid = Grid.parse([name])
     assert len(grid.points) == points
     for recipe in recipes:

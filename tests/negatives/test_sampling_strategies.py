@@ -1,0 +1,193 @@
+"""Draws by `sampling_strategy`, against the exact probabilities of each candidate or sequence."""
+
+from collections import Counter
+from itertools import permutations, product
+from math import exp, prod
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.negatives.ann import Ann
+from pyserini_ance.negatives.lookahead import Lookahead
+from pyserini_ance.negatives.mix import Mix
+from pyserini_ance.negatives.ranking import Ranking
+from pyserini_ance.negatives.table import PADDING, NegativeTable
+
+SCORES = [0.9, 0.7, 0.6, 0.1, -0.4]
+ROWS = [4, 7, 5, 6, 9]
+SEEDS, DRAWS = 40, 500
+
+
+def table(
+    *lines: list[int], scores: list[list[float]], positives: list[float] | None = None
+) -> NegativeTable:
+    found = None if positives is None else np.array(positives, np.float32)
+    anchors = np.arange(len(lines), dtype=np.int32)
+    arrays = np.array(lines, np.int32), np.array(scores, np.float32)
+    return NegativeTable("query", "document", anchors, *arrays, "ann", positive_scores=found)
+
+
+def chi_square(source, made, row: int, split, expected: dict[tuple[int, ...], float]) -> tuple[float, float]:
+    """The statistic over SEEDS generators of DRAWS draws each, and its 0.999 quantile."""
+    assert sum(expected.values()) == pytest.approx(1)
+    drawn: Counter[tuple[int, ...]] = Counter()
+    for seed in range(SEEDS):
+        rng = np.random.default_rng(np.random.SeedSequence(17, spawn_key=(seed,)))
+        rows = np.full(DRAWS, row, np.int32)
+        drawn.update(map(tuple, source.draw(rows, made, AnchorSet(split, "query", 10), rng).tolist()))
+    assert set(drawn) <= set(expected)
+    total = SEEDS * DRAWS
+    statistic = sum((drawn[key] - total * p) ** 2 / (total * p) for key, p in expected.items())
+    return statistic, float(chi2.ppf(0.999, len(expected) - 1))
+
+
+def weights(a: float, b: float, positive: float) -> dict[int, float]:
+    """Zhou et al. 2022, as written."""
+    return {row: exp(-a * (score - positive - b) ** 2) for row, score in zip(ROWS, SCORES, strict=True)}
+
+
+def successive(weight: dict[int, float], n: int) -> dict[tuple[int, ...], float]:
+    """The probability of each sequence of `n` draws without replacement."""
+    return {
+        rows: prod(
+            weight[row] / (sum(weight.values()) - sum(weight[before] for before in rows[:i]))
+            for i, row in enumerate(rows)
+        )
+        for rows in permutations(weight, n)
+    }
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "positive", "n"),
+    [(0.5, 0.0, 0.8, 1), (3.0, -0.3, 0.8, 1), (4.0, 0.1, 0.3, 2), (1.5, 0, 0.5, 3)],
+)
+def test_ambiguous_draws_have_the_probabilities_of_the_paper(split_of, a, b, positive, n):
+    made = table([1, 2, 3, 8, PADDING], ROWS, scores=[[0.5] * 5, SCORES], positives=[0.0, positive])
+    source = Ann(num_negatives=n, sampling_strategy="ambiguous", a=a, b=b)
+    expected = successive(weights(a, b, positive), n)
+    statistic, bound = chi_square(source, made, 1, split_of([0], [0]), expected)
+    assert statistic < bound
+    uniform = dict.fromkeys(expected, 1 / len(expected))
+    assert chi_square(source, made, 1, split_of([0], [0]), uniform)[0] > bound  # the check can tell
+
+
+def test_ambiguous_draws_are_uniform_for_an_anchor_whose_positive_has_no_score(split_of):
+    made = table(ROWS, scores=[SCORES], positives=[float("nan")])
+    source = Ann(sampling_strategy="ambiguous", a=50)
+    statistic, bound = chi_square(source, made, 0, split_of([0]), {(row,): 0.2 for row in ROWS})
+    assert statistic < bound
+
+
+def test_ambiguous_draws_choose_the_nearest_score_where_all_weights_are_below_the_smallest_float(split_of):
+    """exp(-1000 * 100^2) is 0 in any float format."""
+    made = table(ROWS, scores=[SCORES], positives=[100.0])
+    source = Ann(num_negatives=2, sampling_strategy="ambiguous", a=1000)
+    drawn = source.draw(
+        np.zeros(50, np.int32), made, AnchorSet(split_of([0]), "query", 10), np.random.default_rng(0)
+    )
+    assert drawn.tolist() == [ROWS[:2]] * 50
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 5])
+def test_stratified_draws_take_one_of_each_quantile_bin(split_of, n):
+    made = table([1, 2, 3, 8, PADDING], ROWS, scores=[[0.5] * 5, SCORES])
+    bins = {1: [ROWS], 2: [[4, 7], [5, 6, 9]], 3: [[4], [7, 5], [6, 9]], 5: [[row] for row in ROWS]}[n]
+    each = prod(map(len, bins))
+    source = Ann(num_negatives=n, sampling_strategy="stratified")
+    expected = dict.fromkeys(product(*bins), 1 / each)
+    statistic, bound = chi_square(source, made, 1, split_of([0], [0]), expected)
+    assert statistic < bound or each == 1
+
+
+@pytest.mark.parametrize("strategy", ["ambiguous", "stratified"])
+def test_short_anchors_give_all_their_candidates_and_then_random_ones(split_of, strategy):
+    made = table(
+        [4, 7, PADDING], [PADDING] * 3, scores=[[0.9, 0.7, -np.inf], [-np.inf] * 3], positives=[1, 1]
+    )
+    source = Ann(num_negatives=4, sampling_strategy=strategy, on_shortage="fill_random")
+    rng, anchor_set = np.random.default_rng(0), AnchorSet(split_of([0], [0]), "query", 9)
+    for _ in range(50):
+        first, second = source.draw(np.array([0, 1]), made, anchor_set, rng).tolist()
+        assert sorted(first[:2]) == [4, 7] and 0 not in first + second
+        assert len(set(first)) == len(set(second)) == 4 and PADDING not in first + second
+
+
+@pytest.mark.parametrize("strategy", ["ambiguous", "stratified"])
+def test_draws_depend_on_the_generator_and_the_table_alone(split_of, strategy):
+    made = table(ROWS, ROWS[::-1], scores=[SCORES, SCORES], positives=[0.5, 0.2])
+    source = Ann(num_negatives=2, sampling_strategy=strategy)
+    anchor_set = AnchorSet(split_of([0], [1]), "query", 10)
+    rows = np.array([1, 0, 1, 1], np.int32)
+    first, second = (source.draw(rows, made, anchor_set, np.random.default_rng(5)) for _ in range(2))
+    assert first.tolist() == second.tolist() and first.dtype == np.int32
+
+
+def test_the_positives_scores_are_stored_with_the_table(split_of, snapshot_of, tmp_path):
+    """By default no draw needs them, and a table has the arrays that it always had."""
+    rng = np.random.default_rng(0)
+    queries, documents = (
+        rng.normal(size=(3, 4)).astype(np.float32),
+        rng.normal(size=(12, 4)).astype(np.float32),
+    )
+    positives = [[2], [0, 5], [7]]
+    snapshot = snapshot_of(split_of(*positives), queries, documents)
+    mined = {
+        strategy: Ann(top_k=4, sampling_strategy=strategy).mine(snapshot, snapshot.anchor_set("query"))
+        for strategy in ("random", "ambiguous", "stratified")
+    }
+    best = [
+        max(float(queries[query] @ documents[row]) for row in rows) for query, rows in enumerate(positives)
+    ]
+    assert mined["ambiguous"].positive_scores == pytest.approx(best)
+    assert mined["random"].positive_scores is mined["stratified"].positive_scores is None
+    for strategy, made in mined.items():
+        made.save(tmp_path / strategy)
+        names = {path.stem for path in (tmp_path / strategy).glob("*.npy")}
+        own = {"positive_scores"} if strategy == "ambiguous" else set()
+        assert names == {"anchors", "candidates", "scores"} | own
+    loaded = NegativeTable.load(tmp_path / "ambiguous")
+    assert loaded.positive_scores.tolist() == mined["ambiguous"].positive_scores.tolist()
+    source, anchor_set = Ann(num_negatives=2, sampling_strategy="ambiguous"), snapshot.anchor_set("query")
+    draws = [
+        source.draw(np.arange(3), one, anchor_set, np.random.default_rng(1)).tolist()
+        for one in (loaded, mined["ambiguous"])
+    ]
+    assert draws[0] == draws[1]
+
+
+def test_a_ranking_without_the_positive_draws_uniformly(split_of, snapshot_of, tmp_path):
+    path = tmp_path / "ranked.trec"
+    path.write_text(
+        "".join(f"q{q} Q0 d{d} 1 {9 - d} t\n" for q, d in product((0, 1), (1, 2, 3))) + "q0 Q0 d0 1 6 t\n"
+    )
+    snapshot = snapshot_of(split_of([0], [4]), np.zeros((2, 2)), np.zeros((5, 2)))
+    source = Ranking(file=path, top_k=3, sampling_strategy="ambiguous", a=9)
+    made = source.mine(snapshot, snapshot.anchor_set("query"))
+    assert np.isnan(made.positive_scores).tolist() == [False, True] and made.positive_scores[0] == 6
+    rng = np.random.default_rng(0)
+    drawn = source.draw(np.repeat([0, 1], 300), made, snapshot.anchor_set("query"), rng).reshape(2, 300)
+    assert set(drawn[0].tolist()) == {3} and set(drawn[1].tolist()) == {1, 2, 3}
+
+
+@pytest.mark.parametrize(
+    ("build", "message"),
+    [
+        (
+            lambda: Lookahead(sampling_strategy="ambiguous"),
+            "but lookahead gives positives no score; use stratified",
+        ),
+        (lambda: Ann(a=2), "a is a setting of sampling_strategy: ambiguous, but the strategy is random"),
+        (lambda: Ann(sampling_strategy="stratified", b=1), "b is a setting of sampling_strategy: ambiguous"),
+        (lambda: Ann(sampling_strategy="ambiguous", a=0), "greater than 0"),
+        (
+            lambda: Mix.model_validate({"sources": [{"kind": "ann", "sampling_strategy": "stratified"}]}),
+            "sampling_strategy has no effect inside a mix",
+        ),
+    ],
+)
+def test_settings_without_effect_are_refused(build, message):
+    with pytest.raises(ValueError, match=message):
+        build()
+    Lookahead(sampling_strategy="stratified")
