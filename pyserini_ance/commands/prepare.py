@@ -137,7 +137,7 @@ def count_rows(
         "tokens": f"{count_tokens(folders['documents']):,}",
     }
     for name in collection.splits:
-        counts, published = Counts.of(collection, name), official.splits.get(name, SplitCounts())
+        counts, published = Counts.of(collection, name), recipe.data.published_counts(name)
         skipped = [
             f"{count:,} {what.removeprefix(f'{name} ')}"
             for what, count in collection.skipped.items()
@@ -161,8 +161,9 @@ def count_warnings(recipe: Recipe, collection: Collection) -> Iterator[str]:
     comparisons = []
     if official.documents:
         comparisons.append(("documents", "documents", len(collection.documents), official.documents))
-    for name, published in official.splits.items():
+    for name in official.splits:
         if name in collection.splits:
+            published = recipe.data.published_counts(name)
             comparisons += [(name, *counts) for counts in Counts.of(collection, name).compare(published)]
     for name, what, count, expected in comparisons:
         if count != expected:

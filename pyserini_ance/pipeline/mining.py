@@ -167,6 +167,7 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
             settings = settings["data"]
     data = read_component("data", settings, origin)
     assert isinstance(data, Format)
+    data = data.of_splits(data.split_names)
     files = input_files(data)
     reading = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": []}
     record = CollectionRecord(cache, reading, files if files or data.by_name else None)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 
@@ -33,9 +34,14 @@ class Settings(BaseModel):
         return values
 
 
+def keys_of(settings: type[Settings]) -> dict[str, FieldInfo]:
+    """The fields of settings by their keys in a recipe; a key that is a Python keyword is an alias."""
+    return {field.alias or name: field for name, field in settings.model_fields.items()}
+
+
 def _key_problem(settings: type[Settings], key: Any, value: Any) -> InitErrorDetails | None:
     """The error for a key that `settings` lacks, or for a value that the key had in an earlier version."""
-    names, kind = sorted(settings.model_fields), settings.model_fields.get("kind")
+    names, kind = sorted(keys_of(settings)), settings.model_fields.get("kind")
     if key in names:
         is_shipped = settings.__module__.partition(".")[0] == __name__.partition(".")[0]
         message = renamed_value(key, value) if is_shipped else None

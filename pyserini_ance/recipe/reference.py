@@ -137,7 +137,7 @@ def table(fields: dict[str, FieldInfo]) -> list[str]:
         return []
     lines = ["| field | type | default | meaning |", "|---|---|---|---|"]
     for name, field in fields.items():
-        cells = (f"`{name}`", type_of(field), default_of(field), field.description or "")
+        cells = (f"`{field.alias or name}`", type_of(field), default_of(field), field.description or "")
         lines.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
     return [*lines, ""]
 

@@ -29,13 +29,15 @@ class Beir(Format):
         qrels = [(f"data.splits.{name}", self.folder / path) for name, path in self.splits.items()]
         return [
             ("data.folder", self.folder / "corpus.jsonl"),
-            ("data.folder", self.folder / "queries.jsonl"),
+            # A folder of documents alone needs no queries: `train_queries` makes some.
+            *([("data.folder", self.folder / "queries.jsonl")] if qrels else []),
             *qrels,
         ]
 
     def raw_data(self) -> RawData:
-        corpus, queries, *qrels = (find_file(path, key) for key, path in self.files())
-        entries = list(_questions(queries))
+        corpus, *files = (find_file(path, key) for key, path in self.files())
+        queries, qrels = files[:1], files[1:]
+        entries = [entry for path in queries for entry in _questions(path)]
         splits = {
             name: judged_only(entries, list(beir_judgments(path)))
             for name, path in zip(self.splits, qrels, strict=True)

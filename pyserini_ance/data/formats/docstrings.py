@@ -13,15 +13,13 @@ from typing import NamedTuple, Self
 
 from pydantic import Field, model_validator
 
+from pyserini_ance.data.document_queries import SENTENCE_END
 from pyserini_ance.data.formats.builder import Entry, Judgment
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line
 
 SENTENCE_WORDS = 4
 DOCUMENT_WORDS = 20
-
-# The end of a sentence: a mark, perhaps closing quotes, and then no lower-case word ("wrt. the", "e.g. a").
-SENTENCE_END = re.compile(r"""[.!?]["'`)\]*]*(?=\s+[^\sa-z]|\Z)|\Z""")
 
 # First paragraphs that are not sentences: a signature, a parameter, a directive, a doctest, a heading, an
 # introduction to code.

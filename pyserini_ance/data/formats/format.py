@@ -10,6 +10,7 @@ from pydantic import Field, PositiveInt
 
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.data.document_queries import DocumentQueries
 from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment, OnDisk, build_texts
 from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, find_file, shown
 from pyserini_ance.recipe.components import Component, Settings
@@ -118,24 +119,40 @@ class Format(Component):
     by_name: ClassVar[bool] = False
     unknown_ids: Literal["refuse", "skip"] = "refuse"
     """Judgments of ids that the collection lacks are an error (`refuse`) or ignored (`skip`)."""
+    train_queries: DocumentQueries | None = None
+    """Training queries made from the documents, in place of the data's own; null: those of the data."""
+
+    @property
+    def split_names(self) -> list[str]:
+        """The splits that the settings define; none for an adapter that reads splits without a setting."""
+        made = [self.train_queries.split] if self.train_queries else []
+        return list(dict.fromkeys([*getattr(self, "splits", {}), *made]))
+
+    def published_counts(self, split: str) -> SplitCounts:
+        """The published counts of a split; none for queries that are made here."""
+        is_made = self.train_queries is not None and self.train_queries.split == split
+        return SplitCounts() if is_made else self.official.splits.get(split, SplitCounts())
 
     def of_splits(self, names: Iterable[str]) -> Self:
         """The same data with these splits only; the files of other splits are not read and need not exist.
 
-        An adapter without a `splits` setting reads all its splits. Raises ValueError for a split that `data`
-        does not define.
+        A split that `train_queries` makes is not read from files. An adapter without a `splits` setting reads
+        all its splits. Raises ValueError for a split that `data` does not define.
         """
         splits = getattr(self, "splits", None)
         if splits is None:
             return self
         selected = sorted(names)
-        if unknown := [name for name in selected if name not in splits]:
+        if unknown := [name for name in selected if name not in self.split_names]:
             raise ValueError(
-                f"no split {unknown[0]!r}; splits: {', '.join(splits)}; "
+                f"no split {unknown[0]!r}; splits: {', '.join(self.split_names)}; "
                 "use one of them, or add it under `data`"
             )
+        queries = self.train_queries
+        made = queries.split if queries else None
+        kept = {name: files for name, files in splits.items() if name in selected and name != made}
         return self.model_copy(
-            update={"splits": {name: files for name, files in splits.items() if name in selected}}
+            update={"splits": kept, "train_queries": queries if made in selected else None}
         )
 
     def raw_data(self) -> RawData:
@@ -160,9 +177,12 @@ class Format(Component):
         documents' fields once the first document is read.
 
         Raises ValueError for a repeated id, a text that is empty or holds a NUL, a judgment of an unknown id,
-        two grades for one pair, and a split that has no usable queries or neither judgments nor answers.
+        two grades for one pair, a split that has no usable queries or neither judgments nor answers, and
+        documents that `train_queries` makes no query from.
         """
-        documents, splits, files = self.raw_data()
+        # A split that is made is not read.
+        data = self.of_splits(self.split_names) if self.train_queries else self
+        documents, splits, files = data.raw_data()
         documents = _first_checked(documents, check) if check else documents
         corpus = build_texts(documents, "document", OnDisk(folder) if folder else InMemory(), files)
         if not len(corpus):
@@ -173,7 +193,11 @@ class Format(Component):
         checked = {
             name: self._split(name, corpus, entries, judgments, skipped)
             for name, (entries, judgments) in splits.items()
+            if not self.train_queries or name != self.train_queries.split
         }
+        if self.train_queries:
+            made = self.train_queries.make_split(corpus, self.relevance_threshold, skipped)
+            checked = {made.name: made, **checked}
         collection = Collection(corpus, checked, skipped)
         collection.log_skipped()
         return collection

@@ -1,0 +1,141 @@
+"""Training queries from documents alone, without a language model: crops, titles or first sentences.
+
+A retriever is adapted to documents that nobody has asked for yet. Source: Lin et al. 2023, arXiv:2302.07452
+(DRAGON, cropped sentences as queries); Izacard et al. 2022, arXiv:2112.09118 (Contriever, random crops).
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator
+from typing import Literal, Self
+
+import numpy as np
+from pydantic import ConfigDict, Field, PositiveInt, model_validator
+
+from pyserini_ance.data.collection import Qrels, Split, Texts
+from pyserini_ance.recipe.components import Settings
+
+DOCUMENTS_PER_BLOCK = 4096
+
+# The end of a sentence: a mark, perhaps closing quotes, and then no lower-case word ("wrt. the", "e.g. a").
+SENTENCE_END = re.compile(r"""[.!?]["'`)\]*]*(?=\s+[^\sa-z]|\Z)|\Z""")
+
+
+class DocumentQueries(Settings):
+    """Queries made from the documents; the document of a query is its one positive.
+
+    `crops`: consecutive words at a random place, of a length drawn evenly from `min_words` to `max_words`.
+    `titles`: the title. `first_sentences`: as many whole sentences from the beginning as have `min_words`.
+    Titles and sentences end after `max_words`. The words of a query stay in its document, so that BM25 finds
+    the document trivially: its rank says nothing, and BM25 negatives are documents that share words with it.
+
+    A document with fewer words than `min_words` gives no query. A crop that a document has given before is
+    left out. Both are counted. Crops depend on the seed and the document's id and words alone.
+    """
+
+    model_config = ConfigDict(serialize_by_alias=True)
+
+    source: Literal["crops", "titles", "first_sentences"] = Field(alias="from")
+    """The part of a document that becomes a query."""
+    field: str | None = None
+    """The document's field that the words are taken from; null: `title` for titles, else `text`."""
+    min_words: PositiveInt = 4
+    """The minimum number of words, which blanks separate."""
+    max_words: PositiveInt = 16
+    """The maximum number of words."""
+    per_document: PositiveInt = 1
+    """The number of crops of a document; a document has one title, and one beginning."""
+    seed: int = 0
+    """The seed of the crops."""
+    split: str = Field("train", min_length=1)
+    """The name of the split; a split of this name that the data has is not read."""
+
+    @model_validator(mode="after")
+    def _check_numbers(self) -> Self:
+        if self.min_words > self.max_words:
+            raise ValueError(
+                f"min_words is {self.min_words} and max_words {self.max_words}; expected at least as many; "
+                "lower min_words, or raise max_words"
+            )
+        if self.per_document > 1 and self.source != "crops":
+            raise ValueError(
+                f"per_document is {self.per_document}, but a document gives one query from: {self.source}; "
+                "remove per_document, or set `from: crops`"
+            )
+        return self
+
+    @property
+    def field_name(self) -> str:
+        """The field that the words are taken from."""
+        return self.field or ("title" if self.source == "titles" else "text")
+
+    def make_split(self, documents: Texts, grade: int, skipped: dict[str, int]) -> Split:
+        """Make the split: a query per row, in the documents' order, each with its document at `grade`.
+
+        grade: also the lowest grade that is relevant. skipped: receives the numbers of documents that give no
+        query and of repeated crops. Raises ValueError if documents lack the field, and if none gives a query.
+        """
+        name = self.field_name
+        if name not in documents.columns:
+            raise ValueError(
+                f"data.train_queries is from: {self.source}, but documents have no field {name!r}; fields: "
+                f"{', '.join(documents.columns)}; set data.train_queries.field to one of them"
+            )
+        ids: list[str] = []
+        texts: list[str] = []
+        rows: list[int] = []
+        num_short = num_repeated = 0
+        for row, fields in enumerate(_one_by_one(documents)):
+            id = documents.ids[row]
+            queries = self.of_text(id, fields[name])
+            distinct = dict.fromkeys(queries)
+            num_short += not queries
+            num_repeated += len(queries) - len(distinct)
+            ids += [f"{self.source}-{id}-{number}" for number in range(len(distinct))]
+            texts += distinct
+            rows += [row] * len(distinct)
+        if not ids:
+            raise ValueError(
+                f"data.train_queries: none of {len(documents)} documents has {self.min_words} words in "
+                f"{name!r}; lower min_words, or set another field"
+            )
+        for what, count in (
+            (f"documents with fewer than {self.min_words} words in {name}", num_short),
+            ("crops that repeat another of their document", num_repeated),
+        ):
+            if count:
+                skipped[f"{self.split} {what}"] = count
+        qrels = Qrels.of(np.arange(len(ids)), rows, np.full(len(ids), grade), len(ids), grade)
+        return Split(self.split, Texts(ids, {"text": texts}), qrels)
+
+    def of_text(self, id: str, text: str) -> list[str]:
+        """The queries that a document gives, repeated ones included; none if it has too few words."""
+        words = text.split()
+        if len(words) < self.min_words:
+            return []
+        if self.source == "crops":
+            return [self._crop(id, number, words) for number in range(self.per_document)]
+        if self.source == "first_sentences":
+            words = _first_sentences(text, self.min_words)
+        return [" ".join(words[: self.max_words])]
+
+    def _crop(self, id: str, number: int, words: list[str]) -> str:
+        digest = hashlib.sha256(f"{self.seed} {number} {id}".encode()).digest()
+        first, second = (int.from_bytes(digest[part]) for part in (slice(0, 8), slice(8, 16)))
+        longest = min(self.max_words, len(words))
+        length = self.min_words + first % (longest - self.min_words + 1)
+        start = second % (len(words) - length + 1)
+        return " ".join(words[start : start + length])
+
+
+def _one_by_one(documents: Texts) -> Iterator[dict[str, str]]:
+    for block in documents.blocks(DOCUMENTS_PER_BLOCK):
+        yield from block
+
+
+def _first_sentences(text: str, min_words: int) -> list[str]:
+    """The words of the fewest sentences that have `min_words` together: an abbreviation is no sentence."""
+    for match in SENTENCE_END.finditer(text):
+        if len(words := text[: match.end()].split()) >= min_words:
+            return words
+    raise AssertionError("the text has fewer words")  # the pattern also matches the end of the text

@@ -1,0 +1,281 @@
+"""Queries made from documents, against a slow reference that lists every possible crop."""
+
+import hashlib
+import json
+import os
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from pydantic import ValidationError
+
+import pyserini_ance as pa
+from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.document_queries import DocumentQueries
+from pyserini_ance.data.formats.beir import Beir
+from pyserini_ance.data.formats.docstrings import Docstrings
+from pyserini_ance.data.formats.format import input_files
+from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
+from pyserini_ance.data.formats.tevatron import Tevatron
+from pyserini_ance.pipeline.preparation import recipe_data
+from pyserini_ance.recipe.load import load
+
+DOCUMENTS = {
+    "d1": ("A title of five words", "One two three four five six. Seven eight nine ten! Eleven."),
+    "7": ("", "Dr. Who  met\nthe e.g. small robots. They ran away."),
+    "007": ("Too short", "Only three words"),
+    "d-1": ("The same four words", "Exactly four words here"),
+    "long": ("Long " * 30, " ".join(f"w{number}" for number in range(100))),
+}
+TEXTS = Texts(
+    list(DOCUMENTS),
+    {"title": [title for title, _ in DOCUMENTS.values()], "text": [text for _, text in DOCUMENTS.values()]},
+)
+
+
+def queries(source, **settings) -> DocumentQueries:
+    return DocumentQueries.model_validate({"from": source, **settings})
+
+
+def made(settings: DocumentQueries, texts: Texts = TEXTS, grade: int = 1):
+    """The ids, texts and documents of the queries, and what was skipped."""
+    skipped: dict[str, int] = {}
+    split = settings.make_split(texts, grade, skipped)
+    documents = [texts.ids[split.qrels.relevant(row).item()] for row in range(len(split.queries))]
+    return list(zip(split.queries.ids, split.queries.columns["text"], documents, strict=True)), skipped
+
+
+def crop_slowly(text: str, id: str, number: int, seed: int, shortest: int, longest: int) -> str:
+    """List the lengths, then all crops of the length, and take those that the hash points at."""
+    words = text.split()
+    hexadecimal = hashlib.sha256(f"{seed} {number} {id}".encode()).hexdigest()
+    lengths = [length for length in range(shortest, longest + 1) if length <= len(words)]
+    length = lengths[int(hexadecimal[:16], 16) % len(lengths)]
+    crops = [words[start : start + length] for start in range(len(words)) if start + length <= len(words)]
+    return " ".join(crops[int(hexadecimal[16:32], 16) % len(crops)])
+
+
+@pytest.mark.parametrize(("seed", "shortest", "longest"), [(0, 4, 16), (3, 1, 3), (1, 4, 4), (2, 2, 200)])
+def test_crops_are_those_of_the_slow_reference(seed, shortest, longest):
+    settings = queries("crops", per_document=5, seed=seed, min_words=shortest, max_words=longest)
+    expected, num_short, num_repeated = [], 0, 0
+    for id, (_, text) in DOCUMENTS.items():
+        if len(text.split()) < shortest:
+            num_short += 1
+            continue
+        crops = [crop_slowly(text, id, number, seed, shortest, longest) for number in range(5)]
+        different = sorted(set(crops), key=crops.index)
+        num_repeated += len(crops) - len(different)
+        expected += [(f"crops-{id}-{number}", crop, id) for number, crop in enumerate(different)]
+    found, skipped = made(settings)
+    assert found == expected
+    counts = {
+        f"train documents with fewer than {shortest} words in text": num_short,
+        "train crops that repeat another of their document": num_repeated,
+    }
+    assert skipped == {what: count for what, count in counts.items() if count}
+
+
+def test_lengths_and_places_are_drawn_evenly():
+    """Of 30,000 crops of 6 words: each of 3 lengths a third, and each place of a length as often."""
+    settings = queries("crops", min_words=4, max_words=9)
+    words = "a b c d e f"
+    counts = Counter(settings.of_text(str(number), words)[0] for number in range(30_000))
+    places = {"a b c d": 9, "b c d e": 9, "c d e f": 9, "a b c d e": 6, "b c d e f": 6, words: 3}
+    assert counts.keys() == places.keys()
+    for crop, share in places.items():
+        assert counts[crop] * share == pytest.approx(30_000, rel=0.08)
+
+
+def test_a_crop_depends_on_seed_id_and_text_alone():
+    settings = queries("crops", per_document=2, max_words=5)
+    reversed_texts = TEXTS.subset(range(len(TEXTS))[::-1])
+    assert sorted(made(settings)[0]) == sorted(made(settings, reversed_texts)[0])
+    with_other_seed = made(queries("crops", per_document=2, max_words=5, seed=1))[0]
+    assert {text for _, text, _ in with_other_seed} != {text for _, text, _ in made(settings)[0]}
+
+
+def test_titles_end_after_the_most_words():
+    found, skipped = made(queries("titles", max_words=6))
+    assert found == [
+        ("titles-d1-0", "A title of five words", "d1"),
+        ("titles-d-1-0", "The same four words", "d-1"),
+        ("titles-long-0", "Long Long Long Long Long Long", "long"),
+    ]
+    assert skipped == {"train documents with fewer than 4 words in title": 2}
+
+
+@pytest.mark.parametrize(
+    ("min_words", "expected"),
+    [
+        (1, ["One two three four five six.", "Dr.", "Only three words", "Exactly four words here"]),
+        (
+            4,
+            ["One two three four five six.", "Dr. Who met the e.g. small robots.", "Exactly four words here"],
+        ),
+        (7, ["One two three four five six. Seven eight nine ten!", "Dr. Who met the e.g. small robots."]),
+        (11, ["One two three four five six. Seven eight nine ten! Eleven."]),
+    ],
+)
+def test_first_sentences_are_as_few_as_have_the_words(min_words, expected):
+    found, skipped = made(queries("first_sentences", min_words=min_words, max_words=12))
+    long = " ".join(f"w{number}" for number in range(12))
+    assert [text for _, text, _ in found] == [*expected, long]
+    assert sum(skipped.values()) == len(DOCUMENTS) - len(found)
+
+
+def test_the_grade_is_relevant_at_any_threshold():
+    split = queries("crops").make_split(TEXTS, 3, {})
+    assert split.name == "train" and split.is_judged
+    assert split.qrels.threshold == 3 and split.qrels.grades.tolist() == [3] * len(split.queries)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"from": "questions"}, "crops"),
+        ({"from": "crops", "words": 3}, "unknown key 'words'.*keys here: field, from, max_words, min_words"),
+        ({"source": "crops"}, "unknown key 'source'"),
+        ({"from": "crops", "min_words": 9, "max_words": 8}, "min_words is 9 and max_words 8; expected"),
+        ({"from": "titles", "per_document": 2}, "a document gives one query from: titles; remove"),
+    ],
+)
+def test_settings_that_are_not_valid(settings, message):
+    with pytest.raises(ValidationError, match=message):
+        DocumentQueries.model_validate(settings)
+
+
+def test_settings_are_written_as_they_are_read():
+    settings = queries("crops", field="body")
+    assert settings.model_dump(mode="json")["from"] == "crops"
+    data = PyseriniJsonl(corpus=Path("corpus"), train_queries={"from": "crops"})
+    written = json.loads(json.dumps(data.model_dump(mode="json")))
+    assert written["train_queries"]["from"] == "crops"
+    assert PyseriniJsonl.model_validate(written) == data
+
+
+def test_a_field_that_documents_lack_is_an_error():
+    for settings in (queries("titles"), queries("crops", field="title")):
+        with pytest.raises(
+            ValueError, match="documents have no field 'title'; fields: text; set data.train_"
+        ):
+            settings.make_split(Texts(["d"], {"text": ["one two three four"]}), 1, {})
+
+
+def test_documents_that_are_all_too_short_are_an_error():
+    with pytest.raises(ValueError, match="none of 5 documents has 500 words in 'text'; lower min_words"):
+        made(queries("crops", min_words=500, max_words=500))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder in BEIR's layout whose training judgments are missing."""
+    corpus = [{"_id": id, "title": title, "text": text} for id, (title, text) in DOCUMENTS.items()]
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in corpus))
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q1", "text": "who"}\n{"_id": "q2", "text": "w7"}\n')
+    (tmp_path / "qrels").mkdir()
+    for name, query in (("dev", "q1"), ("test", "q2")):
+        (tmp_path / "qrels" / f"{name}.tsv").write_text(f"query-id\tcorpus-id\tscore\n{query}\tlong\t2\n")
+    return tmp_path
+
+
+CROPS = {"from": "crops", "per_document": 2}
+
+
+def test_dev_and_test_stay_those_of_the_data(folder):
+    data = Beir(folder=folder, train_queries=CROPS, relevance_threshold=2)
+    with TemporaryDirectory() as documents:
+        stored, collection = data.read(Path(documents, "new")), data.read()
+        assert stored.digest == collection.digest
+    assert list(collection.splits) == ["train", "dev", "test"]
+    for name, query in (("dev", "q1"), ("test", "q2")):
+        assert collection.split(name).queries.ids == [query]
+    expected = queries("crops", per_document=2).make_split(collection.documents, 2, {})
+    assert collection.split("train").queries.digest == expected.queries.digest
+    assert collection.split("train").qrels.digest == expected.qrels.digest
+    assert collection.skipped["train documents with fewer than 4 words in text"] == 1
+    without = Beir(folder=folder, splits={"dev": "qrels/dev.tsv", "test": "qrels/test.tsv"})
+    assert collection.documents.digest == without.read().documents.digest  # the documents stay whole
+
+
+def test_only_wanted_splits_need_their_files(folder):
+    data = Beir(folder=folder, train_queries=CROPS)
+    (folder / "qrels" / "dev.tsv").unlink()
+    wanted = data.of_splits(["train", "test"])
+    names = {path.name for path in input_files(wanted)}
+    assert names == {"corpus.jsonl", "queries.jsonl", "test.tsv"}
+    assert list(wanted.read().splits) == ["train", "test"]
+    assert list(data.of_splits(["test"]).read().splits) == ["test"]
+    with pytest.raises(ValueError, match="no split 'dl19'; splits: train, dev, test"):
+        data.of_splits(["dl19"])
+
+
+def test_a_split_of_another_name_is_added(folder):
+    (folder / "qrels" / "train.tsv").write_text("q1\td1\t1\n")
+    data = Beir(folder=folder, train_queries={**CROPS, "split": "crops"})
+    collection = data.of_splits(["train", "crops", "test"]).read()
+    assert list(collection.splits) == ["crops", "train", "test"]
+    assert collection.split("train").queries.ids == ["q1"]
+
+
+def test_documents_alone_suffice(folder, tmp_path):
+    for path in (folder / "queries.jsonl", *(folder / "qrels").iterdir()):
+        path.unlink()
+    settings = {"kind": "beir", "folder": str(folder), "splits": {}, "train_queries": CROPS}
+    collection = pa.load_collection(settings, cache=tmp_path / "cache")
+    assert list(collection.splits) == ["train"] and len(collection.split("train").queries) == 7
+
+
+def test_the_cache_knows_the_settings(folder, tmp_path):
+    """Each setting gives another collection and a record of its own, which is found again."""
+    for path in (folder / "corpus.jsonl", folder / "queries.jsonl", *(folder / "qrels").iterdir()):
+        os.utime(path, (1, 1))  # files that may still change are not recorded
+    digests = {}
+    for settings in (CROPS, {**CROPS, "seed": 1}, {**CROPS, "max_words": 5}, {"from": "titles"}, CROPS):
+        data = {"kind": "beir", "folder": str(folder), "train_queries": settings}
+        key = json.dumps(settings)
+        digest = pa.load_collection(data, cache=tmp_path / "cache").digest
+        assert digests.setdefault(key, digest) == digest
+    assert len(set(digests.values())) == 4
+    assert len(list((tmp_path / "cache" / "inputs").iterdir())) == 4
+
+
+def test_any_format_makes_queries(folder, tmp_path):
+    """Formats with a file per split, with all splits in code, and with documents from the splits' files."""
+    jsonl = tmp_path / "documents.jsonl"
+    jsonl.write_text("".join(json.dumps({"id": i, "contents": t}) + "\n" for i, (_, t) in DOCUMENTS.items()))
+    collection = PyseriniJsonl(corpus=jsonl, train_queries=CROPS).read()
+    expected = queries("crops", per_document=2)
+    assert collection.split("train").queries.digest == expected.make_split(TEXTS, 1, {}).queries.digest
+
+    packages = Docstrings(packages=("pydantic",), train_queries={"from": "first_sentences"})
+    own = Docstrings(packages=("pydantic",)).read()
+    collection = packages.read()
+    assert len(collection.split("train").queries) == len(collection.documents)
+    for name in ("dev", "test"):
+        assert collection.split(name).queries.digest == own.split(name).queries.digest
+
+    passages = [{"docid": id, "title": title, "text": text} for id, (title, text) in DOCUMENTS.items()]
+    for name, positives in (("train", passages[:3]), ("test", passages[3:])):
+        record = {"query_id": name, "query": "who", "positive_passages": positives, "negative_passages": []}
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps(record) + "\n")
+    splits = {name: tmp_path / f"{name}.jsonl" for name in ("train", "test")}
+    collection = Tevatron(splits=splits, train_queries=CROPS).read()
+    assert collection.split("train").queries.digest == expected.make_split(TEXTS, 1, {}).queries.digest
+    assert collection.split("test").queries.ids == ["test"]
+
+
+def test_published_counts_are_not_those_of_made_queries(folder):
+    official = {"splits": {"train": {"queries": 2590}, "test": {"queries": 1}}}
+    data = Beir(folder=folder, official=official, train_queries=CROPS)
+    assert data.published_counts("train").queries is None and data.published_counts("test").queries == 1
+    assert Beir(folder=folder, official=official).published_counts("train").queries == 2590
+
+
+def test_adaptation_reads_no_judgments_of_train_and_dev():
+    data = recipe_data(load("nfcorpus/adapt").recipe)
+    assert [path.as_posix() for _, path in data.files()] == [
+        f"data/nfcorpus/{name}" for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
+    ]
+    assert data.train_queries == queries("crops")
