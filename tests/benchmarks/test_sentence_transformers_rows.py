@@ -54,10 +54,11 @@ def recipe_file(recipe, tmp_path) -> str:
     return str(path)
 
 
-def test_the_untrained_encoder_scores_the_same(recipe, tmp_path):
+@pytest.mark.parametrize("layers", [None, [0]])
+def test_the_untrained_encoder_scores_the_same(recipe, tmp_path, layers):
     from sentence_transformers_training import as_sentence_transformer
 
-    encoder = pa.load_encoder(recipe.encoder.model_dump())
+    encoder = pa.load_encoder({**recipe.encoder.model_dump(), "layers": layers})
     save_encoder(encoder, tmp_path)
     model = as_sentence_transformer(encoder, tmp_path)
     collection = pa.load_collection(recipe.data.model_dump(), cache=recipe.cache)
