@@ -107,6 +107,6 @@ def test_stages_with_the_same_initial_checkpoint_share_a_row(two):
 
 def test_a_stage_is_not_called_like_a_start(base, write):
     with pytest.raises(
-        ValueError, match=r"stage name 'start-a'.* none of bm25, initial, untrained, start-..."
+        ValueError, match=r"stage name 'start-a'.* none of bm25, hybrid, initial, untrained, start-..."
     ):
         load(write("named", TWO.replace("  then:", "  start-a:")))

@@ -134,7 +134,7 @@ from pyserini_ance.recipe.load import load
             "stages.only.terms.query.negatives.1={kind: bm25, filters: [answer]}",
             "unknown kind 'answer' of filters (did you mean 'answers'?)",
         ),
-        ("bm25=null", "a `bm25` source needs BM25, but `bm25: null`"),
+        ("bm25=null", "kind `bm25` needs BM25, but `bm25: null`"),
         ("threads=0", "threads: Input should be greater than 0, got 0"),
         ("refresher.launch=chld", "refresher.launch: Input should be 'subprocess' or 'external', got 'chld'"),
         (
