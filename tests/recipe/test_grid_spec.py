@@ -123,7 +123,7 @@ SETTINGS = {  # points, and recipes that each of them fits
 
 FAMILIES = {"family-demo", "family-medquad", "family-nfcorpus"}
 RACES = {"ltre-against-ance"}
-STUDIES = {"production-demo", "production-medquad"}
+STUDIES = {"production-demo", "production-medquad", "winning-demo", "winning-medquad", "winning-nfcorpus"}
 
 
 def test_every_grid_that_ships_is_tried():
