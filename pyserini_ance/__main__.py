@@ -15,6 +15,7 @@ COMMANDS = {
     "compare": "put finished runs into one table, with significance tests and curves",
     "compare-queries": "list the queries that a ranking wins and loses most against another",
     "coverage": "measure how often the first k passages contain an answer",
+    "train-teacher": "train a cross-encoder on a run's mined negatives, to teach and to rerank",
     "rerank": "rerank the first hits of a ranking with a cross-encoder",
     "fuse": "combine rankings, for example dense and BM25",
     "answer": "answer questions from retrieved passages with a reader",

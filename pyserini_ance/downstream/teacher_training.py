@@ -1,0 +1,308 @@
+"""Train a cross-encoder on the positives and the last mined negatives of a finished run.
+
+sentence-transformers' CrossEncoderTrainer trains. The retriever can then be trained again with the
+cross-encoder as teacher: the alternation of AR2 (Zhang et al. 2021, arXiv:2110.03611), whose ranker learns
+from what the retriever finds; RocketQA v2 (Ren et al. 2021, arXiv:2110.07367) trains both at once.
+"""
+
+import math
+import tempfile
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+
+from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.encoders.cross_encoder_model import record_text, require_sentence_transformers
+from pyserini_ance.encoders.encoder import resolve_precision
+from pyserini_ance.encoders.family import longest_input, quiet_transformers, resolve_model
+from pyserini_ance.encoders.load_save import tower_folder
+from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.checkpoint import ENCODER
+from pyserini_ance.runs.generation import in_use, open_generation
+from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.storage.files import sha256_json, write_json
+from pyserini_ance.storage.publish import whole_folder
+
+if TYPE_CHECKING:
+    from sentence_transformers import CrossEncoder
+    from torch import nn
+
+TeacherLoss = Literal["bce", "lambda"]
+WARMUP_SHARE = 0.1  # as in sentence-transformers' examples
+LOG_EVERY_STEPS = 10
+ABOUT = "pyserini_ance_teacher.json"
+
+
+@dataclass(frozen=True)
+class TeacherSettings:
+    """How a cross-encoder is trained.
+
+    loss: `bce` is BinaryCrossEntropyLoss over single pairs, positives weighted by the number of negatives;
+    `lambda` is LambdaLoss over each query's list. sentence-transformers' examples and documentation recommend
+    the two. steps: None is one pass over the training queries. length_tokens: the maximum length of a pair,
+    special tokens included.
+    """
+
+    loss: TeacherLoss = "bce"
+    steps: int | None = None
+    batch_queries: int = 8
+    num_negatives: int = 7
+    learning_rate: float = 2e-5
+    length_tokens: int = 512
+    seed: int = 42
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+
+
+@dataclass(frozen=True, eq=False)
+class MinedLists:
+    """The training queries of a run, with the candidates of the tables that were last in use.
+
+    generations: the hash of the weights that mined each generation, by its name.
+    """
+
+    collection: Collection
+    split: Split
+    tables: tuple[NegativeTable, ...]
+    generations: dict[str, str]
+
+    @classmethod
+    def of(cls, run: RunDir, recipe: Recipe, collection: Collection) -> "MinedLists":
+        """Open the tables of the last stage that has any for queries.
+
+        Raises ValueError if no stage mined negatives, RuntimeError if a table is damaged.
+        """
+        adoptions = RunLog(run, writes=False).decisions("adopt")
+        for name, stage in reversed(recipe.stages.items()):
+            used = in_use(stage, [record for record in adoptions if record["stage"] == name])
+            generations = {record["folder"]: record["weights"] for record in used}
+            tables = {}
+            for folder, weights in generations.items():
+                tables.update(open_generation(run.folder / folder, {"weights": weights}).tables)
+            of_queries = tuple(table for table in tables.values() if table.anchor_side == "query")
+            if of_queries:
+                by_name = {Path(folder).name: weights for folder, weights in generations.items()}
+                return cls(collection, collection.split(recipe.train_split.name), of_queries, by_name)
+        raise ValueError(
+            f"{run.folder} has no mined negatives: its stages train on random, in-batch or live negatives "
+            "only. Pass a run with a source such as `ann` or `bm25`, for example one of demo/ance"
+        )
+
+    @property
+    def queries(self) -> np.ndarray:
+        """(Q,) rows of the queries with a candidate, ascending."""
+        anchors = [table.anchors[table.counts > 0] for table in self.tables]
+        return np.unique(np.concatenate(anchors))
+
+    def candidates(self, query: int) -> np.ndarray:
+        """The different candidates of a query in all tables, ascending."""
+        spans = [np.searchsorted(table.anchors, [query, query + 1]) for table in self.tables]
+        found = [
+            table.candidates[slice(*span)].ravel() for table, span in zip(self.tables, spans, strict=True)
+        ]
+        return np.setdiff1d(np.concatenate(found), [PADDING])
+
+    def draw(self, count: int, num_negatives: int, seed: int) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield `count` lists: the row of a query, and the rows of its documents, a positive first.
+
+        Each pass over the queries has an order of its own. A list has one of the query's positives and up to
+        `num_negatives` of its candidates, all drawn anew.
+        """
+        rng, queries = np.random.default_rng(seed), self.queries
+        for number in range(count):
+            if number % len(queries) == 0:
+                order = rng.permutation(queries)
+            query = int(order[number % len(queries)])
+            positive, candidates = rng.choice(self.split.qrels.relevant(query)), self.candidates(query)
+            negatives = rng.choice(candidates, min(num_negatives, len(candidates)), replace=False)
+            yield query, np.concatenate([[positive], negatives])
+
+    def texts(self, query: int, documents: np.ndarray) -> tuple[str, list[str]]:
+        """A query's text and its documents' texts, as the teacher `cross_encoder` and `rerank` read them."""
+        texts = self.collection.documents
+        return self.split.queries.columns["text"][query], [
+            record_text(texts[row]) for row in documents.tolist()
+        ]
+
+
+def start_weights(run: RunDir) -> str:
+    """The folder of the untrained encoder's query tower. Raises FileNotFoundError if it is missing."""
+    encoder = run.checkpoint("initial", 0) / ENCODER
+    if not encoder.is_dir():
+        raise FileNotFoundError(
+            f"{encoder} is missing, the encoder that the run started from; pass the weights to start from: "
+            "--model FOLDER-OR-HUB-NAME"
+        )
+    return str(tower_folder(encoder, "query"))
+
+
+def default_length(recipe: Recipe) -> int:
+    """A pair's tokens as the retriever reads them: its query's and its document's."""
+    tokenization = recipe.encoder.tokenization
+    return tokenization.query.length_tokens + tokenization.document.length_tokens
+
+
+def train_teacher(
+    lists: MinedLists,
+    source: str,
+    settings: TeacherSettings,
+    device: str,
+    folder: Path,
+    about: dict[str, Any],
+) -> None:
+    """Train a cross-encoder from the weights `source` and write it to `folder`, whole or not at all.
+
+    source: an encoder, which gets a new head, or a cross-encoder with one score, which is trained further.
+    about: what the lists are of; recorded next to the settings. Raises FileExistsError if `folder` is not
+    empty, RuntimeError without sentence-transformers or if the loss is not finite, ValueError for weights
+    that are of no cross-encoder.
+    """
+    require_sentence_transformers()
+    with whole_folder(folder) as output, tempfile.TemporaryDirectory() as scratch:
+        quiet_transformers()
+        model = _new_model(resolve_model(source), settings, device, Path(scratch) / "start")
+        steps = settings.steps or math.ceil(len(lists.queries) / settings.batch_queries)
+        _train(model, lists, settings, steps, device, Path(scratch))
+        model.save_pretrained(str(output), create_model_card=False)
+        # Nothing here changes between equal trainings: the teacher's cache is keyed by the folder's content.
+        recorded = {**asdict(settings), "steps": steps, "length_tokens": model.max_seq_length}
+        mined = {"queries": len(lists.queries), "generations": lists.generations}
+        versions = {name: version(name) for name in ("sentence-transformers", "transformers", "torch")}
+        write_json(output / ABOUT, {**about, **mined, "settings": recorded, "versions": versions})
+
+
+def _new_model(source: str, settings: TeacherSettings, device: str, scratch: Path) -> "CrossEncoder":
+    """The weights at `source` with one score; a missing head is drawn by the seed."""
+    from sentence_transformers import CrossEncoder
+    from sentence_transformers.cross_encoder import CrossEncoderModelCardData
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(settings.seed)
+        # By default, transformers 5 uses the precision in which the weights were saved.
+        model, loading = AutoModelForSequenceClassification.from_pretrained(
+            source, num_labels=1, dtype=torch.float32, output_loading_info=True
+        )
+    body = f"{model.base_model_prefix}."
+    missing = [name for name in loading["missing_keys"] if name.startswith(body) and "pooler" not in name]
+    if missing:
+        raise ValueError(
+            f"{source} lacks {len(missing)} weights of a {type(model).__name__}, such as {missing[0]}; pass "
+            "other weights to start from: --model FOLDER-OR-HUB-NAME"
+        )
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    # An encoder's tokenizer may cut at the length of a query.
+    tokenizer.model_max_length = min(settings.length_tokens, longest_input(model))
+    model.save_pretrained(scratch)
+    tokenizer.save_pretrained(scratch)
+    card = CrossEncoderModelCardData(local_files_only=True, generate_widget_examples=False)
+    return CrossEncoder(
+        str(scratch), device=device, model_card_data=card, model_kwargs={"dtype": torch.float32}
+    )
+
+
+def _train(
+    model: "CrossEncoder",
+    lists: MinedLists,
+    settings: TeacherSettings,
+    steps: int,
+    device: str,
+    scratch: Path,
+) -> None:
+    from datasets import Dataset, disable_progress_bars
+    from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
+    from transformers import PrinterCallback
+
+    disable_progress_bars()
+    is_listwise = settings.loss == "lambda"
+    drawn = lists.draw(steps * settings.batch_queries, settings.num_negatives, settings.seed)
+    examples = _lists(lists, drawn) if is_listwise else _pairs(lists, drawn)
+    dataset = Dataset.from_generator(
+        lambda: examples,
+        cache_dir=str(scratch),
+        # Hashing the generator itself would read the whole collection.
+        fingerprint=sha256_json([asdict(settings), steps, lists.generations])[:32],
+    )
+    arguments = CrossEncoderTrainingArguments(
+        output_dir=str(scratch / "trainer"),
+        max_steps=steps,
+        per_device_train_batch_size=settings.batch_queries
+        * (1 if is_listwise else 1 + settings.num_negatives),
+        learning_rate=settings.learning_rate,
+        warmup_steps=math.ceil(WARMUP_SHARE * steps),
+        seed=settings.seed,
+        bf16=resolve_precision(settings.precision, device) == "bf16",
+        use_cpu=device == "cpu",
+        save_strategy="no",
+        logging_steps=LOG_EVERY_STEPS,
+        logging_nan_inf_filter=False,
+        report_to="none",
+        disable_tqdm=True,
+    )
+    if arguments.n_gpu > 1:
+        arguments._n_gpu = 1  # several would multiply the batch
+    trainer = CrossEncoderTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=dataset,
+        loss=_loss(model, settings),
+        callbacks=[_bar(steps)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    loss = trainer.train().training_loss
+    if not math.isfinite(loss):
+        raise RuntimeError(
+            f"the teacher's mean loss is {loss}; lower --learning-rate (now {settings.learning_rate})"
+        )
+
+
+def _loss(model: "CrossEncoder", settings: TeacherSettings) -> "nn.Module":
+    from sentence_transformers.cross_encoder.losses import BinaryCrossEntropyLoss, LambdaLoss
+
+    if settings.loss == "lambda":
+        return LambdaLoss(model)
+    return BinaryCrossEntropyLoss(model, pos_weight=torch.tensor(float(settings.num_negatives)))
+
+
+def _pairs(lists: MinedLists, drawn: Iterator[tuple[int, np.ndarray]]) -> Iterator[dict[str, Any]]:
+    for query, documents in drawn:
+        query_text, texts = lists.texts(query, documents)
+        for place, text in enumerate(texts):
+            yield {"query": query_text, "document": text, "label": float(place == 0)}
+
+
+def _lists(lists: MinedLists, drawn: Iterator[tuple[int, np.ndarray]]) -> Iterator[dict[str, Any]]:
+    for query, documents in drawn:
+        query_text, texts = lists.texts(query, documents)
+        yield {
+            "query": query_text,
+            "documents": texts,
+            "labels": [float(place == 0) for place in range(len(texts))],
+        }
+
+
+def _bar(steps: int) -> Any:
+    """A callback that shows the progress as training a retriever does."""
+    from tqdm import tqdm
+    from transformers import TrainerCallback
+
+    class Bar(TrainerCallback):
+        def on_train_begin(self, *_: Any, **__: Any) -> None:
+            self.bar = tqdm(total=steps, desc="train teacher", unit="step", mininterval=1)
+
+        def on_step_end(self, *_: Any, **__: Any) -> None:
+            self.bar.update()
+
+        def on_log(self, *_: Any, logs: dict[str, float] | None = None, **__: Any) -> None:
+            if logs and "loss" in logs:
+                self.bar.set_postfix(loss=f"{float(logs['loss']):.4f}")
+
+        def on_train_end(self, *_: Any, **__: Any) -> None:
+            self.bar.close()
+
+    return Bar()
