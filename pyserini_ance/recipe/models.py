@@ -94,7 +94,8 @@ class Rm3(Settings):
 
 
 class Bm25(Settings):
-    """BM25 by Pyserini: a row of the results table, and the ranking that `bm25` negatives come from."""
+    """BM25 by Pyserini: two rows of the results table (alone, and fused with the result), and the ranking of
+    `bm25` negatives."""
 
     k1: float = Field(default=0.9, ge=0)
     """The saturation of term frequency."""
@@ -125,7 +126,7 @@ class Recipe(Settings):
     encoding: Encoding = Encoding()
     """How texts are encoded and searched."""
     bm25: Bm25 | None = Bm25()
-    """BM25's settings; null: no BM25 row and no `bm25` negatives."""
+    """BM25's settings; null: no rows `bm25` and `hybrid`, and no `bm25` negatives."""
     stages: dict[str, Stage] = Field(min_length=1)
     """The training stages, by name, in the order in which they run."""
     final_evaluation: FinalEvaluation = FinalEvaluation()

@@ -6,6 +6,7 @@ from pathlib import Path
 import yaml
 
 from pyserini_ance.recipe.components import component_class, kinds
+from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.losses.base import DistillationLoss
 
@@ -25,6 +26,19 @@ def test_the_terms_shown_make_a_stage():
         }
     )
     assert stage.drawing_term("distil") == "query" and list(stage.teachers) == ["distil"]
+
+
+def test_the_alternation_loads_with_the_overrides_shown(tmp_path):
+    title = "student.yaml"
+    shown = re.search(rf'```yaml title="{title}"\n(.*?)```', PAGE, re.DOTALL)
+    (tmp_path / title).write_text(shown[1], encoding="utf-8")
+    commands = re.findall(rf"^pyserini-ance train {title} (.*)$", PAGE.replace("\\\n", ""), re.MULTILINE)
+    found = []
+    for command in commands:
+        _, _, *overrides = command.split()
+        stage = load(str(tmp_path / title), *overrides).recipe.stages["student"]
+        found.append((str(stage.init_from), stage.terms["query"].teacher.model))
+    assert found == [("run runs/demo-ance", "runs/teacher-1"), ("run runs/student-1", "runs/teacher-2")]
 
 
 def test_every_teacher_and_every_loss_with_a_teacher_has_its_row():
