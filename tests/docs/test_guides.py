@@ -64,6 +64,16 @@ def test_python_blocks_compile(page):
             compile(match["code"], f"{page.name}:{text.count(chr(10), 0, match.start('code'))}", "exec")
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_text_names_the_file_of_a_block(page):
+    """A rendered page does not show titles."""
+    text = page.read_text(encoding="utf-8")
+    for match in BLOCK.finditer(text):
+        if match["title"]:
+            before = text[: match.start()].rpartition("```")[2]
+            assert f"`{match['title']}`" in before, f"{page.name}: name {match['title']} before its block"
+
+
 def test_every_page_with_unmarked_blocks_is_run():
     assert {"README", "commands", "extending", "own-data", "python-api"} <= {page.stem for page in RUN}
 
