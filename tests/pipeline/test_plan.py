@@ -40,7 +40,7 @@ def test_documents_in_passages_are_counted_as_such(small_recipe):
 def test_splits_that_are_drawn_evenly_have_epochs_of_their_own(small_recipe, sampling, epochs):
     text = plan(small_recipe({"b": STATIC}, train_split={"splits": ["dev", "train"], "sampling": sampling}))
     assert (
-        cells(text, "b")[3:5] == ["40", epochs] and "queries: train 15, dev 5, test 5, dev+train 20" in text
+        cells(text, "b")[3:5] == ["40", epochs] and "queries: dev+train 20, dev 5, test 5, train 15" in text
     )
 
 
