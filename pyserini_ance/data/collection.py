@@ -7,7 +7,7 @@ either in memory, as a format reads them, or memory-mapped from the cache (`coll
 import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from typing import Literal
@@ -244,6 +244,17 @@ class Split:
     def is_judged(self) -> bool:
         """Whether the split has judgments."""
         return len(self.qrels.rows) > 0
+
+    def with_positives(self, pairs: np.ndarray) -> "Split":
+        """The same queries, with more relevant documents: `pairs` (P, 2) of a query's row and a document's.
+
+        They come after the judged ones of their query, with the lowest grade that is relevant.
+        """
+        qrels, queries = self.qrels, len(self.qrels.offsets) - 1
+        query_rows = np.concatenate([np.repeat(np.arange(queries), np.diff(qrels.offsets)), pairs[:, 0]])
+        grades = np.concatenate([qrels.grades, np.full(len(pairs), qrels.threshold)])
+        rows = np.concatenate([qrels.rows, pairs[:, 1]])
+        return replace(self, qrels=Qrels.of(query_rows, rows, grades, queries, qrels.threshold))
 
     def known_positives(self, anchor: Side) -> KnownPositives:
         """The relevant documents of each query, or the queries of each document.

@@ -18,19 +18,26 @@ class AnchorSet:
     """The anchors of one side, and their positives among the `candidates` rows of the other side.
 
     Every loss term has an anchor set, and so has every table of negatives. `chunk` restricts the anchors to
-    these rows of the queries, or to the documents that are relevant to them.
+    these rows of the queries, or to the documents that are relevant to them. `judged` is the split as its
+    judgments are, if pairs were promoted to positives in `split`; else None.
     """
 
     split: Split
     anchor: Side
     candidates: int
     chunk: np.ndarray | None = None
+    judged: Split | None = None
 
     @classmethod
     def of(cls, collection: Collection, split: str, anchor: Side) -> "AnchorSet":
         """The anchor set of one side of a split. Raises ValueError if the split does not exist."""
         chosen = collection.split(split)
         return cls(chosen, anchor, len(collection.documents if anchor == "query" else chosen.queries))
+
+    def with_positives(self, pairs: np.ndarray) -> "AnchorSet":
+        """The same anchor set with more positives, pairs (P, 2) of a query's row and a document's."""
+        judged = self.judged or self.split
+        return replace(self, split=judged.with_positives(pairs), judged=judged) if len(pairs) else self
 
     @property
     def candidate(self) -> Side:
@@ -41,6 +48,10 @@ class AnchorSet:
     def known_positives(self) -> KnownPositives:
         """The positives of the anchors."""
         return self.split.known_positives(self.anchor)
+
+    def pair_keys(self, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+        """int64: a number for each pair of an anchor's row and a candidate's, ordered as the pairs are."""
+        return anchors.astype(np.int64) * self.candidates + candidates
 
     @cached_property
     def anchors(self) -> np.ndarray:

@@ -14,7 +14,7 @@ class Bm25(RankedSource):
 
     @property
     def needs(self) -> frozenset[str]:
-        return frozenset({"bm25"})
+        return super().needs | {"bm25"}
 
     def ranking_file(self, snapshot: Snapshot) -> Path:
         return snapshot.run_files["bm25"]

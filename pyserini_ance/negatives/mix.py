@@ -15,7 +15,7 @@ from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.filters.base import select
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, Source, TableSource
-from pyserini_ance.negatives.table import PADDING, NegativeTable, Origin
+from pyserini_ance.negatives.table import PADDING, NegativeTable, Origin, promoted_in
 from pyserini_ance.recipe.components import component_of
 
 MAX_ORIGINS = 256  # a table stores origins as uint8
@@ -52,6 +52,7 @@ def concatenate(tables: Sequence[NegativeTable], source: str, dropped: dict[str,
         dropped=dropped,
         origins=origins,
         origin=np.concatenate([_renumbered(table, origins) for table in tables], axis=1),
+        promoted=None if all(table.promoted is None for table in tables) else promoted_in(tables),
     )
     return _select(whole, whole.candidates != PADDING, int(whole.counts.max(initial=0)))
 
@@ -118,6 +119,10 @@ class Mix(TableSource):
     @property
     def needs(self) -> frozenset[str]:
         return frozenset().union(*(source.needs for source in self.sources))
+
+    @property
+    def promotes(self) -> bool:
+        return any(source.promotes for source in self.sources)
 
     @property
     def components(self) -> tuple[Source, ...]:

@@ -3,6 +3,7 @@
 Source: Sun et al. 2022 (ANCE-Tele), arXiv:2210.17167, Eq. 5.
 """
 
+from dataclasses import replace
 from typing import ClassVar, Literal
 
 from pyserini_ance.data.prepared import AnchorSet
@@ -16,7 +17,7 @@ class Momentum(TableSource):
     """The tables of the term of the same name in the previous stage, concatenated; duplicates are kept.
 
     The first stage has no previous tables (Eq. 7) and cannot use this source. Scores are those of the
-    earlier mining.
+    earlier mining. Pairs that filters of the previous stage promoted are neither candidates nor positives.
     """
 
     kind: Literal["momentum"] = "momentum"
@@ -33,4 +34,5 @@ class Momentum(TableSource):
                 "negatives momentum: there are no tables of a previous stage; remove this source from the "
                 "first stage"
             )
-        return concatenate(context.previous_stage, self.kind, {})
+        tables = [replace(table, promoted=None) for table in context.previous_stage]
+        return concatenate(tables, self.kind, {})

@@ -21,7 +21,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder, Precision, resolve_precision
 from pyserini_ance.encoders.load_save import family_of, load_encoder
 from pyserini_ance.encoders.tokenization import Tokenization
-from pyserini_ance.recipe.models import Encoding
+from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some, has_shards
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, factory_and_search, make_index
@@ -40,6 +40,7 @@ class Snapshot:
 
     model: the checkpoint's encoder folder. weights: the hash of its weights.
     document_weights: the hash of the document tower's weights (default: `weights`).
+    recipe: the recipe that the snapshot serves, which teachers read; None: filters cannot ask a teacher.
     scratch: the folder of document vectors, one folder per document tower and precision; snapshots of other
         checkpoints with the same document tower use the same vectors.
     seconds: the time spent by part, waiting for other processes included: load, encode_documents,
@@ -56,7 +57,9 @@ class Snapshot:
         device: str,
         world: World,
         document_weights: str | None = None,
+        recipe: Recipe | None = None,
     ):
+        self.recipe = recipe
         self.model, self.weights, self.data, self.encoding = model, weights, data, encoding
         self.document_weights = document_weights or weights
         self.scratch, self.device, self.world = scratch, device, world

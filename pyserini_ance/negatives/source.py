@@ -12,7 +12,14 @@ from pyserini_ance.data.collection import Collection, Side, Split, is_known_posi
 from pyserini_ance.data.passages import repeats
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.rankings import Ranking, read_ranking
-from pyserini_ance.negatives.filters.base import Candidates, Filter, apply_filters
+from pyserini_ance.negatives.filters.base import (
+    PROMOTED,
+    Candidates,
+    Filter,
+    apply_masks,
+    filter_masks,
+    promoted_pairs,
+)
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.components import Component, component_of
@@ -75,6 +82,11 @@ class Source(Component):
     def needs(self) -> frozenset[str]:
         """Inputs that the run must prepare: `bm25`, or nothing."""
         return frozenset()
+
+    @property
+    def promotes(self) -> bool:
+        """Whether a filter of the source makes candidates positives."""
+        return False
 
     def max_candidates(self, previous_stage: int) -> int:
         """Upper bound on the candidates per anchor in the table; 0 if the source has no table.
@@ -190,6 +202,14 @@ class MinedSource(TableSource):
             )
         return self
 
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset().union(*(filter.needs for filter in self.filters))
+
+    @property
+    def promotes(self) -> bool:
+        return any(filter.promotes for filter in self.filters)
+
     def check_data(self, anchor_set: AnchorSet) -> None:
         super().check_data(anchor_set)
         for filter in self.filters:
@@ -211,7 +231,8 @@ class MinedSource(TableSource):
     def table_of(self, candidates: Candidates, top_k: int) -> NegativeTable:
         """The first `top_k` candidates of each anchor that are not known positives and pass all filters."""
         anchor_set = candidates.anchor_set
-        rows, scores, dropped = apply_filters(candidates, self.filters, top_k)
+        masks = filter_masks(candidates, self.filters, top_k)
+        rows, scores, dropped = apply_masks(candidates.rows, candidates.scores, masks, top_k)
         positive_scores = candidates.positive_scores if self.sampling_strategy == "ambiguous" else None
         return NegativeTable(
             anchor_set.anchor,
@@ -220,7 +241,8 @@ class MinedSource(TableSource):
             rows,
             scores,
             source=self.kind,
-            dropped=dropped,
+            dropped={name: count for name, count in dropped.items() if name != PROMOTED},
+            promoted=promoted_pairs(candidates, masks),
             positive_scores=positive_scores,
         )
 

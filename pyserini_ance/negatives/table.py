@@ -1,13 +1,14 @@
 """NegativeTable: the candidates of each anchor in rank order, with their origins."""
 
 import json
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pyserini_ance.data.collection import Side
+from pyserini_ance.data.collection import KnownPositives, Side, is_known_positive
 from pyserini_ance.data.trec import PADDING as PADDING  # negatives are read together with their padding
 from pyserini_ance.storage.files import write_json
 
@@ -18,6 +19,7 @@ ARRAYS = {
     "scores": np.float32,
     "origin": np.uint8,
     "positive_scores": np.float32,
+    "promoted": np.int32,
 }
 
 
@@ -41,6 +43,8 @@ class NegativeTable:
         occurs.
     scores: (A, n) float32, those by which `source` ranked the candidates.
     dropped: the number of candidates that each filter removed.
+    promoted: (P, 2) int32, ascending: anchor and candidate of the pairs that filters made positives, which
+        they are in every step that draws from this table. None if no filter promotes.
     origin: (A, n) uint8 positions in `origins`, 0 at PADDING. None if `source` retrieved all candidates for
         this generation.
     positive_scores: (A,) float32, the score of each anchor's best known positive on the scale of `scores`,
@@ -57,6 +61,7 @@ class NegativeTable:
     origins: tuple[Origin, ...] = ()
     origin: np.ndarray | None = None
     positive_scores: np.ndarray | None = None
+    promoted: np.ndarray | None = None
 
     @property
     def counts(self) -> np.ndarray:
@@ -114,6 +119,23 @@ class NegativeTable:
         positions = np.minimum(np.searchsorted(self.anchors, rows), len(self.anchors) - 1)
         assert (self.anchors[positions] == rows).all(), f"the table of {self.source} lacks anchors"
         return positions
+
+    def excluding(self, rows: np.ndarray, known_positives: KnownPositives) -> "NegativeTable":
+        """The table of the anchors `rows` (B,) alone, without candidates that are `known_positives`."""
+        anchors = np.unique(rows)
+        positions = self.positions(anchors)
+        candidates, scores = self.candidates[positions], self.scores[positions]
+        kept = (candidates != PADDING) & ~is_known_positive(known_positives, anchors, candidates)
+        order = np.argsort(~kept, axis=1, kind="stable")
+        return replace(
+            self,
+            anchors=anchors,
+            candidates=np.take_along_axis(np.where(kept, candidates, np.int32(PADDING)), order, 1),
+            scores=np.take_along_axis(np.where(kept, scores, np.float32(-np.inf)), order, 1),
+            origins=(),
+            origin=None,
+            positive_scores=None if self.positive_scores is None else self.positive_scores[positions],
+        )
 
     def of_generation(self, name: str) -> "NegativeTable":
         """The same table with an `origin` array; `name` is the generation that it was mined for."""
@@ -183,6 +205,12 @@ def _open_array(path: Path, shape: list[int]) -> np.ndarray:
 
 def _padded(drawn: np.ndarray, n: int) -> np.ndarray:
     return np.pad(drawn, ((0, 0), (0, max(0, n - drawn.shape[1]))), constant_values=PADDING)
+
+
+def promoted_in(tables: Iterable[NegativeTable]) -> np.ndarray:
+    """(P, 2) int32, ascending: the pairs that any of the tables promotes, each once."""
+    found = [table.promoted for table in tables if table.promoted is not None and len(table.promoted)]
+    return np.unique(np.concatenate([np.empty((0, 2), np.int32), *found]), axis=0)
 
 
 def turnover(new: NegativeTable, old: NegativeTable) -> float:

@@ -25,6 +25,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.cross_encoder_model import record_text
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.evaluation.tables import table
+from pyserini_ance.negatives.filters.base import PROMOTED
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, Source, TableSource
 from pyserini_ance.negatives.table import PADDING, NegativeTable
@@ -49,6 +50,7 @@ GENERATION = "mined"
 class MinedNegatives:
     """The negatives of all queries of a split.
 
+    split: the split that was mined for. What a filter promoted is relevant in it.
     table: all candidates that the source found and the filters kept, for each query in rank order. rows: (A,
     n) int32 document rows, the negatives chosen for each of `table.anchors`; PADDING (-1) at the end of a
     query with fewer. num_short: queries with fewer candidates than negatives were asked for. seconds: time by
@@ -82,6 +84,8 @@ class MinedNegatives:
             "filled at random": self.num_short,
         }
         filters = [{"filter": name, "candidates removed": count} for name, count in self.dropped.items()]
+        if self.table.promoted is not None:
+            filters.append({"filter": PROMOTED, "candidates removed": len(self.table.promoted)})
         seconds = ", ".join(f"{part} {value:.1f}" for part, value in self.seconds.items())
         parts = [table([row], list(row))]
         parts += [table(filters, list(filters[0]))] if filters else []
@@ -268,14 +272,20 @@ def mine_negatives(
     world.on_main(lambda: tokenize(settings, collection) and None)
     data = tokenize(settings, collection)
     if "bm25" in source.needs:
-        request = Bm25Request(split, _bm25_hits(source, anchor_set))
+        bm25 = bm25 or Bm25()
+        hits = _bm25_hits(source, anchor_set, bm25.hits)
+        request = Bm25Request(split, hits)
+        settings = settings.model_copy(update={"bm25": bm25.model_copy(update={"hits": hits})})
         ranking = world.on_main(lambda: str(cached_rankings(settings, collection, [request])[0]))
         data.run_files["bm25"] = Path(ranking)
     scratch = cache / "mining" / sha256_json([encoder_digest(encoder), data.identity])[:32]
     snapshot = snapshot_of(encoder, data, encoding, scratch, world)
+    snapshot.recipe = settings
     table = source.mine(snapshot, anchor_set, context)
     num_short = 0 if choose_all else source.check(table, collection, chosen)
     rows = table.candidates if choose_all else source.draw(anchor_set.anchors, table, anchor_set, draw_rng)
+    if table.promoted is not None:
+        chosen = chosen.with_positives(table.promoted)
     world.barrier()  # NFS removes no folder in which a process still has a file open
     world.on_main(lambda: shutil.rmtree(scratch, ignore_errors=True))
     return MinedNegatives(collection, chosen, table, rows, num_short, dict(snapshot.seconds))
@@ -302,10 +312,14 @@ def encoder_digest(encoder: Encoder) -> str:
     return sha.hexdigest()
 
 
-def _bm25_hits(source: Source, anchor_set: AnchorSet) -> int:
-    """Hits per query that leave `top_k` candidates after positives and filters."""
+def _bm25_hits(source: Source, anchor_set: AnchorSet, default: int) -> int:
+    """Hits per query that leave `top_k` candidates after positives and filters.
+
+    `default` for sources that find no candidates with BM25: a filter's teacher asks it.
+    """
     most_positives = int(anchor_set.known_positives.counts.max())
-    parts = [part for part in source.components if "bm25" in part.needs]
-    return max(
+    parts = [part for part in source.components if part.kind == "bm25"]
+    counts = [
         part.max_candidates(0) + most_positives + getattr(part, "filtered_candidates", 0) for part in parts
-    )
+    ]
+    return max(counts, default=default)

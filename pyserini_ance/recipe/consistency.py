@@ -88,7 +88,7 @@ def _check_bm25_hits(recipe: "Recipe") -> None:
             "file to the kind `ranking`"
         )
     for leaf in (leaf for stage in recipe.stages.values() for leaf in stage.components):
-        if "bm25" not in leaf.needs:
+        if leaf.kind != "bm25":
             continue
         assert recipe.bm25 is not None
         source = cast("Bm25", leaf)

@@ -39,6 +39,13 @@ class Term(Settings):
     """Whether all other texts of the batch are negatives too, across all processes."""
     num_hardest: PositiveInt | None = None
     """Keep only this many negatives of each anchor, those with the highest scores; null keeps all."""
+    false_negative_margin: float | None = None
+    """Ignore, in each step, the negatives that score above the anchor's best positive by more than this.
+
+    The scores are dot products of the model as it is, before `scale`; 0.1 in Qwen3-Embedding, whose vectors
+    have length 1. A negative number also ignores negatives that score a little less than the positive. Null
+    ignores none.
+    """
     loss: Annotated[Loss | DistillationLoss, component_of("loss")] = Field(
         default={"kind": "nll"}, validate_default=True
     )
@@ -65,12 +72,15 @@ class Term(Settings):
     @model_validator(mode="after")
     def check_regularizer(self) -> "Term":
         if self.regularizer is not None and (
-            self.negatives or self.num_hardest or not self.in_batch_negatives
+            self.negatives
+            or self.num_hardest
+            or self.false_negative_margin is not None
+            or not self.in_batch_negatives
         ):
             raise ValueError(
                 "a regularizer applies to all anchors and positives of the step; give it a term of its "
                 "own without "
-                "negatives, in_batch_negatives, num_hardest"
+                "negatives, in_batch_negatives, num_hardest, false_negative_margin"
             )
         return self
 
@@ -95,6 +105,11 @@ class Term(Settings):
             return self
         if not needs_teacher:
             raise ValueError(f"loss `{self.loss.kind}` uses no teacher; set loss: kl or margin_mse")
+        if self.false_negative_margin is not None:
+            raise ValueError(
+                f"false_negative_margin is {self.false_negative_margin}, but the teacher says how relevant "
+                "each candidate is: the margin would hide what the retriever has to learn; remove it"
+            )
         if self.in_batch_negatives:
             raise ValueError(
                 "a teacher scores an anchor's own candidates alone; give the in-batch negatives a term of "
@@ -289,6 +304,22 @@ class Stage(Settings):
                     f"terms.{name}.teacher scores the candidates of tables, but `{untabled[0]}` has none; "
                     "give those negatives a term of their own"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def check_promotions(self) -> "Stage":
+        promoting = [name for name, term in self.terms.items() for leaf in term.negatives if leaf.promotes]
+        of_documents = (
+            name
+            for name, term in self.terms.items()
+            if term.anchor == "document" and any(source.is_mined for source in term.negatives)
+        )
+        if promoting and (name := next(of_documents, None)):
+            raise ValueError(
+                f"terms.{promoting[0]}.negatives has a filter with `then: promote`, but terms.{name} has "
+                "documents as anchors, and its tables lack documents that become relevant; use `then: drop`, "
+                f"or give terms.{name} in-batch or random negatives"
+            )
         return self
 
     @model_validator(mode="after")

@@ -18,7 +18,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.searched import resolved_top_k
 from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
 from pyserini_ance.negatives.source import MiningContext, TableSource
-from pyserini_ance.negatives.table import PADDING, NegativeTable, turnover
+from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in, turnover
 from pyserini_ance.negatives.teachers.base import TeacherContext, TeacherScores, score_tables
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Refresh
@@ -147,11 +147,12 @@ class Refresher:
         if request.step > 0 and mined_sources(stage).keys() - tables.keys():
             first = open_generation(self.run.generation(request.stage, 0), self.data.identity)
             in_use = {**first.tables, **tables}
+        pairs = promoted_in(in_use.values())
         all_scores, reports = {}, {}
         for name, teacher in stage.teachers.items():
             start = time.perf_counter()
             of_term = [in_use[key] for key in sorted(in_use) if key[0] == stage.drawing_term(name)]
-            anchor_set = snapshot.anchor_set(stage.terms[name].anchor, chunk)
+            anchor_set = snapshot.anchor_set(stage.terms[name].anchor, chunk).with_positives(pairs)
             context = TeacherContext(self.recipe, snapshot)
             all_scores[name] = score_tables(teacher, of_term, anchor_set, context)
             scores = all_scores[name].scores
@@ -193,6 +194,7 @@ class Refresher:
                 self.device,
                 self.world,
                 checkpoint.document_weights,
+                self.recipe,
             )
         self._snapshot.seconds.clear()
         return self._snapshot
@@ -258,7 +260,8 @@ def table_report(
     """Describe a table: its counts and, if its anchors were searched with, ranks of positives and the score
     margin.
 
-    `origins` counts candidates by source if there are several. `new_share` is the share of candidates that
+    `promoted` counts the candidates that became positives, if a filter promotes. `origins` counts candidates
+    by source if there are several. `new_share` is the share of candidates that
     `previous` lacks; None if it has other anchors, as from one query chunk to the next. `top_k` is the number
     behind `top_k: auto`, if a source has that. `positive_ranks` are
     ranks in the mined ranking, in the order of the anchors. `margin` is the score of an anchor's best
@@ -276,6 +279,8 @@ def table_report(
     }
     if (top_k := resolved_top_k(source.components, anchor_set)) is not None:
         report["top_k"] = top_k
+    if table.promoted is not None:
+        report["promoted"] = len(table.promoted)
     if counts := table.origin_counts():
         report["origins"] = counts
     ranking = snapshot.ranking(anchor_set)

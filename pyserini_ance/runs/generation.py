@@ -146,7 +146,8 @@ def _describe(name: str, report: dict) -> str:
     margin = f", margin {report['margin']['mean']:.3f}" if "margin" in report else ""
     dropped = "".join(f", {count} {what} dropped" for what, count in report["dropped"].items())
     top_k = f"top_k {report['top_k']}, " if "top_k" in report else ""
-    return f"{name}: {top_k}{report['candidates']} candidates{new}{margin}{dropped}"
+    promoted = f", {report['promoted']} promoted" if "promoted" in report else ""
+    return f"{name}: {top_k}{report['candidates']} candidates{new}{margin}{dropped}{promoted}"
 
 
 def publish_generation(

@@ -8,7 +8,7 @@ import numpy as np
 
 from pyserini_ance.data.collection import SIDES, KnownPositives, Side
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
 from pyserini_ance.negatives.teachers.base import TeacherScores
 from pyserini_ance.recipe.stage import Stage
 
@@ -78,6 +78,18 @@ class Batch:
         return {side: of_side[of_side != PADDING] for side, of_side in rows.items()}
 
 
+def anchor_sets_of(
+    anchor_sets: Mapping[Side, AnchorSet], tables: Iterable[NegativeTable]
+) -> Mapping[Side, AnchorSet]:
+    """Return the anchor sets of the steps that draw from `tables`: with the pairs that these promote.
+
+    Promoted pairs are positives in draws, in random negatives and in the masks of pools alike. Without any,
+    the anchor sets are returned as they are.
+    """
+    pairs = promoted_in(tables)
+    return {side: of_side.with_positives(pairs) for side, of_side in anchor_sets.items()}
+
+
 def plan_batch(
     stage: Stage,
     stage_index: int,
@@ -90,7 +102,8 @@ def plan_batch(
 ) -> Batch:
     """Draw the batch of step `step`.
 
-    `tables` holds the adopted table of each mined source by (term, position in the term), `teacher_scores`
+    `anchor_sets` are those of `anchor_sets_of`, with the pairs that `tables` promote. `tables` holds the
+    adopted table of each mined source by (term, position in the term), `teacher_scores`
     the adopted scores of each term with a teacher. `splits` are row ranges of the queries from which equally
     many are drawn; none: queries are drawn from all together.
     """
@@ -107,7 +120,7 @@ def plan_batch(
         drawn = [
             source.draw(
                 anchors,
-                tables.get((name, position)),
+                _drawn_from(tables.get((name, position)), anchors, anchor_sets[term.anchor]),
                 anchor_sets[term.anchor],
                 _generator(seed, stage_index, step, index, position),
             )
@@ -119,6 +132,15 @@ def plan_batch(
     for name, scores in (teacher_scores or {}).items():
         terms[name] = terms[name].scored_by(scores)
     return Batch(queries, terms)
+
+
+def _drawn_from(
+    table: NegativeTable | None, anchors: np.ndarray, anchor_set: AnchorSet
+) -> NegativeTable | None:
+    """The table without candidates that another table promoted to positives of the anchors (B,)."""
+    if table is None or anchor_set.judged is None:
+        return table
+    return table.excluding(anchors, anchor_set.known_positives)
 
 
 def _generator(seed: int, *key: int) -> np.random.Generator:

@@ -95,16 +95,17 @@ class FrozenDocuments:
         )
 
     def add_live_candidates(
-        self, batch: Batch, queries: torch.Tensor, share: float
+        self, batch: Batch, queries: torch.Tensor, share: float, known_positives: KnownPositives | None = None
     ) -> tuple[Batch, torch.Tensor]:
         """Search with the query vectors (U, D) of a batch that is a `share` of a step.
 
         Return the batch with the live candidates, and the vectors (R, D) of its documents, or of their
-        passages.
+        passages. `known_positives` are those of the step's queries; None: the judged ones.
         """
         if self.live:
             asked = queries.detach().cpu().numpy()
-            found = {name: self._found(name, asked, batch, share) for name in self.live}
+            positives = known_positives or self.known_positives
+            found = {name: self._found(name, asked, batch, share, positives) for name in self.live}
             batch = replace(batch, terms={**batch.terms, **found})
         return batch, self.look_up(batch.unique("document"))
 
@@ -115,12 +116,14 @@ class FrozenDocuments:
             return self.whole[torch.from_numpy(rows).to(self.device)]
         return torch.from_numpy(self.vectors[rows]).to(self.device)
 
-    def _found(self, name: str, queries: np.ndarray, batch: Batch, share: float) -> TermRows:
+    def _found(
+        self, name: str, queries: np.ndarray, batch: Batch, share: float, known_positives: KnownPositives
+    ) -> TermRows:
         """Return the rows of a term with live candidates, which replace the drawn positives."""
         rows = batch.terms[name]
         asked = queries[batch.positions("query", rows.anchors)]
         found = [
-            self._candidates(f"{name}.{place}", source, asked, rows, share)
+            self._candidates(f"{name}.{place}", source, asked, rows, share, known_positives)
             for place, source in self.live[name].items()
         ]
         return replace(
@@ -128,12 +131,18 @@ class FrozenDocuments:
         )
 
     def _candidates(
-        self, name: str, source: Live, asked: np.ndarray, rows: TermRows, share: float
+        self,
+        name: str,
+        source: Live,
+        asked: np.ndarray,
+        rows: TermRows,
+        share: float,
+        known_positives: KnownPositives,
     ) -> np.ndarray:
         start = time.perf_counter()
         _, found = self.searches[source.index](asked, source.top_k)
         self.live_metrics.add(name, rows.anchors, found, share, time.perf_counter() - start)
-        return source.candidates(found, rows.anchors, rows.positives, self.known_positives)
+        return source.candidates(found, rows.anchors, rows.positives, known_positives)
 
 
 def _bm25(snapshot: Snapshot, top_k: int) -> np.ndarray | None:

@@ -22,16 +22,19 @@ def term_losses(
     anchor_sets: Mapping[Side, AnchorSet],
     vectors: Mapping[Side, torch.Tensor],
     passages: Passages | None = None,
+    ignored: dict[str, torch.Tensor] | None = None,
 ) -> dict[str, torch.Tensor]:
     """Return the mean loss of each term, unweighted: {name: scalar}.
 
     `vectors[side]` (U, D) float32 are in the order of `batch.unique(side)`. With `passages`, the document
-    vectors are those of passages, and a document scores as its best passage (MaxP).
+    vectors are those of passages, and a document scores as its best passage (MaxP). `ignored` receives, for
+    each term with a `false_negative_margin`, the number of pairs that it ignored (a scalar).
     """
     losses = {}
     for name, term in terms.items():
         known_positives = anchor_sets[term.anchor].known_positives
-        losses[name] = _term_loss(term, batch, batch.terms[name], known_positives, vectors, passages)
+        rows, counts = batch.terms[name], {} if ignored is None else ignored
+        losses[name] = _term_loss(name, term, batch, rows, known_positives, vectors, passages, counts)
     return losses
 
 
@@ -41,12 +44,14 @@ def weighted_sum(terms: Mapping[str, Term], losses: Mapping[str, torch.Tensor]) 
 
 
 def _term_loss(
+    name: str,
     term: Term,
     batch: Batch,
     rows: TermRows,
     known_positives: KnownPositives,
     vectors: Mapping[Side, torch.Tensor],
     passages: Passages | None,
+    ignored: dict[str, torch.Tensor],
 ) -> torch.Tensor:
     if term.regularizer is not None:
         anchors, positives, pairs = _pairs(rows)
@@ -67,6 +72,9 @@ def _term_loss(
     else:
         scores = _best_scores(vectors, rows.anchor, anchors, columns, passages)
     targets, valid = _like(labels, scores).float(), _like(mask, scores)
+    if term.false_negative_margin is not None:
+        likely_positive = _false_negatives(scores, targets, valid, term.false_negative_margin)
+        valid, ignored[name] = valid & ~likely_positive, likely_positive.sum()
     if term.num_hardest is not None:
         hardest = _among_hardest(scores, valid & (targets == 0), term.num_hardest)
         valid = valid & ((targets > 0) | hardest)
@@ -137,6 +145,23 @@ def _in_batch_pool(rows: TermRows, known_positives: KnownPositives) -> Pool:
     columns = columns.ravel()
     known = is_known_positive(known_positives, rows.anchors, np.broadcast_to(columns, own.shape))
     return columns, own & known, (columns != PADDING) & (own | ~known)
+
+
+def _false_negatives(
+    scores: torch.Tensor, targets: torch.Tensor, valid: torch.Tensor, margin: float
+) -> torch.Tensor:
+    """Return a mask (B, columns) of the negatives that score above the anchor's best positive plus `margin`.
+
+    A positive is never marked, and nothing is for an anchor without a positive.
+    Sources: Zhang et al. 2025, arXiv:2506.05176 (Qwen3-Embedding, the mask m of Eq. 1, margin 0.1); Solatorio
+    2024, arXiv:2402.16829 (GISTEmbed, whose guide is another model; here it is the model in training).
+    """
+    # Differs from both: they have one positive. With several, the best one decides: a lower one may be a text
+    # that the model has yet to learn.
+    scores, positive = scores.detach(), valid & (targets > 0)
+    best = scores.masked_fill(~positive, -torch.inf).amax(1, keepdim=True)
+    best = best.masked_fill(~positive.any(1, keepdim=True), torch.inf)
+    return valid & (targets == 0) & (scores > best + margin)
 
 
 def _among_hardest(scores: torch.Tensor, negative: torch.Tensor, n: int) -> torch.Tensor:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from pyserini_ance.data.collection import Side
+from pyserini_ance.data.collection import KnownPositives, Side
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import TokenStore
@@ -218,26 +218,33 @@ class BatchEncoder:
     world: World
     documents: FrozenDocuments | None = None
 
-    def encode(self, batch: Batch, step: int) -> Iterator[EncodedChunk]:
+    def encode(
+        self, batch: Batch, step: int, known_positives: KnownPositives | None = None
+    ) -> Iterator[EncodedChunk]:
         """Encode the batch in chunks whose losses are independent and add up; each should be passed back
         before the next.
 
         Queries with negatives of their own are independent, so chunks of `chunk_queries` per process
         accumulate gradients. In-batch negatives couple all queries: the batch is one chunk, and
-        `chunk_queries` makes it go through GradCache.
+        `chunk_queries` makes it go through GradCache. Live sources find the positives `known_positives`
+        of queries; None: the judged ones.
         """
         for number, chunk in enumerate([batch] if self._coupled else batch.chunks(self._queries_at_once)):
             share = len(chunk.queries) / len(batch.queries)
-            yield self._encode_chunk(chunk, share, (*self.key, step, number))
+            yield self._encode_chunk(chunk, share, (*self.key, step, number), known_positives)
 
-    def _encode_chunk(self, batch: Batch, share: float, key: tuple[int, ...]) -> EncodedChunk:
+    def _encode_chunk(
+        self, batch: Batch, share: float, key: tuple[int, ...], known_positives: KnownPositives | None
+    ) -> EncodedChunk:
         towers, device = self.encoder.towers, self.encoder.device
         encoder = ChunkedEncoder(towers, self.autocast, self.tokens_per_batch, device, key, self.world)
         make_pass = GradCache if self._coupled and self.stage.chunk_queries else PlainPass
         encoding = make_pass(encoder, self._texts(batch))
         vectors = dict(encoding.vectors)
         if self.documents is not None:
-            batch, vectors["document"] = self.documents.add_live_candidates(batch, vectors["query"], share)
+            batch, vectors["document"] = self.documents.add_live_candidates(
+                batch, vectors["query"], share, known_positives
+            )
         passages = self.data.training_rows_of(batch.unique("document"))[1]
         return EncodedChunk(batch, vectors, passages, share, encoding)
 

@@ -4,12 +4,14 @@ weights."""
 import logging
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import torch
 from accelerate import Accelerator
-from torch import nn
+from torch import Tensor, nn
 from tqdm import tqdm
 
 from pyserini_ance.data.prepared import PreparedData
@@ -28,7 +30,7 @@ from pyserini_ance.runs.checkpoint import (
 )
 from pyserini_ance.runs.generation import Generation, PreviousStage, ProductKind
 from pyserini_ance.runs.rundir import RunDir, RunLog
-from pyserini_ance.trainer.batch import plan_batch
+from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
@@ -52,7 +54,8 @@ class TrainerCallback:
 
         `losses` are the unweighted means of the terms over the batch. `metrics` are the other values of the
         step's record in `metrics.jsonl`: `loss` (the weighted sum), `grad_norm` (before clipping),
-        `learning_rate`, `seconds`, and the measures of live searches.
+        `learning_rate`, `seconds`, the measures of live searches, and `false_negatives`, the number of pairs
+        that each term's `false_negative_margin` ignored.
         """
 
     def on_refresh(self, stage: str, step: int, generation: Generation) -> None:
@@ -104,6 +107,7 @@ class StageTrainer:
         )
         resumed = resume_stage(run, name, self.refreshes, self.log, world) if resume else Resumed()
         self.progress = resumed.progress or TrainingProgress(name, 0)
+        self.anchor_sets = anchor_sets_of(data.anchor_sets, self.refreshes.negatives.tables.values())
 
         source = resumed.checkpoint or initial
         self.encoder = load_encoder(source.encoder, world.device)
@@ -158,20 +162,25 @@ class StageTrainer:
     def _train_step(self, step: int, bar: tqdm) -> None:
         start, terms = time.perf_counter(), self.stage.terms
         totals = dict.fromkeys(terms, 0.0)
+        ignored_pairs: Counter[str] = Counter()
 
         batch = plan_batch(
             self.stage,
             self.number,
             step,
             self.recipe.seed,
-            self.data.anchor_sets,
+            self.anchor_sets,
             self.refreshes.negatives.tables,
             self.splits,
             self.refreshes.negatives.teacher_scores,
         )
-        for chunk in self.batch_encoder.encode(batch, step):
-            losses = term_losses(terms, chunk.batch, self.data.anchor_sets, chunk.vectors, chunk.passages)
-            totals = {name: totals[name] + chunk.share * float(losses[name].detach()) for name in terms}
+        known_positives = self.anchor_sets["query"].known_positives
+        for chunk in self.batch_encoder.encode(batch, step, known_positives):
+            ignored: dict[str, Tensor] = {}
+            losses = term_losses(terms, chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages, ignored)
+            values, counts = _to_host(losses, ignored)
+            totals = {name: totals[name] + chunk.share * values[name] for name in terms}
+            ignored_pairs.update(counts)
             chunk.backward(weighted_sum(terms, losses))
         self.world.sum_gradients(self.encoder.towers.parameters())
         grad_norm = self._clip_gradients()
@@ -181,7 +190,8 @@ class StageTrainer:
 
         live = self.documents.live_metrics.pop() if self.documents else {}
         seconds = round(time.perf_counter() - start, 4)
-        metrics = {"grad_norm": grad_norm, "learning_rate": rate, **live, "seconds": seconds}
+        masked = {"false_negatives": dict(ignored_pairs)} if ignored_pairs.keys() else {}
+        metrics = {"grad_norm": grad_norm, "learning_rate": rate, **live, **masked, "seconds": seconds}
         self.log.metric("step", stage=self.name, step=step, loss=loss, terms=totals, **metrics)
         bar.set_postfix(loss=f"{loss:.4f}", rate=f"{rate:.1e}", refresh=False)
         for callback in self.callbacks:
@@ -239,6 +249,9 @@ class StageTrainer:
         seconds: dict[str, float] = {}
         generations = self._advance(self.refreshes.tables, step, checkpoint, seconds)
         scores = self._advance(self.refreshes.dev, step, checkpoint, seconds) if self.refreshes.dev else []
+        if generations:
+            tables = self.refreshes.negatives.tables.values()
+            self.anchor_sets = anchor_sets_of(self.data.anchor_sets, tables)
         for _, generation in generations:
             for callback in self.callbacks:
                 callback.on_refresh(self.name, step, generation)
@@ -325,6 +338,19 @@ class StageTrainer:
             lambda: prune_stage(self.run, self.name, self.recipe.retention, {step}, {step}, tables)
         )
         return result
+
+
+def _to_host(
+    losses: Mapping[str, Tensor], counts: Mapping[str, Tensor]
+) -> tuple[dict[str, float], dict[str, int]]:
+    """Return the values of losses and of counts, which come over from the device together."""
+    # Counts are whole in float32 up to 16 million pairs of a chunk.
+    values = torch.stack([value.detach().float() for value in (*losses.values(), *counts.values())]).tolist()
+    number = len(losses)
+    return (
+        dict(zip(losses, values[:number], strict=True)),
+        {name: int(value) for name, value in zip(counts, values[number:], strict=True)},
+    )
 
 
 def _checksum(towers: nn.Module) -> float:

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -138,3 +140,33 @@ def test_anchors_of_either_side():
 def test_a_chunk_restricts_anchors_to_some_queries_or_their_positives():
     assert anchors_of("query", [1, 2]) == [1, 2] and anchors_of("document", [1, 2]) == [2, 5, 7]
     assert AnchorSet(TRAIN_SPLIT, "document", 10, np.array([0])).anchors.dtype == np.int32
+
+
+@pytest.mark.parametrize("threshold", [1, 2])
+def test_more_positives_come_after_the_judged_ones_on_both_sides(threshold):
+    judged = collection("nq").split("nq")
+    judged = Split("nq", judged.queries, Qrels(*_arrays(judged.qrels), threshold))
+    pairs = np.array([[0, 7], [0, 1], [2, 6], [1, 8]], np.int32)  # document 1 has grade 0, 8 is judged
+    anchor_set = AnchorSet(judged, "query", 9)
+    more = anchor_set.with_positives(pairs)
+    expected = {}
+    for query, of_query in enumerate(JUDGED["nq"].values()):
+        known = {document: grade for document, grade in of_query if grade >= threshold}
+        added = {document: threshold for row, document in pairs.tolist() if row == query}
+        expected[query] = [*known.items(), *((d, g) for d, g in added.items() if d not in known)]
+    found = more.known_positives
+    for query, known in expected.items():
+        of_query = slice(found.offsets[query], found.offsets[query + 1])
+        listed = dict(zip(found.rows[of_query].tolist(), found.grades[of_query].tolist(), strict=True))
+        assert list(listed.items()) == known
+    of_documents = replace(more, anchor="document").known_positives
+    asking = {d: {q for q, known in expected.items() if d in dict(known)} for d in range(9)}
+    assert {d: set(of_documents.of(d).tolist()) for d in range(9)} == asking
+    assert more.promoted_positives is found and anchor_set.promoted_positives is None
+    again = more.with_positives(pairs[:1])  # in place of the others
+    assert again.known_positives.of(2).tolist() == anchor_set.known_positives.of(2).tolist()
+    assert anchor_set.with_positives(pairs[:0]) is anchor_set
+
+
+def _arrays(qrels: Qrels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    return qrels.offsets, qrels.rows, qrels.grades

@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from pyserini_ance.negatives.ann import Ann
+from pyserini_ance.negatives.mix import concatenate
 from pyserini_ance.negatives.momentum import Momentum
 from pyserini_ance.negatives.source import MiningContext
 
@@ -61,3 +64,14 @@ def test_a_first_stage_raises(snapshot):
         ValueError, match="no tables of a previous stage; remove this source from the first stage"
     ):
         Momentum().mine(snapshot, snapshot.anchor_set("query"))
+
+
+def test_promotions_end_with_their_stage_and_those_of_a_mix_are_those_of_its_tables(snapshot):
+    table = Ann(top_k=2).mine(snapshot, snapshot.anchor_set("query")).of_generation("a-00000000")
+    first, second = (
+        replace(table, promoted=np.array(pairs, np.int32)) for pairs in ([[0, 4]], [[0, 3], [0, 4]])
+    )
+    both = concatenate([first, table, second], "mix", {})
+    assert both.promoted.tolist() == [[0, 3], [0, 4]] and concatenate([table], "mix", {}).promoted is None
+    context = MiningContext("b-00000000", (both,))
+    assert Momentum().mine(snapshot, snapshot.anchor_set("query"), context).promoted is None

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyserini_ance.negatives.table import PADDING, NegativeTable, turnover
+from pyserini_ance.data.collection import KnownPositives, Qrels, Split
+from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in, turnover
 
 
 def table(*candidates: list[int]) -> NegativeTable:
@@ -153,3 +154,45 @@ def test_a_damaged_description_is_rejected(tmp_path):
 )
 def test_turnover_is_the_share_of_new_candidates(new, old, share):
     assert turnover(table(*new), table(*old)) == pytest.approx(share)
+
+
+def known_positives_of(*pairs: tuple[int, int]) -> KnownPositives:
+    queries, documents = zip(*pairs, strict=True)
+    return Split("train", None, Qrels.of(queries, documents, [1] * len(pairs), 3)).known_positives("query")
+
+
+def test_excluded_pairs_are_not_drawn_and_the_others_as_often_as_each_other():
+    made, excluded = table([4, 5, 6, 4], [4, 5, 6, 7]), known_positives_of((0, 4), (2, 5))
+    drawn = made.draw(np.tile([1, 0], 3000), 2, np.random.default_rng(0), excluded)
+    assert Counter(map(tuple, drawn[1::2].tolist())).keys() == {(5, 6), (6, 5)}
+    assert set(drawn[::2].ravel().tolist()) == {4, 5, 6, 7}
+    assert made.draw(np.array([0]), 3, np.random.default_rng(0), excluded)[0, 2] == PADDING
+    assert made.first(np.array([1, 0]), 3, excluded).tolist() == [[4, 5, 6], [5, 6, PADDING]]
+
+
+def test_nothing_excluded_draws_the_same():
+    made, rows = table([4, 5, 6, PADDING], [7, 8, 9, 3]), np.tile([1, 0], 50)
+    plain = made.draw(rows, 2, np.random.default_rng(0))
+    assert np.array_equal(plain, made.draw(rows, 2, np.random.default_rng(0), known_positives_of((0, 9))))
+    assert np.array_equal(made.first(rows, 2), made.first(rows, 2, known_positives_of((0, 9))))
+
+
+@pytest.mark.parametrize("pairs", [[[0, 7], [1, 4]], []])
+def test_promoted_pairs_are_saved_with_the_table(tmp_path, pairs):
+    promoted = np.array(pairs, np.int32).reshape(-1, 2)
+    replace(table([4, 5]), promoted=promoted).save(tmp_path / "t")
+    loaded = NegativeTable.load(tmp_path / "t")
+    assert loaded.promoted.tolist() == pairs and loaded.promoted.dtype == np.int32
+    _cut(tmp_path / "t" / "promoted.npy")
+    with pytest.raises(RuntimeError, match=r"promoted\.npy does not match"):
+        NegativeTable.load(tmp_path / "t")
+
+
+def test_tables_promote_each_pair_once():
+    plain = table([4, 5])
+    first, second = (
+        replace(plain, promoted=np.array(pairs, np.int32)) for pairs in ([[1, 3], [1, 9]], [[0, 8], [1, 3]])
+    )
+    none = replace(plain, promoted=np.empty((0, 2), np.int32))
+    assert promoted_in([first, plain, none, second]).tolist() == [[0, 8], [1, 3], [1, 9]]
+    assert promoted_in([plain, none]).shape == (0, 2)

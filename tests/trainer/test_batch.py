@@ -1,13 +1,16 @@
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.trainer.batch import Batch, TermRows, _generator, plan_batch
+from pyserini_ance.trainer.batch import Batch, TermRows, _generator, anchor_sets_of, plan_batch
+from pyserini_ance.trainer.objective import term_losses
 
 POSITIVES = [[0], [1, 2], [3], [4, 5, 6], [7], [8], [9]]
 DOCUMENTS = 50
@@ -39,11 +42,16 @@ def stage(**settings) -> Stage:
 def plan(
     split: Split, step: int, seed: int = 7, number: int = 0, tables=TABLES, parts=(), **settings
 ) -> Batch:
-    anchor_sets = {
+    sets = anchor_sets(split, tables)
+    return plan_batch(stage(**settings), number, step, seed, sets, tables, parts)
+
+
+def anchor_sets(split: Split, tables) -> dict:
+    judged = {
         "query": AnchorSet(split, "query", DOCUMENTS),
         "document": AnchorSet(split, "document", len(split.queries)),
     }
-    return plan_batch(stage(**settings), number, step, seed, anchor_sets, tables, parts)
+    return anchor_sets_of(judged, tables.values())
 
 
 def rows(batch: Batch) -> tuple:
@@ -246,3 +254,83 @@ def test_a_term_with_document_anchors_needs_one_positive():
         ValueError, match="positives: all gives a term with document anchors no single anchor"
     ):
         stage(terms={"dual": {"anchor": "document", "negatives": ["random"]}}, refresh=None, positives="all")
+
+
+def promoting(pairs: list[list[int]], tables=TABLES) -> dict:
+    """The tables, the first of which promotes these pairs."""
+    key, table = next(iter(tables.items()))
+    return {**tables, key: replace(table, promoted=np.array(pairs, np.int32).reshape(-1, 2))}
+
+
+def test_promoted_documents_are_positives_in_every_draw(split):
+    """Query 1 has 24 and 40 promoted, query 3 has 48. 24 is in the table of query 1, as if another source had
+    found it; only random negatives could draw 48."""
+    tables = promoting([[1, 24], [1, 40], [3, 48]])
+    known = [*POSITIVES[:1], [1, 2, 24, 40], [3], [4, 5, 6, 48], *POSITIVES[4:]]
+    drawn, negatives = Counter(), Counter()
+    for step in range(600):
+        batch = plan(split, step, tables=tables, batch_queries=7)
+        term = batch.terms["query"]
+        for query, (positive,), line in zip(batch.queries, term.positives, term.negatives, strict=True):
+            assert positive in known[query] and not set(known[query]) & set(line.tolist())
+            drawn[positive] += 1
+            negatives.update((query, row) for row in line[3:])
+    assert sum((drawn[row] - 150) ** 2 / 150 for row in (1, 2, 24, 40)) < 16.3  # 3 degrees, p = 0.001
+    assert sum((drawn[row] - 150) ** 2 / 150 for row in (4, 5, 6, 48)) < 16.3
+    assert all(negatives[1, row] > 300 for row in (25, 26, 27))  # 2 of 3, in each of 600 steps: 400
+    whole = plan(split, 0, tables=tables, batch_queries=7, positives="all").terms["query"]
+    for query, line in zip(whole.anchors, whole.positives.tolist(), strict=True):
+        assert [row for row in line if row != PADDING] == known[query]
+    first = plan(split, 0, tables=tables, batch_queries=7, positives="first").terms["query"]
+    assert [row for (row,) in first.positives.tolist()] == [POSITIVES[query][0] for query in first.anchors]
+
+
+def test_promoted_documents_are_anchors_with_the_queries_that_they_are_relevant_to(split):
+    terms = {
+        "query": {"negatives": [{"kind": "ann"}]},
+        "dual": {"anchor": "document", "negatives": [{"kind": "random", "num_negatives": 5}]},
+    }
+    table = next(iter(TABLES.values()))
+    tables, seen = promoting([[1, 40], [5, 40]], {("query", 0): table}), 0
+    for step in range(40):
+        dual = plan(split, step, tables=tables, terms=terms, batch_queries=7).terms["dual"]
+        for document, line in zip(dual.anchors.tolist(), dual.negatives.tolist(), strict=True):
+            assert document != 40 or not {1, 5} & set(line)
+            seen += document == 40
+    assert seen > 10
+
+
+def test_promoted_documents_are_masked_in_the_batch(split):
+    """A loss of equal scores counts the documents that compete, with a positive that is promoted as with one
+    that is judged."""
+    judged = Split("train", split.queries, split.with_positives(np.array([[1, 40], [3, 9]])).qrels)
+    terms = {"query": {"negatives": ["random"], "in_batch_negatives": True}}
+    for step in range(10):
+        settings = {"terms": terms, "refresh": None, "batch_queries": 7, "positives": "all"}
+        sets = [anchor_sets(split, promoting([[1, 40], [3, 9]])), anchor_sets(judged, {})]
+        batches = [plan_batch(stage(**settings), 0, step, 7, of, {}) for of in sets]
+        assert rows(batches[0]) == rows(batches[1])
+        vectors = {side: torch.zeros(len(batches[0].unique(side)), 2) for side in ("query", "document")}
+        losses = [
+            term_losses(stage(**settings).terms, batch, of, vectors)["query"]
+            for batch, of in zip(batches, sets, strict=True)
+        ]
+        assert losses[0] == losses[1]
+
+
+def test_tables_that_promote_nothing_leave_the_anchor_sets_alone(split):
+    plain = {"query": AnchorSet(split, "query", DOCUMENTS)}
+    assert anchor_sets_of(plain, promoting([]).values())["query"] is plain["query"]
+    assert rows(plan(split, 3, tables=promoting([]))) == rows(plan(split, 3))
+
+
+@pytest.mark.parametrize("mined", ["ann", "lookahead"])
+def test_tables_of_documents_cannot_serve_those_that_are_promoted(mined):
+    filters = [{"kind": "teacher", "teacher": "student", "margin": 0, "then": "promote"}]
+    terms = {
+        "query": {"negatives": [{"kind": "ann", "filters": filters}]},
+        "dual": {"anchor": "document", "negatives": [mined]},
+    }
+    with pytest.raises(ValueError, match=r"terms\.query\.negatives has a filter with `then: promote`, but "):
+        stage(terms=terms)
+    stage(terms={**terms, "dual": {"anchor": "document", "in_batch_negatives": True}})

@@ -52,11 +52,13 @@ def slow_loss(
             if term.get("in_batch_negatives")
             else batch.terms["query"].negatives[i]
         )
+        positives = [score(int(row)) for row in batch.terms["query"].positives[i] if row != NONE]
         negatives = sorted(
             (score(int(row)) for row in rows if row != NONE and int(row) not in known), reverse=True
         )
+        if (margin := term.get("false_negative_margin")) is not None:
+            negatives = [s for s in negatives if s <= max(positives) + margin]
         competing = sum(math.exp(s) for s in negatives[: term.get("num_hardest")])
-        positives = [score(int(row)) for row in batch.terms["query"].positives[i] if row != NONE]
         losses.append(
             sum(-math.log(math.exp(s) / (math.exp(s) + competing)) for s in positives) / len(positives)
         )
@@ -89,6 +91,57 @@ def test_pools_agree_with_a_slow_loop(in_batch_negatives, num_hardest, seed):
     term = {"negatives": [RANDOM], "in_batch_negatives": in_batch_negatives, "num_hardest": num_hardest}
     case = random_case(seed)
     assert loss_of(term, *case) == pytest.approx(slow_loss(term, *case), rel=1e-5)
+
+
+@pytest.mark.parametrize("margin", [-0.5, 0.0, 0.1, 2.0])
+@pytest.mark.parametrize("num_hardest", [None, 2])
+@pytest.mark.parametrize("in_batch_negatives", [False, True])
+def test_false_negatives_are_ignored_as_in_a_slow_loop(in_batch_negatives, num_hardest, margin):
+    term = {"negatives": [RANDOM], "in_batch_negatives": in_batch_negatives, "num_hardest": num_hardest}
+    cases = [random_case(seed) for seed in range(5)]
+    plain = [loss_of(term, *case) for case in cases]
+    term["false_negative_margin"] = margin
+    masked = [loss_of(term, *case) for case in cases]
+    assert masked == pytest.approx([slow_loss(term, *case) for case in cases], rel=1e-5)
+    assert masked != plain
+
+
+def test_false_negatives_are_counted_positives_are_not_among_them():
+    """Query 0 has the positives 0 (score 1) and 1 (score 5); its negatives score 5.05, 5.2 and 9."""
+    batch = batch_of([0, 1], [[0, 1], [5, NONE]], [[2, 3, 4], [6, NONE, NONE]])
+    documents = torch.tensor([[1.0], [5.0], [5.05], [5.2], [9.0], [3.0], [3.5]])
+    anchor_sets = {"query": AnchorSet(Split("train", None, qrels_of([0, 1], [5])), "query", 100)}
+    vectors = {"query": torch.ones(2, 1, requires_grad=True), "document": documents}
+    settings = {"negatives": [RANDOM], "loss": {"kind": "nll", "scale": 1.0}}
+    terms = {
+        "query": Term.model_validate({**settings, "false_negative_margin": 0.1}),
+        "plain": Term.model_validate(settings),
+    }
+    batch.terms["plain"] = batch.terms["query"]
+    ignored: dict[str, torch.Tensor] = {}
+    losses = term_losses(terms, batch, anchor_sets, vectors, ignored=ignored)
+    assert {name: int(count) for name, count in ignored.items()} == {"query": 3}
+    first = (math.log(1 + math.exp(5.05 - 1)) + math.log(1 + math.exp(0.05))) / 2
+    assert losses["query"].item() == pytest.approx(first / 2, rel=1e-5)  # query 1 has no negative left
+    (gradient,) = torch.autograd.grad(losses["query"], vectors["query"])
+    assert gradient.isfinite().all() and gradient[1] == 0
+
+
+def test_an_anchor_without_a_positive_keeps_its_negatives():
+    from pyserini_ance.trainer.objective import _false_negatives
+
+    scores, targets = torch.tensor([[1.0, 2.0], [1.0, 2.0]]), torch.tensor([[0.0, 0.0], [1.0, 0.0]])
+    valid = torch.ones(2, 2, dtype=torch.bool)
+    assert _false_negatives(scores, targets, valid, 0.5).tolist() == [[False, False], [False, True]]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"negatives": [{"kind": "ann"}], "loss": "kl", "teacher": "hybrid"}, {"regularizer": "alignment"}],
+)
+def test_a_margin_needs_a_contrastive_loss(more):
+    with pytest.raises(ValueError, match="false_negative_margin"):
+        Term.model_validate({**more, "false_negative_margin": 0.1})
 
 
 LAMBDA_SUM = {"kind": "lambdarank", "measure": "adore_rr"}
@@ -291,7 +344,12 @@ def test_a_regularizer_sees_each_text_of_the_step_once_and_all_pairs():
 def test_a_regularizer_is_of_the_whole_step_and_contrasts_nothing():
     term = Term.model_validate({"regularizer": "alignment", "weight": 0.5})
     assert term.in_batch_negatives and Term.model_validate(term.model_dump()) == term
-    for more in ({"negatives": [RANDOM]}, {"num_hardest": 1}, {"in_batch_negatives": False}):
+    for more in (
+        {"negatives": [RANDOM]},
+        {"num_hardest": 1},
+        {"false_negative_margin": 0.0},
+        {"in_batch_negatives": False},
+    ):
         with pytest.raises(
             ValueError, match="a regularizer applies to all anchors and positives of the step"
         ):

@@ -1,5 +1,6 @@
 import itertools
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from pyserini_ance.trainer.batch import plan_batch
 from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.objective import term_losses
 from pyserini_ance.trainer.trainer import StageTrainer, TrainerCallback
+from pyserini_ance.vectors.encoding import encode_some
 
 RANDOM = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
 
@@ -69,6 +71,7 @@ def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):
     assert any((a.candidates != b.candidates).any() for a, b in itertools.pairwise(generations))
 
     steps = made.metrics("step")
+    assert not any("false_negatives" in record for record in steps)
     assert [record["step"] for record in steps] == list(range(10))
     for record in steps:
         assert record["loss"] == pytest.approx(record["terms"]["query"] + 0.5 * record["terms"]["batch"])
@@ -177,9 +180,52 @@ LAMB = {
 }
 
 
-@pytest.mark.parametrize("settings", [{"refresh": EVERY, **LAMB}, {"refresh": {**EVERY, "query_chunks": 3}}])
-def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(training, monkeypatch, settings):
-    made = training(MIXED, evaluate={"every_steps": 5}, save_every_steps=3, positives="random", **settings)
+def promoting(folder: Path) -> dict:
+    """Terms whose first source promotes what a file calls relevant, as far down as its tables need.
+
+    The file scores about a third of all pairs 1, chosen at random.
+    """
+    rng, things = np.random.default_rng(0), ("apple", "stone", "river", "cloud", "horse", "tiger")
+    colours = ("red", "green", "blue", "gray", "pink")
+    lines = [
+        f"train-{query} Q0 {colour}-{thing} 1 {int(rng.random() < 0.3)} t\n"
+        for query in range(15)
+        for colour, thing in itertools.product(colours, things)
+    ]
+    (folder / "relevant.trec").write_text("".join(lines))
+    teacher = {"kind": "ranking", "file": str(folder / "relevant.trec")}
+    promote = {"kind": "teacher", "teacher": teacher, "max_score": 0.5, "then": "promote"}
+    return {
+        "query": {
+            "negatives": [
+                {"kind": "ann", "top_k": 8, "num_negatives": 2, "filters": [promote]},
+                {"kind": "ann", "top_k": 20, "num_negatives": 1},
+            ],
+            "loss": {"kind": "nll", "scale": 0.1},
+        },
+        "batch": {
+            "negatives_from": "query",
+            "in_batch_negatives": True,
+            "false_negative_margin": 0.0,
+            "loss": {"kind": "nll", "scale": 0.1},
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"refresh": EVERY, **LAMB},
+        {"refresh": {**EVERY, "query_chunks": 3}},
+        {"refresh": EVERY, "terms": promoting},
+    ],
+)
+def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(
+    training, monkeypatch, tmp_path, settings
+):
+    settings = {"terms": lambda folder: MIXED, **settings}
+    settings["terms"] = settings["terms"](tmp_path)
+    made = training(evaluate={"every_steps": 5}, save_every_steps=3, positives="random", **settings)
     real = made.make
     whole = made.train()
     expected = everything(made)
@@ -213,6 +259,92 @@ def test_a_stage_that_was_interrupted_anywhere_ends_with_the_same_weights(traini
     assert not stops and not refreshes
     assert result.weights == whole.weights and result.folder == whole.folder
     assert everything(made) == expected
+
+
+@pytest.mark.parametrize("trainable", ["both", "query_tower"])
+def test_promoted_documents_are_positives_until_the_next_tables(
+    training, monkeypatch, caplog, tmp_path, trainable
+):
+    """Against a slow loop over the rankings of each checkpoint."""
+    terms = {**promoting(tmp_path), "live": {"negatives": [{"kind": "live", "top_k": 9}]}}
+    if trainable == "both":
+        del terms["live"]
+    made, steps = training(terms, refresh={"every_steps": 4}, trainable=trainable), []
+
+    def recorded(terms, batch, anchor_sets, *rest):
+        steps.append((batch, anchor_sets))
+        return term_losses(terms, batch, anchor_sets, *rest)
+
+    monkeypatch.setattr(trainer, "term_losses", recorded)
+    caplog.set_level("INFO")
+    real, relevant = made.make, {}
+
+    def make(request):
+        real(request)
+        relevant[request.step] = _relevant(made, made.run.checkpoint("a", request.step), tmp_path)
+
+    made.train(make)
+    judged, positives, reports = made.data.split.known_positives("query"), {}, made.metrics("generation")
+    assert [*relevant] == [0, 4, 8]
+    for start, promoted in relevant.items():
+        table = open_generation(made.run.generation("a", start), {}).tables["query", 0]
+        assert table.promoted.tolist() == sorted(promoted)
+        assert reports[start // 4]["tables"]["query.0"]["promoted"] == len(promoted) > 0
+        assert "promoted" not in reports[start // 4]["tables"]["query.1"]
+        assert f"{len(promoted)} promoted" in caplog.text
+        of_query = {query: {d for q, d in promoted if q == query} for query in range(15)}
+        positives |= {(start, query): {*judged.of(query).tolist(), *of_query[query]} for query in of_query}
+    drawn, ignored = 0, [record["false_negatives"] for record in made.metrics("step")]
+    for number, (batch, anchor_sets) in enumerate(steps):
+        rows = batch.terms["query"]
+        for query, (positive,), line in zip(rows.anchors, rows.positives, rows.negatives, strict=True):
+            known = positives[number // 4 * 4, query]
+            assert set(anchor_sets["query"].known_positives.of(query).tolist()) == known
+            assert positive in known and not known & set(line.tolist())
+            drawn += positive not in judged.of(query)
+        if trainable == "query_tower":
+            for query, line in zip(batch.terms["live"].anchors, batch.terms["live"].negatives, strict=True):
+                assert positives[number // 4 * 4, query] & set(line.tolist())
+    assert drawn > 0 and all([*record] == ["batch"] for record in ignored)
+    assert sum(record["batch"] for record in ignored) > 0
+
+
+def _relevant(made: Training, checkpoint: Path, folder: Path) -> list[list[int]]:
+    """What the file calls relevant before a checkpoint's ranking has 8 other candidates."""
+    said = {
+        (query, document)
+        for query, _, document, _, score, _ in map(
+            str.split, (folder / "relevant.trec").read_text().splitlines()
+        )
+        if score == "1"
+    }
+    ids = made.data.split.queries.ids, made.data.collection.documents.ids
+    encoder, judged = load_encoder(checkpoint / "encoder"), made.data.split.known_positives("query")
+    sides = {"query": made.data.queries["train"], "document": made.data.documents}
+    queries, documents = (
+        encode_some(encoder, tokens, np.arange(len(tokens)), side, "fp32", 8192, side, World())
+        for side, tokens in sides.items()
+    )
+    scores, pairs = queries @ documents.T, []
+    for query in range(len(queries)):
+        known, kept = judged.of(query), 0
+        for row in np.argsort(-scores[query], kind="stable").tolist():
+            if row in known or kept == 8:
+                continue
+            if (ids[0][query], ids[1][row]) in said:
+                pairs.append([query, row])
+            else:
+                kept += 1
+    return pairs
+
+
+def test_a_step_counts_the_pairs_that_it_ignores(training):
+    """With a margin below every score, all pairs but an anchor's own positive are ignored."""
+    terms = {"batch": {"in_batch_negatives": True, "false_negative_margin": -1e9}}
+    made = training(terms, batch_queries=5, steps=3)
+    made.train()
+    for record in made.metrics("step"):
+        assert 0 < record["false_negatives"]["batch"] <= 5 * 4 and record["terms"]["batch"] == 0
 
 
 def test_a_stage_of_queries_leaves_documents_bitwise_as_they_were(training, monkeypatch):

@@ -18,6 +18,7 @@ from pyserini_ance.recipe.components import Component
 KNOWN_POSITIVES = (
     "known positives"  # the name of the removal that always applies, in counts of dropped candidates
 )
+PROMOTED = "promoted"  # the name of the removal of candidates that become positives
 FilteredRows = tuple[np.ndarray, np.ndarray, dict[str, int]]  # rows and scores (A, width); removals by filter
 
 
@@ -74,10 +75,31 @@ class Filter(Component):
 
     expensive: the filter sees only candidates that all cheap filters keep, and only as many as a table needs.
     needs_positive_scores: the filter reads `Candidates.positive_scores`.
+    compares_candidates: an expensive filter that judges candidates by others of their anchor, and therefore
+        sees all at once.
+    promotes: what the filter removes becomes a positive of its anchor.
     """
 
     expensive: ClassVar[bool] = False
     needs_positive_scores: ClassVar[bool] = False
+
+    @property
+    def compares_candidates(self) -> bool:
+        return False
+
+    @property
+    def promotes(self) -> bool:
+        return False
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """Inputs that the run must prepare: `bm25`, or nothing."""
+        return frozenset()
+
+    @property
+    def removal(self) -> str:
+        """The name of the filter's removals, in counts of dropped candidates."""
+        return PROMOTED if self.promotes else str(self.kind)
 
     @property
     def extra_candidates(self) -> int:
@@ -94,25 +116,49 @@ class Filter(Component):
 
 def apply_filters(candidates: Candidates, filters: Sequence[Filter], width: int) -> FilteredRows:
     """The first `width` candidates of each anchor that are not known positives and pass all filters."""
+    masks = filter_masks(candidates, filters, width)
+    return apply_masks(candidates.rows, candidates.scores, masks, width)
+
+
+def filter_masks(candidates: Candidates, filters: Sequence[Filter], width: int) -> dict[str, np.ndarray]:
+    """(A, n) bool by the name of the removal: what a table of `width` candidates per anchor leaves out.
+
+    A candidate that expensive filters have not seen, because the table needs no more, is not marked.
+    """
     anchor_set = candidates.anchor_set
     known = is_known_positive(anchor_set.known_positives, anchor_set.anchors, candidates.rows)
     cheap = [filter for filter in filters if not filter.expensive]
     expensive = [filter for filter in filters if filter.expensive]
     masks = {KNOWN_POSITIVES: known, **_masks(cheap, candidates)}
     if not expensive:
-        return apply_masks(candidates.rows, candidates.scores, masks, width)
-    rows, scores, dropped = apply_masks(candidates.rows, candidates.scores, masks, candidates.rows.shape[1])
-    masks = _masks_on_demand(expensive, replace(candidates, rows=rows, scores=scores), width)
-    rows, scores, more_dropped = apply_masks(rows, scores, masks, width)
-    return rows, scores, dropped | more_dropped
+        return masks
+    if any(filter.compares_candidates for filter in expensive):
+        width = candidates.rows.shape[1]
+    remaining = candidates.masked(~np.logical_or.reduce(list(masks.values())))
+    for name, mask in _masks_on_demand(expensive, remaining, width).items():
+        masks[name] = masks[name] | mask if name in masks else mask
+    return masks
+
+
+def promoted_pairs(candidates: Candidates, masks: Mapping[str, np.ndarray]) -> np.ndarray | None:
+    """(P, 2) int32, ascending: the anchor and the candidate of the pairs that `masks` marks as promoted.
+
+    None if no filter promotes.
+    """
+    if PROMOTED not in masks:
+        return None
+    positions, columns = np.nonzero(masks[PROMOTED] & ~masks[KNOWN_POSITIVES])
+    anchors = candidates.anchor_set.anchors[positions]
+    pairs = np.stack([anchors, candidates.rows[positions, columns]], axis=1).astype(np.int32)
+    return np.unique(pairs, axis=0)
 
 
 def _masks(filters: Sequence[Filter], candidates: Candidates) -> dict[str, np.ndarray]:
-    """The mask of each kind; a filter sees only the candidates that the filters before it keep."""
+    """The mask of each removal; a filter sees only the candidates that the filters before it keep."""
     masks: dict[str, np.ndarray] = {}
     for filter in filters:
-        mask = filter.mask(candidates) & (candidates.rows != PADDING)
-        masks[filter.kind] = masks[filter.kind] | mask if filter.kind in masks else mask
+        mask, name = filter.mask(candidates) & (candidates.rows != PADDING), filter.removal
+        masks[name] = masks[name] | mask if name in masks else mask
         candidates = candidates.masked(~mask)
     return masks
 
@@ -123,7 +169,7 @@ def _masks_on_demand(filters: Sequence[Filter], candidates: Candidates, width: i
     The filters first see `width` candidates of each anchor, then as many more as they removed, and so on,
     until every anchor has `width` or no candidates are left.
     """
-    masks = {filter.kind: np.zeros(candidates.rows.shape, bool) for filter in filters}
+    masks = {filter.removal: np.zeros(candidates.rows.shape, bool) for filter in filters}
     remaining, seen = candidates.rows != PADDING, np.zeros(candidates.rows.shape, bool)
     while True:
         fresh = remaining & ~seen

@@ -52,14 +52,26 @@ class TeacherContext:
     recipe: Recipe
     snapshot: Snapshot
 
+    @classmethod
+    def of(cls, snapshot: Snapshot) -> Self:
+        """The context of a snapshot that knows its recipe. Raises ValueError for another one."""
+        if snapshot.recipe is None:
+            raise ValueError(
+                "filter `teacher`: this snapshot knows no recipe, which says where scores are cached and how "
+                "BM25 ranks; pass `recipe` to Snapshot, or remove the filter"
+            )
+        return cls(snapshot.recipe, snapshot)
+
 
 class Teacher(Component):
     """A model, or a ranking, whose scores of pairs the retriever learns from.
 
     follows_student: the scores change with the model that is being trained.
+    compares_candidates: a pair's score depends on the other pairs of its anchor in the same call.
     """
 
     follows_student: ClassVar[bool] = False
+    compares_candidates: ClassVar[bool] = False
 
     @property
     def needs(self) -> frozenset[str]:
@@ -123,23 +135,33 @@ def score_tables(
 ) -> TeacherScores:
     """The teacher's scores of the candidates in `tables` and of the known positives of their anchors.
 
+    With promoted pairs in `anchor_set`, they are among the known positives.
     With `query_chunks`, tables may have different anchors; those that all of them have are scored, because a
     step draws no others. All processes make the call.
     """
     anchors = tables[0].anchors
     for table in tables[1:]:
         anchors = np.intersect1d(anchors, table.anchors, assume_unique=True)
-    width, known_positives = anchor_set.candidates, anchor_set.known_positives.subset(anchors)
-    keys = [np.repeat(anchors, known_positives.counts).astype(np.int64) * width + known_positives.rows]
+    known_positives = anchor_set.known_positives.subset(anchors)
+    keys = [anchor_set.pair_keys(np.repeat(anchors, known_positives.counts), known_positives.rows)]
     for table in tables:
         candidates = table.candidates[table.positions(anchors)]
-        of_anchor = anchors[:, None].astype(np.int64) * width + candidates
-        keys.append(of_anchor[candidates != PADDING])
-    whole = np.unique(np.concatenate(keys))
-    rows, others = (part.astype(np.int32) for part in np.divmod(whole, width))
+        keys.append(anchor_set.pair_keys(anchors[:, None], candidates)[candidates != PADDING])
+    return score_keys(teacher, np.unique(np.concatenate(keys)), anchor_set, context)
+
+
+def score_keys(
+    teacher: Teacher, keys: np.ndarray, anchor_set: AnchorSet, context: TeacherContext
+) -> TeacherScores:
+    """The teacher's scores of the pairs with these `pair_keys` (P,), ascending.
+
+    All processes make the call.
+    """
+    rows, others = (part.astype(np.int32) for part in np.divmod(keys, anchor_set.candidates))
     groups = np.unique(rows, return_inverse=True)[1]
     queries, documents = (rows, others) if anchor_set.anchor == "query" else (others, rows)
-    return TeacherScores(whole, teacher.score(Pairs(queries, documents, groups), context), width)
+    scores = teacher.score(Pairs(queries, documents, groups), context)
+    return TeacherScores(keys, scores, anchor_set.candidates)
 
 
 def scored_once(

@@ -1,7 +1,7 @@
 """A weighted sum of teachers, such as BM25 and the retriever in training."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, PositiveFloat, model_validator
@@ -25,6 +25,8 @@ class Hybrid(Teacher):
     """The teachers to add up."""
     weights: tuple[PositiveFloat, ...] | None = None
     """One weight per teacher; null: equal weights."""
+
+    compares_candidates: ClassVar[bool] = True
 
     # A class variable elsewhere; here it depends on the teachers.
     @property

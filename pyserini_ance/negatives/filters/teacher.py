@@ -1,0 +1,90 @@
+"""Ask a teacher which candidates are relevant, and drop them or make them positives of their anchor."""
+
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.negatives.filters.base import Candidates, Filter
+from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.negatives.teachers.base import Teacher, TeacherContext, score_keys
+from pyserini_ance.recipe.components import component_of
+
+
+class TeacherFilter(Filter):
+    """Finds the candidates relevant that a teacher scores above `max_score`, or above p - `margin` * |p|.
+
+    p is the teacher's score of the anchor's best known positive. Give one of the two settings. A candidate
+    without a score of the teacher is not relevant; neither is any with `margin` if no positive has a score.
+    Sources: Qu et al. 2021, arXiv:2010.08191 (RocketQA) drop what a cross-encoder finds relevant; Thakur et
+    al. 2025, arXiv:2505.16967 (RLHN) make positives of it, judged there by language models.
+    """
+
+    kind: Literal["teacher"] = "teacher"
+    teacher: Annotated[Teacher, component_of("teacher")]
+    """The teacher, with the settings of a term's `teacher:`."""
+    max_score: float | None = None
+    """The highest score that a negative may have, on the teacher's scale; null: see `margin`."""
+    margin: float | None = Field(default=None, ge=0, lt=1)
+    """The share of the best positive's score by which a negative must stay below it, by the teacher; 0: it
+    may score as much as the positive. Null: see `max_score`."""
+    then: Literal["drop", "promote"] = "drop"
+    """Leave relevant candidates out (`drop`), or make them positives of their anchor as long as this table is
+    in use (`promote`)."""
+    expensive: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def has_one_threshold(self) -> "TeacherFilter":
+        if (self.max_score is None) == (self.margin is None):
+            given = (
+                "neither" if self.margin is None else f"max_score: {self.max_score}, margin: {self.margin}"
+            )
+            raise ValueError(
+                "filter `teacher` takes one of `max_score` (on the teacher's scale) and `margin` (a share of "
+                f"the positive's score), found {given}; list the filter twice to apply both"
+            )
+        return self
+
+    @property
+    def compares_candidates(self) -> bool:
+        return self.teacher.compares_candidates
+
+    @property
+    def promotes(self) -> bool:
+        return self.then == "promote"
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return self.teacher.needs
+
+    def check_data(self, anchor_set: AnchorSet) -> None:
+        _ = self.teacher.files
+        self.teacher.check_data(anchor_set)
+
+    def mask(self, candidates: Candidates) -> np.ndarray:
+        # A view of the anchors that have candidates left: others may be many, and their positives cost.
+        chosen = (candidates.rows != PADDING).any(1)
+        mask = np.zeros(candidates.rows.shape, bool)
+        if chosen.any():
+            anchors = candidates.anchor_set.anchors[chosen]
+            mask[chosen] = self._relevant(candidates, anchors, candidates.rows[chosen])
+        return mask
+
+    def _relevant(self, candidates: Candidates, anchors: np.ndarray, rows: np.ndarray) -> np.ndarray:
+        """(A, n) bool for the candidates `rows` (A, n) of `anchors` (A,)."""
+        anchor_set = candidates.anchor_set
+        positives = anchor_set.known_positives.subset(anchors)
+        of_positives = np.repeat(anchors, positives.counts)
+        keys = [anchor_set.pair_keys(anchors[:, None], rows)[rows != PADDING]]
+        if self.margin is not None or self.compares_candidates:
+            keys.append(anchor_set.pair_keys(of_positives, positives.rows))
+        context = TeacherContext.of(candidates.snapshot)
+        scores = score_keys(self.teacher, np.unique(np.concatenate(keys)), anchor_set, context)
+        found = scores.of(anchors, rows)
+        if self.max_score is not None:
+            return found > self.max_score
+        assert self.margin is not None, "one of the two is set"
+        each = scores.of(of_positives, positives.rows[:, None])[:, 0]
+        best = np.fmax.reduceat(each, positives.offsets[:-1])
+        return found > (best - self.margin * np.abs(best))[:, None]
