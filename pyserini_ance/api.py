@@ -259,8 +259,8 @@ def mine(
 
     source, filters: as in a recipe (docs/guides/negatives.md); known positives are always removed.
     num_negatives: chosen per query among the `top_k` candidates by the `sampling_strategy` of the source, by
-    default at random; None chooses all. bm25, encoding: these sections of a recipe; `bm25`
-    matters for the source bm25 alone. The same arguments give the same negatives.
+    default at random; None chooses all. bm25, encoding: these sections of a recipe; `bm25` matters for the
+    source bm25, and for a filter whose teacher is BM25. The same arguments give the same negatives.
 
     Raises ValueError for settings that are not valid, a split without judgments, or queries with fewer than
     `num_negatives` candidates (unless the source has `on_shortage: fill_random`).

@@ -302,6 +302,50 @@ def test_filters_report_what_they_removed(run, recipe, collection):
     assert "| relative_margin" in described and "| ann " in described
 
 
+def test_a_filter_that_promotes_adds_positives_to_the_files(run, recipe, collection, tmp_path):
+    """pink-tiger is relevant to each query, as the teacher has it; the negatives of none."""
+    ids = collection.split("train").queries.ids
+    scores = tmp_path / "scores.trec"
+    scores.write_text("".join(f"{id} Q0 pink-{t} 1 {s} t\n" for id in ids for t, s in THINGS.items()))
+    teacher = {"kind": "ranking", "file": str(scores)}
+    encoder, source = pa.load_encoder(run), {"kind": "ann", "top_k": 28}
+
+    def mine(then: str) -> pa.MinedNegatives:
+        asked = {"kind": "teacher", "teacher": teacher, "max_score": 2.5, "then": then}
+        return pa.mine(encoder, collection, source, [asked], num_negatives=None, cache=recipe.cache)
+
+    row = collection.documents.ids.index("pink-tiger")
+    promoted, dropped = mine("promote"), mine("drop")
+    assert promoted.table.promoted.tolist() == [[query, row] for query in range(15)]
+    assert "| promoted        |                 15 |" in promoted.describe()
+    assert dropped.dropped == {"known positives": 16, "teacher": 15} and dropped.table.promoted is None
+    np.testing.assert_array_equal(promoted.rows, dropped.rows)
+    assert len(promoted.to_texts()) == len(dropped.to_texts()) + 15 == 31
+    promoted.to_jsonl(tmp_path / "train.jsonl", format="tevatron")
+    for line in map(json.loads, (tmp_path / "train.jsonl").read_text().splitlines()):
+        assert line["positive_passages"][-1]["docid"] == "pink-tiger"
+
+
+THINGS = {"tiger": 3, "apple": 2}
+
+
+def test_a_filter_of_mine_may_ask_bm25(run, recipe, collection, monkeypatch, tmp_path):
+    """Without a source of kind bm25, BM25 ranks as many documents as `bm25.hits` says."""
+    asked, ids = [], collection.split("train").queries.ids
+    scores = tmp_path / "bm25.trec"
+    scores.write_text("".join(f"{id} Q0 pink-{t} 1 {s} t\n" for id in ids for t, s in THINGS.items()))
+
+    def ranked(settings, collection, requests):
+        asked.extend(requests)
+        return [scores]
+
+    monkeypatch.setattr("pyserini_ance.pipeline.mining.cached_rankings", ranked)
+    source, asks = {"kind": "ann", "top_k": 28}, {"kind": "teacher", "teacher": "bm25", "max_score": 2.5}
+    settings = {"num_negatives": None, "cache": recipe.cache}
+    mined = pa.mine(pa.load_encoder(run), collection, source, [asks], bm25={"hits": 7}, **settings)
+    assert asked == [("train", 7, False)] and mined.dropped["teacher"] == 15
+
+
 def test_random_negatives_need_no_vectors(run, recipe, collection):
     mined = pa.mine(pa.load_encoder(run), collection, "random", num_negatives=5, cache=recipe.cache)
     assert mined.rows.shape == (15, 5) and mined.seconds == {}

@@ -40,12 +40,9 @@ class Term(Settings):
     num_hardest: PositiveInt | None = None
     """Keep only this many negatives of each anchor, those with the highest scores; null keeps all."""
     false_negative_margin: float | None = None
-    """Ignore, in each step, the negatives that score above the anchor's best positive by more than this.
-
-    The scores are dot products of the model as it is, before `scale`; 0.1 in Qwen3-Embedding, whose vectors
-    have length 1. A negative number also ignores negatives that score a little less than the positive. Null
-    ignores none.
-    """
+    """Ignore, in each step, the negatives that score above the anchor's best positive by more than this, in
+    dot products of the model as it is, before `scale`; 0.1 in Qwen3-Embedding, whose vectors have length 1.
+    Below 0: also those that score a little less than the positive. Null ignores none."""
     loss: Annotated[Loss | DistillationLoss, component_of("loss")] = Field(
         default={"kind": "nll"}, validate_default=True
     )

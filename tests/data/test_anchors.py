@@ -162,7 +162,7 @@ def test_more_positives_come_after_the_judged_ones_on_both_sides(threshold):
     of_documents = replace(more, anchor="document").known_positives
     asking = {d: {q for q, known in expected.items() if d in dict(known)} for d in range(9)}
     assert {d: set(of_documents.of(d).tolist()) for d in range(9)} == asking
-    assert more.promoted_positives is found and anchor_set.promoted_positives is None
+    assert more.judged is judged and anchor_set.judged is None
     again = more.with_positives(pairs[:1])  # in place of the others
     assert again.known_positives.of(2).tolist() == anchor_set.known_positives.of(2).tolist()
     assert anchor_set.with_positives(pairs[:0]) is anchor_set

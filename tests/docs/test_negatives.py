@@ -78,6 +78,7 @@ def test_the_guard_shown_marks_short_texts(shown):
 def test_the_terms_shown_are_valid_and_every_kind_has_its_row():
     for term in yaml.safe_load(blocks("yaml")[0])["terms"].values():
         Term.model_validate(term)
+    Term.model_validate(yaml.safe_load(blocks("yaml")[1]))
     rows = set(re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE))
     strategies = get_args(MinedSource.model_fields["sampling_strategy"].annotation)
     assert rows == {*kinds("negatives"), *kinds("filters"), *strategies}

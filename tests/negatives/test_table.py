@@ -161,20 +161,28 @@ def known_positives_of(*pairs: tuple[int, int]) -> KnownPositives:
     return Split("train", None, Qrels.of(queries, documents, [1] * len(pairs), 3)).known_positives("query")
 
 
-def test_excluded_pairs_are_not_drawn_and_the_others_as_often_as_each_other():
-    made, excluded = table([4, 5, 6, 4], [4, 5, 6, 7]), known_positives_of((0, 4), (2, 5))
-    drawn = made.draw(np.tile([1, 0], 3000), 2, np.random.default_rng(0), excluded)
+def test_excluded_pairs_leave_the_others_in_rank_order():
+    made = table([4, 5, 6, 4], [4, 5, 6, 7], [8, 4, PADDING, PADDING])
+    made = replace(made, positive_scores=np.array([0.3, 0.2, 0.1], np.float32)).of_generation("a-00000000")
+    left = made.excluding(np.array([2, 0, 2]), known_positives_of((0, 4), (1, 5), (2, 4)))
+    assert left.anchors.tolist() == [0, 2] and left.origin_counts() == {}
+    assert left.candidates.tolist() == [[5, 6, PADDING, PADDING], [8, PADDING, PADDING, PADDING]]
+    scores, infinite = made.scores.tolist(), -np.inf
+    assert left.scores.tolist() == [
+        [*scores[0][1:3], infinite, infinite],
+        [scores[2][0], infinite, infinite, infinite],
+    ]
+    np.testing.assert_array_equal(left.positive_scores, made.positive_scores[[0, 2]])
+    drawn = left.draw(np.tile([2, 0], 1000), 2, np.random.default_rng(0))
     assert Counter(map(tuple, drawn[1::2].tolist())).keys() == {(5, 6), (6, 5)}
-    assert set(drawn[::2].ravel().tolist()) == {4, 5, 6, 7}
-    assert made.draw(np.array([0]), 3, np.random.default_rng(0), excluded)[0, 2] == PADDING
-    assert made.first(np.array([1, 0]), 3, excluded).tolist() == [[4, 5, 6], [5, 6, PADDING]]
 
 
 def test_nothing_excluded_draws_the_same():
     made, rows = table([4, 5, 6, PADDING], [7, 8, 9, 3]), np.tile([1, 0], 50)
+    left = made.excluding(rows, known_positives_of((0, 9)))
     plain = made.draw(rows, 2, np.random.default_rng(0))
-    assert np.array_equal(plain, made.draw(rows, 2, np.random.default_rng(0), known_positives_of((0, 9))))
-    assert np.array_equal(made.first(rows, 2), made.first(rows, 2, known_positives_of((0, 9))))
+    assert np.array_equal(plain, left.draw(rows, 2, np.random.default_rng(0)))
+    assert np.array_equal(made.first(rows, 2), left.first(rows, 2))
 
 
 @pytest.mark.parametrize("pairs", [[[0, 7], [1, 4]], []])

@@ -42,8 +42,10 @@ def test_main_kinds_exist():
         "answers",
         "cross_encoder",
         "duplicates",
+        "max_score",
         "range_min",
         "relative_margin",
+        "teacher",
     ]
 
 

@@ -139,6 +139,31 @@ def test_candidates_of_static_tables_are_scored_again_at_each_refresh(small_reci
     assert np.isfinite(found[static.candidates != PADDING]).all()
 
 
+def test_promoted_documents_have_a_score_at_each_refresh(small_recipe, tmp_path):
+    """A table that is mined once promotes; the teacher of another term scores what it promoted."""
+    data = Training(small_recipe, tmp_path / "data", {"query": DRAW}, refresh={"every_steps": 4}).data
+    queries, documents = data.collection.split("train").queries.ids, data.collection.documents.ids
+    run = tmp_path / "ranking.trec"
+    run.write_text("".join(f"{q} Q0 {documents[r]} 1 {-r} t\n" for q in queries for r in range(20)))
+    teacher = {"kind": "ranking", "file": str(run)}
+    promote = {"kind": "teacher", "teacher": teacher, "max_score": -2.5, "then": "promote"}
+    ranking = {**teacher, "top_k": 5, "filters": [promote]}
+    terms = {"query": {**DRAW, "negatives": [*DRAW["negatives"], ranking]}, "distil": DISTIL}
+    training = Training(
+        small_recipe, tmp_path / "run", terms, steps=6, refresh={"every_steps": 4}, positives="all"
+    )
+    losses = Losses()
+    training.train(callbacks=[losses])
+    promoted = open_generation(training.run.generation("a", 0), {}).tables["query", 1].promoted
+    known = data.split.known_positives("query")
+    expected = [[query, row] for query in range(15) for row in range(3) if row not in known.of(query)]
+    assert promoted.tolist() == expected
+    for step in (0, 4):
+        scores = open_generation(training.run.generation("a", step), {}).teacher_scores["distil"]
+        assert np.isfinite(scores.of(promoted[:, 0], promoted[:, 1:])).all()
+    assert len(losses.terms) == 6 and all(np.isfinite(terms["distil"]) for terms, _ in losses.terms)
+
+
 def test_a_candidate_without_a_score_does_not_count(small_recipe, tmp_path):
     """Random documents that fill up a short table have no score."""
     negatives = [{"kind": "ann", "top_k": 2, "num_negatives": 6, "on_shortage": "fill_random"}]
