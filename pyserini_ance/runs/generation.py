@@ -3,7 +3,7 @@ evaluations, and generations of negative tables."""
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from statistics import fmean
 from typing import Literal
@@ -126,7 +126,7 @@ class Generation:
     weights: str
     tables: dict[TableKey, NegativeTable]
     report: dict
-    teacher_scores: dict[str, TeacherScores]
+    teacher_scores: dict[str, TeacherScores] = field(default_factory=dict)
 
     def describe(self) -> str:
         """One line: how long mining took, and what is new in the tables."""
@@ -156,8 +156,8 @@ def publish_generation(
     reports: dict[str, dict],
     seconds: dict[str, float],
     about: dict,
-    teacher_scores: Mapping[str, TeacherScores],
-    teacher_reports: dict[str, dict],
+    teacher_scores: Mapping[str, TeacherScores] | None = None,
+    teacher_reports: dict[str, dict] | None = None,
 ) -> None:
     """Write `tables`, their `reports`, and what they were made from (`about`: stage, step, weights, data).
 
@@ -167,7 +167,7 @@ def publish_generation(
     with publishing(folder, about) as claimed:
         for key, table in tables.items():
             table.save(claimed / table_name(key))
-        for term, scores in teacher_scores.items():
+        for term, scores in (teacher_scores or {}).items():
             scores.save(claimed / f"{term}{TEACHER_SUFFIX}")
         seconds = {**seconds, "write": time.perf_counter() - start}
         report = {"tables": reports, "seconds": {task: round(value, 3) for task, value in seconds.items()}}

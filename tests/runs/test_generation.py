@@ -57,7 +57,8 @@ def test_describe_fits_a_generation_in_one_line():
     mined = {
         "candidates": 1200,
         "new_share": 0.256,
-        "dropped": {"known positives": 31},
+        "dropped": {"known positives": 31, "teacher": 0},
+        "promoted": 4,
         "margin": {"mean": -0.12345},
     }
     report = {
@@ -66,7 +67,8 @@ def test_describe_fits_a_generation_in_one_line():
     }
     assert Generation(None, 10, "w", {}, report).describe() == (
         "encode documents 61.3 s, write 0.0 s; "
-        "query.0: 1200 candidates, 26% new, margin -0.123, 31 known positives dropped; query.1: 6 candidates"
+        "query.0: 1200 candidates, 26% new, margin -0.123, 31 known positives dropped, "
+        "0 teacher dropped, 4 promoted; query.1: 6 candidates"
     )
 
 
