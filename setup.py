@@ -47,7 +47,7 @@ EXTRAS = {
         "twisted",
         "xarray",
     ],
-    "rerank": ["sentence-transformers>=5.2"],  # cross-encoders: `pyserini-ance rerank`, filter cross_encoder
+    "rerank": ["sentence-transformers>=5.2"],  # cross-encoders: `pyserini-ance rerank`, teacher cross_encoder
     "ir-datasets": ["ir-datasets>=0.5"],  # for data of kind ir_datasets
     "lint": ["ruff>=0.15", "mypy>=1.18", "types-PyYAML"],
     "docs": ["mkdocs-material>=9"],  # for `make docs`

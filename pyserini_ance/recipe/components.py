@@ -238,6 +238,8 @@ KINDS = {
     ("filters", "rank_floor"): "`range_min`",
     ("filters", "margin"): "`absolute_margin`",
     ("filters", "ratio"): "`relative_margin`, with `margin: 1 - ratio`",
+    ("filters", "cross_encoder"): "`teacher`, with `teacher: {kind: cross_encoder, model: NAME}`; its "
+    "`max_score` is a logit, for a probability p log(p / (1 - p))",
 }
 
 

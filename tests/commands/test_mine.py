@@ -107,8 +107,8 @@ def test_filters_on_the_command_line(text, settings):
         ),
         ("duplicates=1", "--filters duplicates=1: duplicates has no settings; write duplicates"),
         (
-            "cross_encoder=1",
-            r"has the settings batch_pairs, max_score, model; write \{kind: cross_encoder, NAME: VALUE\}",
+            "teacher=1",
+            r"has the settings margin, max_score, teacher, then; write \{kind: teacher, NAME: VALUE\}",
         ),
     ],
 )

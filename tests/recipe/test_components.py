@@ -40,7 +40,6 @@ def test_main_kinds_exist():
     assert kinds("filters") == [
         "absolute_margin",
         "answers",
-        "cross_encoder",
         "duplicates",
         "max_score",
         "range_min",

@@ -46,7 +46,12 @@ CASES = [
     (source("kind: ann, spare: 5"), "`spare` is now `oversample`"),
     (source("kind: bm25, file: a.trec"), "`file` is now a key of kind `ranking`"),
     (source("kind: live, no_relevant: append"), "`no_relevant` is now `if_no_positive`"),
-    (filtered("{kind: cross_encoder, model: m, above: 1}"), "`above` is now `max_score`"),
+    (filtered("{kind: max_score, above: 1}"), "`above` is now `max_score`"),
+    (
+        filtered("{kind: cross_encoder, model: m, max_score: 0.1}"),
+        "kind `cross_encoder` is now `teacher`, with `teacher: {kind: cross_encoder, model: NAME}`; its "
+        "`max_score` is a logit, for a probability p log(p / (1 - p))",
+    ),
     (filtered("{kind: relative_margin, ratio: 0.95}"), "`ratio` is now `margin`, which is 1 - ratio"),
     *pair("sample", "sampling_strategy", ("uniform", "random"), ("hardest", "top"), within=IN_ANN),
     *pair("when_short", "on_shortage", ("random", "fill_random"), within=IN_ANN),

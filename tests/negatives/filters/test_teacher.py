@@ -9,10 +9,12 @@ import pytest
 from helpers.filter_fixture import candidates_of
 from pydantic import ValidationError
 
+from pyserini_ance.encoders import cross_encoder_model
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.filters.base import apply_filters, filter_masks, promoted_pairs
 from pyserini_ance.negatives.filters.teacher import TeacherFilter
 from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.negatives.teachers import cross_encoder
 from pyserini_ance.negatives.teachers.ranking import RankingTeacher
 
 QUERIES, DOCUMENTS = 6, 30
@@ -166,6 +168,48 @@ def test_a_source_keeps_what_was_promoted_apart(split_of, snapshot_of, tmp_path)
     assert table.candidates[:, :4].tolist() == [[3, 4, PADDING, PADDING], [3, 1, 0, PADDING]]
     assert table.promoted.tolist() == [[0, 2], [1, 2]]
     assert table.dropped == {"known positives": 2, "teacher": 1}
+
+
+class FakeModel:
+    """Scores a pair by the number of words that its texts share."""
+
+    def __init__(self):
+        self.pairs = []
+
+    def logits(self, pairs):
+        self.pairs += pairs
+        shared = [len(set(query.split()) & set(document.split())) for query, document in pairs]
+        return np.array(shared, np.float32)
+
+
+@pytest.mark.parametrize("anchor", ["query", "document"])
+def test_a_cross_encoder_is_asked_once_for_a_pair(monkeypatch, tmp_path, anchor):
+    model, name = FakeModel(), tmp_path / "model"
+    name.mkdir()
+    monkeypatch.setattr(cross_encoder, "_load", lambda *settings: model)
+    documents, queries = (
+        ["red apple", "green apple", "green pear", "plum"],
+        ["which red apple", "which green pear"],
+    )
+    rows = {"query": [[1, 2, 3], [0, 1, PADDING]], "document": [[1, PADDING], [0, PADDING]]}[anchor]
+    found = candidates_of([[0], [2]], rows, documents=documents, queries=queries, anchor=anchor)
+    found.snapshot.recipe = SimpleNamespace(cache=tmp_path)
+    rule = TeacherFilter(teacher={"kind": "cross_encoder", "model": str(name)}, max_score=0.5)
+    expected = {
+        "query": [[True, False, False], [False, True, False]],
+        "document": [[False, False], [False, False]],
+    }[anchor]
+    assert rule.mask(found).tolist() == rule.mask(found).tolist() == expected
+    assert sorted(model.pairs) == sorted((queries[q], documents[d]) for q, d in {
+        "query": [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1)], "document": [(1, 0), (0, 2)],
+    }[anchor])  # fmt: skip
+
+
+def test_a_missing_library_is_reported_with_the_command(monkeypatch):
+    monkeypatch.setattr(cross_encoder_model, "find_spec", lambda name: None)
+    rule = TeacherFilter(teacher={"kind": "cross_encoder", "model": "some/name"}, max_score=0)
+    with pytest.raises(RuntimeError, match="not installed: python -m pip install sentence-transformers"):
+        rule.check_data(candidates_of([[2]], [[0]]).anchor_set)
 
 
 def test_without_a_recipe_the_error_says_what_is_missing(tmp_path):
