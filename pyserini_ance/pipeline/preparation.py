@@ -188,10 +188,11 @@ def _check_before_reading(recipe: Recipe) -> None:
 
 
 def _check_files(recipe: Recipe) -> None:
-    """Raise FileNotFoundError if a file is missing that negatives are drawn from, or whose documents are
-    reranked."""
-    for source in (source for stage in recipe.stages.values() for source in stage.components):
-        _ = source.files
+    """Raise FileNotFoundError if a file is missing that negatives are drawn from, that a teacher reads, or
+    whose documents are reranked."""
+    for stage in recipe.stages.values():
+        _ = [source.files for source in stage.components]
+        _ = [teacher.files for teacher in stage.teachers.values()]
     for split, rerank in recipe.final_evaluation.reranked.items():
         candidates_file(rerank, split)
 

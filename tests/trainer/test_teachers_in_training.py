@@ -60,9 +60,15 @@ def test_an_encoder_is_given_in_one_way(small_recipe, tmp_path, settings):
 
 
 def test_a_folder_without_an_encoder_is_named(small_recipe, tmp_path):
-    training = training_with(small_recipe, tmp_path / "run", {"kind": "encoder", "folder": str(tmp_path)})
     with pytest.raises(FileNotFoundError, match="holds no encoder saved by pyserini_ance"):
-        training.train()
+        training_with(small_recipe, tmp_path / "run", {"kind": "encoder", "folder": str(tmp_path)})
+
+
+def test_a_missing_file_of_a_teacher_is_found_before_the_data_is_read(small_recipe, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"teacher\.file"):
+        training_with(
+            small_recipe, tmp_path / "run", {"kind": "ranking", "file": str(tmp_path / "none.trec")}
+        )
 
 
 def test_a_cross_encoder_scores_each_pair_once(small_recipe, tmp_path, tiny_cross_encoder, monkeypatch):
