@@ -143,6 +143,7 @@ def test_a_stopped_run_is_resumed(recipe, run, tmp_path):
 def test_callbacks_are_called_in_order(recorder, run):
     assert recorder.calls == [
         ("refresh", "ance", 0, 0),
+        ("dev", "ance", 0, "RR@10"),
         ("step", "ance", 0, ["query"]),
         ("step", "ance", 1, ["query"]),
         ("refresh", "ance", 2, 2),

@@ -61,13 +61,20 @@ def checkpoints_at_once(recipe: Recipe) -> int:
     """The highest number of checkpoints in the run directory at any time.
 
     They are the initial ones, the newest and the best of each stage, and those with pending products. While a
-    stage runs, its previous best is kept until the new one is complete, and a new checkpoint is written
-    before an old one is removed.
+    stage runs, its previous best is kept until the new one is complete, so are those that it averages, and a
+    new checkpoint is written before an old one is removed.
     """
     stages = recipe.stages.values()
     kept = sum(recipe.retention.save_total_limit + (stage.evaluate is not None) for stage in stages)
-    running = max((stage.evaluate is not None) + open_at_once(stage) for stage in stages)
+    running = max(
+        (stage.evaluate is not None) + open_at_once(stage) + averaged_at_once(stage) for stage in stages
+    )
     return 2 + len(recipe.external_starts) + kept + running
+
+
+def averaged_at_once(stage: Stage) -> int:
+    """The average, the checkpoints that are kept for it, and the trained best before the last."""
+    return 0 if stage.average is None else 2 + (stage.average.checkpoints or 1)
 
 
 def vectors_at_once(recipe: Recipe) -> int:
@@ -190,7 +197,7 @@ def _begin(experiment: Experiment) -> tuple[str, str]:
 def _shortened(stage: Stage, steps: int) -> Stage:
     """The first `steps` steps of a stage, with the mining before the first in sync, and no dev measure."""
     refresh = stage.refresh and Refresh(every_steps=steps, query_chunks=stage.refresh.query_chunks)
-    changes = {"steps": steps, "refresh": refresh, "evaluate": None, "keep_optimizer": False}
+    changes = {"steps": steps, "refresh": refresh, "evaluate": None, "average": None, "keep_optimizer": False}
     return stage.model_copy(update=changes)
 
 

@@ -109,7 +109,8 @@ class Experiment:
                 "data and tokens": round(prepare_seconds, 1),
                 total: round(time.perf_counter() - start, 1),
             }
-            results = Results(self.recipe, rows, seconds, exported)
+            warnings = self.world.on_main(self._warnings)
+            results = Results(self.recipe, rows, seconds, exported, warnings)
             self.world.on_main(lambda: write_json(self.run_dir.measures, results.as_json()))
         return results if self.world.is_main else None
 
@@ -207,6 +208,29 @@ class Experiment:
             return list(results.values())[-1]
         assert not isinstance(init_from, str) and init_from.stage is not None
         return results[init_from.stage]
+
+    def _warnings(self) -> list[str]:
+        """A line for each stage whose result is its start."""
+        return [
+            f"stage {ended['stage']} never improved on its start: the result is "
+            f"{self._start_of(ended['stage'])}"
+            for ended in self.log.decisions("stage_end")
+            if step_of(ended["result"]) == 0
+        ]
+
+    def _start_of(self, name: str) -> str:
+        """What a stage starts from, in words."""
+        init_from, previous = self.recipe.stages[name].init_from, self.recipe.stage_before(name)
+        if init_from == "initial" or (init_from == "previous" and previous is None):
+            return "the untrained encoder"
+        if init_from == "previous":
+            return f"that of stage {previous}"
+        assert not isinstance(init_from, str)
+        return (
+            f"its initial weights, {init_from}"
+            if init_from.is_external
+            else f"that of stage {init_from.stage}"
+        )
 
     def _clean_up(self) -> None:
         """Remove checkpoints and tables that were still leased when their stage ended, and vectors."""

@@ -14,7 +14,7 @@ from pyserini_ance.data.passages import passage_ids
 from pyserini_ance.encoders.dpr_export import is_dpr, to_dpr
 from pyserini_ance.encoders.load_save import TOWERS, read_side_file
 from pyserini_ance.evaluation.metrics import expected_columns
-from pyserini_ance.evaluation.tables import last_stage, table
+from pyserini_ance.evaluation.tables import UNTRAINED, last_stage, table
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, extra_columns, measure_columns
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
@@ -118,13 +118,15 @@ class Results:
 
     `rows`: BM25, the untrained encoder, external initial weights, each stage's result, and the hybrid of BM25
     and the last, with measures and seconds. `seconds`: of each phase of the run. `exported`: the model's
-    Pyserini class, the search command, and with BM25 the fusion command.
+    Pyserini class, the search command, and with BM25 the fusion command. `warnings`: on stages that did not
+    improve.
     """
 
     recipe: Recipe
     rows: list[dict[str, Any]]
     seconds: dict[str, float]
     exported: dict[str, Any]
+    warnings: Sequence[str] = ()
 
     def as_json(self) -> dict[str, Any]:
         """The content of `measures.json`."""
@@ -135,7 +137,16 @@ class Results:
             "rows": self.rows,
             "seconds": self.seconds,
             "export": self.exported,
+            **({"warnings": warnings} if (warnings := self.all_warnings) else {}),
         }
+
+    @property
+    def all_warnings(self) -> list[str]:
+        """`warnings`, and one if the result is below the untrained encoder."""
+        return [
+            *self.warnings,
+            *_below_untrained(self.rows, measure_columns(self.recipe.final_evaluation)[0]),
+        ]
 
     def as_text(self) -> str:
         """The results table, the last stage next to the expected figures, and the search command."""
@@ -145,9 +156,10 @@ class Results:
         ]
         columns = ["row", *measures, "train seconds", "refresh seconds", "test seconds"]
         timings = ", ".join(f"{phase} {seconds}" for phase, seconds in self.seconds.items())
-        expected = expected_columns(self.recipe, last_stage(self.rows))
+        expected, warnings = expected_columns(self.recipe, last_stage(self.rows)), self.all_warnings
         lines = [
             table(self.rows, columns),
+            *(["", *(f"WARNING: {warning}" for warning in warnings)] if warnings else []),
             *(["", expected] if expected else []),
             "",
             f"seconds: {timings}",
@@ -157,6 +169,18 @@ class Results:
         if fusion := self.exported.get("hybrid"):
             lines += ["fuse it with BM25, as in row hybrid:", indent(fusion, "  ")]
         return "\n".join(lines)
+
+
+def _below_untrained(rows: Sequence[dict[str, Any]], measure: str) -> list[str]:
+    """A warning if the run's result has less of `measure` than the untrained encoder."""
+    untrained = next((row for row in rows if row["row"] == UNTRAINED), None)
+    final = last_stage(rows)
+    if untrained is None or final[measure] >= untrained[measure]:
+        return []
+    return [
+        f"{final['row']} is below the untrained encoder: {measure} {final[measure]:.4f} instead of "
+        f"{untrained[measure]:.4f}. See docs/guides/choosing-a-method.md, When mined negatives do harm"
+    ]
 
 
 def write_qrels(collection: Collection, split: str, path: Path) -> None:

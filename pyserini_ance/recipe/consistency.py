@@ -40,6 +40,11 @@ def _check_optimizer_moments(stages: dict[str, Stage]) -> None:
                 f"stages.{name}.keep_optimizer: its optimizer is {kind}, that of stages.{previous_name} is "
                 f"{previous_kind}; use one kind for both"
             )
+        if previous.average is not None:
+            raise ValueError(
+                f"stages.{name}.keep_optimizer: the result of stages.{previous_name} is an average, which "
+                "has no moments; remove keep_optimizer, or that `average`"
+            )
         if stage.trainable != previous.trainable:
             raise ValueError(
                 f"stages.{name} trains other towers than the previous stage: there are no moments to keep; "

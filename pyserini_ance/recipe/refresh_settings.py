@@ -127,9 +127,11 @@ class Evaluate(Product):
     sample_documents: PositiveInt | None = None
     """Evaluate on a sample of this many documents, which includes all judged ones; null: all documents."""
     keep_best: bool = True
-    """Whether the stage's result is its best checkpoint instead of its last."""
+    """Whether the stage's result is its best checkpoint instead of its last. The stage's initial weights are
+    evaluated too, before the first step: a stage that never improves returns its start."""
     patience: PositiveInt | None = None
-    """End the stage after this many evaluations in a row without a new best; null: never."""
+    """End the stage after this many evaluations in a row, from the first step on, without a new best; null:
+    never."""
 
     @model_validator(mode="after")
     def check_patience(self) -> "Evaluate":

@@ -1,5 +1,6 @@
 """A stage, the terms of its loss, its optimizer and its learning rate: the settings that define a method."""
 
+from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -152,6 +153,30 @@ class LrSchedule(Settings):
     """Steps of the schedule that earlier stages have used."""
 
 
+class Average(Settings):
+    """The result of a stage is a weighted mean of weights, in place of the weights of one checkpoint.
+
+    The mean is taken when the stage ends, of the trained weights: the stage's best trained checkpoint with
+    `evaluate.keep_best`, else its last one, or the mean of several. With `evaluate.keep_best` the mean is one
+    more candidate: it is evaluated on dev, and is the result if no checkpoint, nor the start, is better.
+    """
+
+    start: float | None = Field(default=None, gt=0, lt=1)
+    """The share of the weights that the stage started from; the trained weights have the rest (Xiao et al.
+    2023, LM-Cocktail, arXiv:2311.13534). Null: none."""
+    checkpoints: int | None = Field(default=None, ge=2)
+    """The trained weights are the mean of the last this many checkpoints that dev evaluates; null: those of
+    one checkpoint."""
+
+    @model_validator(mode="after")
+    def check_not_empty(self) -> "Average":
+        if self.start is None and self.checkpoints is None:
+            raise ValueError(
+                "set `start` (a share of the initial weights), `checkpoints` (a number), or both"
+            )
+        return self
+
+
 class Stage(Settings):
     """A sequence of optimizer steps with one objective.
 
@@ -197,6 +222,8 @@ class Stage(Settings):
     """When the dev split is evaluated; null: never."""
     save_every_steps: PositiveInt | None = None
     """Steps between additional checkpoints; null: none."""
+    average: Average | None = None
+    """A mean of weights as the stage's result; null: the weights of one checkpoint."""
 
     def drawing_term(self, name: str) -> str:
         """The name of the term whose negatives the term `name` has: itself, unless it says another."""
@@ -275,12 +302,19 @@ class Stage(Settings):
         )
 
     def evaluation_is_due(self, step: int) -> bool:
-        """Whether the checkpoint before step `step` (from 0) is evaluated on dev."""
-        return (
-            self.evaluate is not None
-            and step > 0
-            and (step == self.steps or step % self.evaluate.every_steps == 0)
-        )
+        """Whether the checkpoint before step `step` (from 0) is evaluated on dev; at 0, that is the start."""
+        if self.evaluate is None:
+            return False
+        if step == 0:
+            return self.evaluate.keep_best
+        return step == self.steps or step % self.evaluate.every_steps == 0
+
+    def averaged_steps(self, step: int) -> list[int]:
+        """The steps, up to `step`, of the checkpoints that `average.checkpoints` takes the mean of."""
+        if self.average is None or self.average.checkpoints is None:
+            return []
+        evaluated = (earlier for earlier in range(step, 0, -1) if self.evaluation_is_due(earlier))
+        return list(islice(evaluated, self.average.checkpoints))[::-1]
 
     @model_validator(mode="after")
     def check_terms(self) -> "Stage":
@@ -368,6 +402,23 @@ class Stage(Settings):
             raise ValueError(
                 "evaluate.adopt is set, but a sync evaluation is adopted at once; remove it, "
                 "or set evaluate.mode: async"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def check_average(self) -> "Stage":
+        number = self.average and self.average.checkpoints
+        if not number:
+            return self
+        if self.evaluate is None:
+            raise ValueError(
+                "average.checkpoints counts checkpoints that dev evaluates; set how often: `evaluate: "
+                "{every_steps: N}`"
+            )
+        if (evaluated := len(self.averaged_steps(self.steps))) < number:
+            raise ValueError(
+                f"average.checkpoints is {number}, but dev evaluates {evaluated} checkpoints in {self.steps} "
+                f"steps; lower it, or evaluate.every_steps ({self.evaluate.every_steps})"
             )
         return self
 

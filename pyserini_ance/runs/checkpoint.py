@@ -1,8 +1,10 @@
 """Checkpoints: the encoder of a step, and for resuming optimizer moments and progress; their retention."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -26,7 +28,9 @@ TRAINING, PROGRESS = "training.safetensors", "progress.json"
 class TrainingProgress:
     """The position of training: before step `step` of `stage`, with the best dev evaluation so far.
 
-    since_best: evaluations since then without a new best.
+    best_step, best_value: of all evaluations; step 0 is the start. trained_step, trained_value: of those
+    without the start. since_best: evaluations since the latter without a new best: a better start does not
+    end a stage early.
     """
 
     stage: str
@@ -34,12 +38,19 @@ class TrainingProgress:
     best_step: int | None = None
     best_value: float | None = None
     since_best: int = 0
+    trained_step: int | None = None
+    trained_value: float | None = None
 
     def after_evaluation(self, evaluated_step: int, value: float) -> "TrainingProgress":
         """The progress after the checkpoint of `evaluated_step` was measured."""
+        progress = self
         if self.best_value is None or value > self.best_value:
-            return replace(self, best_step=evaluated_step, best_value=value, since_best=0)
-        return replace(self, since_best=self.since_best + 1)
+            progress = replace(self, best_step=evaluated_step, best_value=value)
+        if evaluated_step == 0:
+            return progress
+        if self.trained_value is None or value > self.trained_value:
+            return replace(progress, trained_step=evaluated_step, trained_value=value, since_best=0)
+        return replace(progress, since_best=self.since_best + 1)
 
 
 @dataclass(frozen=True)
@@ -104,15 +115,19 @@ def _tower_hash(hashes: dict[str, str], side: Side) -> str:
 
 
 def publish_checkpoint(
-    run: RunDir, encoder: Encoder, optimizer: torch.optim.Optimizer | None, progress: TrainingProgress
+    run: RunDir,
+    encoder: Encoder,
+    optimizer: torch.optim.Optimizer | None,
+    progress: TrainingProgress,
+    made_from: Mapping[str, Any] = MappingProxyType({}),
 ) -> Checkpoint:
     """Write the checkpoint at `progress`, or open it when an earlier attempt has completed it.
 
-    Training can resume from a checkpoint with an `optimizer`.
+    Training can resume from a checkpoint with an `optimizer`. The manifest holds `made_from`.
     """
     folder = run.checkpoint(progress.stage, progress.step)
     if is_new := not is_complete(folder):
-        with publishing(folder, {"stage": progress.stage, "step": progress.step}) as claimed:
+        with publishing(folder, {"stage": progress.stage, "step": progress.step, **made_from}) as claimed:
             (claimed / ENCODER).mkdir()
             save_encoder(encoder, claimed / ENCODER)
             if optimizer is not None:

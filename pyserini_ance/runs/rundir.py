@@ -238,7 +238,7 @@ class RunLog:
     def stage_seconds(self, stage: str) -> dict[str, float]:
         """Seconds that a stage spent in steps and in refreshes, as columns of the results table.
 
-        Refreshes include dev evaluations, and encoding and indexing frozen documents.
+        Refreshes include dev evaluations, averaging, and encoding and indexing frozen documents.
         """
         spent = self.seconds_spent(stage)
         return {
@@ -249,8 +249,9 @@ class RunLog:
     def seconds_spent(self, stage: str) -> dict[str, float]:
         """Seconds of a stage by event; each step counts once, however often the run was resumed."""
         records = [r for r in read_json_lines(self.run.metrics) if r.get("stage") == stage]
+        timed = {"step": ("step",), "refresh": ("refresh", "average")}
         spent = {
-            event: sum(r["seconds"] for r in records if r["event"] == event) for event in ("step", "refresh")
+            name: sum(r["seconds"] for r in records if r["event"] in events) for name, events in timed.items()
         }
         return {
             **spent,

@@ -172,9 +172,7 @@ class DevScore(Product[float]):
 
     def adopt(self, request: RefreshRequest, step: int, waited_seconds: float, is_decided: bool) -> float:
         assert self.stage.evaluate is not None
-        measure = self.stage.evaluate.measure
-        path = self.run.evaluation(self.stage_name, request.step)
-        evaluation = self.world.on_main(lambda: open_evaluation(path, request.weights))
+        measure, evaluation = self.stage.evaluate.measure, self.read(request)
         value = {key: evaluation[key] for key in ("value", "splits") if key in evaluation}
         adoption = self._record(step, request, is_decided, **value)
         self.log.metric("dev", **adoption, measure=measure, **value, parts=evaluation["seconds"])
@@ -188,6 +186,11 @@ class DevScore(Product[float]):
             f" ({splits})" if splits else "",
         )
         return evaluation["value"]
+
+    def read(self, request: RefreshRequest) -> dict[str, Any]:
+        """The evaluation of a request that is done: `value`, and `splits` when there are several."""
+        path = self.run.evaluation(self.stage_name, request.step)
+        return self.world.on_main(lambda: open_evaluation(path, request.weights))
 
 
 PRODUCTS: tuple[type[Product], ...] = (NegativeTables, DevScore)

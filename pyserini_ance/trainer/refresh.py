@@ -218,6 +218,14 @@ class RefreshQueue[T]:
         self._cancel([r for r in self.pending if r in collected or r in superseded])
         return collected
 
+    def make(self, step: int, weights: str) -> RefreshRequest:
+        """Have the product of one more checkpoint made, outside the schedule, and wait for it."""
+        request = self.product.request(step, weights)
+        self.executor.submit(request)
+        self.executor.wait([request])
+        self.executor.cancel([request])
+        return request
+
     def close(self) -> None:
         """Cancel what is pending at the end of the stage."""
         self._cancel(self.pending)
@@ -275,6 +283,12 @@ class Refreshes:
         self.dev: RefreshQueue[float] | None = None
         if stage.effective_evaluate is not None:
             self.dev = queue(DevScore(run, name, stage, world), stage.effective_evaluate)
+
+    def dev_score(self, step: int, weights: str) -> float:
+        """Evaluate one more checkpoint on dev, and wait for its score."""
+        assert self.dev is not None and isinstance(self.dev.product, DevScore)
+        value: float = self.dev.product.read(self.dev.make(step, weights))["value"]
+        return value
 
     @property
     def queues(self) -> list[RefreshQueue]:

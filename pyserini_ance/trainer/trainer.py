@@ -20,7 +20,7 @@ from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
-from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.recipe.stage import Average, Stage
 from pyserini_ance.runs.checkpoint import (
     Checkpoint,
     TrainingProgress,
@@ -30,6 +30,7 @@ from pyserini_ance.runs.checkpoint import (
 )
 from pyserini_ance.runs.generation import Generation, PreviousStage, ProductKind
 from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.trainer.averaging import parts_of, publish_average
 from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
@@ -109,6 +110,7 @@ class StageTrainer:
         self.progress = resumed.progress or TrainingProgress(name, 0)
         self.anchor_sets = anchor_sets_of(data.anchor_sets, self.refreshes.negatives.tables.values())
 
+        self.initial = initial
         source = resumed.checkpoint or initial
         self.encoder = load_encoder(source.encoder, world.device)
         self.encoder.towers.train()
@@ -320,17 +322,24 @@ class StageTrainer:
         tables = tables_in_use | pending | set(self.refreshes.negatives.table_steps.values())
         # The best checkpoint in `published` stays until the next one is published: a resumed run starts from
         # there.
-        best = {p.best_step for p in (published, self.progress) if p.best_step is not None}
-        checkpoints, vectors = {published.step, *pending, *best}, {published.step, *pending}
+        best = {p.best_step for p in (published, self.progress)}
+        if self.stage.average is not None:
+            best |= {p.trained_step for p in (published, self.progress)}
+        averaged = self.stage.averaged_steps(published.step)
+        checkpoints = {published.step, *pending, *averaged, *(step for step in best if step is not None)}
+        vectors = {published.step, *pending}
         prune_stage(self.run, self.name, self.recipe.retention, checkpoints, vectors, tables)
 
     def _finish(self) -> Checkpoint:
-        """Return the result: the best checkpoint by the dev score if it is kept, else the last."""
+        """Return the result: the best checkpoint by the dev score if it is kept, the last, or an average."""
         self.refreshes.close()
-        keep_best = self.stage.evaluate is not None and self.stage.evaluate.keep_best
-        step = self.progress.best_step if keep_best else self.progress.step
+        step = self.progress.best_step if self._keeps_best else self.progress.step
+        if self.stage.average is not None and self._average(self.stage.average):
+            step = self._average_step
         assert step is not None, "the last checkpoint is always evaluated"
         result = Checkpoint.open(self.run.checkpoint(self.name, step))
+        if step == 0:
+            log.warning("stage %s never improved on its start, which is its result", self.name)
         end = {"result": result.folder.name, "weights": result.weights}
         self.log.decide("stage_end", stage=self.name, step=self.progress.step, **end)
         tables = set(self.refreshes.negatives.table_steps.values())
@@ -338,6 +347,55 @@ class StageTrainer:
             lambda: prune_stage(self.run, self.name, self.recipe.retention, {step}, {step}, tables)
         )
         return result
+
+    @property
+    def _keeps_best(self) -> bool:
+        return self.stage.evaluate is not None and self.stage.evaluate.keep_best
+
+    @property
+    def _average_step(self) -> int:
+        """The step in the name of the average: one after the last, so that no other checkpoint has it."""
+        return self.stage.steps + 1
+
+    def _average(self, average: Average) -> bool:
+        """Publish the average of weights; return whether it is the stage's result.
+
+        All processes call it. A resumed run repeats it, with the same weights.
+        """
+        start, progress = time.perf_counter(), self.progress
+        one = progress.trained_step if self._keeps_best else progress.step
+        assert one is not None, "the last checkpoint is always evaluated"
+        steps = self.stage.averaged_steps(progress.step) or [one]
+        trained = [Checkpoint.open(self.run.checkpoint(self.name, step)) for step in steps]
+        parts = parts_of(average, self.initial, trained)
+        folder = self.run.checkpoint(self.name, self._average_step)
+        hashes = self.world.on_main(
+            lambda: publish_average(self.run, self.name, self._average_step, parts).hashes
+        )
+        made, where = Checkpoint(folder, *hashes), {"stage": self.name, "step": progress.step}
+        about: dict[str, Any] = {"of": [part.as_json() for part in parts]}
+        is_result = True
+        if self._keeps_best:
+            value = self.refreshes.dev_score(self._average_step, made.weights)
+            assert progress.best_value is not None
+            is_result = value >= progress.best_value
+            about |= {"value": value, "best_step": progress.best_step, "best_value": progress.best_value}
+        self.log.decide("average", **where, weights=made.weights, **about, is_result=is_result)
+        if self._keeps_best and is_result:
+            self.log.decide("best", **where, checkpoint_step=self._average_step, value=about["value"])
+        seconds = round(time.perf_counter() - start, 3)
+        self.log.metric("average", **where, seconds=seconds)
+        names = ", ".join(f"{part.share:.3g} of {part.checkpoint.folder.name}" for part in parts)
+        log.info("stage %s: average of %s; %s; %.1f s", self.name, names, _compared(about), seconds)
+        return is_result
+
+
+def _compared(about: Mapping[str, Any]) -> str:
+    """What dev says of an average."""
+    if "value" not in about:
+        return "it is the result"
+    best = f"the best checkpoint is that of step {about['best_step']} with {about['best_value']:.4f}"
+    return f"dev {about['value']:.4f}; {best}"
 
 
 def _to_host(

@@ -74,6 +74,7 @@ def test_adoptions_are_exactly_so_many_steps_late(peaceful):
     adopted = [(r["step"], r["checkpoint_step"]) for r in records(peaceful, "adopt", "decisions.jsonl")]
     assert adopted == [(0, 0), (10, 6), (16, 12), (22, 18), (28, 24)]
     assert [(r["step"], r["checkpoint_step"]) for r in records(peaceful, "evaluate", "decisions.jsonl")] == [
+        (0, 0),
         (14, 10),
         (24, 20),
         (30, 30),
@@ -146,7 +147,8 @@ def test_when_the_refresher_dies_training_goes_on_to_its_bound_and_says_when_it_
         for r in read_json_lines(run / "decisions.jsonl")
         if r["event"] in ("adopt", "evaluate")
     ]
-    assert adopted == [(0, 0), (10, 6), (14, 10)]  # tables, tables, dev; before step 16 those of step 12
+    # tables and dev, tables, dev; before step 16 those of step 12
+    assert adopted == [(0, 0), (0, 0), (10, 6), (14, 10)]
     assert [r["step"] for r in records(run, "step")] == list(range(16))
     trainer, refresher = runs.both(runs.recipe(), run, "--resume")
     assert trainer["code"] == 0, trainer["stderr"]
@@ -242,19 +244,19 @@ def test_a_stage_that_mines_nothing_is_measured_in_the_background_and_ends_when_
     assert trainer["code"] == 0, trainer["stderr"]
     taken = records(tmp_path / "run", "evaluate", "decisions.jsonl")
     assert [(r["step"], r["checkpoint_step"]) for r in taken] == [
-        (of + 2, of) for of in range(3, 3 * len(taken) + 1, 3)
+        (0, 0),
+        *((of + 2, of) for of in range(3, 3 * len(taken), 3)),
     ]
-    best, stopped = (
-        records(tmp_path / "run", "best", "decisions.jsonl")[-1],
-        records(tmp_path / "run", "early_stop", "decisions.jsonl"),
-    )
-    assert [(r["step"], r["best_step"]) for r in stopped] == [
-        (best["checkpoint_step"] + 2 * 3 + 2, best["checkpoint_step"])
-    ] and stopped[0]["step"] < 60
-    assert (
-        records(tmp_path / "run", "stage_end", "decisions.jsonl")[0]["result"]
-        == f"ance-{best['checkpoint_step']:08d}"
-    )
+    scores = {r["checkpoint_step"]: r["value"] for r in taken}
+    start = scores.pop(0)
+    trained = max(scores, key=lambda step: (scores[step], -step))
+    best = trained if scores[trained] > start else 0
+    stopped = records(tmp_path / "run", "early_stop", "decisions.jsonl")
+    assert [(r["step"], r["best_step"]) for r in stopped] == [(trained + 2 * 3 + 2, best)]
+    assert stopped[0]["step"] < 60
+    assert records(tmp_path / "run", "best", "decisions.jsonl")[-1]["checkpoint_step"] == best
+    result = records(tmp_path / "run", "stage_end", "decisions.jsonl")[0]["result"]
+    assert result == f"ance-{best:08d}"
     assert not (tmp_path / "run" / "negatives").exists()
 
 

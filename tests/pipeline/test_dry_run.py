@@ -12,7 +12,7 @@ from pyserini_ance.pipeline.dry_run import (
     vectors_at_once,
 )
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.recipe.stage import Average, Stage
 
 READY = {"mode": "async", "adopt": "when_ready"}
 
@@ -54,27 +54,31 @@ def recipe(*stages: Stage, **keep) -> Recipe:
     )
 
 
+def averaging(stage: Stage, **average) -> Stage:
+    return stage.model_copy(update={"average": Average(**average)})
+
+
 @pytest.mark.parametrize(
     ("made", "refreshes", "evaluations", "encoded"),
     [
         (stage(10), set(), set(), 0),
         (stage(10, refresh=4), {0, 4, 8}, set(), 300),
         (stage(8, refresh=4), {0, 4}, set(), 200),  # nothing is mined after the last step
-        (stage(10, evaluate=4), set(), {4, 8, 10}, 300),
-        (stage(8, evaluate=4), set(), {4, 8}, 200),
-        (stage(3, evaluate=4), set(), {3}, 100),
-        (stage(8, refresh=4, evaluate=4), {0, 4}, {4, 8}, 300),  # step 4 is encoded once
+        (stage(10, evaluate=4), set(), {0, 4, 8, 10}, 400),
+        (stage(8, evaluate=4), set(), {0, 4, 8}, 300),
+        (stage(3, evaluate=4), set(), {0, 3}, 200),
+        (stage(8, refresh=4, evaluate=4), {0, 4}, {0, 4, 8}, 300),  # steps 0 and 4 are encoded once
         (
             stage(8, refresh=4, evaluate=4, sample=50),
             {0, 4},
-            {4, 8},
+            {0, 4, 8},
             250,
         ),  # step 4 finds its sample among the refresh's
-        (stage(8, evaluate=4, sample=500), set(), {4, 8}, 200),  # a sample of all
+        (stage(8, evaluate=4, sample=500), set(), {0, 4, 8}, 300),  # a sample of all
         (
             stage(8, refresh=4, evaluate=4).model_copy(update={"trainable": "query_tower"}),
             {0, 4},
-            {4, 8},
+            {0, 4, 8},
             100,
         ),  # and never again
     ],
@@ -111,6 +115,8 @@ def test_checkpoints_that_something_is_still_made_of(made, expected):
         (recipe(stage(10), save_total_limit=4), 2 + 4, 3),
         (recipe(stage(10, evaluate=5)), 2 + 2 + 1, 3),  # the former best, while the new one is being named
         (recipe(stage(10, evaluate=5), stage(10), save_total_limit=2), 2 + 3 + 2 + 1, 3),
+        (recipe(averaging(stage(10), start=0.5)), 2 + 1 + (2 + 1), 3),
+        (recipe(averaging(stage(20, evaluate=5), checkpoints=3)), 2 + 2 + 1 + (2 + 3), 3),
         (recipe(stage(90, refresh=5, **after(10)), stage(90, refresh=5, **READY)), 2 + 2 + 3, 6),
         (recipe(stage(90, refresh=5, evaluate=5, **after(20)), stage(10)), 2 + 2 + 1 + (1 + 8), 3 + 8),
     ],

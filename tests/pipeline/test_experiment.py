@@ -95,6 +95,22 @@ def test_a_run_leaves_what_it_promises(undisturbed):
     assert set(json.loads((undisturbed / "index" / "encoder.json").read_text())) >= {"encoder", "weights"}
 
 
+def test_a_stage_that_never_improved_is_named_with_what_its_result_is(small_recipe, tmp_path):
+    ends = {"first": 0, "again": 0, "from-first": 0, "better": 5, "elsewhere": 0}
+    starts = {"again": "previous", "from-first": {"stage": "first"}, "elsewhere": {"folder": str(tmp_path)}}
+    stages = {name: {**STAGES["warm"], "init_from": starts.get(name, "initial")} for name in ends}
+    made = experiment.Experiment(small_recipe(stages), tmp_path / "run", World())
+    made.run_dir.folder.mkdir()
+    for name, step in ends.items():
+        made.log.decide("stage_end", stage=name, step=10, result=f"{name}-{step:08d}", weights="w")
+    assert made._warnings() == [
+        "stage first never improved on its start: the result is the untrained encoder",
+        "stage again never improved on its start: the result is that of stage first",
+        "stage from-first never improved on its start: the result is that of stage first",
+        f"stage elsewhere never improved on its start: the result is its initial weights, folder {tmp_path}",
+    ]
+
+
 def test_a_run_without_bm25_needs_neither_pyserini_nor_java(train, undisturbed, tmp_path):
     """As docs/scaling-out.md says."""
     done = train(tmp_path / "run", trouble="without_pyserini_and_java")

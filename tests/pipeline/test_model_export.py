@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from pyserini_ance.pipeline.model_export import Results
 from pyserini_ance.recipe.load import load
 
@@ -28,6 +30,23 @@ def test_the_table_and_what_to_type_next():
         "search with it:\n"
         "  search --index i"
     )
+
+
+def test_a_result_that_is_worse_than_its_start_is_a_loud_line():
+    found = result("expect=null")
+    found.rows.insert(1, {"row": "untrained", "RR@10": 0.75, "test seconds": 2.0})
+    found = replace(found, warnings=["stage bm25-neg never improved on its start: the result is that of a"])
+    lines = found.as_text().splitlines()
+    assert lines[5:9] == [
+        "",
+        "WARNING: stage bm25-neg never improved on its start: the result is that of a",
+        "WARNING: ance is below the untrained encoder: RR@10 0.6250 instead of 0.7500. See "
+        "docs/guides/choosing-a-method.md, When mined negatives do harm",
+        "",
+    ]
+    assert [f"WARNING: {line}" for line in found.as_json()["warnings"]] == lines[6:8]
+    found.rows[1]["RR@10"] = 0.625
+    assert found.all_warnings == found.warnings
 
 
 def test_the_fusion_with_bm25_comes_last():

@@ -20,9 +20,9 @@ READY = {"mode": "async", "adopt": "when_ready"}
         ({**STAGE, "refresh": {"every_steps": 5, "mode": "async"}}, ["async, +5", "3", "0", "90"]),
         (
             {**STAGE, "refresh": {"every_steps": 5, **READY}, "evaluate": {"every_steps": 10}},
-            ["async, when_ready", "4", "2", "150"],
+            ["async, when_ready", "4", "3", "150"],
         ),
-        ({**STATIC, "evaluate": {"every_steps": 10, **READY}}, ["async, when_ready", "0", "2", "60"]),
+        ({**STATIC, "evaluate": {"every_steps": 10, **READY}}, ["async, when_ready", "0", "3", "90"]),
     ],
 )
 def test_a_stage_says_who_makes_what_and_how_much(small_recipe, stage, row):

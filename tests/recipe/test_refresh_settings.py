@@ -64,7 +64,9 @@ def test_nothing_is_mined_that_would_be_adopted_after_the_last_step(settings, st
 def test_dev_is_measured_at_the_end_whatever_the_lag():
     for settings in ({}, after(15), READY):
         made = stage(evaluate={"every_steps": 8, **settings})
-        assert [step for step in range(21) if made.evaluation_is_due(step)] == [8, 16, 20]
+        assert [step for step in range(21) if made.evaluation_is_due(step)] == [0, 8, 16, 20]
+        last = stage(evaluate={"every_steps": 8, "keep_best": False, **settings})
+        assert [step for step in range(21) if last.evaluation_is_due(step)] == [8, 16, 20]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,10 @@ def test_checkpoints_and_tables_are_kept_as_the_recipe_says(small_recipe, tmp_pa
         )
         if order.kind == "dev":
             publish_evaluation(
-                made.run.evaluation("a", order.step), {"dev": 0.5 - order.step / 100}, order.weights, {}
+                made.run.evaluation("a", order.step),
+                {"dev": order.step and 0.5 - order.step / 100},
+                order.weights,
+                {},
             )
         else:
             make(order)

@@ -64,7 +64,9 @@ class Given:
         }
         reports = {table_name(key): {"candidates": 2, "new_share": None, "dropped": {}} for key in tables}
         about = {"stage": "a", "step": request.step, "weights": request.weights, **IDENTITY, **made_from}
-        publish_generation(self.run.generation("a", request.step), tables, reports, {"search": 0.5}, about)
+        publish_generation(
+            self.run.generation("a", request.step), tables, reports, {"search": 0.5}, about, {}, {}
+        )
 
 
 @pytest.fixture
@@ -104,14 +106,18 @@ def adopt(adoption: Refreshes, *steps: int) -> None:
         (stage(), {0: ["tables"], 4: ["tables"], 8: ["tables"]}),
         (
             stage(evaluate={"every_steps": 6}),
-            {0: ["tables"], 4: ["tables"], 6: ["dev"], 8: ["tables"], 12: ["dev"]},
+            {0: ["tables", "dev"], 4: ["tables"], 6: ["dev"], 8: ["tables"], 12: ["dev"]},
         ),
         (
             stage(evaluate={"every_steps": 4}),
-            {0: ["tables"], 4: ["tables", "dev"], 8: ["tables", "dev"], 12: ["dev"]},
+            {0: ["tables", "dev"], 4: ["tables", "dev"], 8: ["tables", "dev"], 12: ["dev"]},
         ),
         (stage(SOURCES[:1], refresh=None), {0: ["tables"]}),
-        (stage([{"kind": "random"}], refresh=None, evaluate={"every_steps": 12}), {12: ["dev"]}),
+        (stage([{"kind": "random"}], refresh=None, evaluate={"every_steps": 12}), {0: ["dev"], 12: ["dev"]}),
+        (
+            stage([{"kind": "random"}], refresh=None, evaluate={"every_steps": 12, "keep_best": False}),
+            {12: ["dev"]},
+        ),
     ],
 )
 def test_what_is_due_when(adoption_of, made, due):

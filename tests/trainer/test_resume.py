@@ -54,7 +54,7 @@ class Stopped:
                 "query", "document", np.arange(2), np.full((2, 1), step), np.ones((2, 1)), "ann"
             )
             about = {"stage": "a", "step": step, "weights": self.weights[step], **IDENTITY}
-            publish_generation(self.run.generation("a", step), {KEY: table}, {}, {}, about)
+            publish_generation(self.run.generation("a", step), {KEY: table}, {}, {}, about, {}, {})
 
     def adopted(self, *moments: tuple[int, int]) -> None:
         """(step, of)"""

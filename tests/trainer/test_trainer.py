@@ -32,9 +32,9 @@ def training(small_recipe, tmp_path):
 
 
 def dev_values(made: Training, values: dict[int, float]):
-    """A refresher that measures what it is told."""
+    """A refresher that measures what it is told; the start has 0."""
     return lambda order: publish_evaluation(
-        made.run.evaluation("a", order.step), {"dev": values[order.step]}, order.weights, {}
+        made.run.evaluation("a", order.step), {"dev": {0: 0.0, **values}[order.step]}, order.weights, {}
     )
 
 
@@ -99,17 +99,41 @@ def test_the_best_checkpoint_by_the_dev_measure_is_the_result(training):
     result = made.train(dev_values(made, {3: 0.25, 6: 0.5, 9: 0.5, 10: 0.125}))
     assert result.folder == made.run.checkpoint("a", 6)
     assert [(record["step"], record["value"]) for record in made.metrics("dev")] == [
+        (0, 0.0),
         (3, 0.25),
         (6, 0.5),
         (9, 0.5),
         (10, 0.125),
     ]
-    assert [(record["step"], record["value"]) for record in made.decisions("best")] == [(3, 0.25), (6, 0.5)]
+    assert [(record["step"], record["value"]) for record in made.decisions("best")] == [
+        (0, 0.0),
+        (3, 0.25),
+        (6, 0.5),
+    ]
     assert sorted(folder.name for folder in made.run.checkpoints.iterdir()) == [
         "a-00000006",
         "a-00000010",
         "initial-00000000",
     ]
+
+
+def test_a_stage_that_never_improves_returns_its_start(training, caplog):
+    made = training(RANDOM, evaluate={"every_steps": 5})
+    result = made.train(dev_values(made, {0: 0.5, 5: 0.25, 10: 0.5}))
+    assert result.folder == made.run.checkpoint("a", 0) and result.weights == made.start.weights
+    assert [record["step"] for record in made.metrics("step")] == list(range(10))
+    assert "stage a never improved on its start, which is its result" in caplog.text
+    assert made.decisions("stage_end")[0]["result"] == "a-00000000"
+
+
+def test_a_better_start_does_not_end_a_stage_early(training):
+    """A stage may fall at first; `patience` counts from the first trained checkpoint on."""
+    made = training(RANDOM, steps=20, evaluate={"every_steps": 2, "patience": 2})
+    values = {0: 0.4, 2: 0.1, 4: 0.2, 6: 0.3, 8: 0.25, 10: 0.5, 12: 0.45, 14: 0.5}
+    result = made.train(dev_values(made, values))
+    assert result.folder == made.run.checkpoint("a", 10)
+    assert [(r["step"], r["best_step"]) for r in made.decisions("early_stop")] == [(14, 10)]
+    assert [r["checkpoint_step"] for r in made.decisions("best")] == [0, 10]
 
 
 def test_the_last_checkpoint_is_the_result_when_the_best_is_not_wanted(training):
@@ -463,7 +487,7 @@ def test_callbacks_hear_of_steps_refreshes_and_dev_scores(training):
     assert recorder.refreshes == [("a", r["step"], r["checkpoint_step"], r["weights"]) for r in adopted]
     measured = made.metrics("dev")
     assert recorder.scores == [("a", r["checkpoint_step"], r["measure"], r["value"]) for r in measured]
-    assert len(recorder.steps) == 10 and len(adopted) == 3 and len(measured) == 2
+    assert len(recorder.steps) == 10 and len(adopted) == len(measured) == 3
 
 
 def test_an_exception_in_a_callback_stops_training(training):

@@ -1,0 +1,286 @@
+"""A stage's result as a mean of weights: against sums in float64, kept through interruptions, traceable."""
+
+import copy
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.stage_fixture import MIXED, Training
+
+from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.recipe.models import Retention
+from pyserini_ance.recipe.stage import Average, Stage
+from pyserini_ance.runs.checkpoint import Checkpoint
+from pyserini_ance.runs.generation import publish_evaluation
+from pyserini_ance.storage.files import read_json_lines
+from pyserini_ance.storage.publish import MANIFEST, read_manifest
+from pyserini_ance.trainer import averaging
+from pyserini_ance.trainer.averaging import Part, mean_encoder, parts_of
+
+RANDOM = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}
+
+
+@pytest.fixture
+def training(small_recipe, tmp_path):
+    return lambda terms=RANDOM, **stage: Training(small_recipe, tmp_path, terms, **stage)
+
+
+def weights_of(folder: Path) -> dict[str, torch.Tensor]:
+    return load_encoder(folder).towers.state_dict()
+
+
+def keeping_two(made: Training) -> Training:
+    """The last checkpoint stays beside the average."""
+    made.recipe = made.recipe.model_copy(update={"retention": Retention(save_total_limit=2)})
+    return made
+
+
+def assert_mean(found: dict[str, torch.Tensor], parts: list[tuple[float, dict[str, torch.Tensor]]]) -> None:
+    """Each weight is the float64 sum of share times weight, rounded once."""
+    for name, weight in found.items():
+        if weight.is_floating_point():
+            total = sum(share * weights[name].double() for share, weights in parts)
+            torch.testing.assert_close(weight.double(), total, rtol=2**-23, atol=1e-12)
+
+
+def given(monkeypatch, *encoders) -> list[Checkpoint]:
+    """Checkpoints that load as these encoders."""
+    folders = [Path(f"step-{number}") for number in range(len(encoders))]
+    by_folder = dict(zip([folder / "encoder" for folder in folders], encoders, strict=True))
+    monkeypatch.setattr(averaging, "load_encoder", lambda folder: copy.deepcopy(by_folder[folder]))
+    return [Checkpoint(folder, "q", "d") for folder in folders]
+
+
+def moved(encoder, seed: int):
+    """A copy with other weights, a counter (an integer buffer), and one weight that stays."""
+    generator, other = torch.Generator().manual_seed(seed), copy.deepcopy(encoder)
+    for tower in (other.towers.queries, other.towers.documents):
+        tower.register_buffer("counter", torch.tensor([seed, 7]))
+    with torch.no_grad():
+        for parameter in list(other.towers.parameters())[1:]:
+            parameter.add_(torch.randn(parameter.shape, generator=generator))
+    return other
+
+
+@pytest.mark.parametrize("untied", [0, 1, 3])
+def test_the_mean_is_the_weighted_sum_for_tied_and_untied_towers(training, monkeypatch, untied):
+    """`untied`: how many of the three encoders, from the last, are pairs of towers."""
+    start = load_encoder(training().start.encoder)
+    encoders = [copy.deepcopy(start) for _ in range(3)]
+    for encoder in encoders[3 - untied :]:
+        encoder.untie()
+    encoders = [moved(encoder, seed) for seed, encoder in enumerate(encoders)]
+    checkpoints, shares = given(monkeypatch, *encoders), [0.2, 0.3, 0.5]
+    mean = mean_encoder([Part(c, share) for c, share in zip(checkpoints, shares, strict=True)])
+    assert mean.towers.tied == (untied == 0)
+    found, states = mean.towers.state_dict(), [encoder.towers.state_dict() for encoder in encoders]
+    assert_mean(found, list(zip(shares, states, strict=True)))
+    assert found["queries.counter"].tolist() == [2, 7]
+    first = next(name for name, _ in start.towers.named_parameters())
+    assert torch.equal(found[first], start.towers.state_dict()[first])
+    assert sum(not torch.equal(found[name], states[2][name]) for name in found) > len(found) // 2
+
+
+def test_encoders_of_other_shapes_are_refused(training, monkeypatch):
+    start = load_encoder(training().start.encoder)
+    wider, pair = copy.deepcopy(start), copy.deepcopy(start)
+    name = next(
+        name for name, p in start.towers.queries.named_parameters() if name.endswith("pooler.dense.bias")
+    )
+    wider.towers.queries.get_submodule(name.removesuffix(".bias")).bias = torch.nn.Parameter(torch.zeros(5))
+    pair.untie()
+    first, last = given(monkeypatch, wider, start)
+    message = rf"step-0 cannot .* step-1: 2 weights have other shapes, first documents\.{name}: \(5,\)"
+    with pytest.raises(ValueError, match=message):
+        mean_encoder([Part(first, 0.5), Part(last, 0.5)])
+    first, last = given(monkeypatch, pair, start)
+    with pytest.raises(ValueError, match="step-0 cannot be averaged with step-1: it has two towers"):
+        mean_encoder([Part(first, 0.5), Part(last, 0.5)])
+
+
+def test_the_start_has_its_share_and_the_trained_ones_equal_shares_of_the_rest():
+    start, *trained = (Checkpoint(Path(name), "q", "d") for name in "sabcd")
+    shares = {
+        part.checkpoint.folder.name: part.share for part in parts_of(Average(start=0.2), start, trained)
+    }
+    assert shares == {"s": 0.2, "a": 0.2, "b": 0.2, "c": 0.2, "d": 0.2}
+    parts = parts_of(Average(checkpoints=2), start, trained[:2])
+    assert [(part.checkpoint.folder.name, part.share) for part in parts] == [("a", 0.5), ("b", 0.5)]
+
+
+def test_a_stage_ends_with_the_mean_of_its_start_and_its_last_weights(training):
+    made = keeping_two(training(average={"start": 0.25}))
+    result = made.train()
+    last = Checkpoint.open(made.run.checkpoint("a", 10))
+    assert result == Checkpoint.open(made.run.checkpoint("a", 11))
+    assert len({result.weights, last.weights, made.start.weights}) == 3
+    shares = [(0.25, weights_of(made.start.encoder)), (0.75, weights_of(last.encoder))]
+    assert_mean(weights_of(result.encoder), shares)
+    parts = [
+        {"checkpoint": "initial-00000000", "weights": made.start.weights, "share": 0.25},
+        {"checkpoint": "a-00000010", "weights": last.weights, "share": 0.75},
+    ]
+    where = {"event": "average", "stage": "a", "step": 10}
+    assert made.decisions("average") == [{**where, "weights": result.weights, "of": parts, "is_result": True}]
+    assert read_manifest(result.folder)["average_of"] == parts
+    assert made.decisions("stage_end")[0]["result"] == "a-00000011"
+
+
+def test_the_last_evaluated_checkpoints_are_averaged_and_kept_until_then(training):
+    made = training(
+        steps=11, evaluate={"every_steps": 2, "keep_best": False}, average={"start": 0.4, "checkpoints": 3}
+    )
+
+    def rising(order):
+        value = {"dev": order.step / 100}
+        publish_evaluation(made.run.evaluation("a", order.step), value, order.weights, {})
+
+    stage = made.stage(rising)
+    prune, seen = stage._prune, []
+
+    def watched(*arguments):
+        prune(*arguments)
+        seen.append(sorted(folder.name[-2:] for folder in made.run.checkpoints.glob("a-*")))
+
+    stage._prune = watched
+    kept: dict[str, dict] = {}
+    finish = stage._finish
+
+    def finished():
+        kept.update({f.name[-2:]: weights_of(f / "encoder") for f in made.run.checkpoints.glob("a-*")})
+        return finish()
+
+    stage._finish = finished
+    result = stage.train()
+    assert seen == [
+        ["02"],
+        ["02", "04"],
+        ["02", "04", "06"],
+        ["04", "06", "08"],
+        ["06", "08", "10"],
+        ["08", "10", "11"],
+    ]
+    start = weights_of(made.start.encoder)
+    assert_mean(
+        weights_of(result.encoder), [(0.4, start), *((0.2, kept[step]) for step in ("08", "10", "11"))]
+    )
+    assert [part["checkpoint"] for part in made.decisions("average")[0]["of"]] == [
+        "initial-00000000", "a-00000008", "a-00000010", "a-00000011"
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("values", "trained", "result"),
+    [
+        ({0: 0.1, 5: 0.5, 10: 0.3, 11: 0.6}, 5, 11),
+        ({0: 0.1, 5: 0.5, 10: 0.3, 11: 0.5}, 5, 11),  # at least as good
+        ({0: 0.1, 5: 0.3, 10: 0.5, 11: 0.4}, 10, 10),
+        ({0: 0.6, 5: 0.5, 10: 0.3, 11: 0.55}, 5, 0),  # better than what was trained, below the start
+        ({0: 0.6, 5: 0.5, 10: 0.3, 11: 0.7}, 5, 11),
+    ],
+)
+def test_with_keep_best_the_average_is_one_more_candidate(training, values, trained, result):
+    made = training(evaluate={"every_steps": 5}, average={"start": 0.5})
+
+    def measured(order):
+        value = {"dev": values[order.step]}
+        publish_evaluation(made.run.evaluation("a", order.step), value, order.weights, {})
+
+    found = made.train(measured)
+    assert found.folder == made.run.checkpoint("a", result)
+    [record] = made.decisions("average")
+    assert record["value"] == values[11] and record["is_result"] == (result == 11)
+    assert [part["checkpoint"] for part in record["of"]] == ["initial-00000000", f"a-{trained:08d}"]
+    assert made.decisions("best")[-1]["value"] == values[result]
+    assert [record["event"] for record in made.metrics("average")] == ["average"]
+
+
+def test_a_frozen_document_tower_stays_bitwise_the_same(training):
+    refreshed = {"trainable": "query_tower", "refresh": {"every_steps": 4}}
+    made = keeping_two(training(MIXED, **refreshed, average={"start": 0.3}))
+    result = made.train()
+    assert result.document_weights == made.start.document_weights
+    last = Checkpoint.open(made.run.checkpoint("a", 10))
+    assert_mean(
+        weights_of(result.encoder), [(0.3, weights_of(made.start.encoder)), (0.7, weights_of(last.encoder))]
+    )
+
+
+def records(made: Training) -> list[dict]:
+    return [
+        {key: value for key, value in record.items() if "seconds" not in key and key != "parts"}
+        for record in read_json_lines(made.run.metrics) + read_json_lines(made.run.decisions)
+    ]
+
+
+def contents(made: Training) -> dict[str, bytes]:
+    """All files of the checkpoints but the manifests, which hold the time."""
+    files = (path for path in made.run.checkpoints.rglob("*") if path.is_file() and path.name != MANIFEST)
+    return {str(path.relative_to(made.run.checkpoints)): path.read_bytes() for path in files}
+
+
+def test_a_run_that_is_stopped_while_it_averages_ends_with_the_same_bytes(training, monkeypatch):
+    made = training(evaluate={"every_steps": 4}, average={"start": 0.5, "checkpoints": 2})
+    make, publish = made.make, averaging.publish_checkpoint
+    whole = made.train()
+    expected, files = records(made), contents(made)
+    made.run.metrics.unlink(), made.run.decisions.unlink()
+    for folder in [*made.run.checkpoints.glob("a-*"), *made.run.evaluations.iterdir()]:
+        folder.rename(made.run.folder / f"{folder.parent.name}.{folder.name}.whole")
+    stops = ["before", "after", "evaluation"]
+
+    def stopped(*arguments):
+        if stops[0] == "before":
+            stops.pop(0)
+            raise KeyboardInterrupt
+        published = publish(*arguments)
+        if stops[0] == "after":
+            stops.pop(0)
+            raise KeyboardInterrupt
+        return published
+
+    def stopped_evaluation(order):
+        make(order)
+        if order.step == 11 and stops == ["evaluation"]:
+            stops.pop(0)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(averaging, "publish_checkpoint", stopped)
+    for resume in (False, True, True):
+        with pytest.raises(KeyboardInterrupt):
+            made.train(stopped_evaluation, resume)
+    assert stops == [] and not made.decisions("stage_end")
+    assert made.train(stopped_evaluation, resume=True) == whole
+    assert records(made) == expected and contents(made) == files
+
+
+STAGE = {"steps": 10, "batch_queries": 4, "optimizer": {"learning_rate": 1e-3}, "terms": RANDOM}
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"average": {}}, "set `start` .a share of the initial weights., `checkpoints` .a number., or both"),
+        ({"average": {"start": 1}}, "less than 1"),
+        ({"average": {"checkpoints": 1}}, "greater than or equal to 2"),
+        (
+            {"average": {"checkpoints": 2}},
+            "average.checkpoints counts checkpoints that dev evaluates; set how often",
+        ),
+        (
+            {"average": {"checkpoints": 4}, "evaluate": {"every_steps": 4}},
+            r"average.checkpoints is 4, but dev evaluates 3 checkpoints in 10 steps; lower it, or "
+            r"evaluate.every_steps \(4\)",
+        ),
+    ],
+)
+def test_averages_that_cannot_be_taken_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        Stage.model_validate({**STAGE, **settings})
+
+
+def test_an_average_has_no_moments_to_keep(small_recipe):
+    with pytest.raises(
+        ValueError, match=r"stages.b.keep_optimizer: the result of stages.a is an average, which has"
+    ):
+        small_recipe({"a": {**STAGE, "average": {"start": 0.5}}, "b": {**STAGE, "keep_optimizer": True}})
