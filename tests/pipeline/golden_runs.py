@@ -20,24 +20,26 @@ from safetensors.numpy import load_file
 
 FP32 = "encoding.precision=fp32 precision=fp32"
 DEMO = f"data.max_documents=500 {FP32}"
+# So few steps may not improve on the start, which would be the result then.
+LAST = "stage_defaults.evaluate.keep_best=false"
 RUNS = {
     "ance": (
         "demo/ance",
-        f"{DEMO} stages.bm25-neg.steps=6 stages.ance.steps=18 stages.ance.refresh.every_steps=6 "
+        f"{DEMO} {LAST} stages.bm25-neg.steps=6 stages.ance.steps=18 stages.ance.refresh.every_steps=6 "
         "stages.ance.evaluate.every_steps=9",
     ),
     "ance-async": (
         "demo/ance-background",
-        f"{DEMO} stages.bm25-neg.steps=6 stages.ance.steps=24 stages.ance.refresh.every_steps=8 "
+        f"{DEMO} {LAST} stages.bm25-neg.steps=6 stages.ance.steps=24 stages.ance.refresh.every_steps=8 "
         "stages.ance.evaluate.every_steps=12",
     ),
     "ltre": (
         "demo/ltre-bm25",
-        f"{DEMO} stages.bm25-neg.steps=6 stages.ltre.steps=12 stages.ltre.evaluate.every_steps=6",
+        f"{DEMO} {LAST} stages.bm25-neg.steps=6 stages.ltre.steps=12 stages.ltre.evaluate.every_steps=6",
     ),
     "dance": (
         "demo/dance",
-        f"{DEMO} stages.bm25-neg.steps=6 stages.ance.steps=6 stages.norm.steps=6 stages.dual.steps=12 "
+        f"{DEMO} {LAST} stages.bm25-neg.steps=6 stages.ance.steps=6 stages.norm.steps=6 stages.dual.steps=12 "
         "stages.dual.refresh.every_steps=6",
     ),
     "ance-tele": (
@@ -46,11 +48,11 @@ RUNS = {
     ),
     "maxp": (
         "samples/msmarco-doc",
-        f"{FP32} stages.bm25-neg.steps=4 stages.ance.steps=8 stages.ance.refresh.every_steps=4",
+        f"{FP32} {LAST} stages.bm25-neg.steps=4 stages.ance.steps=8 stages.ance.refresh.every_steps=4",
     ),
     "two-towers": (
         "samples/nq",
-        f"{FP32} encoder.tied=false stages.dpr.steps=8 stages.dpr.evaluate.every_steps=4",
+        f"{FP32} {LAST} encoder.tied=false stages.dpr.steps=8 stages.dpr.evaluate.every_steps=4",
     ),
 }
 
