@@ -11,6 +11,14 @@ from pyserini_ance.distributed.failures import interrupt_on_termination
 from pyserini_ance.recipe.components import Component, component_class
 from pyserini_ance.recipe.load import read_yaml
 
+# The options that give queries more candidates, by the setting of a recipe.
+REMEDIES = {
+    "num_negatives": "lower --num-negatives",
+    "top_k": "raise --top-k",
+    "oversample": "raise --oversample",
+    "filters": "loosen --filters",
+    "on_shortage": "add --on-shortage fill_random to fill up with random ones",
+}
 FORMATS = ("sentence-transformers", "tevatron")
 
 
@@ -33,6 +41,7 @@ def main(arguments: list[str] | None = None) -> None:
 def _mine(args: argparse.Namespace, source: dict[str, Any], filters: list[Any], world: Any) -> str:
     """Mine on all processes of `world` and write on the main one; what the main one prints."""
     from pyserini_ance import api
+    from pyserini_ance.negatives.source import Shortage
     from pyserini_ance.pipeline.mining import mine_negatives, read_source
     from pyserini_ance.recipe.models import Bm25, Encoding
 
@@ -46,17 +55,20 @@ def _mine(args: argparse.Namespace, source: dict[str, Any], filters: list[Any], 
         length_tokens={side: length for side, length in lengths.items() if length} or None,
     )
     world.on_main(lambda: api.load_collection(args.collection, cache=args.cache) and None)
-    mined = mine_negatives(
-        encoder,
-        api.load_collection(args.collection, cache=args.cache),
-        chosen,
-        args.split,
-        seed=args.seed,
-        bm25=Bm25(k1=args.k1, b=args.b),
-        encoding=Encoding(precision=args.precision, tokens_per_batch=args.tokens_per_batch),
-        cache=api.cache_folder(args.cache),
-        world=world,
-    )
+    try:
+        mined = mine_negatives(
+            encoder,
+            api.load_collection(args.collection, cache=args.cache),
+            chosen,
+            args.split,
+            seed=args.seed,
+            bm25=Bm25(k1=args.k1, b=args.b),
+            encoding=Encoding(precision=args.precision, tokens_per_batch=args.tokens_per_batch),
+            cache=api.cache_folder(args.cache),
+            world=world,
+        )
+    except Shortage as shortage:
+        raise ValueError(shortage.describe(REMEDIES)) from shortage
     world.on_main(lambda: mined.to_jsonl(args.output, args.format))
     return f"{mined.describe()}\n\n{args.output}: {len(mined):,} queries" if world.is_main else ""
 
@@ -70,6 +82,7 @@ def source_settings(args: argparse.Namespace) -> dict[str, Any]:
         "file": args.file and str(args.file),
         "sampling_strategy": args.sampling_strategy,
         "on_shortage": args.on_shortage,
+        "oversample": args.oversample,
     }
     return settings | {key: value for key, value in options.items() if value is not None}
 
@@ -112,6 +125,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--num-negatives", type=console.positive_int, default=8, help=number)
     filters = "duplicates, relative_margin=0.05, range_min=10, ..., or YAML mappings; applied in this order"
     add("--filters", nargs="+", default=[], metavar="KIND[=VALUE]", help=filters)
+    more = "candidates retrieved beyond --top-k to replace those that filters remove (default: 100)"
+    add("--oversample", type=console.positive_int, help=more)
     choice = "how the negatives are chosen among the candidates (default: at random)"
     strategies = ("random", "top", "ambiguous", "stratified")
     add("--sampling-strategy", choices=strategies, help=choice)

@@ -135,6 +135,9 @@ class Mix(TableSource):
     def max_candidates(self, previous_stage: int) -> int:
         return self.top_k or sum(source.max_candidates(previous_stage) for source in self.sources)
 
+    def shortage_remedies(self, counts: np.ndarray) -> tuple[str, ...]:
+        return ("top_k",)  # an anchor has fewer than `top_k` if one of the sources lacks its share
+
     @model_validator(mode="after")
     def check_mix(self) -> "Mix":
         for position, source in enumerate(self.sources):

@@ -1,6 +1,7 @@
 """Sources of negatives: their base classes, which a recipe lists under `negatives:`, and random draws."""
 
 from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
@@ -22,9 +23,35 @@ from pyserini_ance.negatives.filters.base import (
 )
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
-from pyserini_ance.recipe.components import Component, component_of
+from pyserini_ance.recipe.components import Component, SettingError, component_of
 
 PLURALS: dict[Side, str] = {"query": "queries", "document": "documents"}
+
+
+class Shortage(SettingError):
+    """Anchors have fewer candidates than `num_negatives`.
+
+    problem: what is wrong. remedies: the settings that help, by name, as in REMEDIES.
+    """
+
+    def __init__(self, problem: str, remedies: Sequence[str]):
+        self.problem, self.remedies = problem, tuple(remedies)
+        super().__init__(self.describe(REMEDIES))
+
+    def describe(self, words: Mapping[str, str]) -> str:
+        """The problem and its remedies, each in these words."""
+        said = [words[remedy] for remedy in self.remedies]
+        advice = f"{', '.join(said[:-1])}{',' if len(said) > 2 else ''} or {said[-1]}"
+        return f"{self.problem} {advice[0].upper()}{advice[1:]}."
+
+
+REMEDIES = {
+    "num_negatives": "lower num_negatives",
+    "top_k": "raise top_k",
+    "oversample": "raise oversample",
+    "filters": "loosen filters",
+    "on_shortage": "set on_shortage: fill_random to fill up with random ones",
+}
 
 
 @dataclass(frozen=True)
@@ -130,10 +157,13 @@ class TableSource(Source):
         All processes of the snapshot's world make the call and get the same table.
         """
 
-    @property
-    def shortage_remedy(self) -> str:
-        """The changes of settings that give anchors more candidates."""
-        return "raise top_k"
+    def shortage_remedies(self, counts: np.ndarray) -> tuple[str, ...]:
+        """The settings, by name, that give anchors with `counts` candidates more of them.
+
+        An anchor with fewer than `top_k` has all that the source found: a higher `top_k` gives it no more.
+        """
+        top_k = getattr(self, "top_k", None)
+        return () if isinstance(top_k, int) and counts.max() < top_k else ("top_k",)
 
     def check(self, table: NegativeTable, collection: Collection, split: Split) -> int:
         """Count anchors with fewer than `num_negatives` candidates; ValueError with `on_shortage: error`."""
@@ -141,11 +171,12 @@ class TableSource(Source):
         if len(short) and self.on_shortage == "error":
             ids = (split.queries if table.anchor_side == "query" else collection.documents).ids
             first = ", ".join(f"{ids[table.anchors[index]]} ({table.counts[index]})" for index in short[:5])
-            raise ValueError(
+            remedies = self.shortage_remedies(table.counts[short])
+            found = "" if remedies else " The source found no more for them."
+            raise Shortage(
                 f"negatives {self.kind}: {len(short)} of {len(table.anchors)} {PLURALS[table.anchor_side]} "
-                f"have fewer than num_negatives={self.num_negatives} candidates, first {first}. "
-                f"Lower num_negatives, {self.shortage_remedy}, "
-                "or set on_shortage: fill_random to fill up with random ones."
+                f"have fewer than num_negatives={self.num_negatives} candidates, first {first}.{found}",
+                ("num_negatives", *remedies, "on_shortage"),
             )
         return len(short)
 
@@ -224,9 +255,9 @@ class MinedSource(TableSource):
         """The number of candidates to retrieve beyond `top_k` because of filters and known positives."""
         return int(anchor_set.known_positives.counts.max()) + self.filtered_candidates
 
-    @property
-    def shortage_remedy(self) -> str:
-        return "raise top_k, raise oversample or loosen filters" if self.filters else super().shortage_remedy
+    def shortage_remedies(self, counts: np.ndarray) -> tuple[str, ...]:
+        remedies = super().shortage_remedies(counts)
+        return (*remedies, "oversample", "filters") if self.filters else remedies
 
     def table_of(self, candidates: Candidates, top_k: int) -> NegativeTable:
         """The first `top_k` candidates of each anchor that are not known positives and pass all filters."""
@@ -291,7 +322,7 @@ def check_enough_candidates(n: int, anchor_set: AnchorSet) -> None:
         anchor = f"query {anchor_set.split.queries.ids[row]}"
     else:
         anchor = f"the document of row {row}"
-    raise ValueError(
+    raise SettingError(
         f"num_negatives={n} negatives, but {anchor} has only {total - counts[row]}: {counts[row]} of the "
         f"{total} "
         f"{PLURALS[anchor_set.candidate]} are its positives. Lower num_negatives."

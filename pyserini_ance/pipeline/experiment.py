@@ -4,7 +4,7 @@ table."""
 import logging
 import time
 import traceback
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -85,6 +85,7 @@ class Experiment:
         self.accelerator = accelerator_of(recipe.model_copy(update={"precision": precision}))
         self.log = RunLog(self.run_dir, self.world.is_main)
         self.previous_refresher: dict[str, Any] | None = None
+        self.subprocess_failure: Callable[[], str | None] = lambda: None
 
     def run(
         self, overwrite: bool = False, resume: bool = False, replay: Path | None = None
@@ -147,7 +148,7 @@ class Experiment:
             write_json(self.run_dir.environment, provenance)
             if decisions is not None:
                 write_whole(self.run_dir.replay, decisions)
-        stack.enter_context(refresher_subprocess(self.recipe, self.run_dir))
+        self.subprocess_failure = stack.enter_context(refresher_subprocess(self.recipe, self.run_dir))
         stack.enter_context(self.run_dir.held())
         stack.enter_context(self._recording_the_end())
         if resume:
@@ -293,7 +294,12 @@ class Experiment:
         sync_executor = SyncExecutor(refresher.make)
         command = refresh_command(self.recipe, self.run_dir)
         async_executor = AsyncExecutor(
-            self.run_dir, self.recipe.refresher, command, self.world, self.previous_refresher
+            self.run_dir,
+            self.recipe.refresher,
+            command,
+            self.world,
+            self.previous_refresher,
+            self.subprocess_failure,
         )
         async_executor.reset()
 
@@ -332,7 +338,10 @@ class Experiment:
                 self.run_dir.error.write_text(traceback.format_exc(), encoding="utf-8")
             except (OSError, RuntimeError) as second:
                 log.error("cannot record the end of the run in %s: %s", self.run_dir.state, second)
-            log.error("%s at %s; continue with: --output %s --resume", status, where, self.run_dir.folder)
+            cure = "continue with: --output %s --resume"
+            if getattr(error, "needs_new_recipe", False):
+                cure = "change the recipe and start again with: --output %s --overwrite"
+            log.error(f"%s at %s; {cure}", status, where, self.run_dir.folder)
             raise
         self.run_dir.mark("finished", "the end")
 

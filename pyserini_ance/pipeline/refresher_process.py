@@ -33,6 +33,7 @@ from pyserini_ance.trainer.resume import check_same_data, check_same_recipe, dat
 log = logging.getLogger(__name__)
 POLL_SECONDS = 0.2
 START_POLL_SECONDS = 0.5
+MOST_LAST_WORDS = 2_000  # characters of a subprocess's last error message
 EXIT_SECONDS = 20  # torchrun kills its processes 30 seconds after it has asked them to end
 # torchrun sets these for its processes; a subprocess of one of them does not belong to that world.
 TORCHRUN_VARIABLES = (
@@ -137,16 +138,20 @@ def needs_refresher(recipe: Recipe) -> bool:
 
 
 @contextmanager
-def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[None]:
+def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[Callable[[], str | None]]:
     """Run a refresher as a subprocess during the body, if the recipe launches one and none is running yet.
 
     The subprocess has a session of its own: Ctrl-C reaches training alone, which then ends the subprocess; if
     training is killed, the subprocess exits on its own.
+
+    Yields a function that returns the exit code and the last words of a subprocess that ended with an error;
+    None while it runs, and if it was killed: another refresher may then take over.
     """
     if not needs_refresher(recipe) or recipe.refresher.launch == "external" or _is_running(run):
-        yield
+        yield lambda: None
         return
     with open(run.refresher_log, "ab") as output:
+        log_start = output.tell()
         process = subprocess.Popen(
             refresher_command(recipe, run),
             stdin=subprocess.DEVNULL,
@@ -158,8 +163,15 @@ def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[None]:
     log.info("started a refresher, process %d; it logs to %s", process.pid, run.refresher_log)
     ending = threading.Event()
     threading.Thread(target=_report_end, args=(process, recipe, run, ending), daemon=True).start()
+
+    def failure() -> str | None:
+        code = process.poll()
+        if code is None or code <= 0:
+            return None
+        return f"exit code {code}: {last_words(run.refresher_log, log_start)}\nIts log is {run.refresher_log}"
+
     try:
-        yield
+        yield failure
     except BaseException:
         ending.set()
         process.terminate()
@@ -167,6 +179,16 @@ def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[None]:
     finally:
         ending.set()
         _end(process)
+
+
+def last_words(path: Path, start: int) -> str:
+    """The last error message in a log after byte `start`, or the last line if there is none."""
+    with path.open("rb") as file:
+        file.seek(start)
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    lines = [line for line in lines if line.strip()] or ["nothing was logged"]
+    errors = [position for position, line in enumerate(lines) if line.startswith("error: ")]
+    return "\n".join(lines[errors[-1] if errors else -1 :])[:MOST_LAST_WORDS]
 
 
 def _is_running(run: RunDir) -> bool:
@@ -188,12 +210,17 @@ def refresher_command(recipe: Recipe, run: RunDir) -> list[str]:
 
 def refresher_environment(settings: RefresherProcess) -> dict[str, str]:
     """The environment of the subprocess: this process's without torchrun's variables, and
-    `refresher.threads`."""
+    `refresher.threads`.
+
+    PYTHONPATH is this process's sys.path: the subprocess finds the modules of own classes as training does.
+    """
     inherited = {
         name: value
         for name, value in os.environ.items()
         if name not in TORCHRUN_VARIABLES and not name.startswith("TORCHELASTIC_")
     }
+    paths = [os.path.abspath(path) for path in sys.path]
+    inherited["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(os.path.exists, paths)))
     return {**inherited, "OMP_NUM_THREADS": str(settings.threads)} if settings.threads else inherited
 
 

@@ -15,6 +15,15 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 
+class SettingError(ValueError):
+    """A setting of the recipe causes the error, during a run.
+
+    needs_new_recipe: the cure changes the recipe, so the run cannot be resumed. Other errors may have it too.
+    """
+
+    needs_new_recipe = True
+
+
 class Settings(BaseModel):
     """Frozen, validated configuration. Unknown keys are rejected; equal settings compare equal.
 
@@ -101,7 +110,8 @@ def component_class(package: str, kind: str) -> type[Component]:
     if kind not in names:
         raise ValueError(
             renamed_kind(package, kind)
-            or f"unknown kind {kind!r} of {package}{did_you_mean(kind, names)}; kinds: {', '.join(names)}"
+            or f"unknown kind {kind!r} of {package}{_own_class_hint(kind) or did_you_mean(kind, names)}; "
+            f"kinds: {', '.join(names)}"
         )
     module = importlib.import_module(f"{COMPONENT_PACKAGES[package]}.{kind}")
     defined = [
@@ -113,12 +123,24 @@ def component_class(package: str, kind: str) -> type[Component]:
     return defined[0]
 
 
+def _own_class_hint(kind: str) -> str:
+    """` (...)` for a kind that looks like the dotted name of a class; "" for others."""
+    module, dot, name = kind.rpartition(".")
+    return f" (a class of your own is module:Class: {module + ':' + name!r})" if dot else ""
+
+
 def _imported_class(kind: str) -> type[Component]:
     module_name, _, class_name = kind.partition(":")
     try:
         imported = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
-        raise ValueError(f"kind {kind!r} cannot be imported: {error}") from error
+        cure = ""
+        if isinstance(error, ModuleNotFoundError) and error.name in (module_name, module_name.split(".")[0]):
+            cure = (
+                f". Type the command in the folder of {module_name.split('.')[0]}, "
+                "or add this folder to PYTHONPATH (in Python: to sys.path)"
+            )
+        raise ValueError(f"kind {kind!r} cannot be imported: {error}{cure}") from error
     if not (isinstance(imported, type) and issubclass(imported, Component)):
         raise ValueError(f"kind {kind!r} is not a subclass of pyserini_ance.recipe.Component")
     return imported

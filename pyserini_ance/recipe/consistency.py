@@ -3,8 +3,12 @@
 Each raises ValueError naming the key and the cure.
 """
 
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, cast
+
+from pydantic import ValidationError
+from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
@@ -13,6 +17,12 @@ from pyserini_ance.recipe.stage import Stage, Term
 if TYPE_CHECKING:
     from pyserini_ance.negatives.bm25 import Bm25
     from pyserini_ance.recipe.models import Recipe
+
+
+NEEDS_BM25 = (
+    "a source or a teacher of kind `bm25` needs BM25, but `bm25: null`; configure `bm25:`, pass a file to "
+    "the kind `ranking`, or remove the source, or its stage (`STAGE: null`)"
+)
 
 
 def check_consistency(recipe: "Recipe") -> None:
@@ -88,9 +98,12 @@ def _check_single_passages(recipe: "Recipe") -> None:
 def _check_bm25_hits(recipe: "Recipe") -> None:
     """BM25 retrieves as many documents as `bm25` negatives look at, and is there for a `bm25` teacher."""
     if recipe.bm25 is None and "bm25" in recipe.training_needs:
-        raise ValueError(
-            "a source or a teacher of kind `bm25` needs BM25, but `bm25: null`; configure `bm25:`, or pass a "
-            "file to the kind `ranking`"
+        raise ValidationError.from_exception_data(
+            type(recipe).__name__,
+            [
+                InitErrorDetails(type=PydanticCustomError("needs_bm25", NEEDS_BM25), loc=place, input={})
+                for place in _places_of_bm25(recipe)
+            ],
         )
     for leaf in (leaf for stage in recipe.stages.values() for leaf in stage.components):
         if leaf.kind != "bm25":
@@ -103,6 +116,19 @@ def _check_bm25_hits(recipe: "Recipe") -> None:
             raise ValueError(
                 f"a `bm25` source {reads}, but bm25.hits is {recipe.bm25.hits}; set bm25.hits={top_k}"
             )
+
+
+def _places_of_bm25(recipe: "Recipe") -> Iterator[tuple[str | int, ...]]:
+    """The keys of the sources and teachers that need BM25; that of the mix for a source within one."""
+    for name, stage in recipe.stages.items():
+        for term_name, term in stage.terms.items():
+            place: tuple[str | int, ...] = ("stages", name, "terms", term_name)
+            for position, source in enumerate(term.negatives):
+                if "bm25" in source.needs:
+                    yield (*place, "negatives", position)
+        for term_name, teacher in stage.teachers.items():
+            if "bm25" in teacher.needs:
+                yield ("stages", name, "terms", term_name, "teacher")
 
 
 def _check_evaluated_splits(recipe: "Recipe") -> None:

@@ -1,6 +1,6 @@
 """Load recipes: files that extend one another, dotted overrides, and errors that name the key."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,15 @@ class LoadedRecipe:
     origins: dict[str, str]
 
 
-def load(name: str | Path, *overrides: str) -> LoadedRecipe:
+def load(name: str | Path, *overrides: str, overrides_origin: str = COMMAND_LINE) -> LoadedRecipe:
     """Load a recipe by name or path and apply `dotted.key=value` overrides.
 
-    `extends:` names files in the same folder (or any recipe); mappings merge, anything else replaces.
-    `stage_defaults:` gives defaults to each stage. Where data of another kind replaces the base's data, the
-    base's `expect` is dropped, and so are its settings under `final_evaluation` for splits that the new data
-    lacks and that are not evaluated. Raises ValueError naming file or override, key and value.
+    `extends:` names files in the same folder (or any recipe); mappings merge, anything else replaces, and
+    null removes an inherited stage. `stage_defaults:` gives defaults to each stage. Where data of another
+    kind replaces the base's data, the base's `expect` is dropped, and so are its settings under
+    `final_evaluation` for splits that the new data lacks and that are not evaluated. `overrides_origin` is
+    the origin of overridden values, which errors name. Raises ValueError naming file or override, key and
+    value.
     """
     path = find_recipe(str(name))
     origins: dict[str, str] = {}
@@ -42,7 +44,7 @@ def load(name: str | Path, *overrides: str) -> LoadedRecipe:
     raw = _read_chain(path, origins, splits, ())
     expect, data = raw.get("expect"), dict(_mapping(raw, "data"))
     for override in overrides:
-        _apply(raw, override, origins)
+        _apply(raw, override, origins, overrides_origin)
     if raw.get("expect") is expect and _differ_in_kind(data, _mapping(raw, "data")):
         _drop_expect(raw, origins)
     raw.setdefault("name", f"{path.resolve().parent.name}/{path.stem}")
@@ -109,7 +111,25 @@ def _read_chain(path: Path, origins: dict[str, str], splits: set[str], seen: tup
     splits.update(_mapping(_mapping(own, "data"), "splits"))
     if _differ_in_kind(_mapping(merged, "data"), _mapping(own, "data")):
         _drop_expect(merged, origins)
-    return _merge(merged, own, origins, "", str(path))
+    inherited = list(_mapping(merged, "stages"))
+    _merge(merged, own, origins, "", str(path))
+    _remove_stages(merged, inherited, origins, str(path))
+    return merged
+
+
+def _remove_stages(raw: dict, inherited: Collection[str], origins: dict[str, str], where: str) -> None:
+    """Remove the stages that are null. Raises ValueError for one that is not `inherited`: it may be
+    misspelt."""
+    stages = _mapping(raw, "stages")
+    for name in [name for name, stage in stages.items() if stage is None]:
+        if name not in inherited:
+            raise ValueError(
+                f"{where}: stages.{name}: null removes an inherited stage, but no stage {name!r} is inherited"
+                f"{did_you_mean(str(name), inherited)}; inherited: {', '.join(inherited) or 'none'}. "
+                "A stage with the values of stage_defaults alone is {}"
+            )
+        del stages[name]
+        _delete_origins(f"stages.{name}", origins)
 
 
 def _drop_expect(raw: dict, origins: dict[str, str]) -> None:
@@ -180,7 +200,7 @@ def _delete_origins(path: str, origins: dict[str, str]) -> None:
         del origins[name]
 
 
-def _apply(raw: dict, override: str, origins: dict[str, str]) -> None:
+def _apply(raw: dict, override: str, origins: dict[str, str], origin: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
         raise ValueError(
@@ -188,6 +208,7 @@ def _apply(raw: dict, override: str, origins: dict[str, str]) -> None:
         )
     value = read_yaml(text, f"override {override!r}")
     _check_stage_exists(key, raw, override)
+    inherited = list(_mapping(raw, "stages"))
     target: dict | list = raw
     parent, _, last = key.rpartition(".")
     for word in parent.split(".") if parent else ():
@@ -195,12 +216,13 @@ def _apply(raw: dict, override: str, origins: dict[str, str]) -> None:
     if isinstance(target, list):
         target[_index(target, last, override)] = value
         _delete_origins(key, origins)
-        _set_origin(value, key, COMMAND_LINE, origins)
+        _set_origin(value, key, origin, origins)
         return
     if parent.rpartition(".")[2] not in SAME_KEYS and _differ_in_kind(target, {last: value}):
         target.clear()
         _delete_origins(parent, origins)
-    _merge(target, {last: value}, origins, f"{parent}." if parent else "", COMMAND_LINE)
+    _merge(target, {last: value}, origins, f"{parent}." if parent else "", origin)
+    _remove_stages(raw, inherited, origins, f"override {override!r}")
 
 
 def _check_stage_exists(key: str, raw: dict, override: str) -> None:

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.recipe.load import LoadedRecipe, load
+from pyserini_ance.recipe.load import COMMAND_LINE, LoadedRecipe, load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import append_json_line, read_json_lines, write_whole
 from pyserini_ance.storage.liveness import is_alive, remove_leftovers
@@ -24,7 +24,7 @@ def step_of(name: str) -> int:
     return int(name.rpartition("-")[2])
 
 
-def load_recipe(name: str | Path, *overrides: str) -> LoadedRecipe:
+def load_recipe(name: str | Path, *overrides: str, overrides_origin: str = COMMAND_LINE) -> LoadedRecipe:
     """Load a recipe as `recipe.load` does, also that of a run directory.
 
     Raises RuntimeError when another version wrote the run directory.
@@ -33,7 +33,7 @@ def load_recipe(name: str | Path, *overrides: str) -> LoadedRecipe:
         RunDir(
             Path(name).parent
         ).trainer.read()  # one error for an old directory, instead of one for each old key
-    return load(name, *overrides)
+    return load(name, *overrides, overrides_origin=overrides_origin)
 
 
 def run_folder(recipe_name: str) -> Path:
@@ -109,10 +109,7 @@ class RunDir:
         """
         if self._has_content():
             if not overwrite:
-                raise FileExistsError(
-                    f"{self.folder} holds {self.describe()}. Use --resume to continue it, --overwrite "
-                    f"to replace it, or another --output."
-                )
+                raise FileExistsError(f"{self.folder} holds {self.describe()}. {self._cure()}")
             if not self.state.exists():
                 raise FileExistsError(
                     f"{self.folder} is not a run directory (no {self.state.name}); "
@@ -175,12 +172,20 @@ class RunDir:
         state = LockFile(self.state).read()
         if state is None:
             return "other files"
+        if state["status"] == "finished":
+            return "a finished run"
         if state["status"] != "running":
             return f"a run that {state['status']} at {state['where']}"
         doing = {True: "is running", False: "died", None: f"is running, or died, on host {state['host']}"}[
             is_alive(state)
         ]
         return f"a run that {doing} at {state['where']}"
+
+    def _cure(self) -> str:
+        """What to type for a directory that is not empty."""
+        if (LockFile(self.state).read() or {}).get("status") == "finished":
+            return "Use --overwrite to replace it, another --output, or --resume to show its results again."
+        return "Use --resume to continue it, --overwrite to replace it, or another --output."
 
     def _clean_up(self, previous: dict | None) -> None:
         """Remove what dead processes left unfinished. The `previous` trainer is dead: its lock was acquired.

@@ -235,9 +235,11 @@ class RoleLock:
         try:
             yield
         except BaseException as error:
+            needs_new_recipe = getattr(error, "needs_new_recipe", False)
             self._record_end(
                 "failed" if isinstance(error, Exception) else "stopped",
                 reason=str(error) or type(error).__name__,
+                **({"needs_new_recipe": True} if needs_new_recipe else {}),
             )
             raise
         else:

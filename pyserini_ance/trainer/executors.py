@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol
 
 from pyserini_ance.distributed.world import World
+from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.models import RefresherProcess
 from pyserini_ance.runs.generation import RefreshRequest, write_requests
 from pyserini_ance.runs.rundir import RunDir
@@ -64,7 +65,8 @@ class AsyncExecutor:
     The main process polls.
 
     `command` starts a refresher; messages quote it. `previous_refresher` is the last record of a refresher
-    that worked for an earlier training process; its failure is not reported again.
+    that worked for an earlier training process; its failure is not reported again. `subprocess_failure`
+    returns how the refresher that this run has started ended, if it ended with an error.
     """
 
     def __init__(
@@ -74,9 +76,10 @@ class AsyncExecutor:
         command: str,
         world: World,
         previous_refresher: dict[str, Any] | None = None,
+        subprocess_failure: Callable[[], str | None] = lambda: None,
     ):
         self.run, self.settings, self.command, self.world = run, settings, command, world
-        self.previous_refresher = previous_refresher
+        self.previous_refresher, self.subprocess_failure = previous_refresher, subprocess_failure
         self.pending: list[RefreshRequest] = []
 
     def submit(self, request: RefreshRequest) -> None:
@@ -93,7 +96,7 @@ class AsyncExecutor:
         """Wait until one of `requests` is done, and return the last of those.
 
         Raises RuntimeError if no refresher gives a sign of life for `refresher_timeout_seconds`, or if it has
-        failed.
+        failed; SettingError if it has failed because of a setting.
         """
         request = requests[self.world.on_main(lambda: self._wait(requests))]
         end = time.monotonic() + LATE_SECONDS
@@ -143,7 +146,16 @@ class AsyncExecutor:
     def _check_not_failed(self, needed: str) -> None:
         record = self.run.refresher.read()
         if record and record["status"] == "failed" and record != self.previous_refresher:
+            if record.get("needs_new_recipe"):
+                raise SettingError(
+                    f"training needs the {needed}, but the refresher has failed: {record.get('reason')}"
+                )
             raise RuntimeError(
                 f"training needs the {needed}, but the refresher has failed: {record.get('reason')}\n"
                 f"Start it again with: {self.command}\nand continue with --resume"
+            )
+        if failure := self.subprocess_failure():
+            raise RuntimeError(
+                f"training needs the {needed}, but the refresher that it started has ended with {failure}\n"
+                "Remove the cause and continue with --resume, which starts another"
             )

@@ -107,3 +107,19 @@ def learning_rate(stage: Stage, step: int) -> float:
         return rate * position / schedule.warmup_steps
     left = max(0.0, (stage.horizon_steps - position) / max(1, stage.horizon_steps - schedule.warmup_steps))
     return rate * DECAYS[schedule.kind](left)
+
+
+def warmup_hint(name: str, stage: Stage) -> str | None:
+    """The advice for a stage that ends before its learning rate has risen; None for others.
+
+    A schedule with a length of its own (`total_steps`, `cycle_steps`) reaches beyond the stage on purpose.
+    """
+    schedule, last = stage.lr_schedule, stage.steps - 1
+    has_own_length = schedule.total_steps or schedule.cycle_steps
+    if has_own_length or stage.schedule_step(last) >= schedule.warmup_steps:
+        return None
+    return (
+        f"stage {name} ends within its warm-up: {stage.steps} steps, lr_schedule.warmup_steps "
+        f"{schedule.warmup_steps}. The highest learning rate is {learning_rate(stage, last):.1e} instead of "
+        f"{stage.optimizer.learning_rate:.1e}; lower stages.{name}.lr_schedule.warmup_steps"
+    )

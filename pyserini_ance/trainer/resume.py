@@ -1,5 +1,6 @@
 """Resume a run: check that it is the same run, and continue a stage from its newest checkpoint."""
 
+import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -17,6 +18,8 @@ from pyserini_ance.storage.publish import is_complete, read_manifest
 from pyserini_ance.trainer.products import PRODUCTS
 from pyserini_ance.trainer.refresh import AdoptionLog, Refreshes
 
+SHOWN = 5  # differing keys in an error message
+ABSENT = object()
 DESCRIPTIVE_KEYS = ("description", "expect")  # they describe the run and do not change it
 
 
@@ -94,11 +97,41 @@ def check_same_run(run: RunDir, recipe: Recipe, collection: Collection) -> None:
 
 
 def check_same_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
-    """Raise ValueError if `run` was started with another recipe; `command` is what to type instead."""
+    """Raise ValueError, with the keys that differ, if `run` was started with another recipe; `command` is
+    what to type instead."""
     if not has_recipe(run, recipe):
-        raise ValueError(
-            f"{run.recipe} differs from the recipe given. Continue with the same recipe: {command}"
+        ignored = {*RUNTIME_KEYS, *DESCRIPTIVE_KEYS}
+        saved, given = (
+            r.model_dump(mode="json", exclude={**dict.fromkeys(ignored, True), "data": {"official"}})
+            for r in (run.read_recipe(), recipe)
         )
+        differing = [f"{key}: {old} in the run, {new} given" for key, old, new in differences(saved, given)]
+        more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
+        raise ValueError(
+            f"{run.recipe} differs from the recipe given ({'; '.join(differing[:SHOWN])}{more}). "
+            f"A run keeps its recipe: to train the one given from the start, replace the run by `train` with "
+            f"--overwrite. To continue the run with its own recipe: {command}"
+        )
+
+
+def differences(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, str, str]]:
+    """Yield (dotted key, old value, new value) where settings from JSON differ; positions count from 0."""
+    if isinstance(old, list) and isinstance(new, list):
+        old, new = dict(enumerate(old)), dict(enumerate(new))
+    if isinstance(old, dict) and isinstance(new, dict):
+        for name in dict.fromkeys([*old, *new]):
+            inner = f"{key}.{name}" if key else str(name)
+            yield from differences(old.get(name, ABSENT), new.get(name, ABSENT), inner)
+        return
+    if old != new:
+        yield key, _short(old), _short(new)
+
+
+def _short(value: Any) -> str:
+    if value is ABSENT:
+        return "absent"
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def has_recipe(run: RunDir, recipe: Recipe, *ignored: str) -> bool:

@@ -35,12 +35,18 @@ from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
-from pyserini_ance.trainer.optim import build_optimizer, learning_rate
+from pyserini_ance.trainer.optim import build_optimizer, learning_rate, warmup_hint
 from pyserini_ance.trainer.refresh import AdoptionLog, Refreshes, RefreshQueue
 from pyserini_ance.trainer.resume import Resumed, resume_stage
 from pyserini_ance.trainer.step import BatchEncoder
 
 log = logging.getLogger(__name__)
+
+
+class LossNotFinite(RuntimeError):
+    """The loss or its gradient is infinite or NaN."""
+
+    needs_new_recipe = True
 
 
 class TrainerCallback:
@@ -140,6 +146,8 @@ class StageTrainer:
             world.device,
             world.size,
         )
+        if hint := warmup_hint(name, self.stage):
+            log.warning(hint)
         world.barrier()  # loading may take longer on one process than on another
 
     def train(self) -> Checkpoint:
@@ -206,7 +214,7 @@ class StageTrainer:
 
     def _check_finite(self, step: int, loss: float, grad_norm: float) -> None:
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-            raise RuntimeError(
+            raise LossNotFinite(
                 f"stage {self.name}, step {step}: the loss is {loss} and the norm of its gradient "
                 f"{grad_norm}; "
                 f"lower stages.{self.name}.optimizer.learning_rate or use precision: fp32"

@@ -78,11 +78,20 @@ def test_a_ranking_in_a_file(files, tmp_path):
 
 def test_too_few_candidates_stop_or_are_filled_up(files, tmp_path, capsys):
     few = [*files, "--top-k", "2", "--num-negatives", "4", "--sampling-strategy", "top"]
-    with pytest.raises(ValueError, match="have fewer than num_negatives=4 candidates"):
+    with pytest.raises(ValueError, match="have fewer than num_negatives=4 candidates") as error:
         mine.main(few)
+    advice = (
+        "Lower --num-negatives, raise --top-k, or add --on-shortage fill_random to fill up with random ones."
+    )
+    assert str(error.value).endswith(advice)
     assert not (tmp_path / "out" / "negatives.jsonl").exists()
     mine.main([*few, "--on-shortage", "fill_random"])
     assert len(lines(tmp_path)) == 16 and "| ann    |      15 |" in capsys.readouterr().out
+
+
+def test_oversample_is_an_option(files):
+    args = mine._parse([*files, "--oversample", "20"])
+    assert mine.source_settings(args) == {"kind": "ann", "oversample": 20}
 
 
 @pytest.mark.parametrize(

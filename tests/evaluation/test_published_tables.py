@@ -172,7 +172,7 @@ def test_runs_that_have_not_finished_are_named(folder, tmp_path):
     assert (
         PublishedTable.of(str(folder), tmp_path / "runs")
         .as_markdown()
-        .endswith(f"\nskipped: {run} holds a run that finished at the end")
+        .endswith(f"\nskipped: {run} holds a finished run")
     )
 
 

@@ -7,6 +7,7 @@ import pytest
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.random import Random
+from pyserini_ance.negatives.source import Shortage
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 
 
@@ -53,11 +54,38 @@ def test_queries_with_too_few_candidates_are_listed(split_of):
     split = split_of([0], [0], [0])
     with pytest.raises(
         ValueError,
-        match=r"2 of 3 queries have fewer than num_negatives=2 candidates, first q0 \(1\), q2 \(0\)\. Lower",
+        match=r"2 of 3 queries have fewer than num_negatives=2 candidates, first q0 \(1\), q2 \(0\)\. ",
     ):
         Ann(num_negatives=2).check(short, None, split)
     assert Ann(num_negatives=2, on_shortage="fill_random").check(short, None, split) == 2
     assert Ann(num_negatives=2).check(table([1, 2]), None, split_of([0])) == 0
+
+
+@pytest.mark.parametrize(
+    ("source", "remedies"),
+    [
+        # A query has all that the source found: a higher top_k would give it no more.
+        (
+            Ann(num_negatives=4),
+            "The source found no more for them. Lower num_negatives or set on_shortage: fill_random to fill "
+            "up with random ones.",
+        ),
+        (Ann(num_negatives=4, top_k=2), "Lower num_negatives, raise top_k, or set on_shortage: fill_random"),
+        (
+            Ann(num_negatives=4, filters=["duplicates"]),
+            "Lower num_negatives, raise oversample, loosen filters, or set on_shortage: fill_random",
+        ),
+        (
+            Ann(num_negatives=4, top_k=2, filters=["duplicates"]),
+            "Lower num_negatives, raise top_k, raise oversample, loosen filters, or set on_shortage: ",
+        ),
+    ],
+)
+def test_only_settings_that_help_are_advised(split_of, source, remedies):
+    with pytest.raises(Shortage) as error:
+        source.check(table([1, 2]), None, split_of([0]))
+    assert f" candidates, first q0 (2). {remedies}" in str(error.value)
+    assert error.value.needs_new_recipe
 
 
 def test_random_fill_up_has_no_repeats(split_of):

@@ -15,7 +15,9 @@ from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
 from pyserini_ance.pipeline.model_export import write_qrels
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.pyserini_bridge import bm25
+from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.trainer.trainer import LossNotFinite
 
 OPTIMIZER = {"learning_rate": 1e-3}
 LOSS = {"kind": "nll", "scale": 0.1}
@@ -155,7 +157,7 @@ def test_a_run_is_not_overwritten_by_mistake(train, undisturbed):
     assert (
         done["code"] == 2
         and "error: " in done["stderr"]
-        and "a run that finished at the end. Use --resume" in done["stderr"]
+        and "a finished run. Use --overwrite" in done["stderr"]
     )
 
 
@@ -259,3 +261,23 @@ def test_an_unreadable_state_does_not_hide_the_cause(small_recipe, tmp_path, cap
             "stopped",
             "stage warm, step 3",
         )
+
+
+@pytest.mark.parametrize(
+    ("error", "cure"),
+    [
+        (
+            SettingError("Lower num_negatives."),
+            "change the recipe and start again with: --output {} --overwrite",
+        ),
+        (LossNotFinite("lower it"), "change the recipe and start again with: --output {} --overwrite"),
+        (RuntimeError("no GPU"), "continue with: --output {} --resume"),
+    ],
+)
+def test_the_advice_fits_the_error(small_recipe, tmp_path, caplog, error, cure):
+    run = experiment.Experiment(small_recipe(STAGES), tmp_path / "run", World())
+    run.run_dir.create("")
+    run.run_dir.mark("running", "stage warm, step 3")
+    with pytest.raises(type(error)), run._recording_the_end():
+        raise error
+    assert caplog.messages == [f"failed at stage warm, step 3; {cure.format(tmp_path / 'run')}"]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from helpers.waiting import until
 
+from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline import refresher_process
 from pyserini_ance.pipeline.refresher_process import (
     needs_refresher,
@@ -22,7 +23,9 @@ from pyserini_ance.pipeline.refresher_process import (
 )
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
+from pyserini_ance.runs.generation import RefreshRequest
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.trainer.executors import AsyncExecutor
 
 ANN = {"query": {"negatives": [{"kind": "ann"}]}}
 STAGE = {
@@ -119,10 +122,11 @@ def test_the_subprocess_does_not_inherit_the_world_of_torchrun(monkeypatch):
         monkeypatch.setenv(name, value)
     inherited = refresher_environment(RefresherProcess())
     assert not {*world, *more} & inherited.keys()
-    assert (inherited["OMP_NUM_THREADS"], inherited["PYTHONPATH"]) == (
-        "1",
-        "somewhere",
-    ) and inherited.keys() <= os.environ.keys()
+    assert inherited["OMP_NUM_THREADS"] == "1" and inherited.keys() <= os.environ.keys()
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", ["", "/", "a hook of an editable install", "/"])
+        environment = refresher_environment(RefresherProcess())
+    assert environment["PYTHONPATH"].split(os.pathsep) == [os.getcwd(), "/"]
     assert refresher_environment(RefresherProcess(threads=3)) == {**inherited, "OMP_NUM_THREADS": "3"}
 
 
@@ -196,3 +200,44 @@ def test_a_subprocess_that_does_not_exit_is_killed(run, program, monkeypatch, ca
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     assert caplog.messages == []
+
+
+def test_the_subprocess_finds_the_modules_that_training_finds(run, program, tmp_path, monkeypatch):
+    """Training may have been started from another folder, by a script next to the module."""
+    modules, elsewhere = tmp_path / "modules", tmp_path / "elsewhere"
+    modules.mkdir()
+    elsewhere.mkdir()
+    (modules / "own_source_of_training.py").write_text("print('imported')\n")
+    monkeypatch.syspath_prepend(modules)
+    monkeypatch.chdir(elsewhere)
+    program("import own_source_of_training")
+    with refresher_subprocess(recipe(ASYNC), run):
+        until(lambda: "a b" in run.refresher_log.read_text())
+    assert run.refresher_log.read_text() == "True '' a b\nimported\n"
+
+
+def test_a_subprocess_that_ends_with_an_error_ends_the_waiting_with_its_last_words(run, program):
+    run.refresher_log.write_text("error: of an earlier one\n")
+    program(
+        "print('error: kind cannot be imported\\nType it elsewhere', file=sys.stderr, flush=True); "
+        "sys.exit(2)"
+    )
+    request = RefreshRequest("tables", "s0", 0, "w")
+    with refresher_subprocess(recipe(ASYNC), run) as failure:
+        executor = AsyncExecutor(run, RefresherProcess(), "refresh", World(), subprocess_failure=failure)
+        with pytest.raises(RuntimeError) as error:
+            executor.wait([request])
+    assert str(error.value) == (
+        f"training needs the {request.describe()}, but the refresher that it started has ended with "
+        "exit code 2: error: kind cannot be imported\nType it elsewhere\n"
+        f"Its log is {run.refresher_log}\n"
+        "Remove the cause and continue with --resume, which starts another"
+    )
+
+
+def test_a_subprocess_that_was_killed_may_be_replaced(run, program, caplog):
+    """Training waits `refresher_timeout_seconds` for another refresher: docs/guides/scaling.md."""
+    program("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    with caplog.at_level("ERROR"), refresher_subprocess(recipe(ASYNC), run) as failure:
+        until(lambda: caplog.messages)
+        assert "exit code -9" in caplog.messages[0] and failure() is None

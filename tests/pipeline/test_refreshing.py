@@ -83,7 +83,7 @@ def test_the_run_of_another_recipe_is_refused(recipe, run):
     command = f"pyserini-ance refresh {run.recipe} .*--output {run.folder}"
     with pytest.raises(
         ValueError,
-        match=f"recipe.yaml differs from the recipe given. Continue with the same recipe: {command}$",
+        match=rf"recipe.yaml differs from the recipe given \(seed: 42 in the run, 7 given\)\. .*: {command}$",
     ):
         refresh(recipe.model_copy(update={"seed": 7}), run.folder)
     assert not run.refresher.path.exists()

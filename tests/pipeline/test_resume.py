@@ -5,7 +5,7 @@ import pytest
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.trainer.resume import check_same_run
+from pyserini_ance.trainer.resume import check_same_run, differences
 
 
 def collection(text: str) -> Collection:
@@ -50,6 +50,22 @@ def test_another_recipe_is_refused_with_the_command_to_type(run):
         match=r"differs from the recipe given.* pyserini-ance train .*recipe\.yaml --output .* --resume",
     ):
         check_same_run(run, load("demo/ance", "seed=7").recipe, collection("one"))
+
+
+def test_the_differing_keys_are_named_with_the_way_to_train_the_new_recipe(run):
+    changed = ["stages.ance.terms.query.negatives.0.top_k=20", "stages.bm25-neg.steps=5", "device=cpu"]
+    with pytest.raises(ValueError) as error:
+        check_same_run(run, load("demo/ance", *changed).recipe, collection("one"))
+    keys = (
+        "(stages.bm25-neg.steps: 60 in the run, 5 given; "
+        "stages.ance.terms.query.negatives.0.top_k: 200 in the run, 20 given)"
+    )
+    assert keys in str(error.value) and "`train` with --overwrite" in str(error.value)
+
+
+def test_differences_name_keys_and_positions_that_one_side_lacks():
+    old, new = {"a": [1, {"b": 2}], "c": {"d": 3}, "e": 4}, {"a": [1], "c": {"d": 5}, "e": 4}
+    assert list(differences(old, new)) == [("a.1", '{"b": 2}', "absent"), ("c.d", "3", "5")]
 
 
 def test_other_data_is_refused(run):

@@ -103,7 +103,12 @@ def test_an_external_class_is_a_kind(base, write, own_losses):
             "own_losses:Triplett",
             "kind 'own_losses:Triplett' cannot be imported: module 'own_losses' has no attribute",
         ),
-        ("nowhere_at_all:Loss", "kind 'nowhere_at_all:Loss' cannot be imported: No module named"),
+        (
+            "nowhere_at_all.inner:Loss",
+            "kind 'nowhere_at_all.inner:Loss' cannot be imported: No module named 'nowhere_at_all'. "
+            "Type the command in the folder of nowhere_at_all, or add this folder to PYTHONPATH",
+        ),
+        ("own_losses.Triplet", "(a class of your own is module:Class: 'own_losses:Triplet'); kinds: "),
         (
             "own_losses:NoComponent",
             "kind 'own_losses:NoComponent' is not a subclass of pyserini_ance.recipe.Component",

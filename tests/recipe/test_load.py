@@ -3,6 +3,7 @@ import yaml
 from helpers.recipe_errors import refused
 from pydantic import ValidationError
 
+import pyserini_ance as pa
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import COMMAND_LINE, dump, load
@@ -370,3 +371,69 @@ def test_an_element_of_a_list_has_the_origin_of_the_list(base):
 
 def test_an_override_of_a_misspelt_stage_is_rejected(base):
     assert "no stage 'onyl' (did you mean 'only'?); stages: only" in refused(base, "stages.onyl.steps=5")
+
+
+# --- null
+
+
+@pytest.fixture
+def two_stages(base, write):
+    write(
+        "two",
+        "extends: base\nstages: {warm: {steps: 3}, then: {steps: 4}}\nstage_defaults: {batch_queries: 2}",
+    )
+    text = "{optimizer: {learning_rate: 1}, terms: {query: {negatives: [{kind: random}]}}}"
+    return write("filled", f"extends: two\nstages: {{warm: {text}, then: {text}}}")
+
+
+def test_null_removes_an_inherited_stage(two_stages, write):
+    loaded = load(
+        write(
+            "top",
+            "extends: filled\n"
+            "stages: {warm: null, more: {steps: 5, terms: {query: {in_batch_negatives: true}}}}",
+        ),
+        "stages.more.optimizer.learning_rate=1",
+        "stages.only=null",
+    )
+    assert [*loaded.recipe.stages] == ["then", "more"]
+    assert not [key for key in loaded.origins if key.startswith(("stages.warm", "stages.only"))]
+
+
+def test_a_removed_stage_may_be_written_anew_by_a_file_that_extends_this_one(two_stages, write):
+    write("without", "extends: filled\nstages: {warm: null}")
+    text = "{steps: 7, optimizer: {learning_rate: 1}, terms: {query: {negatives: [{kind: random}]}}}"
+    stages = load(write("top", f"extends: without\nstages: {{warm: {text}}}")).recipe.stages
+    assert [*stages] == ["only", "then", "warm"] and stages["warm"].steps == 7
+
+
+def test_null_for_a_stage_that_is_not_inherited_is_refused(two_stages, write):
+    top = write("top", "extends: filled\nstages: {wram: null}")
+    message = "stages.wram: null removes an inherited stage, but no stage 'wram' is inherited"
+    rest = (
+        " (did you mean 'warm'?); inherited: only, warm, then. "
+        "A stage with the values of stage_defaults alone is {}"
+    )
+    assert refused(top) == f"{top}: {message}{rest}"
+    assert refused(two_stages, "stages.wram=null") == f"override 'stages.wram=null': {message}{rest}"
+
+
+def test_ance_without_its_warm_up_needs_no_bm25(write):
+    top = write("top", "extends: demo/ance\nbm25: null\nstages: {bm25-neg: null}")
+    assert [*load(top).recipe.stages] == ["ance"]
+
+
+def test_an_error_names_the_place_of_a_bm25_source_and_the_file_that_set_it(write):
+    top = write("top", "extends: demo/ance\nbm25: null")
+    where = SHIPPED / "_methods" / "bm25.yaml"
+    assert refused(top).splitlines() == [
+        f"recipe {top} is not valid:",
+        "  stages.bm25-neg.terms.query.negatives.0: a source or a teacher of kind `bm25` needs BM25, but "
+        "`bm25: null`; configure `bm25:`, pass a file to the kind `ranking`, or remove the source, or its "
+        f"stage (`STAGE: null`) (set in {where})",
+    ]
+
+
+def test_overrides_from_python_are_not_said_to_be_from_a_command_line(base):
+    with pytest.raises(ValueError, match=r"seed: Input should be .* \(set in an override\)"):
+        pa.load_recipe(base, "seed=-1")

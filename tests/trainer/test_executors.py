@@ -4,6 +4,7 @@ it."""
 import pytest
 
 from pyserini_ance.distributed.world import World
+from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.models import RefresherProcess
 from pyserini_ance.runs.generation import RefreshRequest, publish_evaluation, read_requests
 from pyserini_ance.runs.rundir import RunDir
@@ -185,4 +186,17 @@ def test_processes_agree_on_what_is_made_and_end_together(run_processes, run):
     assert (
         "PeerError: process 0 of 2 failed: RuntimeError: training needs the generation of "
         "negatives of stage a" in second["error"]
+    )
+
+
+def test_a_refresher_that_fails_because_of_a_setting_has_no_run_to_resume(run, clock):
+    def fail_of_a_setting():
+        with pytest.raises(SettingError), run.refresher.held("tables of a-00000004"):
+            raise SettingError("Lower num_negatives.")
+
+    clock.after(10, fail_of_a_setting)
+    with pytest.raises(SettingError) as error:
+        background(run).wait([DEV])
+    assert str(error.value) == (
+        "training needs the dev score of stage a, step 4, but the refresher has failed: Lower num_negatives."
     )
