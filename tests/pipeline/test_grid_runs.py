@@ -25,7 +25,7 @@ STAGE = {
     "batch_queries": 4,
     "optimizer": {"learning_rate": 1e-3},
     "terms": TERMS,
-    "evaluate": {"every_steps": 2},
+    "evaluate": {"every_steps": 2, "keep_best": False},
 }
 FILE = "- stages.a.steps: [2, 3]\n- {stages.a.steps: 2, stages.a.optimizer.learning_rate: 1e+38}\n"
 SHORT, LONG, DIVERGING = "steps=2", "steps=3", "steps=2,learning_rate=1e+38"

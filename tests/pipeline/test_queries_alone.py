@@ -24,7 +24,7 @@ STAGES = {
         "terms": {
             "query": {"negatives": [{"kind": "live", "top_k": 8}], "loss": {"kind": "ranknet", "scale": 0.1}}
         },
-        "evaluate": {"every_steps": 2, "sample_documents": 20},
+        "evaluate": {"every_steps": 2, "sample_documents": 20, "keep_best": False},
     },
 }
 
