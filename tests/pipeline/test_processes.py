@@ -45,7 +45,7 @@ BACKGROUND = {
         **STAGE,
         "terms": OWN,
         "refresh": {"every_steps": 3, "mode": "async", "adopt": {"after_steps": 2}},
-        "evaluate": {"every_steps": 4},
+        "evaluate": {"every_steps": 4, "keep_best": False},
     }
 }
 READY = {
