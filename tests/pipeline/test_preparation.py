@@ -351,7 +351,7 @@ def test_a_measured_plan_has_counts_and_times(small_recipe, tmp_path, monkeypatc
         "0.8",
         "sync",
         "2",
-        "2",
+        "3",
         "120",
         "adamw 0.001, linear to 0 at 6",
     ]
