@@ -28,7 +28,7 @@ from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.runs import rundir
 from pyserini_ance.storage.files import read_json, read_json_lines
-from pyserini_ance.trainer.trainer import TrainerCallback
+from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.vectors.search import exact_search
 
 __all__ = [

@@ -40,9 +40,10 @@ from pyserini_ance.runs.rundir import RunDir, RunLog, step_of
 from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.lease import sweep_leases
 from pyserini_ance.storage.role_lock import Status
+from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
 from pyserini_ance.trainer.resume import check_same_run, read_replay, replay_logs
-from pyserini_ance.trainer.trainer import StageTrainer, TrainerCallback
+from pyserini_ance.trainer.trainer import StageTrainer
 
 log = logging.getLogger(__name__)
 INITIAL = TrainingProgress("initial", 0)

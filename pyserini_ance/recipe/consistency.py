@@ -12,7 +12,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
-from pyserini_ance.recipe.stage import Stage, Term
+from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.recipe.term import Term
 
 if TYPE_CHECKING:
     from pyserini_ance.negatives.bm25 import Bm25

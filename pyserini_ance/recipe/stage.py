@@ -1,180 +1,20 @@
-"""A stage, the terms of its loss, its optimizer and its learning rate: the settings that define a method."""
+"""A stage: terms of the loss, how weights are updated, when negatives are mined. Stages define a method."""
 
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from pydantic import BeforeValidator, Field, PositiveInt, model_validator
 
-from pyserini_ance.recipe.components import Component, Settings, component_of
+from pyserini_ance.recipe.components import Settings
 from pyserini_ance.recipe.init_from import InitFrom, read_init_from
+from pyserini_ance.recipe.optimization import Average, LrSchedule, Optimizer
 from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
+from pyserini_ance.recipe.term import Term
 
-if TYPE_CHECKING:  # at run time, component packages import the recipe, and component_of imports them by name
+if TYPE_CHECKING:
     from pyserini_ance.negatives.source import Source
     from pyserini_ance.negatives.teachers.base import Teacher
-    from pyserini_ance.trainer.losses.base import DistillationLoss, Loss
-    from pyserini_ance.trainer.regularizers import Regularizer
-else:
-    Source = Teacher = Loss = DistillationLoss = Regularizer = Component
-
-Beta = Annotated[float, Field(ge=0, lt=1)]
-
-
-class Term(Settings):
-    """One summand of the loss: each anchor's positive against negatives.
-
-    With `anchor: document`, the positive drawn for each query is the anchor, the query is its positive, and
-    other queries are the negatives (the dual term of Li et al. 2021, DANCE). A term with a `regularizer` has
-    neither negatives nor a contrastive loss: it constrains the vectors of all anchors and positives of the
-    step.
-    """
-
-    anchor: Literal["query", "document"] = "query"
-    """The side that is trained to rank the other one."""
-    negatives: tuple[Annotated[Source, component_of("negatives")], ...] = ()
-    """The sources that each anchor's negatives are drawn from."""
-    negatives_from: str | None = None
-    """Another term of the stage, whose negatives this term has in each step instead of its own."""
-    in_batch_negatives: bool = False
-    """Whether all other texts of the batch are negatives too, across all processes."""
-    num_hardest: PositiveInt | None = None
-    """Keep only this many negatives of each anchor, those with the highest scores; null keeps all."""
-    false_negative_margin: float | None = None
-    """Ignore, in each step, the negatives that score above the anchor's best positive by more than this, in
-    dot products of the model as it is, before `scale`; 0.1 in Qwen3-Embedding, whose vectors have length 1.
-    Below 0: also those that score a little less than the positive. Null ignores none."""
-    loss: Annotated[Loss | DistillationLoss, component_of("loss")] = Field(
-        default={"kind": "nll"}, validate_default=True
-    )
-    """The loss of each anchor, given the scores of its positives and negatives."""
-    teacher: Annotated[Teacher, component_of("teacher")] | None = None
-    """Whose scores of an anchor's candidates the retriever learns; for the losses `kl` and `margin_mse`."""
-    regularizer: Annotated[Regularizer, component_of("regularizer")] | None = None
-    """A loss on the vectors themselves, instead of `negatives` and `loss`."""
-    weight: float = 1.0
-    """The factor of this term in the sum of all terms."""
-
-    @property
-    def components(self) -> "tuple[Source, ...]":
-        """All sources of negatives; a mix is replaced by the sources that it mixes."""
-        return tuple(leaf for source in self.negatives for leaf in source.components)
-
-    @model_validator(mode="before")
-    @classmethod
-    def set_in_batch_for_regularizer(cls, values: Any) -> Any:
-        if isinstance(values, dict) and values.get("regularizer"):
-            return {"in_batch_negatives": True, **values}
-        return values
-
-    @model_validator(mode="after")
-    def check_regularizer(self) -> "Term":
-        if self.regularizer is not None and (
-            self.negatives
-            or self.num_hardest
-            or self.false_negative_margin is not None
-            or not self.in_batch_negatives
-        ):
-            raise ValueError(
-                "a regularizer applies to all anchors and positives of the step; give it a term of its "
-                "own without "
-                "negatives, in_batch_negatives, num_hardest, false_negative_margin"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def check_negatives(self) -> "Term":
-        if self.negatives and self.negatives_from:
-            raise ValueError("a term has negatives of its own or those of another term; keep one of the keys")
-        if not (self.in_batch_negatives or self.negatives or self.negatives_from):
-            raise ValueError(
-                "a term needs negatives: list a source under `negatives:`, or set in_batch_negatives: true"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def check_teacher(self) -> "Term":
-        needs_teacher = getattr(self.loss, "needs_teacher", False)  # a class of the user may lack it
-        if needs_teacher and self.teacher is None:
-            raise ValueError(
-                f"loss `{self.loss.kind}` follows a teacher's scores; name one: `teacher: {{kind: hybrid}}`"
-            )
-        if self.teacher is None:
-            return self
-        if not needs_teacher:
-            raise ValueError(f"loss `{self.loss.kind}` uses no teacher; set loss: kl or margin_mse")
-        if self.false_negative_margin is not None:
-            raise ValueError(
-                f"false_negative_margin is {self.false_negative_margin}, but the teacher says how relevant "
-                "each candidate is: the margin would hide what the retriever has to learn; remove it"
-            )
-        if self.in_batch_negatives:
-            raise ValueError(
-                "a teacher scores an anchor's own candidates alone; give the in-batch negatives a term of "
-                "their own, and this one `negatives_from: THAT_TERM`"
-            )
-        return self
-
-
-class Optimizer(Settings):
-    """AdamW, or LAMB as in the papers (trainer/optim.py); their code runs LAMB with `weight_decay: 0`."""
-
-    kind: Literal["adamw", "lamb"] = "adamw"
-    """The algorithm."""
-    learning_rate: float = Field(gt=0)
-    """The peak of the learning rate schedule."""
-    weight_decay: float = Field(default=0.01, ge=0)
-    """The weight decay; biases and layer norms are exempt."""
-    betas: tuple[Beta, Beta] = (0.9, 0.999)
-    """The decay rates of the first and second moments."""
-    eps: float = Field(default=1e-8, gt=0)
-    """The constant that is added to the denominator."""
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    """Gradients with a greater total norm are scaled down to it."""
-
-
-class LrSchedule(Settings):
-    """The learning rate of a stage: it rises from 0 during the warm-up, then falls to 0 at the end of the
-    schedule.
-
-    With `kind: constant` it does not fall. The schedule may be longer than the stage, so that several stages
-    share one.
-    """
-
-    kind: Literal["linear", "cosine", "constant"] = "linear"
-    """The shape of the decay."""
-    warmup_steps: int = Field(default=0, ge=0)
-    """Steps in which the rate rises linearly from 0."""
-    total_steps: PositiveInt | None = None
-    """Length of the schedule; null: one cycle, or up to the end of the stage."""
-    cycle_steps: PositiveInt | None = None
-    """The schedule restarts, with its warm-up, every this many steps; null: never."""
-    offset_steps: int = Field(default=0, ge=0)
-    """Steps of the schedule that earlier stages have used."""
-
-
-class Average(Settings):
-    """The result of a stage is a weighted mean of weights, in place of the weights of one checkpoint.
-
-    The mean is taken when the stage ends, of the trained weights: the stage's best trained checkpoint with
-    `evaluate.keep_best`, else its last one, or the mean of several. With `evaluate.keep_best` the mean is one
-    more candidate: it is evaluated on dev, and is the result if no checkpoint, nor the start, is better.
-    """
-
-    start: float | None = Field(default=None, gt=0, lt=1)
-    """The share of the weights that the stage started from; the trained weights have the rest (Xiao et al.
-    2023, LM-Cocktail, arXiv:2311.13534). Null: none."""
-    checkpoints: int | None = Field(default=None, ge=2)
-    """The trained weights are the mean of the last this many checkpoints that dev evaluates; null: those of
-    one checkpoint."""
-
-    @model_validator(mode="after")
-    def check_not_empty(self) -> "Average":
-        if self.start is None and self.checkpoints is None:
-            raise ValueError(
-                "set `start` (a share of the initial weights), `checkpoints` (a number), or both"
-            )
-        return self
 
 
 class Stage(Settings):

@@ -11,7 +11,7 @@ from pyserini_ance.data.collection import KnownPositives, Side, grades_of, is_kn
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.recipe.stage import Term
+from pyserini_ance.recipe.term import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
 from pyserini_ance.trainer.losses.base import DistillationLoss
 

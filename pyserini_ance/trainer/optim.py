@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from pyserini_ance.recipe.stage import Optimizer, Stage
+from pyserini_ance.recipe.optimization import Optimizer
+from pyserini_ance.recipe.stage import Stage
 
 LARGEST_NORM = 10.0  # of a weight tensor; the paper leaves the bound open, the code does not
 

@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 from accelerate import Accelerator
@@ -19,8 +18,9 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.optimization import Average
 from pyserini_ance.recipe.refresh_settings import Product
-from pyserini_ance.recipe.stage import Average, Stage
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import (
     Checkpoint,
     TrainingProgress,
@@ -28,10 +28,11 @@ from pyserini_ance.runs.checkpoint import (
     publish_checkpoint,
     restore_moments,
 )
-from pyserini_ance.runs.generation import Generation, PreviousStage, ProductKind
+from pyserini_ance.runs.generation import PreviousStage, ProductKind
 from pyserini_ance.runs.rundir import RunDir, RunLog
-from pyserini_ance.trainer.averaging import parts_of, publish_average
+from pyserini_ance.trainer.averaging import average_stage, parts_of
 from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch
+from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
@@ -47,35 +48,6 @@ class LossNotFinite(RuntimeError):
     """The loss or its gradient is infinite or NaN."""
 
     needs_new_recipe = True
-
-
-class TrainerCallback:
-    """Base class whose methods do nothing; override those that are needed, as in transformers.
-
-    The methods are called on the main process only. An exception in one of them stops training; the run can
-    be resumed. A resumed run calls them again for the steps that it repeats.
-    """
-
-    def on_step_end(self, stage: str, step: int, losses: dict[str, float], metrics: dict[str, Any]) -> None:
-        """Called after optimizer step `step` (from 0).
-
-        `losses` are the unweighted means of the terms over the batch. `metrics` are the other values of the
-        step's record in `metrics.jsonl`: `loss` (the weighted sum), `grad_norm` (before clipping),
-        `learning_rate`, `seconds`, the measures of live searches, and `false_negatives`, the number of pairs
-        that each term's `false_negative_margin` ignored.
-        """
-
-    def on_refresh(self, stage: str, step: int, generation: Generation) -> None:
-        """Called when new tables of negatives are adopted before step `step`.
-
-        `generation.step` is the step of the checkpoint that they were mined with.
-        """
-
-    def on_dev_measure(self, stage: str, step: int, measure: str, value: float) -> None:
-        """Called when the dev score of the checkpoint before step `step` is known.
-
-        `measure` is the name in ir-measures. With several dev splits, `value` is the mean over them.
-        """
 
 
 class StageTrainer:
@@ -370,40 +342,14 @@ class StageTrainer:
 
         All processes call it. A resumed run repeats it, with the same weights.
         """
-        start, progress = time.perf_counter(), self.progress
+        progress = self.progress
         one = progress.trained_step if self._keeps_best else progress.step
         assert one is not None, "the last checkpoint is always evaluated"
         steps = self.stage.averaged_steps(progress.step) or [one]
         trained = [Checkpoint.open(self.run.checkpoint(self.name, step)) for step in steps]
         parts = parts_of(average, self.initial, trained)
-        folder = self.run.checkpoint(self.name, self._average_step)
-        hashes = self.world.on_main(
-            lambda: publish_average(self.run, self.name, self._average_step, parts).hashes
-        )
-        made, where = Checkpoint(folder, *hashes), {"stage": self.name, "step": progress.step}
-        about: dict[str, Any] = {"of": [part.as_json() for part in parts]}
-        is_result = True
-        if self._keeps_best:
-            value = self.refreshes.dev_score(self._average_step, made.weights)
-            assert progress.best_value is not None
-            is_result = value >= progress.best_value
-            about |= {"value": value, "best_step": progress.best_step, "best_value": progress.best_value}
-        self.log.decide("average", **where, weights=made.weights, **about, is_result=is_result)
-        if self._keeps_best and is_result:
-            self.log.decide("best", **where, checkpoint_step=self._average_step, value=about["value"])
-        seconds = round(time.perf_counter() - start, 3)
-        self.log.metric("average", **where, seconds=seconds)
-        names = ", ".join(f"{part.share:.3g} of {part.checkpoint.folder.name}" for part in parts)
-        log.info("stage %s: average of %s; %s; %.1f s", self.name, names, _compared(about), seconds)
-        return is_result
-
-
-def _compared(about: Mapping[str, Any]) -> str:
-    """What dev says of an average."""
-    if "value" not in about:
-        return "it is the result"
-    best = f"the best checkpoint is that of step {about['best_step']} with {about['best_value']:.4f}"
-    return f"dev {about['value']:.4f}; {best}"
+        dev_score = self.refreshes.dev_score if self._keeps_best else None
+        return average_stage(self.run, self.log, self.world, progress, self._average_step, parts, dev_score)
 
 
 def _to_host(

@@ -17,7 +17,7 @@ from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.pipeline.experiment import accelerator_of
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.components import kinds
-from pyserini_ance.recipe.stage import Term
+from pyserini_ance.recipe.term import Term
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.generation import open_generation

@@ -12,7 +12,8 @@ from pyserini_ance.pipeline.dry_run import (
     vectors_at_once,
 )
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.stage import Average, Stage
+from pyserini_ance.recipe.optimization import Average
+from pyserini_ance.recipe.stage import Stage
 
 READY = {"mode": "async", "adopt": "when_ready"}
 

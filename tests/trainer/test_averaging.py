@@ -9,7 +9,8 @@ from helpers.stage_fixture import MIXED, Training
 
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.recipe.models import Retention
-from pyserini_ance.recipe.stage import Average, Stage
+from pyserini_ance.recipe.optimization import Average
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import publish_evaluation
 from pyserini_ance.storage.files import read_json_lines

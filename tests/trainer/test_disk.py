@@ -9,7 +9,8 @@ from pyserini_ance.pipeline.dry_run import checkpoints_at_once, generations_kept
 from pyserini_ance.pipeline.experiment import accelerator_of
 from pyserini_ance.recipe.models import Retention
 from pyserini_ance.runs.generation import publish_evaluation
-from pyserini_ance.trainer.trainer import StageTrainer, TrainerCallback
+from pyserini_ance.trainer.callbacks import TrainerCallback
+from pyserini_ance.trainer.trainer import StageTrainer
 
 
 def test_checkpoints_and_tables_are_kept_as_the_recipe_says(small_recipe, tmp_path):

@@ -10,7 +10,7 @@ from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.trainer.batch import plan_batch
-from pyserini_ance.trainer.trainer import TrainerCallback
+from pyserini_ance.trainer.callbacks import TrainerCallback
 
 DRAW = {"negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 3}], "loss": {"kind": "nll", "scale": 0.1}}
 DISTIL = {

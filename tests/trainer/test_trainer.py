@@ -18,9 +18,10 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer import trainer
 from pyserini_ance.trainer.batch import plan_batch
+from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.objective import term_losses
-from pyserini_ance.trainer.trainer import StageTrainer, TrainerCallback
+from pyserini_ance.trainer.trainer import StageTrainer
 from pyserini_ance.vectors.encoding import encode_some
 
 RANDOM = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}

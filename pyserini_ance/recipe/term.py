@@ -1,0 +1,110 @@
+"""A term of the loss: its anchors, negatives, loss and teacher."""
+
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field, PositiveInt, model_validator
+
+from pyserini_ance.recipe.components import Component, Settings, component_of
+
+if TYPE_CHECKING:  # at run time, component packages import the recipe, and component_of imports them by name
+    from pyserini_ance.negatives.source import Source
+    from pyserini_ance.negatives.teachers.base import Teacher
+    from pyserini_ance.trainer.losses.base import DistillationLoss, Loss
+    from pyserini_ance.trainer.regularizers import Regularizer
+else:
+    Source = Teacher = Loss = DistillationLoss = Regularizer = Component
+
+
+class Term(Settings):
+    """One summand of the loss: each anchor's positive against negatives.
+
+    With `anchor: document`, the positive drawn for each query is the anchor, the query is its positive, and
+    other queries are the negatives (the dual term of Li et al. 2021, DANCE). A term with a `regularizer` has
+    neither negatives nor a contrastive loss: it constrains the vectors of all anchors and positives of the
+    step.
+    """
+
+    anchor: Literal["query", "document"] = "query"
+    """The side that is trained to rank the other one."""
+    negatives: tuple[Annotated[Source, component_of("negatives")], ...] = ()
+    """The sources that each anchor's negatives are drawn from."""
+    negatives_from: str | None = None
+    """Another term of the stage, whose negatives this term has in each step instead of its own."""
+    in_batch_negatives: bool = False
+    """Whether all other texts of the batch are negatives too, across all processes."""
+    num_hardest: PositiveInt | None = None
+    """Keep only this many negatives of each anchor, those with the highest scores; null keeps all."""
+    false_negative_margin: float | None = None
+    """Ignore, in each step, the negatives that score above the anchor's best positive by more than this, in
+    dot products of the model as it is, before `scale`; 0.1 in Qwen3-Embedding, whose vectors have length 1.
+    Below 0: also those that score a little less than the positive. Null ignores none."""
+    loss: Annotated[Loss | DistillationLoss, component_of("loss")] = Field(
+        default={"kind": "nll"}, validate_default=True
+    )
+    """The loss of each anchor, given the scores of its positives and negatives."""
+    teacher: Annotated[Teacher, component_of("teacher")] | None = None
+    """Whose scores of an anchor's candidates the retriever learns; for the losses `kl` and `margin_mse`."""
+    regularizer: Annotated[Regularizer, component_of("regularizer")] | None = None
+    """A loss on the vectors themselves, instead of `negatives` and `loss`."""
+    weight: float = 1.0
+    """The factor of this term in the sum of all terms."""
+
+    @property
+    def components(self) -> "tuple[Source, ...]":
+        """All sources of negatives; a mix is replaced by the sources that it mixes."""
+        return tuple(leaf for source in self.negatives for leaf in source.components)
+
+    @model_validator(mode="before")
+    @classmethod
+    def set_in_batch_for_regularizer(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("regularizer"):
+            return {"in_batch_negatives": True, **values}
+        return values
+
+    @model_validator(mode="after")
+    def check_regularizer(self) -> "Term":
+        if self.regularizer is not None and (
+            self.negatives
+            or self.num_hardest
+            or self.false_negative_margin is not None
+            or not self.in_batch_negatives
+        ):
+            raise ValueError(
+                "a regularizer applies to all anchors and positives of the step; give it a term of its "
+                "own without "
+                "negatives, in_batch_negatives, num_hardest, false_negative_margin"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def check_negatives(self) -> "Term":
+        if self.negatives and self.negatives_from:
+            raise ValueError("a term has negatives of its own or those of another term; keep one of the keys")
+        if not (self.in_batch_negatives or self.negatives or self.negatives_from):
+            raise ValueError(
+                "a term needs negatives: list a source under `negatives:`, or set in_batch_negatives: true"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def check_teacher(self) -> "Term":
+        needs_teacher = getattr(self.loss, "needs_teacher", False)  # a class of the user may lack it
+        if needs_teacher and self.teacher is None:
+            raise ValueError(
+                f"loss `{self.loss.kind}` follows a teacher's scores; name one: `teacher: {{kind: hybrid}}`"
+            )
+        if self.teacher is None:
+            return self
+        if not needs_teacher:
+            raise ValueError(f"loss `{self.loss.kind}` uses no teacher; set loss: kl or margin_mse")
+        if self.false_negative_margin is not None:
+            raise ValueError(
+                f"false_negative_margin is {self.false_negative_margin}, but the teacher says how relevant "
+                "each candidate is: the margin would hide what the retriever has to learn; remove it"
+            )
+        if self.in_batch_negatives:
+            raise ValueError(
+                "a teacher scores an anchor's own candidates alone; give the in-batch negatives a term of "
+                "their own, and this one `negatives_from: THAT_TERM`"
+            )
+        return self
