@@ -155,27 +155,28 @@ def test_processes_share_a_grid_and_each_run_is_trained_once(servant, small_reci
 def test_the_run_of_a_killed_process_is_taken_over(servant, small_recipe, tmp_path):
     recipe, folder = tmp_path / "small.yaml", tmp_path / "runs"
     recipe.write_text(dump(small_recipe({"a": {**STAGE, "evaluate": None}})))
-    given = [str(recipe), "threads=1", "--output", str(folder), "--grid", "stages.a.steps=300,3"]
+    given = [str(recipe), "threads=1", "--output", str(folder), "--grid", "stages.a.steps=1500,3"]
+    # So many steps that the first run still trains when the other process has started and trained its own.
     killed = servant.start("train", given)
-    until((folder / "steps=300" / "state.json").exists, 60)
+    until((folder / "steps=1500" / "state.json").exists, 60)
     other = servant.start("train", given)
     until(
         lambda: (
             (folder / "grid.json").exists()
-            and status(folder) == {"steps=300": "running", "steps=3": "finished"}
+            and status(folder) == {"steps=1500": "running", "steps=3": "finished"}
         ),
-        60,
+        120,
     )
     servant.kill(killed)
     other = servant.wait(other)
-    assert other["code"] == 0 and times_trained(other, folder) == {"steps=3": 1, "steps=300": 1}, other[
+    assert other["code"] == 0 and times_trained(other, folder) == {"steps=3": 1, "steps=1500": 1}, other[
         "stderr"
     ]
-    assert "grid: steps=300 is left to another process" in other["stderr"] and status(folder) == {
-        "steps=300": "finished",
+    assert "grid: steps=1500 is left to another process" in other["stderr"] and status(folder) == {
+        "steps=1500": "finished",
         "steps=3": "finished",
     }
-    assert '"event": "resume"' in (folder / "steps=300" / "decisions.jsonl").read_text()
+    assert '"event": "resume"' in (folder / "steps=1500" / "decisions.jsonl").read_text()
 
 
 FAILS_ON_END_OF_INPUT = """
