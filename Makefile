@@ -1,5 +1,5 @@
-# Needs GNU make and Python >= 3.12, nothing else. Every target installs into .venv first: once, and again when the
-# ranges (setup.py) or the tested versions (constraints.txt) change.
+# Needs GNU make and Python >= 3.12, nothing else. Every target installs into .venv first: once, and again when
+# the ranges (setup.py) or the tested versions (constraints.txt) change.
 
 INSTALLED := .venv/.installed
 RUN := .venv/bin/python
@@ -28,8 +28,8 @@ help:
 demo: $(INSTALLED)
 	$(RUN) -m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite
 
-# Files run in the order of their names: sorted by their number of tests, files of a few long tests would come last,
-# and one process would wait for the other. Bytecode is written whatever the user's setting is: otherwise the
+# Files run in the order of their names: sorted by their number of tests, files of a few long tests would come
+# last, and one process would wait for the other. Bytecode is written whatever the user's setting is: otherwise the
 # processes that tests start would compile the package again and again.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -n 2 --dist loadfile --no-loadscope-reorder
 
@@ -54,7 +54,7 @@ docs: .venv/.installed-docs
 	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[docs]'
 	@touch $@
 
-# The stamp is the last line: an install that fails or is interrupted leaves none, and the next command goes on.
+# The stamp is the last line: an install that fails or is interrupted leaves none, and the next one goes on.
 $(INSTALLED): setup.py constraints.txt
 	@$(or $(PYTHON),false) -c '$(NEW_ENOUGH)' || { echo "error: Python >= 3.12 is needed; tried \
 	$(or $(PYTHON),$(CANDIDATES)). Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12" >&2; exit 1; }

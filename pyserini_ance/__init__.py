@@ -2,7 +2,8 @@
 
 The Python API is `import pyserini_ance as pa` (api.py); its parts are imported on first use. Reading path:
 `recipes/_methods/ance.yaml` -> `trainer/trainer.py` -> `trainer/batch.py` -> `trainer/step.py` ->
-`trainer/objective.py` -> `trainer/refresh.py` -> `refresher/refresher.py` -> `negatives/ann.py`.
+`trainer/objective.py` -> `trainer/refresh.py` -> `trainer/executors.py` -> `refresher/refresher.py` ->
+`negatives/ann.py`. README.md names the functions.
 """
 
 import importlib

@@ -44,12 +44,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         EXAMPLE,
         "An interrupted command continues if it is started again with the same --output.",
     )
-    parser.add_argument(
-        "source",
-        metavar="RUN|RECIPE",
-        help="RUN for the final ranking of a run directory, RUN:ROW for that of a row of its results table, "
-        "or a recipe with --run",
-    )
+    console.add_ranking_source(parser)
     parser.add_argument(
         "settings", nargs="*", metavar="key=value", help="settings of the reader, such as answer_tokens=10"
     )

@@ -36,6 +36,16 @@ def positive_int(text: str) -> int:
     return int(text)
 
 
+def add_ranking_source(parser: argparse.ArgumentParser) -> None:
+    """The argument that names a ranking: `source`, as pipeline/ranking_inputs.py reads it."""
+    parser.add_argument(
+        "source",
+        metavar="RUN|RECIPE",
+        help="RUN for the final ranking of a run directory, RUN:ROW for that of a row of its results table, "
+        "or a recipe with --run",
+    )
+
+
 def limit_openmp_spin() -> None:
     """Let GNU OpenMP's threads spin for microseconds only before they sleep.
 

@@ -58,12 +58,7 @@ def _parser() -> argparse.ArgumentParser:
         EXAMPLE,
         "An interrupted command continues if it is started again with the same --output.",
     )
-    parser.add_argument(
-        "source",
-        metavar="RUN|RECIPE",
-        help="RUN for the final ranking of a run directory, RUN:ROW for that of a row of its results table, "
-        "or a recipe with --run",
-    )
+    console.add_ranking_source(parser)
     ranking = parser.add_argument_group("ranking")
     ranking.add_argument("--run", type=Path, metavar="FILE", help="rerank this TREC run")
     ranking.add_argument("--split", help="the split of the queries (default: the first test split)")

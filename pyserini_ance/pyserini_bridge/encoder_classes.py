@@ -187,7 +187,7 @@ def _class_among_choices() -> Iterator[None]:
             settings["choices"] = [*settings["choices"], ENCODER_CLASS]
         return original(self, *names, **settings)
 
-    setattr(argparse.ArgumentParser, "add_argument", add_argument)  # noqa: B010  # mypy forbids the assignment
+    setattr(argparse.ArgumentParser, "add_argument", add_argument)  # noqa: B010  # not for mypy otherwise
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ python -m pyserini_ance.recipe.reference > docs/recipe-reference.md
 import importlib
 import inspect
 import json
+import textwrap
 import types
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -74,7 +75,7 @@ def _settings_in(annotation: Any, suffix: str = "") -> Iterator[tuple[type[Setti
 def group_section(group: str, paths: dict[type[Settings], str]) -> list[str]:
     """One group of components: its base classes, its kinds, and the settings that only they use."""
     names = kinds(group)
-    lines = [f"## Kinds of `{group}`", "", ", ".join(f"`{name}`" for name in names) + ".", ""]
+    lines = [f"## Kinds of `{group}`", "", fill(", ".join(f"`{name}`" for name in names) + "."), ""]
     classes = {name: component_class(group, name) for name in names}
     for base in shared_bases(classes.values()):
         lines += section(base, "###", "", own_fields(base))
@@ -85,6 +86,11 @@ def group_section(group: str, paths: dict[type[Settings], str]) -> list[str]:
         for settings in list(nested_settings(component, paths))[1:]:
             lines += section(settings, "###", paths[settings])
     return lines
+
+
+def fill(text: str) -> str:
+    """`text` in lines of at most 110 columns; a link or a name in backticks stays whole."""
+    return textwrap.fill(text, 110, break_on_hyphens=False, break_long_words=False)
 
 
 def shared_bases(classes: Iterable[type[Component]]) -> list[type[Component]]:
@@ -115,7 +121,7 @@ def kind_section(name: str, component: type[Component]) -> list[str]:
     lines = [f"### `{name}`", "", module or "", ""]
     lines += [documentation(component), ""] if documentation(component) else []
     lines += table(own_fields(component))
-    return lines + ([f"It also takes the settings of {', '.join(bases)}.", ""] if bases else [])
+    return lines + ([fill(f"It also takes the settings of {', '.join(bases)}."), ""] if bases else [])
 
 
 def section(

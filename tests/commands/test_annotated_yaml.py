@@ -2,21 +2,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from helpers.base_recipe import BASE
 
 from pyserini_ance.commands.train import annotated_yaml
 from pyserini_ance.recipe.load import dump, load
-
-BASE = """
-data: {kind: beir, folder: some/where}
-encoder: {kind: transformer, model: some-model}
-stages:
-  only:
-    steps: 10
-    batch_queries: 4
-    optimizer: {learning_rate: 1e-3}
-    terms:
-      query: {negatives: [{kind: random}, {kind: bm25, top_k: 50}], loss: {kind: nll, scale: 2}}
-"""
 
 
 @pytest.fixture

@@ -16,6 +16,23 @@ TINY_SHAPE = dict(
     hidden_size=32, num_hidden_layers=2, num_attention_heads=2, intermediate_size=64, initializer_range=0.5
 )
 
+# Words of passages that readers are tried on; the tiny tokenizer splits most of them into letters.
+PASSAGE_WORDS = [
+    "the",
+    "of",
+    "and",
+    "title",
+    "text",
+    "river",
+    "Stone",
+    "apple,",
+    "tiger",
+    "cloud",
+    "U.S.",
+    "1984",
+    "horse",
+]
+
 
 def make_tiny_bert(folder: Path) -> Path:
     """A random BERT of 32 dimensions, 128 positions, with a lower-casing WordPiece tokenizer of letters and a

@@ -3,24 +3,9 @@
 import random
 
 import pytest
+from helpers.small_set import PASSAGE_WORDS as WORDS
 
 from pyserini_ance.downstream.readers import Passage
-
-WORDS = [
-    "the",
-    "of",
-    "and",
-    "title",
-    "text",
-    "river",
-    "Stone",
-    "apple,",
-    "tiger",
-    "cloud",
-    "U.S.",
-    "1984",
-    "horse",
-]
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from helpers.small_set import PASSAGE_WORDS
 from transformers import (
     BartConfig,
     DPRConfig,
@@ -31,28 +32,7 @@ def model(tiny_bert, tmp_path_factory) -> str:
     alone, as in facebook/rag-token-nq.
     """
     folder = tmp_path_factory.mktemp("rag")
-    words = [
-        "<s>",
-        "<pad>",
-        "</s>",
-        "<unk>",
-        "/",
-        "//",
-        "the",
-        "of",
-        "and",
-        "title",
-        "text",
-        "river",
-        "Stone",
-        "apple,",
-        "tiger",
-        "cloud",
-        "U.S.",
-        "1984",
-        "horse",
-        "which",
-    ]
+    words = ["<s>", "<pad>", "</s>", "<unk>", "/", "//", *PASSAGE_WORDS, "which"]
     generator = _words(words)
     question_encoder = DPRQuestionEncoderTokenizer.from_pretrained(str(tiny_bert), do_lower_case=True)
     shape = dict(
