@@ -53,10 +53,12 @@ def test_another_encoder_scores_with_its_own_settings(small_recipe, tmp_path, sa
     assert list(training.run.scratch.glob(f"{TEACHER_VECTORS}-*"))  # not encoded again at each refresh
 
 
-@pytest.mark.parametrize("settings", [{}, {"folder": "runs/a", "encoder": {"kind": "transformer"}}])
-def test_an_encoder_is_given_in_one_way(small_recipe, tmp_path, settings):
-    with pytest.raises(ValueError):
-        training_with(small_recipe, tmp_path, {"kind": "encoder", **settings})
+@pytest.mark.parametrize("both", [False, True])
+def test_an_encoder_is_given_in_one_way(small_recipe, tmp_path, both):
+    family = training_with(small_recipe, tmp_path / "plain", {"kind": "student"}).recipe.encoder
+    settings = {"folder": "runs/a", "encoder": family.model_dump(mode="json")} if both else {}
+    with pytest.raises(ValueError, match="give `folder`.* or `encoder`, one of them"):
+        training_with(small_recipe, tmp_path / "run", {"kind": "encoder", **settings})
 
 
 def test_a_folder_without_an_encoder_is_named(small_recipe, tmp_path):
