@@ -37,9 +37,7 @@ class ScoredPairs:
 
     def of(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """(n,) float32 scores of the pairs; NaN for those that the file lacks."""
-        keys = queries.astype(np.int64) * self.width + documents
-        positions = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        return np.where(self.keys[positions] == keys, self.scores[positions], np.float32(np.nan))
+        return find_scores(self.keys, self.scores, queries.astype(np.int64) * self.width + documents)
 
     def lowest(self, queries: np.ndarray, hits: int) -> np.ndarray:
         """(n,) float32: the lowest score of each query; 0 for a query with fewer than `hits` documents."""
@@ -50,6 +48,17 @@ class ScoredPairs:
         lowest = np.minimum.reduceat(self.scores, np.flatnonzero(np.diff(of_query, prepend=-1)))
         positions = np.minimum(np.searchsorted(np.unique(of_query), queries), len(lowest) - 1)
         return np.where(full, lowest[positions], np.float32(0))
+
+
+def find_scores(keys: np.ndarray, scores: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """The scores, of `scores` (P,) by `keys` (P,) int64, ascending, of the keys `wanted`, of any shape.
+
+    NaN for a key that is not there; float32.
+    """
+    if not len(keys):
+        return np.full(wanted.shape, np.nan, np.float32)
+    positions = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+    return np.where(keys[positions] == wanted, scores[positions], np.float32(np.nan)).astype(np.float32)
 
 
 def read_scored_pairs(path: Path, split: Split, documents: Texts) -> ScoredPairs:

@@ -16,6 +16,7 @@ import torch
 from tqdm import tqdm
 
 from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.data.scored_pairs import find_scores
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
@@ -24,6 +25,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import sha256_json, whole_file
 
 PAIRS_PER_BLOCK = 8192  # scored between two writes of the cache: what a killed process loses
+BLOCK = np.dtype([("key", np.int64), ("score", np.float32)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,9 +111,7 @@ class TeacherScores:
     def of(self, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:
         """(B, n) float32 scores of the candidates (B, n) of the anchors (B,); NaN where there is none."""
         keys = anchors[:, None].astype(np.int64) * self.width + candidates
-        positions = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
-        known = (self.keys[positions] == keys) & (candidates != PADDING)
-        return np.where(known, self.scores[positions], np.float32(np.nan)).astype(np.float32)
+        return find_scores(self.keys, self.scores, np.where(candidates == PADDING, PADDING, keys))
 
     def save(self, folder: Path) -> None:
         """Write a folder of three arrays; equal scores give equal bytes."""
@@ -209,21 +209,16 @@ class PairCache:
         # The main process says which blocks count: another run may add one at any time.
         names = self.world.on_main(lambda: sorted(path.name for path in self.folder.glob("*.npy")))
         blocks = [np.load(self.folder / name, allow_pickle=False) for name in names]
-        scores = np.full(len(keys), np.nan, np.float32)
-        if not blocks:
-            return scores
-        stored = np.concatenate(blocks)
-        order = np.argsort(stored["key"], kind="stable")
-        positions = np.searchsorted(stored["key"], keys, sorter=order)
-        nearest = stored[order[np.minimum(positions, len(order) - 1)]]
-        return np.where(nearest["key"] == keys, nearest["score"], scores)
+        stored = np.concatenate([np.empty(0, BLOCK), *blocks])
+        stored = stored[np.argsort(stored["key"], kind="stable")]
+        return find_scores(stored["key"], stored["score"], keys)
 
     def add(self, keys: np.ndarray, scores: np.ndarray) -> None:
         """Store the scores (P,) of the keys (P,); an equal block is stored once."""
         self.world.on_main(lambda: self._write(keys, scores))
 
     def _write(self, keys: np.ndarray, scores: np.ndarray) -> None:
-        block = np.empty(len(keys), [("key", np.int64), ("score", np.float32)])
+        block = np.empty(len(keys), BLOCK)
         block["key"], block["score"] = keys, scores
         self.folder.mkdir(parents=True, exist_ok=True)
         with whole_file(self.folder / f"{hashlib.sha256(block.tobytes()).hexdigest()[:32]}.npy") as file:

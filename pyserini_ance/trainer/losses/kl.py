@@ -14,8 +14,8 @@ from pyserini_ance.trainer.losses.base import DistillationLoss, Scaling
 class Kl(DistillationLoss, Scaling):
     """KL(teacher || student) over the candidates that the teacher has scored, positives included.
 
-    An anchor with fewer than two such candidates has loss 0. Gradients are not multiplied with the squared
-    temperature, as Hinton et al. do: `weight` of the term is there for that.
+    An anchor with fewer than two such candidates has loss 0. Hinton et al. multiply it by the squared
+    temperature; here the term's `weight` does that.
     """
 
     kind: Literal["kl"] = "kl"
