@@ -15,6 +15,7 @@ import pyserini_ance
 PACKAGE = Path(pyserini_ance.__file__).parent
 # From low to high: each package (or top-level module) may import itself and those listed before it.
 ORDER = [
+    "random_streams",
     "storage",
     "distributed",
     "recipe",

@@ -16,6 +16,7 @@ from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.evaluation.metrics import best_first, evaluate, per_query
 from pyserini_ance.pipeline.preparation import tokenize
 from pyserini_ance.pipeline.ranking_inputs import collection_with
+from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.dev_evaluation import as_qrels, as_run
@@ -67,7 +68,9 @@ class DevRanking:
             raise ValueError(f"split {name!r} has no judgments; pass another --split")
         rows = np.arange(len(split.queries))
         if num_queries is not None and num_queries < len(rows):
-            rows = np.sort(np.random.default_rng(seed).choice(rows, num_queries, replace=False))
+            rows = np.sort(
+                random_stream("teacher dev queries", seed).choice(rows, num_queries, replace=False)
+            )
         ids, hits = [split.queries.ids[row] for row in rows.tolist()], max(hits, SHORTEST)
         if run.final_run(name).exists():
             whole = read_run(run.final_run(name))

@@ -22,6 +22,7 @@ from pyserini_ance.encoders.encoder import resolve_precision
 from pyserini_ance.encoders.family import longest_input, quiet_transformers, resolve_model
 from pyserini_ance.encoders.load_save import tower_folder
 from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import ENCODER
 from pyserini_ance.runs.generation import in_use, open_generation
@@ -113,7 +114,7 @@ class MinedLists:
         Each pass over the queries has an order of its own. A list has one of the query's positives and up to
         `num_negatives` of its candidates, all drawn anew.
         """
-        rng, queries = np.random.default_rng(seed), self.queries
+        rng, queries = random_stream("teacher training lists", seed), self.queries
         for number in range(count):
             if number % len(queries) == 0:
                 order = rng.permutation(queries)

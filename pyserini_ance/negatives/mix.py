@@ -16,6 +16,7 @@ from pyserini_ance.negatives.filters.base import select
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, Source, TableSource
 from pyserini_ance.negatives.table import PADDING, NegativeTable, Origin, promoted_in
+from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_of
 
 MAX_ORIGINS = 256  # a table stores origins as uint8
@@ -170,7 +171,7 @@ class Mix(TableSource):
         if self.weights and self.top_k:
             sizes = shares(self.weights, self.top_k)
             tables = [
-                sample(table, size, own.rng())
+                sample(table, size, random_stream("mix", *own.key))
                 for table, size, own in zip(tables, sizes, contexts, strict=True)
             ]
         names = {name for table in mined for name in table.dropped}

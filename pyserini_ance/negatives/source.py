@@ -23,6 +23,7 @@ from pyserini_ance.negatives.filters.base import (
 )
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import Component, SettingError, component_of
 
 PLURALS: dict[Side, str] = {"query": "queries", "document": "documents"}
@@ -60,7 +61,8 @@ class MiningContext:
 
     generation: the name of the generation that the table is mined for (`<stage>-<step>`).
     previous_stage: the last tables of the same term in the previous stage.
-    key: the key of all random choices: seed, stage, step, term, and the source's position.
+    key: the key of all random choices: seed, stage, step, term, and the source's position; then its positions
+    in mixes.
     """
 
     generation: str = ""
@@ -68,8 +70,7 @@ class MiningContext:
     key: tuple[int, ...] = (0,)
 
     def rng(self) -> np.random.Generator:
-        seed, *path = self.key
-        return np.random.default_rng(np.random.SeedSequence(seed, spawn_key=tuple(path)))
+        return random_stream("mining", *self.key)
 
     def child(self, position: int) -> "MiningContext":
         """The context of a source within a source, with random choices of its own."""

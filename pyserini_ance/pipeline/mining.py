@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
@@ -32,6 +32,7 @@ from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.pipeline.bm25_rankings import Bm25Request, cached_rankings
 from pyserini_ance.pipeline.conversion import tevatron_records
 from pyserini_ance.pipeline.preparation import tokenize
+from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import Component, component_class, component_of
 from pyserini_ance.recipe.load import explain, read_yaml
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
@@ -260,7 +261,7 @@ def mine_negatives(
     anchor_set = AnchorSet.of(collection, split, "query")
     source.check_data(anchor_set)
     context = MiningContext(GENERATION, key=(seed, 0, 0, 0, 0))
-    draw_rng = replace(context, key=(seed, 0, 0, 0, 1)).rng()
+    draw_rng = random_stream("negatives", seed, 0, 0, 0, 1)  # stages count their terms from 1
     if not isinstance(source, TableSource):
         rows = source.draw(anchor_set.anchors, None, anchor_set, draw_rng)
         scores = np.zeros(rows.shape, np.float32)

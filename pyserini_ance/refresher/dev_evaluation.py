@@ -8,6 +8,7 @@ from ir_measures import Measure
 from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.refresh_settings import Evaluate
 from pyserini_ance.vectors.encoding import ShardedVectors
@@ -23,7 +24,7 @@ def evaluate_on_dev(snapshot: Snapshot, settings: Evaluate, seed: int) -> dict[s
     compared. All processes of the snapshot's world call this.
     """
     splits = [snapshot.collection.split(name) for name in settings.split]
-    rng = np.random.default_rng(seed)
+    rng = random_stream("dev sample", seed)
     sampled = [(split, _sample_rows(len(split.queries), settings.queries, rng)) for split in splits]
     total = len(snapshot.collection.documents)
     documents = _sample_documents(sampled, total, settings.sample_documents, rng)

@@ -6,7 +6,6 @@ The vectors are gathered on all processes, so that each computes the loss of the
 the gradients of the texts that it encoded.
 """
 
-import hashlib
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
@@ -22,6 +21,7 @@ from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder, length_sorted_batches
 from pyserini_ance.encoders.family import TwoTower
+from pyserini_ance.random_streams import dropout_seed
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.batch import Batch
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
@@ -33,7 +33,7 @@ def reproducible_dropout(*key: int | str, rank: int = 0) -> Iterator[None]:
     exit."""
     devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
     with torch.random.fork_rng(devices):
-        seed = (int.from_bytes(hashlib.sha256(repr(key).encode()).digest()[:8]) >> 1) + rank
+        seed = dropout_seed(*key, rank=rank)
         # Not torch.manual_seed: as long as CUDA is not initialised, it formats the whole stack at every call
         # (0.1 ms,
         # under pytest 0.8 ms).

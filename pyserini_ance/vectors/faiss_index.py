@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from pyserini_ance.distributed.world import World
+from pyserini_ance.random_streams import random_stream
 from pyserini_ance.storage.publish import publish_once, read_manifest
 from pyserini_ance.vectors.encoding import ShardedVectors
 from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK, FaissIndex, import_faiss
@@ -120,9 +121,9 @@ def _write(path: Path, vectors: ShardedVectors, factory: str, seed: int) -> None
 
     index = new_index(vectors.shape[1], factory)
     # The seed chooses the training vectors and their order: faiss's own generators start from constants.
-    chosen = np.random.default_rng(seed).permutation(len(vectors))[:TRAINING_VECTORS]
+    shuffled = random_stream("index training vectors", seed).permutation(len(vectors))
     try:
-        index.train(vectors[chosen])
+        index.train(vectors[shuffled[:TRAINING_VECTORS]])
         for first in range(0, len(vectors), DOCUMENTS_PER_BLOCK):
             index.add(np.ascontiguousarray(vectors[first : first + DOCUMENTS_PER_BLOCK]))
     except RuntimeError as error:

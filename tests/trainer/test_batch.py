@@ -8,8 +8,10 @@ import torch
 from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.trainer.batch import Batch, TermRows, _generator, anchor_sets_of, plan_batch
+from pyserini_ance.trainer import batch as batch_module
+from pyserini_ance.trainer.batch import Batch, TermRows, anchor_sets_of, plan_batch
 from pyserini_ance.trainer.objective import term_losses
 
 POSITIVES = [[0], [1, 2], [3], [4, 5, 6], [7], [8], [9]]
@@ -77,21 +79,6 @@ def test_seed_stage_and_step_each_change_the_draw(split):
     assert all(a != b for i, a in enumerate(drawn) for b in drawn[:i])
 
 
-def test_streams_of_different_purposes_are_different():
-    keys = [
-        (7, 0),
-        (7, 0, 3),
-        (7, 0, 3, 0),
-        (7, 0, 3, 0, 0),
-        (7, 0, 3, 0, 0, 0),
-        (7, 0, 3, 1, 0),
-        (7, 0, 3, 1, 0, 0),
-        (8, 0, 3),
-        (7 + (1 << 32), 0),
-    ]
-    assert len({_generator(*key).random() for key in keys}) == len(keys)
-
-
 @pytest.mark.parametrize("size", [1, 3, 4, 7, 20])
 def test_an_epoch_visits_every_query_once(split, size):
     order = np.concatenate([plan(split, step, batch_queries=size).queries for step in range(70)])
@@ -138,14 +125,30 @@ def test_queries_without_candidates_wait_for_another_refresh(split, tables, expe
 PARTS = (slice(0, 2), slice(2, 7))
 
 
-def endless(rows: list[int], length: int, *key: int) -> list[int]:
-    """Epoch after epoch of `rows`, each in the order that numpy gives for the seed 7 and (stage 0, epoch,
-    *key)."""
+def endless(rows: list[int], length: int, purpose: str, *key: int) -> list[int]:
+    """Epoch after epoch of `rows`, each in the order of the stream of seed 7, stage 0, `key` and epoch."""
     order: list[int] = []
     while len(order) < length:
-        stream = np.random.SeedSequence(7, spawn_key=(0, len(order) // len(rows), *key))
-        order += [rows[place] for place in np.random.default_rng(stream).permutation(len(rows))]
+        stream = random_stream(purpose, 7, 0, *key, len(order) // len(rows))
+        order += [rows[place] for place in stream.permutation(len(rows))]
     return order[:length]
+
+
+@pytest.mark.parametrize("parts", [(), (slice(0, 2), slice(2, 7))])
+def test_an_epochs_order_is_made_once(split, parts, monkeypatch):
+    """Also by steps that end in the next epoch; a second reading of the same steps makes none."""
+    made = []
+
+    def counted(purpose: str, *key: int) -> np.random.Generator:
+        made.extend([key] if purpose.startswith("queries") else [])
+        return random_stream(purpose, *key)
+
+    monkeypatch.setattr(batch_module, "random_stream", counted)
+    batch_module._epoch_order.cache_clear()
+    batches = [plan(split, step, batch_queries=4, parts=parts).queries.tolist() for step in range(20)]
+    epochs = sum(-(-20 * 2 // size) for size in (2, 5)) if parts else -(-20 * 4 // 7)
+    assert len(made) == len(set(made)) == epochs
+    assert batches == [plan(split, step, batch_queries=4, parts=parts).queries.tolist() for step in range(20)]
 
 
 @pytest.mark.parametrize("size", [2, 4, 6, 20])
@@ -157,7 +160,7 @@ def test_an_even_draw_takes_as_many_of_each_part_in_an_order_of_its_own(split, s
             row for batch in steps for row in batch.queries[number * half : (number + 1) * half].tolist()
         ]
         rows = list(range(part.start, part.stop))
-        assert drawn == endless(rows, 30 * half, number, 0, 0)
+        assert drawn == endless(rows, 30 * half, "queries of a split", number)
         epochs = [
             drawn[start : start + len(rows)] for start in range(0, len(drawn) - len(rows) + 1, len(rows))
         ]
@@ -172,7 +175,7 @@ def test_an_even_draw_takes_as_many_of_each_part_in_an_order_of_its_own(split, s
 @pytest.mark.parametrize("size", [1, 4, 20])
 def test_without_parts_the_draw_is_one_order_of_all(split, size):
     order = [row for step in range(30) for row in plan(split, step, batch_queries=size).queries.tolist()]
-    assert order == endless(list(range(7)), 30 * size)
+    assert order == endless(list(range(7)), 30 * size, "queries")
 
 
 def test_an_even_draw_waits_in_each_part_for_what_is_mined(split):
