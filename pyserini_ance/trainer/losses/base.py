@@ -49,6 +49,16 @@ def mean_of(values: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
     return total / chosen.flatten(1).sum(1).clamp(min=1)
 
 
+def below_highest(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Return scores (B, n) minus the highest under each anchor's mask; no gradient goes through that one.
+
+    Around 700, where dot products of RoBERTa vectors lie, float32 has steps of 6e-5. Differences of two such
+    scores are exact, and sums and scales of the differences nearly so.
+    """
+    hidden = scores.detach().masked_fill(~mask, torch.finfo(scores.dtype).min)
+    return scores - hidden.amax(1, keepdim=True)
+
+
 class Scaling(Component):
     """Scores are multiplied by `scale` (1 / temperature; give one of the two)."""
 

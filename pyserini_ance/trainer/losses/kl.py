@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from pyserini_ance.trainer.losses.base import DistillationLoss, Scaling
+from pyserini_ance.trainer.losses.base import DistillationLoss, Scaling, below_highest
 
 
 class Kl(DistillationLoss, Scaling):
@@ -26,7 +26,8 @@ class Kl(DistillationLoss, Scaling):
         self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, teacher: torch.Tensor
     ) -> torch.Tensor:
         lowest = torch.finfo(scores.dtype).min
-        log_student = self.scaled(scores).masked_fill(~mask, lowest).log_softmax(1)
-        log_teacher = (teacher / self.teacher_temperature).masked_fill(~mask, lowest).log_softmax(1)
+        student = self.scaled(below_highest(scores, mask))
+        target = below_highest(teacher, mask) / self.teacher_temperature
+        log_student, log_teacher = (x.masked_fill(~mask, lowest).log_softmax(1) for x in (student, target))
         divergence = (log_teacher.exp() * (log_teacher - log_student)).masked_fill(~mask, 0.0).sum(1)
         return divergence * (mask.sum(1) > 1)

@@ -37,7 +37,7 @@ class LambdaRank(Scaled):
         pairs = Pairs.of(labels, mask)
         changes = {"RR": self._rr, "nDCG": self._ndcg, "adore_rr": self._sum_rr}[self.measure]
         weights = changes(pairs, ranks_of(scores.detach(), labels, mask), labels, mask)
-        return pairs.mean(weights * softplus(-pairs.differences(self.scaled(scores))))
+        return pairs.mean(weights * softplus(-self.scaled(pairs.differences(scores))))
 
     def _rr(
         self, pairs: Pairs, ranks: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor

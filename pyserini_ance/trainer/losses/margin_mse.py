@@ -23,4 +23,5 @@ class MarginMse(DistillationLoss, Scaling):
     ) -> torch.Tensor:
         pairs = Pairs.of((labels > 0).float(), mask)
         teacher = teacher.masked_fill(~mask, 0.0)
-        return pairs.mean((pairs.differences(self.scaled(scores)) - pairs.differences(teacher)).square())
+        margins = self.scaled(pairs.differences(scores))
+        return pairs.mean((margins - pairs.differences(teacher)).square())

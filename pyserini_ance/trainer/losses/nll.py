@@ -7,8 +7,9 @@ Eq. 2.
 from typing import Literal
 
 import torch
+from torch.nn.functional import softplus
 
-from pyserini_ance.trainer.losses.base import Scaled, mean_of
+from pyserini_ance.trainer.losses.base import Scaled, below_highest, mean_of
 
 
 class Nll(Scaled):
@@ -17,8 +18,8 @@ class Nll(Scaled):
     kind: Literal["nll"] = "nll"
 
     def __call__(self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        scores = self.scaled(scores)
+        scores = self.scaled(below_highest(scores, mask))
         positive = (labels > 0) & mask
         lowest = torch.finfo(scores.dtype).min
         negatives = torch.logsumexp(scores.masked_fill(positive | ~mask, lowest), dim=1, keepdim=True)
-        return mean_of(torch.logaddexp(scores, negatives) - scores, positive)
+        return mean_of(softplus(negatives - scores), positive)

@@ -19,4 +19,4 @@ class RankNet(Scaled):
 
     def __call__(self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         pairs = Pairs.of(labels, mask)
-        return pairs.mean(softplus(-pairs.differences(self.scaled(scores))))
+        return pairs.mean(softplus(-self.scaled(pairs.differences(scores))))
