@@ -1,5 +1,6 @@
 """Find shipped recipes: in `recipes/` inside an installed package, or next to the package in a checkout."""
 
+import difflib
 from pathlib import Path
 
 from pyserini_ance.recipe.components import did_you_mean
@@ -11,6 +12,8 @@ SHIPPED = next(
     PACKAGE / "recipes",
 )
 GRIDS = "_grids"
+SUGGESTIONS = 5
+EXAMPLE = "demo/ance"
 
 
 def find_recipe(name: str | Path) -> Path:
@@ -23,12 +26,25 @@ def find_recipe(name: str | Path) -> Path:
     recipe = str(name).removesuffix(".yaml")
     path = SHIPPED / f"{recipe}.yaml"
     if not path.is_file():
-        recipes = shipped()
-        raise FileNotFoundError(
-            f"no recipe {str(name)!r}: neither a file nor a shipped recipe{did_you_mean(recipe, recipes)}; "
-            f"recipes: {', '.join(recipes) or f'none in {SHIPPED}'}"
-        )
+        near = _similar(Path(name))
+        hint = f"did you mean {', '.join(near)}?" if near else f"expected a name such as {EXAMPLE}"
+        raise FileNotFoundError(f"no recipe {str(name)!r}: neither a file nor a recipe in {SHIPPED}; {hint}")
     return path
+
+
+def _similar(name: Path) -> list[str]:
+    """At most SUGGESTIONS recipes: a file next to `name`, then shipped recipes, by their last word or by
+    their whole name."""
+    stem = name.with_suffix("") if name.suffix in (".yml", ".yaml") else name
+    files = {path.stem: str(path) for path in sorted(name.parent.glob("*.yaml"))}
+    near = [files[one] for one in difflib.get_close_matches(stem.name, files, n=1)]
+    recipes = shipped()
+    words = {recipe: recipe.rpartition("/")[2] for recipe in recipes}
+    near += [recipe for recipe in recipes if words[recipe] == stem.name]
+    near += difflib.get_close_matches(str(stem), recipes, n=SUGGESTIONS)
+    word = difflib.get_close_matches(stem.name, words.values(), n=1)
+    near += [recipe for recipe in recipes if [words[recipe]] == word]
+    return list(dict.fromkeys(near))[:SUGGESTIONS]
 
 
 def shipped() -> list[str]:
