@@ -11,7 +11,7 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from pyserini_ance.commands import console
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import collection_folder
-from pyserini_ance.data.formats.format import SplitCounts, input_files
+from pyserini_ance.data.formats.files import SplitCounts, input_files
 from pyserini_ance.data.token_store import count_tokens
 from pyserini_ance.encoders.load_save import initial_tokenizer
 from pyserini_ance.encoders.tokenization import token_folder

@@ -9,7 +9,8 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance.commands import console
 from pyserini_ance.distributed.failures import interrupt_on_termination
-from pyserini_ance.recipe.load import LoadedRecipe, dump, origin_of
+from pyserini_ance.recipe.load import LoadedRecipe, dump
+from pyserini_ance.recipe.merging import origin_of
 from pyserini_ance.runs.rundir import load_recipe, run_folder
 
 DETAILS = """The run directory holds the model, its index, the rankings and the results table.

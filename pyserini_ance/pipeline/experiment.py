@@ -27,7 +27,7 @@ from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
 from pyserini_ance.pipeline.hybrid_row import fusion_command, hybrid_row
 from pyserini_ance.pipeline.initial_weights import InitialWeights
 from pyserini_ance.pipeline.model_export import Results, export, write_qrels
-from pyserini_ance.pipeline.preparation import check_indexes, check_tools, prepare
+from pyserini_ance.pipeline.preparation import check_indexes, check_tools, prepare, recorded_splits
 from pyserini_ance.pipeline.refresher_process import refresh_command, refresher_subprocess
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
@@ -130,7 +130,7 @@ class Experiment:
         initial = InitialWeights.read(self.recipe, self.run_dir, untrained, resume)
         provenance = environment(self.device, self.world.size, data.collection)
         self._open({**provenance, "initial_weights": initial.as_json()}, stack, overwrite, resume, replay)
-        for split in map(data.collection.split, self.recipe.final_evaluation.split):
+        for split in map(data.collection.split, recorded_splits(self.recipe)):
             if split.is_judged:
                 write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
         return {INITIAL.stage: self.publish_untrained(untrained), **initial.publish()}

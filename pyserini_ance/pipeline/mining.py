@@ -19,7 +19,8 @@ from pyserini_ance.data.collection_cache import (
     store_collection,
     temporary_corpus_folder,
 )
-from pyserini_ance.data.formats.format import Format, input_files
+from pyserini_ance.data.formats.files import input_files
+from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.cross_encoder_model import record_text

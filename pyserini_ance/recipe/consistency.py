@@ -135,10 +135,10 @@ def _places_of_bm25(recipe: "Recipe") -> Iterator[tuple[str | int, ...]]:
 def _check_evaluated_splits(recipe: "Recipe") -> None:
     """Every split under a key of `final_evaluation` exists, evaluated or not: a misspelt one would be
     ignored."""
-    data_splits, final_evaluation = getattr(recipe.data, "splits", None), recipe.final_evaluation
-    if data_splits is None:  # the files themselves say which splits there are
+    if getattr(recipe.data, "splits", None) is None:  # the files themselves say which splits there are
         return
-    splits = list(dict.fromkeys([*data_splits, recipe.train_split.name]))
+    final_evaluation = recipe.final_evaluation
+    splits = list(dict.fromkeys([*recipe.data.split_names, recipe.train_split.name]))
     for key in PER_SPLIT_KEYS:
         by_split = getattr(final_evaluation, key)
         for split in by_split if isinstance(by_split, dict) else ():

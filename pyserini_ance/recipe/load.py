@@ -1,6 +1,6 @@
 """Load recipes: files that extend one another, dotted overrides, and errors that name the key."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,19 @@ from pydantic_core import ErrorDetails
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
 from pyserini_ance.recipe.find import find_recipe
+from pyserini_ance.recipe.merging import (
+    SAME_KEYS,
+    Inherited,
+    delete_origins,
+    differ_in_kind,
+    mapping,
+    merge,
+    origin_of,
+    set_origin,
+)
 from pyserini_ance.recipe.models import Recipe
 
 COMMAND_LINE = "command line"
-# Keys whose mappings merge even if their `kind` differs: it does not change the meaning of their other keys.
-SAME_KEYS = {"lr_schedule"}
-WHOLE = {"init_from"}  # keys whose mappings never merge: halves of two checkpoints are not a checkpoint
 
 
 @dataclass(frozen=True)
@@ -32,8 +39,8 @@ def load(name: str | Path, *overrides: str, overrides_origin: str = COMMAND_LINE
     """Load a recipe by name or path and apply `dotted.key=value` overrides.
 
     `extends:` names files in the same folder (or any recipe); mappings merge, anything else replaces, and
-    null removes an inherited stage. `stage_defaults:` gives defaults to each stage. Where data of another
-    kind replaces the base's data, the base's `expect` is dropped, and so are its settings under
+    null removes an inherited stage or split. `stage_defaults:` gives defaults to each stage. Where data of
+    another kind replaces the base's data, the base's `expect` is dropped, and so are its settings under
     `final_evaluation` for splits that the new data lacks and that are not evaluated. `overrides_origin` is
     the origin of overridden values, which errors name. Raises ValueError naming file or override, key and
     value.
@@ -42,15 +49,15 @@ def load(name: str | Path, *overrides: str, overrides_origin: str = COMMAND_LINE
     origins: dict[str, str] = {}
     splits: set[str] = set()
     raw = _read_chain(path, origins, splits, ())
-    expect, data = raw.get("expect"), dict(_mapping(raw, "data"))
+    expect, data = raw.get("expect"), dict(mapping(raw, "data"))
     for override in overrides:
         _apply(raw, override, origins, overrides_origin)
-    if raw.get("expect") is expect and _differ_in_kind(data, _mapping(raw, "data")):
+    if raw.get("expect") is expect and differ_in_kind(data, mapping(raw, "data")):
         _drop_expect(raw, origins)
     raw.setdefault("name", f"{path.resolve().parent.name}/{path.stem}")
-    _fill_stage_defaults(raw, origins)
+    filled = _fill_stage_defaults(raw, origins)
     _drop_replaced_splits(raw, splits)
-    return LoadedRecipe(_check(raw, path, origins), origins)
+    return LoadedRecipe(_check(raw, path, origins, filled), origins)
 
 
 def dump(recipe: Recipe) -> str:
@@ -107,34 +114,19 @@ def _read_chain(path: Path, origins: dict[str, str], splits: set[str], seen: tup
         raise ValueError(f"{path}: expected a mapping of recipe keys, got {type(own).__name__}")
     merged: dict = {}
     for base in _bases(own, path):
-        _merge(merged, _read_chain(base, origins, splits, (*seen, path.resolve())), {}, "")
-    splits.update(_mapping(_mapping(own, "data"), "splits"))
-    if _differ_in_kind(_mapping(merged, "data"), _mapping(own, "data")):
+        merge(merged, _read_chain(base, origins, splits, (*seen, path.resolve())), {}, "")
+    splits.update(mapping(mapping(own, "data"), "splits"))
+    if differ_in_kind(mapping(merged, "data"), mapping(own, "data")):
         _drop_expect(merged, origins)
-    inherited = list(_mapping(merged, "stages"))
-    _merge(merged, own, origins, "", str(path))
-    _remove_stages(merged, inherited, origins, str(path))
+    inherited = Inherited.of(merged)
+    merge(merged, own, origins, "", str(path))
+    inherited.remove_nulls(merged, origins, str(path))
     return merged
-
-
-def _remove_stages(raw: dict, inherited: Collection[str], origins: dict[str, str], where: str) -> None:
-    """Remove the stages that are null. Raises ValueError for one that is not `inherited`: it may be
-    misspelt."""
-    stages = _mapping(raw, "stages")
-    for name in [name for name, stage in stages.items() if stage is None]:
-        if name not in inherited:
-            raise ValueError(
-                f"{where}: stages.{name}: null removes an inherited stage, but no stage {name!r} is inherited"
-                f"{did_you_mean(str(name), inherited)}; inherited: {', '.join(inherited) or 'none'}. "
-                "A stage with the values of stage_defaults alone is {}"
-            )
-        del stages[name]
-        _delete_origins(f"stages.{name}", origins)
 
 
 def _drop_expect(raw: dict, origins: dict[str, str]) -> None:
     if raw.pop("expect", None) is not None:
-        _delete_origins("expect", origins)
+        delete_origins("expect", origins)
 
 
 def _bases(own: dict, path: Path) -> list[Path]:
@@ -153,53 +145,6 @@ def _bases(own: dict, path: Path) -> list[Path]:
         raise FileNotFoundError(f"{path}: extends: {error}") from None
 
 
-def _merge(into: dict, new: Mapping, origins: dict[str, str], prefix: str, origin: str = "") -> dict:
-    """Merge mappings deeply. A mapping of another `kind` replaces, since its keys mean something else; so
-    does one of the keys in WHOLE."""
-    for key, value in new.items():
-        path, old = f"{prefix}{key}", into.get(key)
-        if (
-            isinstance(old, dict)
-            and isinstance(value, dict)
-            and key not in WHOLE
-            and (key in SAME_KEYS or not _differ_in_kind(old, value))
-        ):
-            _merge(old, value, origins, f"{path}.", origin)
-            continue
-        into[key] = value
-        _delete_origins(path, origins)
-        if origin:
-            _set_origin(value, path, origin, origins)
-    return into
-
-
-def _differ_in_kind(old: Mapping, new: Mapping) -> bool:
-    return "kind" in old and "kind" in new and old["kind"] != new["kind"]
-
-
-def _set_origin(value: Any, path: str, origin: str, origins: dict[str, str]) -> None:
-    if isinstance(value, dict) and value:
-        for key, inner in value.items():
-            _set_origin(inner, f"{path}.{key}", origin, origins)
-    else:
-        origins[path] = origin
-
-
-def origin_of(key: str, origins: Mapping[str, str]) -> str | None:
-    """The file that set a value; None if it is a default.
-
-    Lists are set as a whole: their items have the list's origin.
-    """
-    while key and key not in origins:
-        key = key.rpartition(".")[0]
-    return origins.get(key)
-
-
-def _delete_origins(path: str, origins: dict[str, str]) -> None:
-    for name in [n for n in origins if n == path or n.startswith(f"{path}.")]:
-        del origins[name]
-
-
 def _apply(raw: dict, override: str, origins: dict[str, str], origin: str) -> None:
     key, equals, text = override.partition("=")
     if not equals or not key:
@@ -208,21 +153,21 @@ def _apply(raw: dict, override: str, origins: dict[str, str], origin: str) -> No
         )
     value = read_yaml(text, f"override {override!r}")
     _check_stage_exists(key, raw, override)
-    inherited = list(_mapping(raw, "stages"))
+    inherited = Inherited.of(raw)
     target: dict | list = raw
     parent, _, last = key.rpartition(".")
     for word in parent.split(".") if parent else ():
         target = _descend(target, word, override)
     if isinstance(target, list):
         target[_index(target, last, override)] = value
-        _delete_origins(key, origins)
-        _set_origin(value, key, origin, origins)
+        delete_origins(key, origins)
+        set_origin(value, key, origin, origins)
         return
-    if parent.rpartition(".")[2] not in SAME_KEYS and _differ_in_kind(target, {last: value}):
+    if parent.rpartition(".")[2] not in SAME_KEYS and differ_in_kind(target, {last: value}):
         target.clear()
-        _delete_origins(parent, origins)
-    _merge(target, {last: value}, origins, f"{parent}." if parent else "", origin)
-    _remove_stages(raw, inherited, origins, f"override {override!r}")
+        delete_origins(parent, origins)
+    merge(target, {last: value}, origins, f"{parent}." if parent else "", origin)
+    inherited.remove_nulls(raw, origins, f"override {override!r}")
 
 
 def _check_stage_exists(key: str, raw: dict, override: str) -> None:
@@ -259,30 +204,37 @@ def _index(target: list, word: str, override: str) -> int:
     return int(word)
 
 
-def _fill_stage_defaults(raw: dict, origins: dict[str, str]) -> None:
-    """Fill each stage's missing keys from `stage_defaults`, so that every stage is complete by itself."""
+def _fill_stage_defaults(raw: dict, origins: dict[str, str]) -> dict[str, str]:
+    """Fill each stage's missing keys from `stage_defaults`, so that every stage is complete by itself.
+
+    Returns the keys that were filled (`stages.ance.steps`) with the keys that they come from.
+    """
+    sources: dict[str, str] = {}
     defaults = raw.pop("stage_defaults", {})
     if not isinstance(defaults, dict):
         raise ValueError(f"stage_defaults: expected a mapping of a stage's keys, got {defaults!r}")
     stages = raw.get("stages")
     if not isinstance(stages, dict):
-        return
+        return sources
     for name, stage in stages.items():
         if isinstance(stage, dict):
             filled: dict = {}
-            _merge(filled, _copy(defaults), {}, "")
-            stages[name] = _merge(filled, stage, {}, "")
-            for key in [k for k in origins if k.startswith("stage_defaults.")]:
-                origins.setdefault(f"stages.{name}.{key.removeprefix('stage_defaults.')}", origins[key])
+            merge(filled, _copy(defaults), {}, "")
+            stages[name] = merge(filled, stage, {}, "")
+            for source in [k for k in origins if k.startswith("stage_defaults.")]:
+                key = f"stages.{name}.{source.removeprefix('stage_defaults.')}"
+                if key not in origins:
+                    origins[key], sources[key] = origins[source], source
+    return sources
 
 
 def _drop_replaced_splits(raw: dict, splits: set[str]) -> None:
     """Remove settings under `final_evaluation` of `splits` that neither the data has nor the evaluation
     names: a base wrote them for its own data."""
-    final_evaluation = _mapping(raw, "final_evaluation")
+    final_evaluation = mapping(raw, "final_evaluation")
     evaluated = final_evaluation.get("split")
     evaluated = evaluated if isinstance(evaluated, list) else [evaluated]
-    keep = [*_mapping(_mapping(raw, "data"), "splits"), *evaluated]
+    keep = [*mapping(mapping(raw, "data"), "splits"), *evaluated]
     for key in PER_SPLIT_KEYS:
         by_split = final_evaluation.get(key)
         if isinstance(by_split, dict):
@@ -291,20 +243,24 @@ def _drop_replaced_splits(raw: dict, splits: set[str]) -> None:
             }
 
 
-def _mapping(raw: dict, key: str) -> dict:
-    """The mapping under `key`; an empty one if there is none.
-
-    Validation reports a value of another type later.
-    """
-    return raw[key] if isinstance(raw.get(key), dict) else {}
-
-
-def _check(raw: dict, path: Path, origins: dict[str, str]) -> Recipe:
+def _check(raw: dict, path: Path, origins: dict[str, str], filled: Mapping[str, str]) -> Recipe:
+    """The validated recipe. Raises ValueError with a line for each problem; one under `stage_defaults` is a
+    problem of each stage."""
     try:
         return Recipe.model_validate(raw)
     except ValidationError as error:
-        lines = [explain(problem, path, origins) for problem in error.errors()]
+        problems = [_at_its_source(problem, filled) for problem in error.errors()]
+        lines = dict.fromkeys(explain(problem, path, origins) for problem in problems)
         raise ValueError("\n".join([f"recipe {path} is not valid:", *lines])) from None
+
+
+def _at_its_source(problem: ErrorDetails, filled: Mapping[str, str]) -> ErrorDetails:
+    """The problem at the key under `stage_defaults` if it is about a value that was filled from there."""
+    words = [str(word) for word in problem["loc"]]
+    for end in range(len(words), 0, -1):
+        if source := filled.get(".".join(words[:end])):
+            return {**problem, "loc": (*source.split("."), *words[end:])}
+    return problem
 
 
 def explain(problem: ErrorDetails, path: Path, origins: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ import pytest
 from pyserini_ance.commands import prepare as prepare_command
 from pyserini_ance.commands.prepare import count_warnings, prepare_data
 from pyserini_ance.data.collection_cache import collection_folder
-from pyserini_ance.data.formats.format import Official, input_files
+from pyserini_ance.data.formats.files import Official, input_files
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives import source as ranked_source
 from pyserini_ance.pipeline import preparation as prepare

@@ -15,7 +15,7 @@ from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.document_queries import DocumentQueries
 from pyserini_ance.data.formats.beir import Beir
 from pyserini_ance.data.formats.docstrings import Docstrings
-from pyserini_ance.data.formats.format import input_files
+from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.data.formats.tevatron import Tevatron
 from pyserini_ance.pipeline.preparation import recipe_data

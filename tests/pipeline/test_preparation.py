@@ -36,25 +36,37 @@ ANN = {
 @pytest.mark.parametrize(
     ("stage", "more", "error", "message"),
     [
-        (STAGE, {"train_split": "training"}, ValueError, "no split 'training'; splits: train, dev, test"),
+        (
+            STAGE,
+            {"train_split": "training"},
+            ValueError,
+            "train_split names 'training', but `data` has no such split .*; splits: train, dev, test; set",
+        ),
         (
             STAGE,
             {"train_split": {"splits": ["dev", "training"]}},
             ValueError,
-            "no split 'training'; splits: train, dev, test",
+            "train_split names 'training', but `data` has no such split",
         ),
         (
             STAGE,
             {"final_evaluation": {"split": ["dev", "tests"]}},
             ValueError,
-            "no split 'tests'; splits: train, dev, test",
+            r"final_evaluation.split names 'tests', .* split \(did you mean 'test'\?\); splits: train,",
         ),
-        ({**STAGE, "evaluate": {"every_steps": 2, "split": "valid"}}, {}, ValueError, "no split 'valid'"),
+        (
+            {**STAGE, "evaluate": {"every_steps": 2, "split": "valid"}},
+            {},
+            ValueError,
+            "stages.a.evaluate measures checkpoints on split 'valid', but `data` has no such split; splits: "
+            "train, dev, test; cut it from the training queries: data.hold_out.queries=200 "
+            "data.hold_out.split=valid; or .*: stages.a.evaluate=null$",
+        ),
         (
             {**STAGE, "evaluate": {"every_steps": 2, "split": ["dev", "valid"]}},
             {},
             ValueError,
-            "no split 'valid'",
+            "on split 'valid'",
         ),
         (
             {

@@ -207,8 +207,28 @@ def test_stage_defaults_must_be_a_mapping(base):
 
 def test_a_wrong_key_of_stage_defaults_is_reported_with_its_file(base, write):
     top = write("top", "extends: base\nstage_defaults: {stepz: 5}")
-    assert "stages.only.stepz: unknown key 'stepz' (did you mean 'steps'?)" in refused(top)
+    assert "stage_defaults.stepz: unknown key 'stepz' (did you mean 'steps'?)" in refused(top)
     assert refused(top).endswith(f"got 5 (set in {top})")
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("batch_querys", "8"),
+        ("batch_queries", "0"),
+        ("evaluate", "{every_stepz: 5}"),
+        ("terms.query.loss", "nl"),
+    ],
+)
+def test_a_mistake_under_stage_defaults_is_reported_once(two_stages, key, value):
+    lines = refused(two_stages, f"stage_defaults.{key}={value}").splitlines()
+    assert len(lines) == 2 and lines[1].startswith(f"  stage_defaults.{key}")
+
+
+def test_a_mistake_in_a_stage_is_reported_there(two_stages):
+    lines = refused(two_stages, "stage_defaults.batch_queries=0", "stages.warm.batch_queries=-1").splitlines()
+    keys = sorted(line.partition(":")[0].strip() for line in lines[1:])
+    assert keys == ["stage_defaults.batch_queries", "stages.warm.batch_queries"]
 
 
 # --- overrides
@@ -437,3 +457,41 @@ def test_an_error_names_the_place_of_a_bm25_source_and_the_file_that_set_it(writ
 def test_overrides_from_python_are_not_said_to_be_from_a_command_line(base):
     with pytest.raises(ValueError, match=r"seed: Input should be .* \(set in an override\)"):
         pa.load_recipe(base, "seed=-1")
+
+
+# --- splits
+
+
+def split_files(recipe) -> dict[str, str]:
+    return {name: str(path) for name, path in recipe.data.splits.items()}
+
+
+def test_null_removes_a_split_of_the_kinds_default(base, write):
+    expected = {"train": "qrels/train.tsv", "test": "qrels/test.tsv"}
+    assert split_files(load(base, "data.splits.dev=null").recipe) == expected
+    assert split_files(load(write("top", "extends: base\ndata: {splits: {dev: null}}")).recipe) == expected
+
+
+def test_null_removes_an_inherited_split(base, write):
+    write("three", "extends: base\ndata: {splits: {train: a, dev: b, test: c}}")
+    loaded = load(
+        write("top", "extends: three\ndata: {splits: {dev: null, more: d}}"), "data.splits.test=null"
+    )
+    assert split_files(loaded.recipe) == {"train": "a", "more": "d"}
+    assert not [key for key in loaded.origins if key.startswith(("data.splits.dev", "data.splits.test"))]
+
+
+def test_null_for_a_split_that_is_not_inherited_is_refused(base, write):
+    message = "data.splits.{0}: null removes an inherited split, but no split {0!r} is inherited"
+    override = refused(base, "data.splits.dve=null")
+    assert override.startswith(
+        f"override 'data.splits.dve=null': {message.format('dve')} (did you mean 'dev'?)"
+    )
+    assert "inherited: train, dev, test." in override
+    top = write("top", "extends: base\ndata: {splits: {train: a, dev: null}}")
+    assert refused(top).startswith(f"{top}: {message.format('dev')}; inherited: none.")
+
+
+def test_null_of_another_kind_does_not_remove_from_the_bases_splits(base, write):
+    data = "{kind: tevatron, splits: {train: a.jsonl, dev: null}}"
+    assert "no split 'dev' is inherited" in refused(write("top", f"extends: base\ndata: {data}"))

@@ -3,7 +3,7 @@ place."""
 
 import pytest
 
-from pyserini_ance.data.formats.format import SplitCounts
+from pyserini_ance.data.formats.files import SplitCounts
 from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import load
 

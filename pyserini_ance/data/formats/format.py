@@ -3,92 +3,21 @@
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NamedTuple, Self
+from typing import ClassVar, Literal, NamedTuple, Self
 
 import numpy as np
-from pydantic import Field, PositiveInt
+from pydantic import Field, model_validator
 
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.document_queries import DocumentQueries
 from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment, OnDisk, build_texts
-from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, find_file, shown
-from pyserini_ance.recipe.components import Component, Settings
+from pyserini_ance.data.formats.files import Official, SplitCounts, paths_in
+from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, shown
+from pyserini_ance.data.hold_out import HoldOut
+from pyserini_ance.recipe.components import Component
 
 UNKNOWN_SHOWN = 5
-
-
-class OfficialFile(Settings):
-    """A published file: `what` describes it, and `at` is its address or the archive that contains it."""
-
-    what: str
-    """A description of the file."""
-    at: str
-    """Its address, or the archive that contains it."""
-
-
-class SplitCounts(Settings):
-    """Published counts of a split: queries, queries with a relevant document (`used`), and judgments.
-
-    None: the count is not published, or sources disagree.
-    """
-
-    queries: PositiveInt | None = None
-    """Published number of queries; null: not published, or sources disagree."""
-    used: PositiveInt | None = None
-    """Published number of queries with a relevant document."""
-    judgments: PositiveInt | None = None
-    """Published number of judgments."""
-
-
-class Official(Settings):
-    """Published facts about a data set: counts to compare the read data with, and files by name.
-
-    The recipe's files may be in any folder.
-    """
-
-    documents: PositiveInt | None = None
-    """Published number of documents."""
-    splits: dict[str, SplitCounts] = {}  # noqa: RUF012  pydantic copies defaults
-    """Published counts by split."""
-    files: dict[str, OfficialFile] = {}  # noqa: RUF012
-    """Published files by name."""
-
-    def of(self, path: Path) -> OfficialFile | None:
-        """The published file with the name of `path`, plain or .gz."""
-        return self.files.get(path.name.removesuffix(".gz"))
-
-
-def input_files(data: "Format") -> list[Path]:
-    """The files that `data.files` lists, as they exist on disk: plain or .gz; for a folder, all its files.
-
-    Raises FileNotFoundError that lists every missing file and its published source.
-    """
-    files: list[Path] = []
-    missing = []
-    for key, path in data.files():
-        folder = path.expanduser()
-        try:
-            files += (
-                sorted(one for one in folder.iterdir() if one.is_file())
-                if folder.is_dir()
-                else [find_file(path, key)]
-            )
-        except FileNotFoundError:
-            missing.append(_describe(key, path, data.official.of(path)))
-    if missing:
-        raise FileNotFoundError(
-            f"{len(missing)} of {len(data.files())} files of the recipe do not exist, "
-            + "neither plain nor as .gz:\n"
-            + "\n".join(missing)
-            + "\nput them there, or set their paths with KEY=PATH "
-            + f"(relative paths start at the working directory, now {Path.cwd()})"
-        )
-    return files
-
-
-def _describe(key: str, path: Path, official: OfficialFile | None) -> str:
-    return f"  {key}: {path}" + (f"\n    {official.what}: {official.at}" if official else "")
 
 
 class RawData(NamedTuple):
@@ -121,38 +50,62 @@ class Format(Component):
     """Judgments of ids that the collection lacks are an error (`refuse`) or ignored (`skip`)."""
     train_queries: DocumentQueries | None = None
     """Training queries made from the documents, in place of the data's own; null: those of the data."""
+    hold_out: HoldOut | None = None
+    """A dev split that is cut from the training queries, for data without one; null: none is cut."""
+
+    @model_validator(mode="after")
+    def _check_names_of_made_splits(self) -> Self:
+        if self.train_queries and self.hold_out and self.train_queries.split == self.hold_out.split:
+            raise ValueError(
+                f"train_queries and hold_out both make split {self.hold_out.split!r}; rename one of them: "
+                "hold_out.split or train_queries.split"
+            )
+        return self
+
+    @property
+    def _made_splits(self) -> set[str]:
+        """The splits that are not read: made from the documents, or cut from another split."""
+        return {made.split for made in (self.train_queries, self.hold_out) if made}
 
     @property
     def split_names(self) -> list[str]:
         """The splits that the settings define; none for an adapter that reads splits without a setting."""
-        made = [self.train_queries.split] if self.train_queries else []
+        made = [made.split for made in (self.train_queries, self.hold_out) if made]
         return list(dict.fromkeys([*getattr(self, "splits", {}), *made]))
 
     def published_counts(self, split: str) -> SplitCounts:
-        """The published counts of a split; none for queries that are made here."""
-        is_made = self.train_queries is not None and self.train_queries.split == split
-        return SplitCounts() if is_made else self.official.splits.get(split, SplitCounts())
+        """The published counts of a split; none for one that is made here, or that another is cut from."""
+        cut = {self.hold_out.source} if self.hold_out else set()
+        is_other = split in self._made_splits | cut
+        return SplitCounts() if is_other else self.official.splits.get(split, SplitCounts())
 
     def of_splits(self, names: Iterable[str]) -> Self:
         """The same data with these splits only; the files of other splits are not read and need not exist.
 
-        A split that `train_queries` makes is not read from files. An adapter without a `splits` setting reads
-        all its splits. Raises ValueError for a split that `data` does not define.
+        A split that is made is not read from files; one that a selected split is cut from is read. An adapter
+        without a `splits` setting reads all its splits. Raises ValueError for a split that `data` does not
+        define.
         """
         splits = getattr(self, "splits", None)
         if splits is None:
             return self
-        selected = sorted(names)
-        if unknown := [name for name in selected if name not in self.split_names]:
+        selected = set(names)
+        if unknown := sorted(selected.difference(self.split_names)):
             raise ValueError(
                 f"no split {unknown[0]!r}; splits: {', '.join(self.split_names)}; "
                 "use one of them, or add it under `data`"
             )
-        queries = self.train_queries
-        made = queries.split if queries else None
-        kept = {name: files for name, files in splits.items() if name in selected and name != made}
+        queries, hold_out = self.train_queries, self.hold_out
+        if hold_out and selected & {hold_out.source, hold_out.split}:
+            selected.add(hold_out.source)
+        else:
+            hold_out = None
         return self.model_copy(
-            update={"splits": kept, "train_queries": queries if made in selected else None}
+            update={
+                "splits": {n: s for n, s in splits.items() if n in selected and n not in self._made_splits},
+                "train_queries": queries if queries and queries.split in selected else None,
+                "hold_out": hold_out,
+            }
         )
 
     def raw_data(self) -> RawData:
@@ -177,11 +130,10 @@ class Format(Component):
         documents' fields once the first document is read.
 
         Raises ValueError for a repeated id, a text that is empty or holds a NUL, a judgment of an unknown id,
-        two grades for one pair, a split that has no usable queries or neither judgments nor answers, and
-        documents that `train_queries` makes no query from.
+        two grades for one pair, a split without usable queries or without judgments and answers, documents
+        that `train_queries` makes no query from, and a split that has too few queries for `hold_out`.
         """
-        # A split that is made is not read.
-        data = self.of_splits(self.split_names) if self.train_queries else self
+        data = self.of_splits(self.split_names) if self._made_splits else self
         documents, splits, files = data.raw_data()
         documents = _first_checked(documents, check) if check else documents
         corpus = build_texts(documents, "document", OnDisk(folder) if folder else InMemory(), files)
@@ -193,11 +145,13 @@ class Format(Component):
         checked = {
             name: self._split(name, corpus, entries, judgments, skipped)
             for name, (entries, judgments) in splits.items()
-            if not self.train_queries or name != self.train_queries.split
+            if name not in self._made_splits
         }
         if self.train_queries:
             made = self.train_queries.make_split(corpus, self.relevance_threshold, skipped)
             checked = {made.name: made, **checked}
+        if self.hold_out:
+            checked = self.hold_out.cut(checked)
         collection = Collection(corpus, checked, skipped)
         collection.log_skipped()
         return collection
@@ -273,14 +227,6 @@ def _first_checked(entries: Iterable[Entry], check: Callable[[Iterable[str]], No
         if index == 0:
             check(entry.fields)
         yield entry
-
-
-def paths_in(settings: Any, key: str) -> list[tuple[str, Path]]:
-    """Every path in the settings under `key`, with its own key."""
-    if isinstance(settings, Path):
-        return [(key, settings)]
-    inner = dict(settings) if isinstance(settings, Settings | Mapping) else {}
-    return [pair for name, value in inner.items() for pair in paths_in(value, f"{key}.{name}")]
 
 
 def read_queries(entries: Iterable[Entry]) -> Texts:

@@ -1,0 +1,105 @@
+"""The files that a recipe's data names, and published facts about them: counts, and where to obtain them."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import PositiveInt
+
+from pyserini_ance.data.formats.lines import find_file
+from pyserini_ance.recipe.components import Settings
+
+if TYPE_CHECKING:
+    from pyserini_ance.data.formats.format import Format
+
+
+class OfficialFile(Settings):
+    """A published file: `what` describes it, and `at` is its address or the archive that contains it."""
+
+    what: str
+    """A description of the file."""
+    at: str
+    """Its address, or the archive that contains it."""
+
+
+class SplitCounts(Settings):
+    """Published counts of a split: queries, queries with a relevant document (`used`), and judgments.
+
+    None: the count is not published, or sources disagree.
+    """
+
+    queries: PositiveInt | None = None
+    """Published number of queries; null: not published, or sources disagree."""
+    used: PositiveInt | None = None
+    """Published number of queries with a relevant document."""
+    judgments: PositiveInt | None = None
+    """Published number of judgments."""
+
+
+class Official(Settings):
+    """Published facts about a data set: counts to compare the read data with, and files by name.
+
+    The recipe's files may be in any folder.
+    """
+
+    documents: PositiveInt | None = None
+    """Published number of documents."""
+    splits: dict[str, SplitCounts] = {}  # noqa: RUF012  pydantic copies defaults
+    """Published counts by split."""
+    files: dict[str, OfficialFile] = {}  # noqa: RUF012
+    """Published files by name."""
+
+    def of(self, path: Path) -> OfficialFile | None:
+        """The published file with the name of `path`, plain or .gz."""
+        return self.files.get(path.name.removesuffix(".gz"))
+
+
+def input_files(data: "Format") -> list[Path]:
+    """The files that `data.files` lists, as they exist on disk: plain or .gz; for a folder, all its files.
+
+    Raises FileNotFoundError that lists every missing file and its published source.
+    """
+    files: list[Path] = []
+    missing = {}
+    for key, path in data.files():
+        folder = path.expanduser()
+        try:
+            files += (
+                sorted(one for one in folder.iterdir() if one.is_file())
+                if folder.is_dir()
+                else [find_file(path, key)]
+            )
+        except FileNotFoundError:
+            missing[key] = _describe(key, path, data.official.of(path))
+    if missing:
+        raise FileNotFoundError(
+            f"{len(missing)} of {len(data.files())} files of the recipe do not exist, "
+            + "neither plain nor as .gz:\n"
+            + "\n".join(missing.values())
+            + "\nput them there, or set their paths with KEY=PATH "
+            + f"(relative paths start at the working directory, now {Path.cwd()})"
+            + _without_split(data, missing)
+        )
+    return files
+
+
+def _describe(key: str, path: Path, official: OfficialFile | None) -> str:
+    return f"  {key}: {path}" + (f"\n    {official.what}: {official.at}" if official else "")
+
+
+def _without_split(data: "Format", missing: Iterable[str]) -> str:
+    """How to do without a split; nothing if other files are missing, or files that one can obtain."""
+    if data.official.files or not any(key.startswith("data.splits.") for key in missing):
+        return ""
+    return (
+        "\na split that you do not have is left out by data.splits.NAME=null; "
+        "a dev split is cut from the training queries by data.hold_out.queries=200"
+    )
+
+
+def paths_in(settings: Any, key: str) -> list[tuple[str, Path]]:
+    """Every path in the settings under `key`, with its own key."""
+    if isinstance(settings, Path):
+        return [(key, settings)]
+    inner = dict(settings) if isinstance(settings, Settings | Mapping) else {}
+    return [pair for name, value in inner.items() for pair in paths_in(value, f"{key}.{name}")]

@@ -1,0 +1,209 @@
+"""Check that a recipe's data has what the recipe needs: splits, measures, judgments, files of negatives."""
+
+import re
+from collections.abc import Iterable
+from itertools import product
+
+from pyserini_ance.data.collection import Collection, Side, Split
+from pyserini_ance.data.passages import check_delimiter
+from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, success_at
+from pyserini_ance.pipeline.bm25_rankings import candidates_file, read_candidates
+from pyserini_ance.recipe.components import did_you_mean
+from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.refresh_settings import Evaluate
+
+
+def check_before_reading(recipe: Recipe) -> None:
+    """Check everything that does not need the data, which may take long to read."""
+    _check_measures(recipe)
+    _check_files(recipe)
+
+
+def _check_files(recipe: Recipe) -> None:
+    """Raise FileNotFoundError if a file is missing that negatives are drawn from, that a teacher reads, or
+    whose documents are reranked."""
+    for stage in recipe.stages.values():
+        _ = [source.files for source in stage.components]
+        _ = [teacher.files for teacher in stage.teachers.values()]
+    for split, rerank in recipe.final_evaluation.reranked.items():
+        candidates_file(rerank, split)
+
+
+def _check_measures(recipe: Recipe) -> None:
+    """Raise ValueError for measures that would be wrong.
+
+    A measure must not have a cutoff beyond the ranking, nor count other grades as relevant than training
+    does.
+    """
+    test = recipe.final_evaluation
+    checked = [
+        ("final_evaluation.hits", test.hits, measure)
+        for split in test.split
+        for measure in test.measures_of(split) + test.query_measures_of(split)
+    ]
+    checked += [
+        (f"final_evaluation.rerank.{split}.hits", rerank.hits, measure)
+        for split, rerank in test.reranked.items()
+        for measure in parse_measures(rerank.measures)
+    ]
+    for key, hits, measure in checked:
+        cutoff = measure.params.get("cutoff") or 0
+        if cutoff > hits:
+            raise ValueError(
+                f"measure {measure} looks at {cutoff} documents, but {key} is {hits}; set {key}={cutoff}"
+            )
+    # Dev rankings are as long as the measure needs.
+    on_dev = parse_measures(evaluation.measure for evaluation in _dev_evaluations(recipe))
+    threshold = recipe.data.relevance_threshold
+    for measure in [*(measure for _, _, measure in checked), *on_dev]:
+        if threshold > 1 and "rel" in measure.SUPPORTED_PARAMS and measure.params.get("rel", 1) != threshold:
+            name, _, at = str(measure).partition("@")
+            cure = f"{name}(rel={threshold}){'@' + at if at else ''}"
+            raise ValueError(
+                f"data.relevance_threshold is {threshold}, but measure {measure} counts grade 1 as relevant; "
+                f"write {cure}"
+            )
+
+
+def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
+    """Raise ValueError if the recipe trains, evaluates or tests on a split that is not one of `names`."""
+    names = list(names)
+    wanted = [(split, "train_split") for split in recipe.train_split.splits]
+    wanted += [(split, "final_evaluation.split") for split in recipe.final_evaluation.split]
+    for split, key in wanted:
+        if split not in names:
+            raise ValueError(
+                f"{key} names {split!r}, but `data` has no such split{did_you_mean(split, names)}; splits: "
+                f"{', '.join(names) or 'none'}; set {key} to one of them, or add {split!r} under `data`"
+            )
+    for split in sorted(dev_splits(recipe).difference(names)):
+        keys = [f"stages.{name}.evaluate" for name in _evaluated_stages(recipe, split)]
+        raise ValueError(
+            f"{' and '.join(keys)} {'measure' if len(keys) > 1 else 'measures'} checkpoints on split "
+            f"{split!r}, but `data` has no such split{did_you_mean(split, names)}; splits: "
+            f"{', '.join(names) or 'none'}; {_dev_cures(recipe, split)}"
+        )
+
+
+def _evaluated_stages(recipe: Recipe, split: str) -> list[str]:
+    """The stages whose checkpoints are measured on this split."""
+    stages = recipe.stages.items()
+    return [name for name, stage in stages if stage.evaluate and split in stage.evaluate.split]
+
+
+def _dev_cures(recipe: Recipe, split: str) -> str:
+    """How to do without a dev split that stages name."""
+    name = "" if split == "dev" else f" data.hold_out.split={split}"
+    nothing = " ".join(f"stages.{stage}.evaluate=null" for stage in _evaluated_stages(recipe, split))
+    return (
+        f"cut it from the training queries: data.hold_out.queries=200{name}; or measure no checkpoints, so "
+        f"that a stage's result is its last one: {nothing}"
+    )
+
+
+def _check_test_differs_from_dev(recipe: Recipe, collection: Collection) -> None:
+    """Raise ValueError if a dev split and a test split of another name have the same judged queries.
+
+    A split that is both under one name is the recipe's own choice, as MS MARCO's dev.
+    """
+    tested = recipe.final_evaluation.split
+    for dev, test in product(sorted(dev_splits(recipe).difference(tested)), tested):
+        if _judged_pairs(collection.split(dev)) == _judged_pairs(collection.split(test)):
+            raise ValueError(
+                f"splits {dev!r} and {test!r} have the same queries and judgments: the best checkpoint would "
+                f"be chosen on the test set; {_dev_cures(recipe, dev)}; or say that {dev!r} is tested on: "
+                f"final_evaluation.split={dev}"
+            )
+
+
+def _judged_pairs(split: Split) -> set[tuple[tuple[str, ...], int]]:
+    """The texts of each query with the row of each document that is relevant to it."""
+    return {
+        (tuple(split.queries[query].values()), row)
+        for query in range(len(split.queries))
+        for row in split.qrels.relevant(query).tolist()
+    }
+
+
+def _check_unjudged(recipe: Recipe, collection: Collection) -> None:
+    """Raise ValueError if a split without judgments is not only tested on by the answers in passages."""
+    test = recipe.final_evaluation
+    for name in (split.name for split in collection.splits.values() if not split.is_judged):
+        if name in {*recipe.train_split.splits, *dev_splits(recipe)}:
+            raise ValueError(
+                f"split {name!r}, on which the recipe trains or evaluates, has no judgments; give it "
+                "`qrels`, or "
+                "DPR's .json file with positive_ctxs. Questions with answers alone can only be tested on"
+            )
+        if test.query_measures_of(name):
+            raise ValueError(
+                f"final_evaluation.query_measures need judgments, but split {name!r} has none; list "
+                "other splits: "
+                "{SPLIT: [...]}"
+            )
+        reranked = parse_measures(test.rerank[name].measures) if name in test.reranked else []
+        others = [measure for measure in [*test.measures_of(name), *reranked] if not is_of_answers(measure)]
+        if others:
+            raise ValueError(
+                f"split {name!r} has no judgments: its passages are judged by the answers they "
+                "contain, and only "
+                f"{', '.join(map(str, success_at(CUTOFFS)))} can measure that, not {others[0]}; set its "
+                "own measures "
+                f"with final_evaluation.measures={{{name}: [...]}}"
+            )
+
+
+def _check_chunks(recipe: Recipe, collection: Collection) -> None:
+    queries, split = min((len(collection.split(name).queries), name) for name in recipe.train_split.splits)
+    for name, stage in recipe.stages.items():
+        if stage.refresh and stage.refresh.query_chunks > queries:
+            raise ValueError(
+                f"stages.{name}.refresh.query_chunks is {stage.refresh.query_chunks}, but {split!r} has "
+                f"only {queries} "
+                "training queries; lower it"
+            )
+
+
+def check_collection(recipe: Recipe, collection: Collection) -> None:
+    """Raise ValueError or FileNotFoundError if the recipe needs something that the data does not have."""
+    training = recipe.train_split
+    check_splits(recipe, collection.splits)
+    if recipe.encoder.tokenization.document.passages > 1:
+        check_delimiter(collection.documents.ids)
+    _check_unjudged(recipe, collection)
+    _check_test_differs_from_dev(recipe, collection)
+    _check_chunks(recipe, collection)
+    for split, rerank in recipe.final_evaluation.reranked.items():
+        if rerank.file:
+            read_candidates(rerank, collection.split(split), collection.documents, rerank.file)
+    for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
+        for source in term.negatives:
+            source.check_data(AnchorSet.of(collection, training.name, term.anchor))
+        if term.teacher is not None:
+            term.teacher.check_data(AnchorSet.of(collection, training.name, term.anchor))
+
+
+def _dev_evaluations(recipe: Recipe) -> list[Evaluate]:
+    return [stage.evaluate for stage in recipe.stages.values() if stage.evaluate]
+
+
+def dev_splits(recipe: Recipe) -> set[str]:
+    return {split for evaluation in _dev_evaluations(recipe) for split in evaluation.split}
+
+
+def check_template(recipe: Recipe, side: Side, fields: Iterable[str]) -> None:
+    """Raise ValueError if a template names a field that no record has: training would use blank texts.
+
+    Titles alone may be missing.
+    """
+    template = recipe.encoder.tokenization.side(side).template
+    named = re.findall(r"\{(\w+)\}", template)
+    unknown = [field for field in named if field not in fields and field != "title"]
+    if unknown:
+        raise ValueError(
+            f"encoder.tokenization.{side}.template is {template!r}, but a {side} of this collection "
+            "has no field "
+            f"{', '.join(unknown)}; fields: {', '.join(fields)}"
+        )

@@ -1,0 +1,118 @@
+"""Merge mappings of recipe keys, remove what is null, and remember which file set each value."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pyserini_ance.recipe.components import component_class, did_you_mean
+
+# Keys whose mappings merge even if their `kind` differs: it does not change the meaning of their other keys.
+SAME_KEYS = {"lr_schedule"}
+WHOLE = {"init_from"}  # keys whose mappings never merge: halves of two checkpoints are not a checkpoint
+
+
+def merge(into: dict, new: Mapping, origins: dict[str, str], prefix: str, origin: str = "") -> dict:
+    """Merge mappings deeply. A mapping of another `kind` replaces, since its keys mean something else; so
+    does one of the keys in WHOLE."""
+    for key, value in new.items():
+        path, old = f"{prefix}{key}", into.get(key)
+        if (
+            isinstance(old, dict)
+            and isinstance(value, dict)
+            and key not in WHOLE
+            and (key in SAME_KEYS or not differ_in_kind(old, value))
+        ):
+            merge(old, value, origins, f"{path}.", origin)
+            continue
+        into[key] = value
+        delete_origins(path, origins)
+        if origin:
+            set_origin(value, path, origin, origins)
+    return into
+
+
+def differ_in_kind(old: Mapping, new: Mapping) -> bool:
+    return "kind" in old and "kind" in new and old["kind"] != new["kind"]
+
+
+def set_origin(value: Any, path: str, origin: str, origins: dict[str, str]) -> None:
+    if isinstance(value, dict) and value:
+        for key, inner in value.items():
+            set_origin(inner, f"{path}.{key}", origin, origins)
+    else:
+        origins[path] = origin
+
+
+def origin_of(key: str, origins: Mapping[str, str]) -> str | None:
+    """The file that set a value; None if it is a default.
+
+    Lists are set as a whole: their items have the list's origin.
+    """
+    while key and key not in origins:
+        key = key.rpartition(".")[0]
+    return origins.get(key)
+
+
+def delete_origins(path: str, origins: dict[str, str]) -> None:
+    for name in [n for n in origins if n == path or n.startswith(f"{path}.")]:
+        del origins[name]
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """The stages and splits that recipe keys have before others are merged into them: null removes these."""
+
+    stages: tuple[str, ...]
+    data_kind: Any
+    splits: tuple[str, ...]
+
+    @classmethod
+    def of(cls, raw: dict) -> "Inherited":
+        data = mapping(raw, "data")
+        return cls(tuple(mapping(raw, "stages")), data.get("kind"), tuple(mapping(data, "splits")))
+
+    def remove_nulls(self, raw: dict, origins: dict[str, str], where: str) -> None:
+        """Remove the stages and splits that are null. Raises ValueError for one that is not inherited: it may
+        be misspelt."""
+        cure = "A stage with the values of stage_defaults alone is {}"
+        _remove_nulls(mapping(raw, "stages"), self.stages, "stages", origins, where, cure)
+        data = mapping(raw, "data")
+        splits = mapping(data, "splits")
+        if None in splits.values():
+            inherited = self.splits if data.get("kind") == self.data_kind else ()
+            if not inherited and all(split is None for split in splits.values()):
+                default = _default_splits(data.get("kind"))
+                inherited, splits = tuple(default), {**default, **splits}
+            cure = "A split that the data lacks is left out of `splits`"
+            _remove_nulls(splits, inherited, "data.splits", origins, where, cure)
+            data["splits"] = splits
+
+
+def _remove_nulls(
+    values: dict, inherited: Collection[str], key: str, origins: dict[str, str], where: str, cure: str
+) -> None:
+    noun = key.rpartition(".")[2].removesuffix("s")
+    for name in [name for name, value in values.items() if value is None]:
+        if name not in inherited:
+            near, names = did_you_mean(str(name), inherited), ", ".join(inherited) or "none"
+            raise ValueError(
+                f"{where}: {key}.{name}: null removes an inherited {noun}, but no {noun} {name!r} is "
+                f"inherited{near}; inherited: {names}. {cure}"
+            )
+        del values[name]
+        delete_origins(f"{key}.{name}", origins)
+
+
+def _default_splits(kind: Any) -> dict[str, Any]:
+    """The splits that data of this kind has unless they are set."""
+    field = component_class("data", kind).model_fields.get("splits") if isinstance(kind, str) else None
+    default = field.get_default(call_default_factory=True) if field and not field.is_required() else {}
+    return {name: str(value) for name, value in default.items()}
+
+
+def mapping(raw: dict, key: str) -> dict:
+    """The mapping under `key`; an empty one if there is none.
+
+    Validation reports a value of another type later.
+    """
+    return raw[key] if isinstance(raw.get(key), dict) else {}

@@ -1,0 +1,157 @@
+"""A dev split that is cut from the training queries."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+import pyserini_ance as pa
+from pyserini_ance.data.formats.beir import Beir
+from pyserini_ance.data.formats.docstrings import Docstrings
+from pyserini_ance.data.formats.files import input_files
+from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
+
+QUERIES = 12
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """BEIR's layout without a dev split; query q11 has no relevant document."""
+    (tmp_path / "qrels").mkdir()
+    lines = {
+        "corpus.jsonl": [{"_id": f"d{n}", "title": "", "text": f"document {n}"} for n in range(QUERIES)],
+        "queries.jsonl": [{"_id": f"q{n}", "text": f"query {n}"} for n in range(QUERIES)],
+    }
+    for name, records in lines.items():
+        (tmp_path / name).write_text("".join(json.dumps(record) + "\n" for record in records))
+    rows = [f"q{n}\td{n}\t{int(n < 11)}\nq{n}\td{(n + 1) % QUERIES}\t0\n" for n in range(QUERIES)]
+    (tmp_path / "qrels/train.tsv").write_text("query-id\tcorpus-id\tscore\n" + "".join(rows))
+    (tmp_path / "qrels/test.tsv").write_text("q0\td0\t1\n")
+    return tmp_path
+
+
+def data(folder, **hold_out) -> Beir:
+    return Beir(folder=folder, hold_out=hold_out)
+
+
+def held_out_slowly(seed: int, count: int) -> set[str]:
+    hashes = {f"q{n}": hashlib.sha256(f"{seed} q{n}".encode()).hexdigest() for n in range(11)}
+    return set(sorted(hashes, key=lambda id: hashes[id])[:count])
+
+
+@pytest.mark.parametrize(("seed", "count"), [(0, 1), (0, 4), (7, 4), (3, 10)])
+def test_the_queries_are_those_of_the_slow_reference(folder, seed, count):
+    collection = data(folder, queries=count, seed=seed).read()
+    assert list(collection.splits) == ["train", "dev", "test"]
+    dev, train = collection.split("dev"), collection.split("train")
+    assert set(dev.queries.ids) == held_out_slowly(seed, count)
+    assert {*dev.queries.ids, *train.queries.ids} == {f"q{n}" for n in range(11)}
+    assert len(dev.queries) + len(train.queries) == 11
+    for split in (dev, train):
+        for row, id in enumerate(split.queries.ids):
+            number = int(id[1:])
+            assert split.queries[row] == {"text": f"query {number}"}
+            assert sorted(split.qrels.judged(row)[0].tolist()) == sorted([number, (number + 1) % QUERIES])
+            assert split.qrels.relevant(row).tolist() == [number]
+
+
+def test_only_queries_with_a_relevant_document_are_cut(folder):
+    collection = data(folder, queries=10).read()
+    assert "q11" not in {*collection.split("dev").queries.ids, *collection.split("train").queries.ids}
+    with pytest.raises(ValueError, match="queries is 11, but split 'train' has only 11 queries with a relev"):
+        data(folder, queries=11).read()
+
+
+def test_another_order_of_the_file_gives_the_same_queries(folder):
+    before = set(data(folder, queries=4).read().split("dev").queries.ids)
+    for name in ("queries.jsonl", "qrels/train.tsv"):
+        lines = [line for line in (folder / name).read_text().splitlines() if "query-id" not in line]
+        (folder / name).write_text("\n".join(reversed(lines)) + "\n")
+    assert set(data(folder, queries=4).read().split("dev").queries.ids) == before
+
+
+def test_a_split_of_that_name_is_not_read(folder):
+    (folder / "qrels/dev.tsv").write_text("not qrels at all\n")
+    wanted = data(folder, queries=4).of_splits(["train", "dev", "test"])
+    assert {path.name for path in input_files(wanted)} == {
+        "corpus.jsonl",
+        "queries.jsonl",
+        "train.tsv",
+        "test.tsv",
+    }
+    assert wanted.read().digest == data(folder, queries=4).read().digest
+
+
+@pytest.mark.parametrize(
+    ("wanted", "splits"), [(["train"], ["train", "dev"]), (["dev"], ["train", "dev"]), (["test"], ["test"])]
+)
+def test_the_split_that_is_cut_is_the_same_whichever_splits_are_wanted(folder, wanted, splits):
+    whole, part = data(folder, queries=4).read(), data(folder, queries=4).of_splits(wanted).read()
+    assert list(part.splits) == splits
+    for name in splits:
+        assert part.split(name).queries.digest == whole.split(name).queries.digest
+        assert part.split(name).qrels.digest == whole.split(name).qrels.digest
+
+
+def test_the_cache_knows_the_settings(folder):
+    def dev(**hold_out) -> list[str]:
+        settings = {"kind": "beir", "folder": str(folder), "hold_out": hold_out}
+        return list(pa.load_collection(settings, cache=folder / "cache").split("dev").queries.ids)
+
+    assert dev(queries=4) == dev(queries=4) != dev(queries=4, seed=1)
+
+
+def test_made_queries_can_be_cut(folder):
+    made = Beir(
+        folder=folder, train_queries={"from": "crops", "min_words": 1}, hold_out={"queries": 5}
+    ).read()
+    assert len(made.split("dev").queries) == 5 and len(made.split("train").queries) == QUERIES - 5
+
+
+def test_a_kind_without_the_setting_splits():
+    whole = Docstrings(packages=("json",), dev_share=0.0, test_share=0.0)
+    cut = whole.model_copy(update={"hold_out": data(".", queries=2).hold_out}).read()
+    assert len(cut.split("dev").queries) == 2
+    assert len(cut.split("train").queries) == len(whole.read().split("train").queries) - 2
+
+
+def test_published_counts_do_not_hold_for_what_is_cut(folder):
+    counts = {"splits": {name: {"queries": 12} for name in ("train", "dev", "test")}}
+    both = Beir(folder=folder, official=counts, hold_out={"queries": 2})
+    assert [both.published_counts(name).queries for name in ("train", "dev", "test")] == [None, None, 12]
+
+
+@pytest.mark.parametrize(
+    ("hold_out", "message"),
+    [
+        ({"queries": 2, "from": "dev"}, "from and split are both 'dev'"),
+        ({"queries": 0}, "greater than 0"),
+        ({"queries": 2, "split": "crops"}, "train_queries and hold_out both make split 'crops'"),
+    ],
+)
+def test_settings_that_make_no_sense(hold_out, message):
+    with pytest.raises(ValidationError, match=message):
+        Beir(folder=".", train_queries={"from": "crops", "split": "crops"}, hold_out=hold_out)
+
+
+def test_a_split_that_does_not_exist_or_has_no_judgments(folder):
+    splits = {"test": {"topics": folder / "topics.jsonl"}}
+    (folder / "topics.jsonl").write_text('{"id": "1", "title": "who", "answers": ["x"]}\n')
+    unjudged = PyseriniJsonl(
+        corpus=folder / "corpus.jsonl", splits=splits, hold_out={"queries": 1, "from": "test"}
+    )
+    with pytest.raises(ValueError, match="hold_out.from is 'test', a split without judgments"):
+        unjudged.read()
+    absent = unjudged.model_copy(update={"hold_out": data(".", queries=1).hold_out})
+    with pytest.raises(
+        ValueError, match="hold_out.from is 'train', but `data` has no such split; splits: test"
+    ):
+        absent.read()
+
+
+def test_rows_stay_in_the_order_of_the_file(folder):
+    train = data(folder, queries=4).read().split("train")
+    numbers = np.array([int(id[1:]) for id in train.queries.ids])
+    assert (np.diff(numbers) > 0).all()

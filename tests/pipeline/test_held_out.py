@@ -1,0 +1,86 @@
+"""A run whose dev split is cut from the training queries, and recipes whose dev split is missing or the test
+split.
+"""
+
+import pytest
+
+from pyserini_ance.data.hold_out import HoldOut
+from pyserini_ance.data.trec import read_qrels
+from pyserini_ance.distributed.world import World
+from pyserini_ance.pipeline.experiment import Experiment
+from pyserini_ance.pipeline.preparation import read_collection, stored_collection
+from pyserini_ance.runs.rundir import RunDir
+
+STAGE = {
+    "steps": 2,
+    "batch_queries": 2,
+    "optimizer": {"learning_rate": 1e-3},
+    "terms": {"query": {"negatives": [{"kind": "random"}]}},
+    "evaluate": {"every_steps": 1},
+}
+
+
+@pytest.fixture
+def held_out(small_recipe, tmp_path):
+    """A recipe whose data has no dev split; 4 of 15 training queries become one."""
+    recipe = small_recipe({"a": STAGE}, cache=str(tmp_path / "cache"))
+    files = {name: split for name, split in recipe.data.splits.items() if name != "dev"}
+    data = recipe.data.model_copy(update={"splits": files, "hold_out": HoldOut(queries=4)})
+    return recipe.model_copy(update={"data": data})
+
+
+def test_a_run_records_the_split_and_resumes_with_it(held_out, tmp_path):
+    run = RunDir(tmp_path / "run")
+    results = Experiment(held_out, run.folder, World()).run()
+    recorded = read_qrels(run.qrels("dev"))
+    assert len(recorded) == 4 and not set(recorded) & set(read_qrels(run.qrels("test")))
+    assert run.read_recipe().data.hold_out == held_out.data.hold_out
+    assert set(recorded) == set(read_collection(run.read_recipe()).split("dev").queries.ids)
+    again = Experiment(run.read_recipe(), run.folder, World()).run(resume=True)
+    assert [row["RR@10"] for row in again.rows] == [row["RR@10"] for row in results.rows]
+    other = held_out.data.model_copy(update={"hold_out": HoldOut(queries=4, seed=1)})
+    with pytest.raises(ValueError, match="differ"):
+        Experiment(held_out.model_copy(update={"data": other}), run.folder, World()).run(resume=True)
+
+
+def test_without_a_dev_split_the_stages_that_need_one_and_both_cures_are_named(held_out):
+    stages = {"a": held_out.stages["a"], "b": held_out.stages["a"]}
+    data = held_out.data.model_copy(update={"hold_out": None})
+    with pytest.raises(ValueError) as error:
+        read_collection(held_out.model_copy(update={"data": data, "stages": stages}))
+    assert str(error.value) == (
+        "stages.a.evaluate and stages.b.evaluate measure checkpoints on split 'dev', but `data` has no such "
+        "split; splits: train, test; cut it from the training queries: data.hold_out.queries=200; or measure "
+        "no checkpoints, so that a stage's result is its last one: stages.a.evaluate=null "
+        "stages.b.evaluate=null"
+    )
+
+
+@pytest.mark.parametrize("order", [1, -1], ids=["the same file", "the same lines in another order"])
+def test_the_test_split_as_dev_is_refused(small_recipe, tmp_path, order):
+    recipe = small_recipe({"a": STAGE})
+    test = recipe.data.splits["test"]
+    copies = {"topics": tmp_path / "copy.tsv", "qrels": tmp_path / "copy.qrels"}
+    for key, path in copies.items():
+        lines = getattr(test, key).read_text().splitlines(keepends=True)
+        path.write_text("".join(lines[::order]))
+    splits = {**recipe.data.splits, "dev": test.model_copy(update=copies)}
+    same = recipe.model_copy(update={"data": recipe.data.model_copy(update={"splits": splits})})
+    with pytest.raises(ValueError, match="'dev' and 'test' have the same queries and judgments: the best"):
+        read_collection(same)
+    unevaluated = {"a": same.stages["a"].model_copy(update={"evaluate": None})}
+    assert read_collection(same.model_copy(update={"stages": unevaluated}))
+    tested = same.final_evaluation.model_copy(update={"split": ("dev",)})
+    assert read_collection(same.model_copy(update={"final_evaluation": tested}))  # the recipe says so itself
+
+
+def test_a_missing_dev_file_is_answered_by_the_keys_that_do_without_it(small_recipe, tmp_path):
+    recipe = small_recipe({"a": STAGE})
+    gone = recipe.data.splits["dev"].model_copy(update={"qrels": tmp_path / "gone"})
+    data = recipe.data.model_copy(update={"splits": {**recipe.data.splits, "dev": gone}})
+    with pytest.raises(FileNotFoundError) as error:
+        stored_collection(recipe.model_copy(update={"data": data}))
+    assert str(error.value).endswith(
+        "\na split that you do not have is left out by data.splits.NAME=null; "
+        "a dev split is cut from the training queries by data.hold_out.queries=200"
+    )
