@@ -110,12 +110,18 @@ def _check_test_differs_from_dev(recipe: Recipe, collection: Collection) -> None
     """
     tested = recipe.final_evaluation.split
     for dev, test in product(sorted(dev_splits(recipe).difference(tested)), tested):
-        if _judged_pairs(collection.split(dev)) == _judged_pairs(collection.split(test)):
+        if _are_same(collection.split(dev), collection.split(test)):
             raise ValueError(
                 f"splits {dev!r} and {test!r} have the same queries and judgments: the best checkpoint would "
                 f"be chosen on the test set; {_dev_cures(recipe, dev)}; or say that {dev!r} is tested on: "
                 f"final_evaluation.split={dev}"
             )
+
+
+def _are_same(split: Split, other: Split) -> bool:
+    """Whether two splits have the same queries with the same relevant documents, in any order."""
+    same_size = len(split.queries) == len(other.queries)
+    return same_size and _judged_pairs(split) == _judged_pairs(other)
 
 
 def _judged_pairs(split: Split) -> set[tuple[tuple[str, ...], int]]:
