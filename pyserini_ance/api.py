@@ -24,6 +24,7 @@ from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline import experiment, mining
 from pyserini_ance.pipeline.mining import MinedNegatives, mine_negatives, read_component, read_source
 from pyserini_ance.pipeline.model_export import Results
+from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.runs import rundir
@@ -129,14 +130,17 @@ def train(
     resume: bool = False,
     replay: str | Path | None = None,
     callbacks: Sequence[TrainerCallback] = (),
+    prerequisites: bool = True,
 ) -> Run:
     """Train a recipe and evaluate it; everything is left in the run directory `output` (default:
     `runs/NAME`).
 
     overwrite: replace an existing run. resume: continue an existing run of the same recipe; the weights are
     those of an uninterrupted run. replay: the `decisions.jsonl` of another run, whose adoptions of negatives
-    are repeated. callbacks: called on the main process during training. Under torchrun, all processes make
-    the call.
+    are repeated. callbacks: called on the main process during training. prerequisites: first train the
+    recipes that it starts from (`init_from: {recipe: NAME}`), each in its default directory, unless they are
+    there; overrides of the data and of the machine hold for them too (docs/guides/commands.md, train). Under
+    torchrun, all processes make the call.
 
     Raises FileExistsError if `output` holds a run and neither `overwrite` nor `resume` is set,
     FileNotFoundError for missing data, ValueError for data or settings that are not valid, RuntimeError for
@@ -147,7 +151,12 @@ def train(
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     directory = rundir.run_folder(recipe.name) if output is None else Path(output)
     decisions = None if replay is None else Path(replay)
-    experiment.train(recipe, directory, overwrite, resume, decisions, callbacks)
+    if prerequisites:
+        train_with_prerequisites(
+            recipe, directory, overwrite, resume, decisions, callbacks, recipe_in_file(recipe.name)
+        )
+    else:
+        experiment.train(recipe, directory, overwrite, resume, decisions, callbacks)
     return Run(directory)
 
 

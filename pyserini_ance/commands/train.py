@@ -113,6 +113,13 @@ def _parser() -> argparse.ArgumentParser:
         metavar="DECISIONS",
         help="repeat the adoptions of another run, from its decisions.jsonl",
     )
+    run.add_argument(
+        "--no-prerequisites",
+        action="store_false",
+        dest="prerequisites",
+        help="do not train the recipes that this one starts from (`init_from: {recipe: NAME}`) if their runs "
+        "are missing or unfinished; stop and name the command instead",
+    )
     plan = parser.add_argument_group("planning (nothing is trained)")
     plan.add_argument(
         "--print",
@@ -144,24 +151,33 @@ def _measured_plan(args: argparse.Namespace) -> str | None:
 
 
 def _print_plan(args: argparse.Namespace) -> str | None:
-    """Print the recipe, which needs no data, and return the plan, which does."""
+    """Print the recipe, which needs no data, and return the plan, which does: that of all runs to come."""
     from pyserini_ance.pipeline.initial_weights import describe_initial_weights
-    from pyserini_ance.pipeline.plan import plan
+    from pyserini_ance.pipeline.plan import plan, plan_of_chain
+    from pyserini_ance.pipeline.prerequisites import prerequisites, recipe_in_file
 
     loaded = load_recipe(args.recipe, *args.overrides)
     if not console.is_main():
         return None
     print(annotated_yaml(loaded), *describe_initial_weights(loaded.recipe), sep="\n", flush=True)
-    return plan(loaded.recipe)
+    if not args.prerequisites:
+        return plan(loaded.recipe)
+    chain = prerequisites(loaded.recipe, recipe_in_file(args.recipe))
+    print(*(one.describe() for one in chain), sep="\n", end="\n" if chain else "", flush=True)
+    return plan_of_chain(loaded.recipe, [one.recipe for one in chain if one.status != "finished"])
 
 
 def _train(args: argparse.Namespace) -> str | None:
-    recipe = load_recipe(args.recipe, *args.overrides).recipe
     from pyserini_ance.pipeline.experiment import train
+    from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
 
-    output = args.output or run_folder(recipe.name)
+    recipe = load_recipe(args.recipe, *args.overrides).recipe
+    how = (recipe, args.output or run_folder(recipe.name), args.overwrite, args.resume, args.replay)
     with logging_redirect_tqdm():
-        results = train(recipe, output, args.overwrite, args.resume, args.replay)
+        if args.prerequisites:
+            results = train_with_prerequisites(*how, as_in_file=recipe_in_file(args.recipe))
+        else:
+            results = train(*how)
     return f"\n{results.as_text()}" if results else None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
@@ -358,4 +359,6 @@ def accelerator_of(recipe: Recipe) -> Accelerator:
             "device: auto"
         )
     precision = resolve_precision(recipe.precision, recipe.device)
+    # A process may train several recipes; accelerate would keep the first one's precision and device.
+    AcceleratorState._reset_state(reset_partial_state=True)
     return Accelerator(cpu=recipe.device == "cpu", mixed_precision="bf16" if precision == "bf16" else "no")

@@ -27,6 +27,14 @@ from pyserini_ance.storage.publish import is_complete
 log = logging.getLogger(__name__)
 
 
+class NoRun(FileNotFoundError):
+    """The run that a stage starts from does not exist."""
+
+
+class StageUnfinished(RuntimeError):
+    """The run that a stage starts from has not come to the end of the stage whose result is wanted."""
+
+
 @dataclass(frozen=True)
 class WeightsOrigin:
     """An existing encoder: its folder, the hash of its weights, and the stage whose result it is, if it is
@@ -69,7 +77,7 @@ def _in_run(init_from: InitFrom) -> WeightsOrigin:
     """The result of a stage, verified by its manifest and by the run's decisions."""
     run = source_run(init_from)
     if not (run.state.exists() and run.recipe.exists()):
-        raise FileNotFoundError(f"{run.folder} holds no run; make it with: {_train_command(init_from)}")
+        raise NoRun(f"{run.folder} holds no run; make it with: {_train_command(init_from)}")
     stages = list(run.read_recipe().stages)
     stage = init_from.stage or stages[-1]
     if stage not in stages:
@@ -79,7 +87,7 @@ def _in_run(init_from: InitFrom) -> WeightsOrigin:
     ends = RunLog(run, writes=False).decisions("stage_end")
     ended = [record for record in ends if record["stage"] == stage]
     if not ended:
-        raise RuntimeError(
+        raise StageUnfinished(
             f"{run.folder} holds {run.describe()}: stage {stage} has not ended. Continue it with: "
             f"pyserini-ance train {run.recipe} --output {run.folder} --resume"
         )
@@ -103,7 +111,7 @@ def describe_initial_weights(recipe: Recipe) -> list[str]:
     """One line per external initial encoder: what it is, or, if it does not exist yet, the command that makes
     it."""
     return [
-        f"{_key_of(recipe, external)}: {_describe(external)}" for external in recipe.external_starts.values()
+        f"{key_of(recipe, external)}: {_describe(external)}" for external in recipe.external_starts.values()
     ]
 
 
@@ -136,7 +144,7 @@ class InitialWeights:
         """
         origins, encoders = {}, {}
         for name, init_from in recipe.external_starts.items():
-            key = _key_of(recipe, init_from)
+            key = key_of(recipe, init_from)
             is_copied = resume and is_complete(run.checkpoint(name, 0))
             origin = _find(init_from, key, may_be_gone=is_copied)
             if origin is None:
@@ -172,7 +180,8 @@ def _find(init_from: InitFrom, key: str, may_be_gone: bool) -> WeightsOrigin | N
         return None
 
 
-def _key_of(recipe: Recipe, init_from: InitFrom) -> str:
+def key_of(recipe: Recipe, init_from: InitFrom) -> str:
+    """The recipe's key of initial weights: that of the first stage that has them."""
     keys = (
         f"stages.{name}.init_from" for name, stage in recipe.stages.items() if stage.init_from == init_from
     )

@@ -1,6 +1,7 @@
 """Describe what a recipe will do before it runs: steps, encodings, memory and disk; with `--dry-steps`, also
 times."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +45,16 @@ STAGE_COLUMNS = [
 def plan(recipe: Recipe) -> str:
     """Read and check the data, and describe steps, encodings, memory and disk."""
     return _describe(recipe, tokenize(recipe, stored_collection(recipe)))
+
+
+def plan_of_chain(recipe: Recipe, before: Sequence[Recipe]) -> str:
+    """The plans of the recipes that are trained `before` a recipe, in this order, its own, and their sum."""
+    if not before:
+        return plan(recipe)
+    sections = [f"plan of {one.name}:\n{plan(one)}" for one in (*before, recipe)]
+    stages = [stage for one in (*before, recipe) for stage in one.stages.values()]
+    steps, queries = sum(stage.steps for stage in stages), sum(s.steps * s.batch_queries for s in stages)
+    return "\n\n".join([*sections, f"all {len(sections)} runs: {steps:,} steps of {queries:,} queries"])
 
 
 def measured_plan(recipe: Recipe, steps: int) -> str | None:

@@ -28,7 +28,7 @@ def train_in_subprocess(recipe: Recipe, run: RunDir, overwrite: bool) -> None:
     The process is forked: importing everything again takes longer than a small run, and the parent has
     trained nothing.
     """
-    resume = not overwrite and run.recipe.exists() and run.environment.exists()
+    resume = not overwrite and run.can_resume
     # A run with a state but nothing to resume died during preparation: it is replaced.
     overwrite = overwrite or (run.state.exists() and not resume)
     fork = multiprocessing.get_context("fork")

@@ -107,21 +107,30 @@ class RunDir:
         living processes work on that run. Processes of other hosts are observed for a while to see whether
         they are alive.
         """
-        if self._has_content():
-            if not overwrite:
-                raise FileExistsError(f"{self.folder} holds {self.describe()}. {self._cure()}")
-            if not self.state.exists():
-                raise FileExistsError(
-                    f"{self.folder} is not a run directory (no {self.state.name}); "
-                    "--overwrite does not clear it"
-                )
-            self.refresher.check_free()
+        self.check_creatable(overwrite)
         self.folder.mkdir(parents=True, exist_ok=True)
         self.trainer.acquire("preparing")
         if overwrite:
             self._clear()
         remove_leftovers(self.folder)
         write_whole(self.recipe, recipe_yaml)
+
+    def check_creatable(self, overwrite: bool = False) -> None:
+        """Raise what `create` raises before it writes."""
+        if not self._has_content():
+            return
+        if not overwrite:
+            raise FileExistsError(f"{self.folder} holds {self.describe()}. {self._cure()}")
+        if not self.state.exists():
+            raise FileExistsError(
+                f"{self.folder} is not a run directory (no {self.state.name}); --overwrite does not clear it"
+            )
+        self.refresher.check_free()
+
+    @property
+    def can_resume(self) -> bool:
+        """Whether there is a run that came far enough to be resumed."""
+        return self.recipe.exists() and self.environment.exists()
 
     def _has_content(self) -> bool:
         """Whether there is more than lock files of processes that died before they held the lock."""

@@ -86,6 +86,12 @@ def _known_weights(run: RunDir, stage: str) -> Iterator[tuple[int, str]]:
 def check_same_run(run: RunDir, recipe: Recipe, collection: Collection) -> None:
     """Raise FileNotFoundError if `run` holds no run, ValueError if its recipe or data differ from those
     given."""
+    check_resumable(run, recipe)
+    check_same_data(run, collection)
+
+
+def check_resumable(run: RunDir, recipe: Recipe) -> None:
+    """Raise FileNotFoundError if `run` holds no run, ValueError if its recipe differs from the one given."""
     for path in (run.state, run.recipe, run.environment):
         if not path.exists():
             raise FileNotFoundError(
@@ -93,25 +99,31 @@ def check_same_run(run: RunDir, recipe: Recipe, collection: Collection) -> None:
                 "start a new run"
             )
     check_same_recipe(run, recipe, f"pyserini-ance train {run.recipe} --output {run.folder} --resume")
-    check_same_data(run, collection)
 
 
 def check_same_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
     """Raise ValueError, with the keys that differ, if `run` was started with another recipe; `command` is
     what to type instead."""
     if not has_recipe(run, recipe):
-        ignored = {*RUNTIME_KEYS, *DESCRIPTIVE_KEYS}
-        saved, given = (
-            r.model_dump(mode="json", exclude={**dict.fromkeys(ignored, True), "data": {"official"}})
-            for r in (run.read_recipe(), recipe)
-        )
-        differing = [f"{key}: {old} in the run, {new} given" for key, old, new in differences(saved, given)]
+        differing = [
+            f"{key}: {old} in the run, {new} given"
+            for key, old, new in recipe_differences(run.read_recipe(), recipe)
+        ]
         more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
         raise ValueError(
             f"{run.recipe} differs from the recipe given ({'; '.join(differing[:SHOWN])}{more}). "
             f"A run keeps its recipe: to train the one given from the start, replace the run by `train` with "
             f"--overwrite. To continue the run with its own recipe: {command}"
         )
+
+
+def recipe_differences(old: Recipe, new: Recipe) -> Iterator[tuple[str, str, str]]:
+    """`differences` of two recipes, regardless of the machine's settings and of what describes a run."""
+    ignored = dict.fromkeys((*RUNTIME_KEYS, *DESCRIPTIVE_KEYS), True)
+    saved, given = (
+        recipe.model_dump(mode="json", exclude={**ignored, "data": {"official"}}) for recipe in (old, new)
+    )
+    return differences(saved, given)
 
 
 def differences(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, str, str]]:

@@ -1,0 +1,190 @@
+"""Prerequisites: the runs that a recipe starts from (`init_from: {recipe: NAME}`), trained before it."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pyserini_ance.data.formats.format import input_files
+from pyserini_ance.distributed.world import World
+from pyserini_ance.pipeline.experiment import train
+from pyserini_ance.pipeline.initial_weights import NoRun, StageUnfinished, find_weights, key_of
+from pyserini_ance.pipeline.model_export import Results
+from pyserini_ance.pipeline.preparation import check_tools, recipe_data
+from pyserini_ance.recipe.init_from import InitFrom
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.provenance import RUNTIME_KEYS, source_run
+from pyserini_ance.runs.rundir import RunDir, load_recipe
+from pyserini_ance.storage.publish import is_complete
+from pyserini_ance.trainer.callbacks import TrainerCallback
+from pyserini_ance.trainer.resume import check_resumable, recipe_differences
+
+INHERITED_KEYS = ("data", *RUNTIME_KEYS)  # the inputs, and where a run computes: see `inherit`
+Status = Literal["finished", "unfinished", "missing"]
+SHOWN = 3  # differing keys in a message
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Prerequisite:
+    """A run that another one starts from.
+
+    status: `finished` if its weights can be taken, `unfinished` if it will be resumed, `missing` if it will
+    be trained. recipe: that of the run; of a missing one, as it will be trained. differing: the keys in which
+    the existing run differs from its recipe file.
+    """
+
+    name: str
+    recipe: Recipe
+    folder: Path
+    status: Status
+    differing: tuple[str, ...] = ()
+
+    def describe(self) -> str:
+        """One line: what is used, or trained first, and with how many steps."""
+        steps = sum(stage.steps for stage in self.recipe.stages.values())
+        done = {
+            "finished": f"{self.folder} is used",
+            "unfinished": f"resumed first in {self.folder}, {steps:,} steps in all",
+            "missing": f"trained first in {self.folder}, {steps:,} steps",
+        }[self.status]
+        more = f", and {len(self.differing) - SHOWN} more" if len(self.differing) > SHOWN else ""
+        other = f"; its settings are not those of {self.name}: {'; '.join(self.differing[:SHOWN])}{more}"
+        return f"{self.name}: {done}{other if self.differing else ''}"
+
+    def as_json(self) -> dict[str, Any]:
+        """What `train` needs, for all processes of a world."""
+        run = RunDir(self.folder)
+        resume = self.status == "unfinished" and run.can_resume
+        return {
+            "recipe": self.recipe.model_dump(mode="json"),
+            "folder": str(self.folder),
+            "overwrite": run.state.exists() and not resume,  # it died before there was anything to resume
+            "resume": resume,
+            "line": self.describe(),
+        }
+
+
+def prerequisites(
+    recipe: Recipe, as_in_file: Recipe | None = None, run: RunDir | None = None
+) -> list[Prerequisite]:
+    """All runs that `recipe` starts from, directly or through others, in the order in which they are trained.
+
+    as_in_file: the recipe without overrides, for `inherit`; None: nothing is inherited. run: the directory in
+    which `recipe` is resumed; initial weights that it holds already are not required. Raises ValueError if
+    recipes start from one another in a circle, and what `find_weights` raises for a finished run that is
+    damaged.
+    """
+    found: dict[Path, Prerequisite] = {}
+    for one in _walk(recipe, as_in_file, run, (recipe.name,)):
+        found.setdefault(one.folder, one)
+    return list(found.values())
+
+
+def _walk(
+    recipe: Recipe, as_in_file: Recipe | None, run: RunDir | None, above: tuple[str, ...]
+) -> Iterator[Prerequisite]:
+    for row, init_from in recipe.external_starts.items():
+        if init_from.recipe is None or (run and is_complete(run.checkpoint(row, 0))):
+            continue
+        key = key_of(recipe, init_from)
+        file = load_recipe(init_from.recipe).recipe
+        if file.name in above:
+            circle = " -> ".join((*above, file.name))
+            raise ValueError(f"{key}: recipes start from one another in a circle: {circle}")
+        one = _prerequisite(init_from, inherit(file, recipe, as_in_file), key)
+        if one.status != "finished":
+            own_run = RunDir(one.folder) if one.status == "unfinished" else None
+            yield from _walk(one.recipe, file, own_run, (*above, file.name))
+        yield one
+
+
+def _prerequisite(init_from: InitFrom, expected: Recipe, key: str) -> Prerequisite:
+    """The run that `init_from` names; `expected` is its recipe if it has to be trained."""
+    run = source_run(init_from)
+    status: Status = "finished"
+    try:
+        find_weights(init_from)
+    except NoRun:
+        return Prerequisite(expected.name, expected, run.folder, "missing")
+    except StageUnfinished:
+        status = "unfinished"
+    except (ValueError, OSError, RuntimeError) as error:
+        raise RuntimeError(f"{key}: {error}") from error
+    recipe = run.read_recipe()
+    differing = tuple(f"{key} is {old}, not {new}" for key, old, new in recipe_differences(recipe, expected))
+    here = {key: getattr(expected, key) for key in RUNTIME_KEYS}
+    return Prerequisite(expected.name, recipe.model_copy(update=here), run.folder, status, differing)
+
+
+def inherit(required: Recipe, recipe: Recipe, as_in_file: Recipe | None) -> Recipe:
+    """`required` with the overrides of `recipe` that hold for both: of the data, and of where runs compute.
+
+    An override of `data`, `cache`, `device`, `threads` or `refresher` is inherited if the files of both
+    recipes have the same value there: `data.folder=...` moves one set for all recipes that read it, and
+    leaves a prerequisite on other data alone. Other overrides, the seed too, say how one run trains.
+    """
+    if as_in_file is None:
+        return required
+    changed = {
+        key: getattr(recipe, key)
+        for key in INHERITED_KEYS
+        if getattr(recipe, key) != getattr(as_in_file, key) == getattr(required, key)
+    }
+    if "data" in changed:
+        changed["expect"] = {}  # they are those of the file's data
+    return Recipe.model_validate(required.model_copy(update=changed).model_dump(mode="json"))
+
+
+def train_with_prerequisites(
+    recipe: Recipe,
+    folder: Path,
+    overwrite: bool = False,
+    resume: bool = False,
+    replay: Path | None = None,
+    callbacks: Sequence[TrainerCallback] = (),
+    as_in_file: Recipe | None = None,
+) -> Results | None:
+    """`experiment.train`, after the runs that the recipe starts from: each in its default directory.
+
+    A finished one is used, an unfinished one resumed, a missing one trained; `overwrite`, `resume`, `replay`
+    and `callbacks` are those of `recipe` alone. The files of all recipes, and `folder`, are checked before
+    the first run. Called by all processes of torchrun.
+    """
+    if any(init_from.recipe for init_from in recipe.external_starts.values()):
+        with World.join(recipe.device).session() as world:
+            before = world.on_main(lambda: _plan(recipe, folder, overwrite, resume, as_in_file))
+        for number, one in enumerate(before, start=1):
+            log.info("prerequisite %d of %d: %s", number, len(before), one["line"])
+            train(Recipe.model_validate(one["recipe"]), Path(one["folder"]), one["overwrite"], one["resume"])
+    return train(recipe, folder, overwrite, resume, replay, callbacks)
+
+
+def _plan(
+    recipe: Recipe, folder: Path, overwrite: bool, resume: bool, as_in_file: Recipe | None
+) -> list[dict[str, Any]]:
+    """What to train before `recipe`, with everything checked that would otherwise be noticed only then."""
+    run = RunDir(folder)
+    chain = prerequisites(recipe, as_in_file, run if resume else None)
+    for one in chain:
+        if one.status == "finished":
+            log.info("prerequisite: %s", one.describe())
+    to_train = [one for one in chain if one.status != "finished"]
+    if to_train:
+        if resume:
+            check_resumable(run, recipe)
+        else:
+            run.check_creatable(overwrite)
+        for each in (recipe, *(one.recipe for one in to_train)):
+            check_tools(each)
+            input_files(recipe_data(each))
+    return [one.as_json() for one in to_train]
+
+
+def recipe_in_file(name: str | Path) -> Recipe | None:
+    """A recipe without overrides; None if there is no such file, or if it is not complete without them."""
+    try:
+        return load_recipe(name).recipe
+    except (FileNotFoundError, ValueError):
+        return None
