@@ -46,9 +46,9 @@ def bm25_for_training(recipe: Recipe) -> Bm25Request | None:
 
 def bm25_for_evaluation(recipe: Recipe) -> list[Bm25Request]:
     """The rankings of the results table's rows without training, split by split: BM25's, then RM3's."""
-    if recipe.bm25 is None:
-        return []
     test = recipe.final_evaluation
+    if recipe.bm25 is None or "bm25" not in test.rows:
+        return []
     return [
         Bm25Request(split, test.hits, rm3)
         for rm3 in ([False, True] if recipe.bm25.rm3 else [False])

@@ -19,6 +19,7 @@ from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline.experiment import INITIAL, Experiment
+from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product, Refresh
@@ -124,11 +125,28 @@ def documents_encoded(stage: Stage, documents: int) -> int:
 def evaluation_encodings(recipe: Recipe) -> int:
     """The number of times that the final evaluation encodes the collection, at most.
 
-    It does so for the untrained encoder, for each external initial encoder, and for each stage that trains
-    the document tower.
+    It does so once for each document tower among the rows that the recipe wants. A stage that trains only the
+    query tower has the document tower of its start.
     """
-    trained = sum(stage.trainable == "both" for stage in recipe.stages.values())
-    return 1 + len(recipe.external_starts) + trained
+    rows = recipe.final_evaluation.rows
+    *earlier, last = recipe.stages
+    stages = [*earlier, last] if "stages" in rows else [last]
+    towers = {_document_tower(recipe, name) for name in stages}
+    towers |= {"untrained"} & {*rows} | ({*recipe.external_starts} if "start" in rows else set())
+    return len(towers)
+
+
+def _document_tower(recipe: Recipe, name: str) -> str:
+    """The row whose document tower the result of a stage has: its own, or that of its start."""
+    stage = recipe.stages[name]
+    if stage.trainable == "both":
+        return name
+    if stage.starts_from_checkpoint:
+        return next(row for row, start in recipe.external_starts.items() if start == stage.init_from)
+    before = recipe.stage_before(name) if stage.init_from == "previous" else None
+    if isinstance(stage.init_from, InitFrom):
+        before = stage.init_from.stage
+    return "untrained" if before is None else _document_tower(recipe, before)
 
 
 def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str:

@@ -163,11 +163,15 @@ class Experiment:
 
         `initial` holds the untrained encoder and the external initial weights. Each has a row of its own, so
         that the table shows the gain of training. With BM25, its hybrid with the last stage comes last.
+        `final_evaluation.rows` may leave out all rows but that of the last stage.
         """
+        wanted = self.recipe.final_evaluation.rows
         evaluator = FinalEvaluator(self.recipe, data, self.run_dir, self.device, self.world)
         rows = self._bm25(data, evaluator) if self.recipe.bm25 else []
         external = self.recipe.external_starts
         for name, checkpoint in initial.items():
+            if ("start" if name in external else "untrained") not in wanted:
+                continue
             row = name if name in external else UNTRAINED
             more = {"init_from": str(external[name])} if name in external else {}
             self._mark(f"the {row} encoder")
@@ -177,16 +181,17 @@ class Experiment:
         for name, stage in self.recipe.stages.items():
             checkpoint = self._initial_checkpoint_of(stage, initial, results)
             results[name] = self.train_stage(name, data, checkpoint, resume)
-            self._mark(f"the final evaluation of stage {name}")
-            if name != last:
+            if name != last and "stages" in wanted:
+                self._mark(f"the final evaluation of stage {name}")
                 seconds = self._stage_seconds(name)
                 rows += [evaluator.evaluate_row(name, results[name], **seconds), *evaluator.index_rows(name)]
+        self._mark(f"the final evaluation of stage {last}")
         record, exported = export(last, results[last], evaluator, self._stage_seconds(last))
         if self.recipe.stages[last].ranks_training_queries:
             self._mark(f"the training queries after stage {last}")
             evaluator.rank_training_queries(last, results[last])
         rows += [record, *evaluator.index_rows(last)]
-        if self.recipe.bm25:
+        if self.recipe.bm25 and "hybrid" in wanted:
             self._mark("the hybrid with BM25")
             test = self.recipe.final_evaluation
             rows.append(hybrid_row(last, evaluator))
@@ -260,7 +265,7 @@ class Experiment:
         start = time.perf_counter()
         self._mark("BM25")
         requests = bm25_for_evaluation(self.recipe)
-        rows = [BM25, BM25_RM3] if any(request.rm3 for request in requests) else [BM25]
+        rows = [row for row in (BM25, BM25_RM3) if any(r.rm3 == (row == BM25_RM3) for r in requests)]
         outputs = {self.run_dir.ranking(BM25_RM3 if r.rm3 else BM25, r.split): r for r in requests}
         self.rank_by_bm25(data, outputs)
         seconds = [time.perf_counter() - start, None]

@@ -163,6 +163,11 @@ def _check_reranking(recipe: "Recipe") -> None:
             raise ValueError(
                 f"{key} reranks BM25's ranking, but `bm25: null`; pass a `file`, or configure `bm25:`"
             )
+        if rerank.file is None and "bm25" not in final_evaluation.rows:
+            raise ValueError(
+                f"{key} reranks the ranking of the row bm25, which final_evaluation.rows lacks; "
+                "add it, or pass a `file`"
+            )
         if rerank.file is None and rerank.hits > final_evaluation.hits:
             raise ValueError(
                 f"{key}.hits is {rerank.hits}, but BM25 ranks {final_evaluation.hits} documents "

@@ -9,13 +9,13 @@ import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 import ir_measures
 from ir_measures import Measure
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveInt, model_validator
 
-from pyserini_ance.recipe.components import Settings
+from pyserini_ance.recipe.components import Settings, did_you_mean
 from pyserini_ance.recipe.splits import Splits
 
 EXAMPLES = "nDCG@10, RR@10, R@100, AP, P@5, Success@20, RR(rel=2)@10"
@@ -128,6 +128,22 @@ def _read_measures(value: Any) -> Any:
     return value
 
 
+Row = Literal["bm25", "untrained", "start", "stages", "hybrid"]
+ROWS: tuple[Row, ...] = get_args(Row)
+
+
+def _read_rows(value: Any) -> Any:
+    """Report one error at the key instead of one per item."""
+    names = list(value) if isinstance(value, list | tuple) else [value]
+    if wrong := [name for name in names if name not in ROWS]:
+        near = did_you_mean(str(wrong[0]), ROWS)
+        raise ValueError(f"no row {wrong[0]!r}{near}; expected a list of {', '.join(ROWS)}")
+    if repeated := [name for position, name in enumerate(names) if name in names[:position]]:
+        raise ValueError(f"row {repeated[0]!r} is listed twice; list each once")
+    return names
+
+
+Rows = Annotated[tuple[Row, ...], BeforeValidator(_read_rows)]
 Measures = Annotated[dict[str, tuple[str, ...]] | tuple[str, ...], BeforeValidator(_read_measures)]
 
 
@@ -150,6 +166,10 @@ class FinalEvaluation(Settings):
 
     split: Splits = ("test",)
     """The split, or the splits, to evaluate."""
+    rows: Rows = ROWS
+    """The rows of the results table besides that of the last stage: `bm25` (with RM3, if configured), the
+    `untrained` encoder, `start` (initial weights from outside the recipe), the `stages` before the last, and
+    `hybrid`, BM25 fused with the last. Those of a model each encode all documents once more."""
     measures: Measures = ("nDCG@10", "RR@10", "R@100")
     """The measures of all splits, or a list for each split."""
     query_measures: Measures = ()
@@ -163,6 +183,12 @@ class FinalEvaluation(Settings):
     """The precision of the document vectors, in the exported index too."""
     indexes: tuple[str, ...] = ()
     """Faiss factory strings; a model has one more row for each, with the ranking of that index."""
+
+    @model_validator(mode="after")
+    def check_rows(self) -> "FinalEvaluation":
+        if "hybrid" in self.rows and "bm25" not in self.rows:
+            raise ValueError("rows: `hybrid` fuses the ranking of the row `bm25`; add it, or remove `hybrid`")
+        return self
 
     @model_validator(mode="after")
     def check_measures(self) -> "FinalEvaluation":

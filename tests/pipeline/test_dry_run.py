@@ -4,6 +4,7 @@ from pyserini_ance.pipeline.dry_run import (
     candidates_kept,
     checkpoints_at_once,
     documents_encoded,
+    evaluation_encodings,
     evaluation_steps,
     generations_kept,
     open_at_once,
@@ -11,6 +12,8 @@ from pyserini_ance.pipeline.dry_run import (
     times_mined,
     vectors_at_once,
 )
+from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
+from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.optimization import Average
 from pyserini_ance.recipe.stage import Stage
@@ -154,3 +157,20 @@ def test_a_pool_that_takes_over_the_one_before_grows():
     assert candidates_kept(recipe(context(*new), context(*new, momentum), context(*new, momentum))) == 3 * (
         60 + 120 + 180
     )
+
+
+def test_the_final_evaluation_encodes_once_per_document_tower_of_its_rows():
+    def encodings(*rows: str, **changes) -> int:
+        stages = [stage(10), stage(10).model_copy(update=changes)]
+        return evaluation_encodings(
+            recipe(*stages).model_copy(update={"final_evaluation": FinalEvaluation(rows=rows)})
+        )
+
+    assert encodings("untrained", "start", "stages") == 3
+    assert encodings("stages") == 2 and encodings() == 1
+    only_queries = {"trainable": "query_tower"}
+    assert encodings("untrained", "stages", **only_queries) == 2 and encodings(**only_queries) == 1
+    assert encodings("untrained", "stages", init_from="initial", **only_queries) == 2
+    warm = InitFrom(recipe="demo/warmup")
+    assert encodings("untrained", "start", "stages", init_from=warm) == 4
+    assert encodings("start", init_from=warm, **only_queries) == 1

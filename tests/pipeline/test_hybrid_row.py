@@ -152,6 +152,23 @@ def train_twice(recipe: Recipe, folder: Path) -> list[tuple[dict, int]]:
     return found
 
 
+def train_for_rows(recipe: Recipe, folder: Path, rows: tuple[str, ...]) -> tuple[list[str], set[str]]:
+    """The rows of a run's table, and the names of its rankings."""
+    experiment.check_tools = lambda recipe: None
+    test = recipe.final_evaluation.model_copy(update={"rows": rows})
+    experiment.train(recipe.model_copy(update={"final_evaluation": test}), folder)
+    table = json.loads(RunDir(folder).measures.read_text())["rows"]
+    return [row["row"] for row in table], {path.name for path in RunDir(folder).run_files.glob("*.trec")}
+
+
+def test_rows_that_the_recipe_does_not_want_are_not_ranked(recipe, run_processes, tmp_path):
+    """BM25, which no source needs, is not even called."""
+    for rows, expected in (((), ["a"]), (("untrained",), ["untrained", "a"])):
+        folder = tmp_path / str(len(rows))
+        ((table, rankings),) = run_processes(1, train_for_rows, recipe, folder, rows, join=False)
+        assert table == expected and rankings == {f"{row}.test.trec" for row in expected}
+
+
 def test_a_run_with_bm25_ends_with_the_row(recipe, run_processes, tmp_path):
     ((first, resumed),) = run_processes(1, train_twice, recipe, tmp_path / "run", join=False)
     results, _ = first

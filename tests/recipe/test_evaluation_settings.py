@@ -103,6 +103,21 @@ def test_a_reranked_ranking_is_a_split_of_its_own_in_tables(base):
             "set final_evaluation.hits=200",
         ),
         (
+            ["final_evaluation.rows=[bm25,untraind]"],
+            "final_evaluation.rows: no row 'untraind' (did you mean 'untrained'?); expected a list of bm25, "
+            "untrained, start, stages, hybrid",
+        ),
+        (["final_evaluation.rows=[stages,stages]"], "rows: row 'stages' is listed twice"),
+        (
+            ["final_evaluation.rows=[hybrid]"],
+            "rows: `hybrid` fuses the ranking of the row `bm25`; add it, or remove `hybrid`",
+        ),
+        (
+            ["final_evaluation.rows=[]", "final_evaluation.rerank={test: {}}"],
+            "final_evaluation.rerank.test reranks the ranking of the row bm25, which final_evaluation.rows "
+            "lacks",
+        ),
+        (
             ["final_evaluation.rerank={test: {top_k: 200}}"],
             "final_evaluation.rerank.test.top_k: unknown key 'top_k'; keys here: file, hits, measures",
         ),
