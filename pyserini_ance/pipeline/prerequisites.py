@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from pyserini_ance.data.formats.format import input_files
+from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline.experiment import train
 from pyserini_ance.pipeline.initial_weights import NoRun, StageUnfinished, find_weights, key_of
