@@ -1,7 +1,7 @@
 """`pyserini-ance prepare`: read, check, count and tokenize ahead all data that training needs."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,10 +11,8 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 from pyserini_ance.commands import console
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import collection_folder
+from pyserini_ance.data.formats.empty_documents import DOCUMENTS
 from pyserini_ance.data.formats.files import SplitCounts, input_files
-from pyserini_ance.data.token_store import count_tokens
-from pyserini_ance.encoders.load_save import initial_tokenizer
-from pyserini_ance.encoders.tokenization import token_folder
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.pipeline.bm25_rankings import (
     bm25_for_evaluation,
@@ -24,16 +22,28 @@ from pyserini_ance.pipeline.bm25_rankings import (
 )
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
 from pyserini_ance.pipeline.preparation import (
+    TokenizedTexts,
     check_tools,
     read_rankings,
     recipe_data,
     stored_collection,
     tokenize,
+    tokenized_texts,
 )
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import load_recipe
 
-COUNT_COLUMNS = ["data", "read", "used", "judgments", "tokens", "skipped", "published"]
+COUNT_COLUMNS = [
+    "data",
+    "read",
+    "used",
+    "judgments",
+    "tokens",
+    "median tokens",
+    "cut",
+    "skipped",
+    "published",
+]
 STEP_COLUMNS = ["step", "seconds", "MiB", "where"]
 MIB = 1 << 20
 
@@ -52,8 +62,8 @@ def prepare_data(recipe: Recipe) -> str:
     if any(component.files for stage in recipe.stages.values() for component in stage.components):
         steps.run("rankings of negatives", lambda: read_rankings(recipe, collection))
     steps.run("tokens", lambda: tokenize(recipe, collection))
-    folders = token_folders(recipe, collection)
-    steps.add_output(*folders.values())
+    tokenized = tokenized_texts(recipe, collection)
+    steps.add_output(*(texts.folder for texts in tokenized.values()))
     if recipe.bm25:
         for_training = bm25_for_training(recipe)
         requests = [*([for_training] if for_training else []), *bm25_for_evaluation(recipe)]
@@ -61,7 +71,7 @@ def prepare_data(recipe: Recipe) -> str:
         steps.add_output(*cached_folders(recipe, collection))
     warnings = [*count_warnings(recipe, collection), *describe_initial_weights(recipe)]
     sections = [
-        table(list(count_rows(recipe, collection, folders)), COUNT_COLUMNS),
+        table(list(count_rows(recipe, collection, tokenized)), COUNT_COLUMNS),
         table(steps.rows, STEP_COLUMNS),
         "\n".join(warnings),
     ]
@@ -91,15 +101,6 @@ class Steps:
         self.rows[-1] |= {"MiB": round(size / MIB), "where": str(where)}
 
 
-def token_folders(recipe: Recipe, collection: Collection) -> dict[str, Path]:
-    """The folders of token ids, by their texts: `documents`, and each split's queries."""
-    tokenizer = initial_tokenizer(recipe.encoder)
-    folders = {"documents": token_folder(recipe.cache, tokenizer, "document", collection.documents)}
-    for name, split in collection.splits.items():
-        folders[name] = token_folder(recipe.cache, tokenizer, "query", split.queries)
-    return folders
-
-
 @dataclass(frozen=True)
 class Counts:
     """The contents of a split's files: queries, queries with a relevant document (`used`), and judgments."""
@@ -126,15 +127,18 @@ class Counts:
 
 
 def count_rows(
-    recipe: Recipe, collection: Collection, folders: dict[str, Path]
+    recipe: Recipe, collection: Collection, tokenized: Mapping[str, TokenizedTexts]
 ) -> Iterator[dict[str, str | None]]:
     """A row of the table for the documents, and one for each split."""
     official = recipe.data.official
+    without_text = collection.skipped.get(DOCUMENTS, 0)
     yield {
         "data": "documents",
-        "read": f"{len(collection.documents):,}",
+        "read": f"{len(collection.documents) + without_text:,}",
+        "used": f"{len(collection.documents):,}",
+        "skipped": f"{without_text:,} {DOCUMENTS}" if without_text else None,
         "published": f"{official.documents:,} documents" if official.documents else None,
-        "tokens": f"{count_tokens(folders['documents']):,}",
+        **_token_cells(tokenized["documents"]),
     }
     for name in collection.splits:
         counts, published = Counts.of(collection, name), recipe.data.published_counts(name)
@@ -149,10 +153,20 @@ def count_rows(
             "read": f"{counts.queries:,}",
             "used": f"{counts.used:,}",
             "judgments": f"{counts.judgments:,}",
-            "tokens": f"{count_tokens(folders[name]):,}",
             "skipped": ", ".join(skipped) or None,
             "published": ", ".join(expected) or None,
+            **_token_cells(tokenized[name]),
         }
+
+
+def _token_cells(texts: TokenizedTexts) -> dict[str, str]:
+    """`cut`: the share of texts that are longer than the encoder reads, and the length that it reads."""
+    truncation = texts.truncation
+    return {
+        "tokens": f"{texts.tokens:,}",
+        "median tokens": f"{truncation.median_tokens:,}",
+        "cut": f"{truncation.share} at {truncation.limit}",
+    }
 
 
 def count_warnings(recipe: Recipe, collection: Collection) -> Iterator[str]:
@@ -160,7 +174,8 @@ def count_warnings(recipe: Recipe, collection: Collection) -> Iterator[str]:
     official = recipe.data.official
     comparisons = []
     if official.documents:
-        comparisons.append(("documents", "documents", len(collection.documents), official.documents))
+        read = len(collection.documents) + collection.skipped.get(DOCUMENTS, 0)
+        comparisons.append(("documents", "documents", read, official.documents))
     for name in official.splits:
         if name in collection.splits:
             published = recipe.data.published_counts(name)

@@ -208,9 +208,9 @@ def open_or_build(
     return TokenStore(ids, offsets, specials)
 
 
-def count_tokens(folder: Path) -> int:
-    """The number of tokens in an existing store, without special tokens."""
-    return int(np.load(folder / "offsets.npy", mmap_mode="r", allow_pickle=False)[-1])
+def token_lengths(folder: Path) -> np.ndarray:
+    """(N,) int64: the lengths of the texts of an existing store, whole and without special tokens."""
+    return np.diff(np.load(folder / "offsets.npy", mmap_mode="r", allow_pickle=False))
 
 
 def _build(

@@ -10,4 +10,5 @@ NOT_KINDS = (
     "load_save",
     "released",
     "tokenization",
+    "truncation",
 )

@@ -22,7 +22,7 @@ from pyserini_ance.pipeline.dry_run import (
     vectors_at_once,
 )
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
-from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize
+from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize, tokenized_texts
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.stage import Stage
@@ -130,6 +130,7 @@ class DiskSizes:
         lines = [
             f"documents: {_document_count(data)} of {mean:.1f} tokens on average (at most {length}); "
             f"queries: {splits}",
+            _truncation(recipe, data),
             f"memory: about {memory / GIB:.2f} GiB for weights, gradients, moments and vectors, "
             "plus activations and libraries",
             f"disk: at most about {disk / GIB:.2f} GiB in the run directory: {checkpoints} checkpoints of "
@@ -138,6 +139,15 @@ class DiskSizes:
             f"final evaluation: encodes all documents {evaluation_encodings(recipe)} times",
         ]
         return "\n".join(lines)
+
+
+def _truncation(recipe: Recipe, data: PreparedData) -> str:
+    tokenized = tokenized_texts(recipe, data.collection)
+    phrases = [
+        texts.truncation.describe("documents" if name == "documents" else f"{name} queries")
+        for name, texts in tokenized.items()
+    ]
+    return "length: " + "; ".join(phrases)
 
 
 def _document_count(data: PreparedData) -> str:

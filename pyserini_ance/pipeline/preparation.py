@@ -1,6 +1,7 @@
 """Prepare the data of a run: read, check, store and tokenize the collection before training."""
 
 import logging
+from dataclasses import dataclass
 from pathlib import Path
 
 from pyserini_ance.data.collection import Collection, Side, Texts
@@ -14,10 +15,11 @@ from pyserini_ance.data.collection_cache import (
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
-from pyserini_ance.data.token_store import TokenStore
+from pyserini_ance.data.token_store import TokenStore, token_lengths
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_tokenizer
 from pyserini_ance.encoders.tokenization import TextTokenizer, split_into_passages, token_folder, token_store
+from pyserini_ance.encoders.truncation import Truncation
 from pyserini_ance.pipeline.data_checks import (
     check_before_reading,
     check_collection,
@@ -191,6 +193,31 @@ def tokenize(recipe: Recipe, collection: Collection) -> PreparedData:
     return PreparedData(
         collection, documents, queries, training.name, key, passages=passages, source_splits=training.splits
     )
+
+
+@dataclass(frozen=True)
+class TokenizedTexts:
+    """The documents, or the queries of a split, as tokens in the cache; `tokens` without special ones."""
+
+    folder: Path
+    tokens: int
+    truncation: Truncation
+
+
+def tokenized_texts(recipe: Recipe, collection: Collection) -> dict[str, TokenizedTexts]:
+    """What `tokenize` left in the cache: `documents`, and the queries by split, the training split first."""
+    tokenizer = initial_tokenizer(recipe.encoder)
+    training = recipe.train_split.name
+    names = sorted(collection.splits, key=lambda name: (name != training, name))
+    sides: dict[str, tuple[Side, Texts]] = {"documents": ("document", collection.documents)}
+    sides |= {name: ("query", collection.split(name).queries) for name in names}
+    tokenized = {}
+    for name, (side, texts) in sides.items():
+        folder = token_folder(recipe.cache, tokenizer, side, texts)
+        lengths = token_lengths(folder)
+        truncation = Truncation.of(lengths, tokenizer.specials, recipe.encoder.tokenization.side(side))
+        tokenized[name] = TokenizedTexts(folder, int(lengths.sum()), truncation)
+    return tokenized
 
 
 def _cached_tokens(cache: Path, tokenizer: TextTokenizer, side: Side, texts: Texts, label: str) -> TokenStore:

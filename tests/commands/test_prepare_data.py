@@ -4,6 +4,8 @@ cache.
 
 import os
 import time
+from itertools import product
+from statistics import median
 
 import pytest
 
@@ -56,11 +58,11 @@ def cells(report: str, part: str) -> list[str]:
 def test_the_table_shows_what_was_read_and_where_it_is_stored(recipe):
     report = prepare_data(with_official(recipe, **PUBLISHED))
     assert (
-        cells(report, "documents")[:3] == ["documents", "30", "-"]
+        cells(report, "documents")[:3] == ["documents", "30", "30"]
         and cells(report, "documents")[-1] == "30 documents"
     )
     published = "15 queries, 15 queries with a relevant document, 16 judgments"
-    assert cells(report, "train") == ["train", "15", "15", "16", "165", "-", published]
+    assert cells(report, "train") == ["train", "15", "15", "16", "165", "13", "0.0 % at 24", "-", published]
     folder = collection_folder(recipe.cache, stored_collection(recipe).digest)
     assert cells(report, "reading and checking")[-1] == str(folder) and cells(report, "tokens")[-1] == str(
         recipe.cache / "tokens"
@@ -105,13 +107,47 @@ def test_skipped_data_counts_as_read_and_is_reported_again(recipe, tmp_path, cap
     changed = recipe.model_copy(update={"data": data})
     report = prepare_data(changed)
     left = "1 judgments of unknown ids, 1 queries without positives, 1 judgments of queries without positives"
-    assert cells(report, "train")[:4] == ["train", "16", "15", "18"] and cells(report, "train")[5] == left
+    assert cells(report, "train")[:4] == ["train", "16", "15", "18"] and cells(report, "train")[7] == left
     caplog.clear()
     monkeypatch.setattr(prepare, "read_collection", lambda *_: pytest.fail("the data was read again"))
     stored_collection(changed)
     assert [record.message for record in caplog.records] == [
         f"skipped: 1 train {what.removeprefix('1 ')}" for what in left.split(", ")
     ]
+
+
+def test_documents_without_text_count_as_read(recipe, tmp_path):
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text(recipe.data.corpus.read_text() + '{"id": "empty", "contents": " "}\n')
+    os.utime(corpus, (time.time() - 60,) * 2)
+    update = {"corpus": corpus, "empty_documents": "skip", "official": Official(documents=31)}
+    changed = recipe.model_copy(update={"data": recipe.data.model_copy(update=update)})
+    report = prepare_data(changed)
+    assert cells(report, "documents")[:3] == ["documents", "31", "30"]
+    assert cells(report, "documents")[-2:] == ["1 documents without text", "31 documents"]
+    assert "warning" not in report
+
+
+def token_counts() -> list[int]:
+    """The lengths of the documents of `make_small_collection`: "the" is a token, else each letter is one."""
+    colours, things = "red green blue gray pink", "apple stone river cloud horse tiger"
+    pairs = product(colours.split(), things.split())
+    return [
+        2 + 1 + len(thing) + len("is") + len(colour) + len("very") * (number % 7)
+        for number, (colour, thing) in enumerate(pairs)
+    ]
+
+
+def test_the_share_of_texts_that_are_cut_is_shown(recipe):
+    tokenization = recipe.encoder.tokenization
+    document = tokenization.document.model_copy(update={"length_tokens": 20})
+    encoder = recipe.encoder.model_copy(
+        update={"tokenization": tokenization.model_copy(update={"document": document})}
+    )
+    report = prepare_data(recipe.model_copy(update={"encoder": encoder}))
+    counts = token_counts()
+    share = 100 * sum(count > 20 for count in counts) / 30
+    assert cells(report, "documents")[5:7] == [str(int(median(counts))), f"{share:.1f} % at 20"]
 
 
 def test_all_missing_files_are_reported_at_once_with_their_origins(recipe, tmp_path):

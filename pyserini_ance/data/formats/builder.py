@@ -224,14 +224,21 @@ def build_texts(entries: Iterable[Entry], noun: str, store: Store, files: Sequen
     return texts
 
 
+def is_empty(entry: Entry) -> bool:
+    """Whether no field has more than blanks."""
+    return all(not value or value.isspace() for value in entry.fields.values())
+
+
 def _check(entry: Entry, noun: str) -> None:
     if entry.id.split() != [entry.id]:
         cure = "rename it in all files (columns of run files are separated by blanks)"
         raise entry.line.error(f"{noun} id {shown(entry.id)}", "an id without blanks", cure)
     values = entry.fields.values()
-    if all(not value or value.isspace() for value in values):
+    if is_empty(entry):
         expected = f"a text in {' or '.join(entry.fields)}"
         cure = "give it one, or delete it and its judgments"
+        if noun == "document":
+            cure += ", or leave such documents out with data.empty_documents=skip"
         raise entry.line.error(f"{noun} {shown(entry.id)} is empty", expected, cure)
     if not all(map(is_writable, (entry.id, *values, *(entry.answers or ())))):
         problem = f"{noun} {shown(entry.id)} holds a NUL character or half a surrogate pair"

@@ -12,12 +12,14 @@ from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.document_queries import DocumentQueries
 from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment, OnDisk, build_texts
+from pyserini_ance.data.formats.empty_documents import EmptyDocuments
 from pyserini_ance.data.formats.files import Official, SplitCounts, paths_in
 from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, shown
 from pyserini_ance.data.hold_out import HoldOut
 from pyserini_ance.recipe.components import Component
 
 UNKNOWN_SHOWN = 5
+LONGEST_NUMBER = 20  # digits of an id that may have lost leading zeros
 
 
 class RawData(NamedTuple):
@@ -48,6 +50,8 @@ class Format(Component):
     by_name: ClassVar[bool] = False
     unknown_ids: Literal["refuse", "skip"] = "refuse"
     """Judgments of ids that the collection lacks are an error (`refuse`) or ignored (`skip`)."""
+    empty_documents: Literal["refuse", "skip"] = "refuse"
+    """Documents without text are an error (`refuse`), or left out with their judgments (`skip`)."""
     train_queries: DocumentQueries | None = None
     """Training queries made from the documents, in place of the data's own; null: those of the data."""
     hold_out: HoldOut | None = None
@@ -136,17 +140,22 @@ class Format(Component):
         data = self.of_splits(self.split_names) if self._made_splits else self
         documents, splits, files = data.raw_data()
         documents = _first_checked(documents, check) if check else documents
+        empty = EmptyDocuments()
+        if self.empty_documents == "skip":
+            documents = empty.leave_out(documents)
         corpus = build_texts(documents, "document", OnDisk(folder) if folder else InMemory(), files)
         if not len(corpus):
-            raise ValueError(
-                f"no document was read; expected at least one; see the files that `data` names: {self!r}"
-            )
+            read = ", ".join(map(str, files)) or f"data of kind {self.kind}"
+            raise ValueError(f"{read}: no document was read; expected at least one; correct `data`")
         skipped: dict[str, int] = {}
         checked = {
-            name: self._split(name, corpus, entries, judgments, skipped)
+            name: self._split(
+                name, corpus, entries, judgments and empty.leave_out_judgments(name, judgments), skipped
+            )
             for name, (entries, judgments) in splits.items()
             if name not in self._made_splits
         }
+        skipped = empty.counts() | skipped
         if self.train_queries:
             made = self.train_queries.make_split(corpus, self.relevance_threshold, skipped)
             checked = {made.name: made, **checked}
@@ -169,18 +178,19 @@ class Format(Component):
             if ANSWERS not in queries.columns:
                 raise ValueError(
                     f"split {name!r} has neither `qrels` nor questions with answers; "
-                    f"give it one of the two: {self!r}"
+                    f"expected one of the two; add it under data.splits.{name}"
                 )
             return Split(name, queries, Qrels.of([], [], [], len(queries), self.relevance_threshold))
         qrels = self._qrels(name, queries, documents, judgments, skipped)
         with_positives = np.flatnonzero(np.diff(qrels.relevant_offsets))
         if not len(with_positives):
+            files = [str(path) for key, path in self.files() if f"{key}.".startswith(f"data.splits.{name}.")]
+            highest = f", the highest grade is {qrels.grades.max()}" if len(qrels.grades) else ""
             raise ValueError(
                 f"split {name!r} has no query with a relevant document: {len(queries)} queries and "
-                f"{len(qrels.rows)} judgments were read; relevant is a grade of at least "
-                f"{self.relevance_threshold}; "
-                "check this split under `data`, and `data.relevance_threshold`: "
-                f"{self!r}"
+                f"{len(qrels.rows)} judgments were read{highest}; expected a grade of at least "
+                f"{self.relevance_threshold} (data.relevance_threshold); correct the split"
+                + (f": {', '.join(files)}" if files else "")
             )
         used = qrels.subset(with_positives)
         _count_skipped(skipped, f"{name} queries without positives", len(queries) - len(with_positives))
@@ -214,7 +224,7 @@ class Format(Component):
             elif grades[position] != judgment.grade:
                 raise _two_grades(judgment, grades[position], numbers[position])
         if unknown and self.unknown_ids == "refuse":
-            raise _unknown_ids(name, unknown_count, unknown)
+            raise _unknown_ids(name, unknown_count, unknown, queries, documents)
         _count_skipped(skipped, f"{name} judgments of unknown ids", unknown_count)
         pairs = np.fromiter(positions, np.int64, len(positions))
         return Qrels.of(
@@ -246,14 +256,34 @@ def _two_grades(again: Judgment, grade: int, number: int) -> ValueError:
     return again.line.error(problem, "one grade for a pair", "delete one of the two lines")
 
 
-def _unknown_ids(name: str, count: int, first: list[Judgment]) -> ValueError:
+def _unknown_ids(
+    name: str, count: int, first: list[Judgment], queries: Texts, documents: Texts
+) -> ValueError:
     examples = ", ".join(
         f"{j.line.path}:{j.line.number} {f'{j.query} {j.document}'[:SHOWN_CHARACTERS]}" for j in first
     )
     return ValueError(
         f"{count} judgments of split {name!r} refer to a query or a document that does not exist; "
-        f"the first: {examples}; add what is missing, or skip such judgments with data.unknown_ids=skip"
+        f"the first: {examples}; {_lost_zeros(first, queries, documents)}add what is missing, or skip such "
+        "judgments with data.unknown_ids=skip"
     )
+
+
+def _lost_zeros(judgments: list[Judgment], queries: Texts, documents: Texts) -> str:
+    """A hint if an id exists with other leading zeros: a JSON number has none, and pandas drops them."""
+    for judgment in judgments:
+        for noun, id, texts in (
+            ("query", judgment.query, queries),
+            ("document", judgment.document, documents),
+        ):
+            others = (id.lstrip("0").zfill(length) for length in range(1, LONGEST_NUMBER))
+            found = next((other for other in others if other in texts.rows), None)
+            if id.isdecimal() and id not in texts.rows and found:
+                return (
+                    f"{noun} {found!r} exists: was {id!r} written as a number, without its leading zeros? "
+                    "Write ids as strings in all files; or "
+                )
+    return ""
 
 
 def _count_skipped(skipped: dict[str, int], description: str, count: int) -> None:

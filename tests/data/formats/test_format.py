@@ -96,7 +96,7 @@ def test_a_split_without_judgments_and_answers_is_an_error():
     object.__setattr__(data, "given", RawData(DOCUMENTS, {"test": (QUERIES, None)}))
     with pytest.raises(
         ValueError,
-        match="split 'test' has neither `qrels` nor questions with answers; give it one of the two",
+        match="split 'test' has neither `qrels` nor questions with answers; expected one of the two",
     ):
         data.read()
 
@@ -165,10 +165,57 @@ def test_the_threshold_keeps_judgments_that_are_not_relevant():
 def test_a_split_without_queries_is_an_error():
     with pytest.raises(
         ValueError,
-        match=r"split 'dev' has no query .*3 queries and 1 judgments.*at least 2; check this split "
-        r".*Given\(kind='any'",
+        match=r"^split 'dev' has no query .* document: 3 queries and 1 judgments were read, the highest "
+        r"grade is 1; expected a grade of at least 2 \(data.relevance_threshold\); correct the split$",
     ):
         assembled(relevance_threshold=2)
+
+
+def test_documents_without_text_may_be_left_out_with_their_judgments(caplog):
+    documents = entries("corpus", ("e1", "", ""), ("d1", "one", ""), ("e2", " \t", "\n"), ("d2", "", "two"))
+    rows = [("q1", "e1", 1), ("q1", "d2", 1), ("q2", "e2", 1), ("q3", "d1", 1), ("q3", "e1", 0)]
+    with caplog.at_level(logging.WARNING):
+        collection = assembled(documents, rows=rows, empty_documents="skip")
+    assert list(collection.documents.ids) == ["d1", "d2"]
+    split = collection.split("dev")
+    assert split.queries.ids == ["q1", "q3"]
+    assert [split.qrels.judged(row)[0].tolist() for row in range(2)] == [[1], [0]]
+    assert collection.skipped == {
+        "documents without text": 2,
+        "dev judgments of documents without text": 3,
+        "dev queries without positives": 1,
+    }
+    assert "skipped: 2 documents without text" in caplog.messages
+    with pytest.raises(ValueError, match="or leave such documents out with data.empty_documents=skip"):
+        assembled(documents, rows=rows)
+
+
+def test_documents_of_which_none_has_a_text_are_an_error_even_if_they_may_be_left_out():
+    with pytest.raises(ValueError, match="no document was read"):
+        assembled(entries("corpus", ("e1", "")), empty_documents="skip")
+
+
+def test_other_unknown_documents_stay_an_error_where_documents_without_text_are_left_out():
+    documents = entries("corpus", ("d1", "one"), ("e1", ""))
+    with pytest.raises(ValueError, match="1 judgments of split 'dev' .* qrels:2 q1 e2"):
+        assembled(documents, rows=[("q1", "e1", 1), ("q1", "e2", 1)], empty_documents="skip")
+
+
+@pytest.mark.parametrize(
+    ("row", "hint"),
+    [
+        (("q1", "7", 1), "document '007' exists: was '7' written as a number"),
+        (("q1", "00007", 1), "document '007' exists"),
+        (("q1", "70", 1), None),
+        (("q1", "x7", 1), None),
+        (("q1", "0", 1), None),
+    ],
+)
+def test_an_unknown_id_that_lost_its_zeros_is_answered_by_a_hint(row, hint):
+    with pytest.raises(ValueError) as error:
+        assembled(rows=[row])
+    assert hint is None or hint in str(error.value)
+    assert ("without its leading zeros" in str(error.value)) == (hint is not None)
 
 
 def test_a_collection_without_documents_is_an_error():

@@ -123,7 +123,7 @@ def test_questions_with_answers_need_no_qrels(recipe, tmp_path):
     assert (test.queries.ids, test.is_judged, read_answers(test.queries, 0)) == (["0", "1"], False, ["Bond"])
     with pytest.raises(
         ValueError,
-        match="split 'test' has neither `qrels` nor questions with answers; give it one of the two",
+        match="split 'test' has neither `qrels` nor questions with answers; expected one of the two",
     ):
         PyseriniJsonl(corpus=recipe["corpus"], splits={"test": {"topics": tmp_path / "topics.tsv"}}).read()
 
