@@ -27,7 +27,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.stage import Stage
 
-GIB = 1 << 30
+MIB, GIB = 1 << 20, 1 << 30
 STAGE_COLUMNS = [
     "stage",
     "init_from",
@@ -118,10 +118,14 @@ class DiskSizes:
 
         A checkpoint holds weights and two moments.
         """
+        from pyserini_ance.pyserini_bridge.export import ROWS_PER_BLOCK
+
         checkpoint = self.weight_files + 2 * self.weights
         checkpoints, vectors = checkpoints_at_once(recipe), vectors_at_once(recipe)
         disk = checkpoint * checkpoints + 2 * self.weight_files + self.vectors * vectors + self.tables
-        memory = 5 * self.weights + 2 * self.vectors
+        copied = self.vectors if recipe.encoding.search == "faiss" else 0
+        memory = 5 * self.weights + copied
+        block = ROWS_PER_BLOCK * self.vectors // max(1, len(data.documents))
         # The cache keeps the order in which some recipe stored the splits; here training comes first.
         names = sorted(data.queries, key=lambda name: (name != recipe.train_split.name, name))
         splits = ", ".join(f"{name} {len(data.queries[name]):,}" for name in names)
@@ -131,8 +135,10 @@ class DiskSizes:
             f"documents: {_document_count(data)} of {mean:.1f} tokens on average (at most {length}); "
             f"queries: {splits}",
             _truncation(recipe, data),
-            f"memory: about {memory / GIB:.2f} GiB for weights, gradients, moments and vectors, "
-            "plus activations and libraries",
+            f"memory: about {memory / GIB:.2f} GiB for weights, gradients"
+            f"{', moments and vectors' if copied else ' and moments'}, plus activations and libraries; "
+            f"vectors ({self.vectors / GIB:.2f} GiB) are mapped from disk, and written to the index "
+            f"{min(block, self.vectors) / MIB:.1f} MiB at a time",
             f"disk: at most about {disk / GIB:.2f} GiB in the run directory: {checkpoints} checkpoints of "
             f"{checkpoint / GIB:.2f}, {vectors} times the vectors of {self.vectors / GIB:.2f}, "
             f"negatives {self.tables / GIB:.2f}",

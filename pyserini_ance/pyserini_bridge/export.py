@@ -5,16 +5,17 @@ import json
 import re
 import shlex
 import shutil
+import struct
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, BinaryIO, Protocol, runtime_checkable
 
 import numpy as np
 
 from pyserini_ance.pyserini_bridge.java import choose_java
 from pyserini_ance.pyserini_bridge.stock_class import StockChoice
-from pyserini_ance.storage.files import write_json, write_whole
+from pyserini_ance.storage.files import whole_file, write_json, write_whole
 from pyserini_ance.storage.publish import whole_folder
 
 SHOWN = 5
@@ -98,7 +99,7 @@ def python_program() -> str:
     return "python" if path and Path(path).parent == Path(sys.executable).parent else sys.executable
 
 
-ROWS_PER_BLOCK = 1 << 16
+ROWS_PER_BLOCK = 1 << 13  # 24 MiB of 768 dimensions
 
 
 @runtime_checkable
@@ -114,7 +115,8 @@ class Rows(Protocol):
 
 
 def require_faiss() -> None:
-    """Raises RuntimeError without faiss; called before training instead of after."""
+    """Raises RuntimeError without faiss, with which Pyserini searches the index; called before training
+    instead of after."""
     if importlib.util.find_spec("faiss") is None:
         raise RuntimeError(
             "faiss is not installed: python -m pip install faiss-cpu, or faiss-gpu with an NVIDIA GPU, "
@@ -128,24 +130,39 @@ def write_index(
     """Write a Faiss folder for Pyserini: `index` (flat, inner product), `docid`, `encoder.json` (`about`).
 
     vectors: (N, D) float32, an array or an array-like object, or blocks (start row, (B, D) float32) in row
-    order. The folder appears when it is complete. Raises ValueError for ids that runs cannot represent, and
-    if ids and vectors do not match.
+    order. One block is in memory at a time. The folder appears when it is complete. Raises ValueError for ids
+    that runs cannot represent, and if ids and vectors do not match.
     """
-    import faiss
-
     check_ids(ids, "document")
-    index = None
-    for start, block in _blocks(vectors):
-        index = index or faiss.IndexFlatIP(block.shape[1])
-        if start != index.ntotal:
-            raise ValueError(f"a block of vectors starts at row {start}, expected row {index.ntotal}")
-        index.add(np.ascontiguousarray(block, np.float32))
-    if index is None or index.ntotal != len(ids):
-        raise ValueError(f"{len(ids)} document ids, but {index.ntotal if index else 0} vectors")
     with whole_folder(Path(folder)) as temporary:
-        faiss.write_index(index, str(temporary / "index"))
+        with whole_file(temporary / "index") as file:
+            _write_flat(file, _blocks(vectors), len(ids))
         write_whole(temporary / "docid", "".join(f"{id}\n" for id in ids))
         write_json(temporary / "encoder.json", about)
+
+
+def _write_flat(file: BinaryIO, blocks: Iterator[tuple[int, np.ndarray]], count: int) -> None:
+    """Write `count` vectors as faiss.write_index writes an IndexFlatIP, byte by byte.
+
+    Faiss's own function needs all vectors in memory, and more while its index grows.
+    """
+    rows = 0
+    for start, block in blocks:
+        if start != rows:
+            raise ValueError(f"a block of vectors starts at row {start}, expected row {rows}")
+        if start == 0:
+            file.write(_flat_header(count, block.shape[1]))
+        file.write(np.ascontiguousarray(block, "<f4").data)
+        rows += len(block)
+    if rows != count or not count:
+        raise ValueError(f"{count} document ids, but {rows} vectors")
+
+
+def _flat_header(count: int, dimension: int) -> bytes:
+    """Name, dimension, count, two unused numbers, "is trained", metric (0: inner product), and the count of
+    the numbers that follow."""
+    unused = 1 << 20
+    return struct.pack("<4siqqq?iQ", b"IxFI", dimension, count, unused, unused, True, 0, count * dimension)
 
 
 def _blocks(vectors: Rows | Iterable[tuple[int, np.ndarray]]) -> Iterator[tuple[int, np.ndarray]]:

@@ -1,10 +1,12 @@
 """Files for Pyserini: refused when they could not be read back, and never half-written."""
 
 import json
+import tracemalloc
 
+import numpy as np
 import pytest
 
-from pyserini_ance.pyserini_bridge.export import write_topics
+from pyserini_ance.pyserini_bridge.export import write_index, write_topics
 
 WRITE_INDEXES = """
 import sys
@@ -40,6 +42,56 @@ import faiss
 index = faiss.read_index(str(folder / "good/index"))
 assert index.metric_type == faiss.METRIC_INNER_PRODUCT and (index.reconstruct_n(0, 4) == vectors).all()
 """
+
+SAME_BYTES = """
+import sys
+from pathlib import Path
+import faiss
+import numpy as np
+from pyserini_ance.pyserini_bridge import export
+from pyserini_ance.vectors.encoding import ShardedVectors
+
+folder = Path(sys.argv[1])
+for rows, dimension in [(1, 1), (7, 5), (40, 64), (1000, 3)]:
+    vectors = np.random.default_rng(rows).normal(size=(rows, dimension)).astype(np.float32)
+    index = faiss.IndexFlatIP(dimension)
+    index.add(vectors)
+    faiss.write_index(index, str(folder / "faiss"))
+    expected = (folder / "faiss").read_bytes()
+    export.ROWS_PER_BLOCK = 16
+    shards = ShardedVectors(np.array_split(vectors, 3))
+    blocks = iter([(0, vectors[:1]), (1, vectors[1:])])
+    double = vectors.astype(float)
+    for name, given in [("array", vectors), ("shards", shards), ("blocks", blocks), ("double", double)]:
+        written = folder / f"{name}-{rows}"
+        export.write_index(given, [f"d{row}" for row in range(rows)], written, {})
+        print(name, rows, (written / "index").read_bytes() == expected)
+"""
+
+
+def test_the_index_is_byte_by_byte_that_of_faiss(child, tmp_path):
+    said = child(SAME_BYTES, tmp_path).stdout.split("\n")[:-1]
+    assert len(said) == 16 and all(line.endswith(" True") for line in said), said
+
+
+def test_the_index_is_written_block_by_block(tmp_path):
+    """A block is on disk before the next is asked for, and no more than a few are ever in memory."""
+    rows, dimension = 4096, 256
+    written, header = [], 45  # bytes before the first vector
+
+    def blocks():
+        for start in range(0, 16 * rows, rows):
+            written.extend(path.stat().st_size for path in tmp_path.rglob("*index*") if path.is_file())
+            yield start, np.full((rows, dimension), start, np.float32)
+
+    tracemalloc.start()
+    write_index(blocks(), [str(row) for row in range(16 * rows)], tmp_path / "index", {})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    size = 4 * rows * dimension
+    assert [seen for seen in written if seen > header] == [header + size * block for block in range(1, 16)]
+    assert (tmp_path / "index" / "index").stat().st_size == header + 16 * size
+    assert peak < 4 * size + 16 * rows * 200  # and the ids
 
 
 def test_write_index(child, tmp_path):
