@@ -12,6 +12,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
+from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.recipe.term import Term
 
@@ -29,6 +30,7 @@ NEEDS_BM25 = (
 def check_consistency(recipe: "Recipe") -> None:
     """Raise ValueError at the first setting that contradicts another one."""
     _check_optimizer_moments(recipe.stages)
+    _check_schedules(recipe)
     _check_batch_sizes(recipe)
     _check_single_passages(recipe)
     _check_bm25_hits(recipe)
@@ -60,6 +62,22 @@ def _check_optimizer_moments(stages: dict[str, Stage]) -> None:
             raise ValueError(
                 f"stages.{name} trains other towers than the previous stage: there are no moments to keep; "
                 "remove keep_optimizer"
+            )
+
+
+def _check_schedules(recipe: "Recipe") -> None:
+    """A schedule that an earlier stage has begun goes on from its last step, not from a better one before."""
+    for name, stage in recipe.stages.items():
+        start = stage.init_from
+        start_name = start.stage if isinstance(start, InitFrom) else recipe.stage_before(name)
+        if not stage.lr_schedule.offset_steps or start == "initial" or start_name not in recipe.stages:
+            continue
+        evaluate = recipe.stages[start_name].evaluate
+        if not stage.starts_from_checkpoint and evaluate is not None and evaluate.keep_best:
+            raise ValueError(
+                f"stages.{name}.lr_schedule.offset_steps is {stage.lr_schedule.offset_steps}, but with "
+                f"stages.{start_name}.evaluate.keep_best: true the stage may start from an earlier step; "
+                f"set stages.{start_name}.evaluate.keep_best=false, or remove offset_steps"
             )
 
 

@@ -43,7 +43,8 @@ class LrSchedule(Settings):
     cycle_steps: PositiveInt | None = None
     """The schedule restarts, with its warm-up, every this many steps; null: never."""
     offset_steps: int = Field(default=0, ge=0)
-    """Steps of the schedule that earlier stages have used."""
+    """Steps of the schedule that earlier stages have used. The stage that this one starts from must end with
+    its last checkpoint (`evaluate.keep_best: false`)."""
 
 
 class Average(Settings):

@@ -80,6 +80,28 @@ def test_anything_else_is_named_once_at_its_key(two, value, key, message):
     assert said == f"  stages.then.init_from{key}: {message} (set in command line)"
 
 
+def test_a_schedule_goes_on_only_from_the_last_step(two):
+    """The result of a stage with `keep_best` may be a step that its schedule has long left."""
+    first, offset = "stages.only.evaluate", "stages.then.lr_schedule={offset_steps: 5, total_steps: 50}"
+    for evaluate in ("{every_steps: 5, keep_best: false}", "null"):
+        load(two, f"{first}={evaluate}", offset)
+    load(two, f"{first}={{every_steps: 5}}")
+    with pytest.raises(
+        ValueError, match=r"then\.lr_schedule\.offset_steps is 5, but with stages\.only\.evaluate\.keep_best"
+    ):
+        load(two, f"{first}={{every_steps: 5}}", offset)
+
+
+@pytest.mark.parametrize("folder", ["demo", "medquad", "nfcorpus", "msmarco-passage"])
+@pytest.mark.parametrize("method", ["ance-cyclic", "ance-standard"])
+def test_every_episode_ends_with_its_last_step(folder, method):
+    stages = load(f"{folder}/{method}").recipe.stages.values()
+    assert not any(stage.evaluate and stage.evaluate.keep_best for stage in stages)
+    offsets = [stage.lr_schedule.offset_steps for stage in stages]
+    each = next(iter(stages)).steps
+    assert offsets == [each * number if method == "ance-standard" else 0 for number in range(5)]
+
+
 def test_keep_optimizer_needs_a_previous_optimizer(two):
     load(two, "stages.then.keep_optimizer=true")
     for value, said in (
