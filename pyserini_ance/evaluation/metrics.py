@@ -3,8 +3,7 @@ trec_eval.
 
 Also what else a report on one run file has. Hole rate: the share of unjudged documents at the top of a
 ranking; measures count them as irrelevant. Overlap: the share of a ranking's top that is also in the top of
-another ranking. Latency: milliseconds per query, with high percentiles. Expected scores: those that the
-recipe names.
+another ranking. Latency: milliseconds per query, with high percentiles.
 """
 
 from collections import defaultdict
@@ -18,9 +17,7 @@ from ir_measures import Measure
 
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.trec import Qrels, Run
-from pyserini_ance.evaluation.tables import table
 from pyserini_ance.recipe.evaluation_settings import parse_measures
-from pyserini_ance.recipe.models import Recipe
 
 
 def evaluate(qrels: Qrels, run: Run, measures: Sequence[Measure]) -> dict[str, float]:
@@ -140,28 +137,6 @@ def latency(milliseconds: Sequence[float]) -> dict[str, float]:
     """Mean and percentiles (interpolated, as numpy's) over queries, by table column."""
     values = [np.mean(milliseconds), *np.percentile(milliseconds, PERCENTILES)]
     return {name: float(value) for name, value in zip(LATENCY, values, strict=True)}
-
-
-def expected_columns(recipe: Recipe, row: Mapping) -> str:
-    """A table of the scores that the recipe expects next to those of the last stage's `row`; "" if it expects
-    none."""
-    columns = recipe.final_evaluation.columns
-    expected = {
-        columns.get((split, measure)): value
-        for split, scores in recipe.expect.items()
-        for measure, value in scores.items()
-    }
-    rows = [
-        {
-            row["row"]: column,
-            "expected": value,
-            "measured": row[column],
-            "difference": f"{row[column] - value:+.4f}",
-        }
-        for column, value in expected.items()
-        if column in row
-    ]
-    return table(rows, [row["row"], "expected", "measured", "difference"]) if rows else ""
 
 
 @dataclass(frozen=True)

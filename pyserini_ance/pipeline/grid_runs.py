@@ -100,7 +100,9 @@ class GridRuns:
         overrides = [*self.overrides, *self.grid.overrides(name)]
         try:
             recipe = load_recipe(source, *overrides).recipe
-            return load_recipe(source, *overrides, *self._starts_in_grid(name, recipe, earlier)).recipe
+            started = load_recipe(source, *overrides, *self._starts_in_grid(name, recipe, earlier)).recipe
+            # A start from the same recipe's run in this grid makes no variant.
+            return started.model_copy(update={"expect": recipe.expect, "variant_of": recipe.variant_of})
         except (ValueError, FileNotFoundError) as error:
             raise ValueError(f"--grid, {name}: {error}") from None
 

@@ -13,7 +13,7 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.passages import passage_ids
 from pyserini_ance.encoders.dpr_export import is_dpr, to_dpr
 from pyserini_ance.encoders.load_save import TOWERS, read_side_file
-from pyserini_ance.evaluation.metrics import expected_columns
+from pyserini_ance.evaluation.expected import expectation
 from pyserini_ance.evaluation.tables import UNTRAINED, last_stage, table
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, extra_columns, measure_columns
 from pyserini_ance.recipe.models import Recipe
@@ -156,7 +156,7 @@ class Results:
         ]
         columns = ["row", *measures, "train seconds", "refresh seconds", "test seconds"]
         timings = ", ".join(f"{phase} {seconds}" for phase, seconds in self.seconds.items())
-        expected, warnings = expected_columns(self.recipe, last_stage(self.rows)), self.all_warnings
+        expected, warnings = expectation(self.recipe, last_stage(self.rows)), self.all_warnings
         lines = [
             table(self.rows, columns),
             *(["", *(f"WARNING: {warning}" for warning in warnings)] if warnings else []),

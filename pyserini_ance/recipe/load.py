@@ -23,6 +23,7 @@ from pyserini_ance.recipe.merging import (
     set_origin,
 )
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.variant import with_own_figures
 
 COMMAND_LINE = "command line"
 
@@ -39,25 +40,26 @@ def load(name: str | Path, *overrides: str, overrides_origin: str = COMMAND_LINE
     """Load a recipe by name or path and apply `dotted.key=value` overrides.
 
     `extends:` names files in the same folder (or any recipe); mappings merge, anything else replaces, and
-    null removes an inherited stage or split. `stage_defaults:` gives defaults to each stage. Where data of
-    another kind replaces the base's data, the base's `expect` is dropped, and so are its settings under
-    `final_evaluation` for splits that the new data lacks and that are not evaluated. `overrides_origin` is
-    the origin of overridden values, which errors name. Raises ValueError naming file or override, key and
-    value.
+    null removes an inherited stage or split. `stage_defaults:` gives defaults to each stage. Figures of
+    `expect` hold for the recipe of the file that lists them: a recipe that differs in what influences the
+    result drops them (variant.py). Settings under `final_evaluation` for splits that the data lacks and that
+    are not evaluated are dropped as well. `overrides_origin` is the origin of overridden values, which errors
+    name. Raises ValueError naming file or override, key and value.
     """
     path = find_recipe(str(name))
     origins: dict[str, str] = {}
     splits: set[str] = set()
     raw = _read_chain(path, origins, splits, ())
-    expect, data = raw.get("expect"), dict(mapping(raw, "data"))
     for override in overrides:
         _apply(raw, override, origins, overrides_origin)
-    if raw.get("expect") is expect and differ_in_kind(data, mapping(raw, "data")):
-        _drop_expect(raw, origins)
     raw.setdefault("name", f"{path.resolve().parent.name}/{path.stem}")
     filled = _fill_stage_defaults(raw, origins)
     _drop_replaced_splits(raw, splits)
-    return LoadedRecipe(_check(raw, path, origins, filled), origins)
+    overridden = overrides_origin if overrides else None
+    recipe = with_own_figures(
+        _check(raw, path, origins, filled), origins, str(path), overridden, lambda origin: load(origin).recipe
+    )
+    return LoadedRecipe(recipe, origins)
 
 
 def dump(recipe: Recipe) -> str:
@@ -116,17 +118,10 @@ def _read_chain(path: Path, origins: dict[str, str], splits: set[str], seen: tup
     for base in _bases(own, path):
         merge(merged, _read_chain(base, origins, splits, (*seen, path.resolve())), {}, "")
     splits.update(mapping(mapping(own, "data"), "splits"))
-    if differ_in_kind(mapping(merged, "data"), mapping(own, "data")):
-        _drop_expect(merged, origins)
     inherited = Inherited.of(merged)
     merge(merged, own, origins, "", str(path))
     inherited.remove_nulls(merged, origins, str(path))
     return merged
-
-
-def _drop_expect(raw: dict, origins: dict[str, str]) -> None:
-    if raw.pop("expect", None) is not None:
-        delete_origins("expect", origins)
 
 
 def _bases(own: dict, path: Path) -> list[Path]:

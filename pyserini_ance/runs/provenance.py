@@ -13,6 +13,7 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.variant import DESCRIPTIVE_KEYS
 from pyserini_ance.runs.rundir import RunDir, run_folder
 from pyserini_ance.storage.files import sha256_json
 
@@ -97,9 +98,9 @@ def config_hash(recipe: Recipe) -> str:
     The seeds of the runs that a recipe starts from do not count either. A run that does not exist counts by
     its name.
     """
-    irrelevant = dict.fromkeys(("seed", "expect", "description", "retention", *RUNTIME_KEYS), True)
+    irrelevant = dict.fromkeys(("seed", "retention", *DESCRIPTIVE_KEYS, *RUNTIME_KEYS), True)
     settings = recipe.model_dump(mode="json", exclude={**irrelevant, "data": {"official"}})
-    for name, init_from in _source_runs(recipe).items():
+    for name, init_from in source_runs(recipe).items():
         if (run := source_run(init_from)).recipe.exists():
             settings["stages"][name]["init_from"] = {
                 "config_hash": config_hash(run.read_recipe()),
@@ -116,7 +117,7 @@ def config_hash_of(run: RunDir, recorded: str) -> str:
     """
     try:
         recipe = run.read_recipe()
-        complete = all(source_run(init_from).recipe.exists() for init_from in _source_runs(recipe).values())
+        complete = all(source_run(init_from).recipe.exists() for init_from in source_runs(recipe).values())
         return config_hash(recipe) if complete else recorded
     except (FileNotFoundError, RuntimeError, ValueError):
         return recorded
@@ -130,7 +131,7 @@ def source_run(init_from: InitFrom) -> RunDir:
     return RunDir(init_from.run)
 
 
-def _source_runs(recipe: Recipe) -> dict[str, InitFrom]:
+def source_runs(recipe: Recipe) -> dict[str, InitFrom]:
     """The stages' initial weights that come from runs, by stage."""
     return {
         name: stage.init_from

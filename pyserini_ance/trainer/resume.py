@@ -1,6 +1,5 @@
 """Resume a run: check that it is the same run, and continue a stage from its newest checkpoint."""
 
-import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.variant import DESCRIPTIVE_KEYS, differences
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, newest_progress
 from pyserini_ance.runs.generation import ProductKind
 from pyserini_ance.runs.provenance import RUNTIME_KEYS
@@ -19,8 +19,6 @@ from pyserini_ance.trainer.products import PRODUCTS
 from pyserini_ance.trainer.refresh import AdoptionLog, Refreshes
 
 SHOWN = 5  # differing keys in an error message
-ABSENT = object()
-DESCRIPTIVE_KEYS = ("description", "expect")  # they describe the run and do not change it
 
 
 @dataclass(frozen=True)
@@ -124,26 +122,6 @@ def recipe_differences(old: Recipe, new: Recipe) -> Iterator[tuple[str, str, str
         recipe.model_dump(mode="json", exclude={**ignored, "data": {"official"}}) for recipe in (old, new)
     )
     return differences(saved, given)
-
-
-def differences(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, str, str]]:
-    """Yield (dotted key, old value, new value) where settings from JSON differ; positions count from 0."""
-    if isinstance(old, list) and isinstance(new, list):
-        old, new = dict(enumerate(old)), dict(enumerate(new))
-    if isinstance(old, dict) and isinstance(new, dict):
-        for name in dict.fromkeys([*old, *new]):
-            inner = f"{key}.{name}" if key else str(name)
-            yield from differences(old.get(name, ABSENT), new.get(name, ABSENT), inner)
-        return
-    if old != new:
-        yield key, _short(old), _short(new)
-
-
-def _short(value: Any) -> str:
-    if value is ABSENT:
-        return "absent"
-    text = json.dumps(value, ensure_ascii=False)
-    return text if len(text) <= 60 else f"{text[:57]}..."
 
 
 def has_recipe(run: RunDir, recipe: Recipe, *ignored: str) -> bool:

@@ -64,6 +64,13 @@ def test_expected_figures_follow_the_table():
     ]  # fmt: skip
 
 
+def test_a_variant_has_no_expected_figures():
+    """Of demo/ance, and so has a run that starts from a run with other settings."""
+    lines = result("encoder.projection=64").as_text().splitlines()
+    assert lines[5] == "no expectation for this variant of demo/ance: encoder.projection 64 instead of null"
+    assert not any("expected" in line for line in lines)
+
+
 def test_the_record_says_which_recipe_and_measures():
     found = result("seed=7").as_json()
     assert (found["recipe"], found["config_hash"], found["measures"]) == (
