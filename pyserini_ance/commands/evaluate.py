@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from pyserini_ance.analysis.published_tables import PublishedTable
 from pyserini_ance.commands import console
 from pyserini_ance.data.rankings import read_ranked
 from pyserini_ance.data.trec import Qrels, Run, read_qrels
 from pyserini_ance.evaluation.metrics import CUTOFF, RunReport
-from pyserini_ance.evaluation.published_tables import PublishedTable
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.runs.rundir import RUNS

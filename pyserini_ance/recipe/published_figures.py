@@ -2,6 +2,7 @@
 lists them."""
 
 import re
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    PositiveFloat,
     PositiveInt,
     ValidationError,
     model_validator,
@@ -21,21 +23,36 @@ from pyserini_ance.recipe.evaluation_settings import Score, canonical_name
 from pyserini_ance.recipe.load import explain, read_yaml
 
 FILE = "_published.yaml"
-# Measures that papers report and results tables lack, by pattern, and the command that computes each.
-COMMANDS = {
-    r"(Hole|Overlap)@[1-9]\d*": "evaluate --holes --overlap",
-    "EM": "answer",
-    "forgotten": "compare --forgetting",
+EXACT_INDEX = "IndexFlatIP"  # exact search, as Faiss and the papers call it
+MILLISECONDS = "mean ms"
+
+
+class Section(StrEnum):
+    """The tables of a set: results tables, and what papers report besides; the value is its heading."""
+
+    RESULTS = ""
+    INDEXES = "By the index that searched (`final_evaluation.indexes`):"
+    JUDGED = "Unjudged documents, and documents shared with BM25's ranking (of the rankings that runs keep):"
+    RERANKED = "Reranked (`rerank`), with the milliseconds per query of search and reranking:"
+    ANSWERS = "Answers of a reader (`answer`):"
+    FORGETTING = "Training queries that rank worse after an interval of training than before:"
+
+
+# The sections of measures that results tables lack, by pattern.
+SECTIONS = {
+    r"(Hole|Overlap)@[1-9]\d*": Section.JUDGED,
+    "EM": Section.ANSWERS,
+    "forgotten": Section.FORGETTING,
 }
 
 
-def command_of(measure: str) -> str | None:
-    """The command that computes a measure; None for a measure of results tables."""
-    return next((command for names, command in COMMANDS.items() if re.fullmatch(names, measure)), None)
+def section_of(measure: str) -> Section | None:
+    """The section of a measure that results tables lack; None for a measure of results tables."""
+    return next((section for names, section in SECTIONS.items() if re.fullmatch(names, measure)), None)
 
 
 def _measure(name: str) -> str:
-    return name if command_of(name) else canonical_name(name)
+    return name if section_of(name) else canonical_name(name)
 
 
 Figures = dict[Annotated[str, AfterValidator(_measure)], Score]  # the scores of a split, by measure
@@ -45,7 +62,7 @@ class PublishedRow(BaseModel):
     """The scores that one source reports for one model.
 
     `model` (key `as`) is the source's name for it, `method` the name of the recipe here, None if there is no
-    recipe. All other keys are splits.
+    recipe. Keys that are not listed here are splits.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow", allow_inf_nan=False)
@@ -55,11 +72,41 @@ class PublishedRow(BaseModel):
     model: str = Field(alias="as", min_length=1)
     source: str
     table: PositiveInt | None = None
+    index: str | None = None
+    """The index that searched, as a Faiss factory string or `IndexFlatIP`."""
+    reranker: str | None = None
+    """The reranker, and the number of documents that it reranked."""
+    milliseconds: PositiveFloat | None = None
+    """Latency: search and reranking of a query."""
+    interval: str | None = None
+    """The stage, or the interval `STAGE-STEP to STAGE-STEP`, of figures of forgetting."""
 
     @property
     def figures(self) -> dict[str, Figures]:
         """The scores by split and measure."""
         return self.model_extra or {}
+
+    @property
+    def by_section(self) -> dict[Section, dict[tuple[str, str], float]]:
+        """The scores by section, then by split and measure."""
+        own = Section.INDEXES if self.index else Section.RESULTS
+        own = Section.RERANKED if self.reranker or self.milliseconds else own
+        sections: dict[Section, dict[tuple[str, str], float]] = {}
+        for split, scores in self.figures.items():
+            for measure, value in scores.items():
+                sections.setdefault(section_of(measure) or own, {})[split, measure] = value
+            if self.milliseconds:
+                sections.setdefault(own, {})[split, MILLISECONDS] = self.milliseconds
+        return sections
+
+    def part(self, section: Section) -> str | None:
+        """What the row is about in a section that has several for a recipe."""
+        parts = {
+            Section.INDEXES: self.index,
+            Section.RERANKED: self.reranker,
+            Section.FORGETTING: self.interval,
+        }
+        return parts.get(section)
 
     @property
     def key(self) -> tuple[str, int | None, str]:

@@ -3,17 +3,7 @@
 from pathlib import Path
 
 import pytest
-
-BASE = """
-data: {kind: beir, folder: some/where}
-encoder: {kind: transformer, model: some-model}
-stages:
-  only:
-    steps: 10
-    batch_queries: 4
-    optimizer: {learning_rate: 1e-3}
-    terms: {query: {negatives: [{kind: random}]}}
-"""
+from helpers.base_recipe import BASE
 
 
 @pytest.fixture

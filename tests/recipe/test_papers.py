@@ -12,7 +12,7 @@ from pyserini_ance.encoders.load_save import MAY_DIFFER
 from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.published_figures import command_of, read_published
+from pyserini_ance.recipe.published_figures import read_published, section_of
 
 PUBLISHED = {path.parent.name: read_published(path.parent).rows for path in SHIPPED.glob("*/_published.yaml")}
 RECIPES = [name for name in shipped() if name.split("/")[0] in PUBLISHED]
@@ -399,7 +399,7 @@ def test_a_run_measures_all_that_is_published_of_its_set(name):
         for measure in figures
     }
     assert {
-        (split, measure) for split, measure in places if split != "eval" and not command_of(measure)
+        (split, measure) for split, measure in places if split != "eval" and not section_of(measure)
     } <= recipe(name).final_evaluation.columns.keys()
 
 

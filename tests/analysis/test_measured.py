@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from helpers.finished_run import finished
 
-from pyserini_ance.evaluation.tables import (
+from pyserini_ance.analysis.measured import (
     MeasuredRow,
     find_runs,
     group_alike,

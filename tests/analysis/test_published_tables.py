@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from helpers.finished_run import finished
 
-from pyserini_ance.evaluation.published_tables import PublishedTable
+from pyserini_ance.analysis.published_tables import PublishedTable
 from pyserini_ance.runs.provenance import config_hash_of
 from pyserini_ance.runs.rundir import RunDir
 
@@ -74,17 +74,17 @@ def test_without_runs_the_table_has_published_scores(folder, tmp_path):
         "| ------ | ------ | --------- | ------------ |\n"
         "| SPLADE | two    | 0.3401    | 0.684        |\n"
         "\n"
-        "Measured by `evaluate --holes --overlap`:\n"
+        "Unjudged documents, and documents shared with BM25's ranking (of the rankings that runs keep):\n"
         "\n"
-        "| recipe | figures     | source       | dev Hole@10 |\n"
-        "| ------ | ----------- | ------------ | ----------- |\n"
-        "| ance   | ANCE (Ours) | two, table 2 | 0.148       |\n"
+        "| recipe | figures     | source       | runs | dev Hole@10 |\n"
+        "| ------ | ----------- | ------------ | ---- | ----------- |\n"
+        "| ance   | ANCE (Ours) | two, table 2 | -    | 0.148       |\n"
         "\n"
-        "Measured by `answer`:\n"
+        "Answers of a reader (`answer`):\n"
         "\n"
-        "| recipe | figures | source | test EM |\n"
-        "| ------ | ------- | ------ | ------- |\n"
-        "| -      | Reader  | two    | 0.410   |\n"
+        "| recipe | reader | figures | source | runs | test EM |\n"
+        "| ------ | ------ | ------- | ------ | ---- | ------- |\n"
+        "| -      | -      | Reader  | two    | -    | 0.410   |\n"
         "\n"
         "- one: First paper\n"
         "- two: Second paper"
@@ -111,6 +111,46 @@ def test_seeds_are_one_row_with_the_difference_to_what_is_expected(folder, tmp_p
     assert ance[1:3] == [
         ["ance", f"measured [{again}]", "again", "1", "0.500, +0.170", "-", "-"],
         ["ance", f"measured [{both}]", "ance-0 and 1 more", "2", "0.320 (0.300-0.340), -0.010", "-", "-"],
+    ]
+
+
+def test_a_variant_has_a_row_and_no_difference_and_a_line_says_why(folder, tmp_path):
+    settings = ["final_evaluation.split=dev", "stages.only.steps=11"]
+    run = finished(tmp_path / "runs" / "ance", folder / "ance.yaml", {"only": 0.3}, settings)
+    label = config_hash_of(RunDir(run), "")[:6]
+    table = PublishedTable.of(str(folder), tmp_path / "runs")
+    assert ["ance", f"measured [{label}]", "ance", "1", "0.300", "-", "-"] in cells(table)
+    assert table.as_markdown().endswith(
+        f"\n- [{label}]: no expectation for this variant of set/ance: stages.only.steps 11 instead of 10"
+    )
+
+
+def test_each_index_that_searched_has_a_row_next_to_the_published_one(folder, tmp_path):
+    """LTRe's table 4: the recipe has the index of training, the rows those of evaluation."""
+    (folder / "_published.yaml").write_text("""
+sources: {ltre: a paper}
+rows:
+- {method: ance, as: "trained in PQ6", source: ltre, table: 3, dev: {RR@10: 0.3}}
+- {method: ance, as: "PQ6, searched in PQ6", source: ltre, table: 4, index: PQ6, dev: {RR@10: 0.2}}
+- {method: ance, as: "PQ6, searched in IndexFlatIP", source: ltre, table: 4, index: IndexFlatIP,
+   dev: {RR@10: 0.31}}
+""")
+    rows = {"untrained": 0.1, "untrained+PQ6": 0.05, "only": 0.32, "only+PQ6": 0.22, "only+PQ9": 0.25}
+    run = finished(tmp_path / "runs" / "a", folder / "ance.yaml", rows, ["final_evaluation.split=dev"])
+    results = json.loads((run / "measures.json").read_text())
+    for row in results["rows"]:
+        if "+" in row["row"]:
+            del row["train seconds"]
+    (run / "measures.json").write_text(json.dumps(results))
+    assert PublishedTable.of(str(folder), tmp_path / "runs").as_markdown().split("\n\n")[1:3] == [
+        "By the index that searched (`final_evaluation.indexes`):",
+        "| recipe | index       | figures                      | source        | runs | dev RR@10 |\n"
+        "| ------ | ----------- | ---------------------------- | ------------- | ---: | --------- |\n"
+        "| ance   | PQ6         | measured                     | a             |    1 | 0.220     |\n"
+        "| ance   | PQ6         | PQ6, searched in PQ6         | ltre, table 4 |    - | 0.200     |\n"
+        "| ance   | IndexFlatIP | measured                     | a             |    1 | 0.320     |\n"
+        "| ance   | IndexFlatIP | PQ6, searched in IndexFlatIP | ltre, table 4 |    - | 0.310     |\n"
+        "| ance   | PQ9         | measured                     | a             |    1 | 0.250     |",
     ]
 
 
@@ -187,7 +227,7 @@ def test_a_run_of_another_version_is_named_and_the_others_stay(folder, tmp_path)
     recipe.write_text(recipe.read_text() + "former_key: 1\n")
     found = PublishedTable.of(str(folder), tmp_path / "runs")
     assert [one.run for one in found.measured if one.config_hash] == ["new"]
-    [told] = found.skipped
+    [told] = found.notes
     assert (
         told.startswith(f"skipped: {runs[1]} cannot be read: recipe {recipe}")
         and "unknown key 'former_key'" in told
@@ -209,7 +249,7 @@ def test_a_run_whose_measures_lack_something_is_named_and_the_others_stay(folder
     )
     found = PublishedTable.of(str(folder), tmp_path / "runs")
     assert [one.run for one in found.measured if one.config_hash] == ["new"]
-    assert found.skipped == [
+    assert found.notes == [
         f"skipped: {runs[1]} cannot be read: {path} has no 'config_hash', which this version writes; "
         "evaluate again, or remove the run"
     ]
@@ -228,6 +268,7 @@ def test_the_format_follows_the_files_ending(folder, tmp_path):
     (measured,) = [figure for figure in written["figures"] if figure["figures"] == "measured"]
     assert measured == {
         "recipe": "ance",
+        "part": None,
         "figures": "measured",
         "source": "ance",
         "runs": 1,
