@@ -14,6 +14,7 @@ from pyserini_ance.pipeline.model_export import Results
 from pyserini_ance.pipeline.preparation import check_tools, recipe_data
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.variant import describe_variant
 from pyserini_ance.runs.provenance import RUNTIME_KEYS, source_run
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.publish import is_complete
@@ -132,8 +133,8 @@ def inherit(required: Recipe, recipe: Recipe, as_in_file: Recipe | None) -> Reci
         for key in INHERITED_KEYS
         if getattr(recipe, key) != getattr(as_in_file, key) == getattr(required, key)
     }
-    if "data" in changed:
-        changed["expect"] = {}  # they are those of the file's data
+    if variant := describe_variant(required.model_copy(update=changed), required):
+        changed |= {"expect": {}, "variant_of": variant}
     return Recipe.model_validate(required.model_copy(update=changed).model_dump(mode="json"))
 
 

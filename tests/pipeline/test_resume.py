@@ -4,8 +4,9 @@ import pytest
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.variant import differences
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.trainer.resume import check_same_run, differences
+from pyserini_ance.trainer.resume import check_same_run
 
 
 def collection(text: str) -> Collection:
