@@ -1,8 +1,12 @@
 """How a process ends before its work is done: by a signal, or because another process was lost."""
 
 import signal
+import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 # For the work of a process before it exits: record the end, tell the others, stop a subprocess. torchrun
 # kills after 30 s.
@@ -31,6 +35,29 @@ def _interrupt(number: int, frame: object) -> None:
     if time.monotonic() > _shutdown_until:
         begin_shutdown()
         raise KeyboardInterrupt
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Delay SIGINT and SIGTERM to the end of the block, for work that must not be left half done.
+
+    The handlers that are installed then run: ours, or Python's own. A signal that no Python function handles
+    keeps its effect.
+    """
+    received: list[tuple[int, Any]] = []
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():  # Python runs handlers in no other
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(handler := signal.getsignal(number)):
+                handlers[number] = handler
+                signal.signal(number, lambda *request: received.append(request))
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+    for number, frame in received[:1]:  # not after an error, which ends the work by itself
+        handlers[number](number, frame)
 
 
 @dataclass(frozen=True)

@@ -345,10 +345,10 @@ class Experiment:
                 self.run_dir.error.write_text(traceback.format_exc(), encoding="utf-8")
             except (OSError, RuntimeError) as second:
                 log.error("cannot record the end of the run in %s: %s", self.run_dir.state, second)
-            cure = "continue with: --output %s --resume"
+            cure = f"continue with: {self.run_dir.resume_command(self.world.size)}"
             if getattr(error, "needs_new_recipe", False):
-                cure = "change the recipe and start again with: --output %s --overwrite"
-            log.error(f"%s at %s; {cure}", status, where, self.run_dir.folder)
+                cure = f"change the recipe and start again with: --output {self.run_dir.folder} --overwrite"
+            log.error("%s at %s; %s", status, where, cure)
             raise
         self.run_dir.mark("finished", "the end")
 

@@ -89,7 +89,7 @@ def _in_run(init_from: InitFrom) -> WeightsOrigin:
     if not ended:
         raise StageUnfinished(
             f"{run.folder} holds {run.describe()}: stage {stage} has not ended. Continue it with: "
-            f"pyserini-ance train {run.recipe} --output {run.folder} --resume"
+            f"{run.resume_command()}"
         )
     result = Checkpoint.open(run.checkpoints / ended[-1]["result"])
     if result.weights != ended[-1]["weights"]:

@@ -1,6 +1,7 @@
 """RunDir: the names in a run directory and the state that says who works there; RunLog: its two logs."""
 
 import json
+import shlex
 import shutil
 from collections.abc import Collection
 from contextlib import AbstractContextManager
@@ -99,6 +100,13 @@ class RunDir:
     def qrels(self, split: str) -> Path:
         """The relevance judgments that the run files are measured with."""
         return self.folder / f"qrels.{split}.txt"
+
+    def resume_command(self, processes: int = 1) -> str:
+        """The command that continues the run with its own recipe, on as many processes of one host."""
+        program = ["pyserini-ance"]
+        if processes > 1:
+            program = ["torchrun", "--nproc-per-node", str(processes), "-m", "pyserini_ance"]
+        return shlex.join([*program, "train", str(self.recipe), "--output", str(self.folder), "--resume"])
 
     def create(self, recipe_yaml: str, overwrite: bool = False) -> None:
         """Make the directory of a new run, and acquire its trainer lock; `held` keeps it.

@@ -96,7 +96,7 @@ def check_resumable(run: RunDir, recipe: Recipe) -> None:
                 f"{run.folder} holds no run to resume ({path.name} is missing). Remove --resume to "
                 "start a new run"
             )
-    check_same_recipe(run, recipe, f"pyserini-ance train {run.recipe} --output {run.folder} --resume")
+    check_same_recipe(run, recipe, run.resume_command())
 
 
 def check_same_recipe(run: RunDir, recipe: Recipe, command: str) -> None:

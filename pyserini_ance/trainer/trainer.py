@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.failures import PeerError, uninterrupted
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives.snapshot import Snapshot
@@ -86,6 +87,9 @@ class StageTrainer:
         )
         resumed = resume_stage(run, name, self.refreshes, self.log, world) if resume else Resumed()
         self.progress = resumed.progress or TrainingProgress(name, 0)
+        # The progress that belongs to the weights in memory: before the refresh of the current step, which a
+        # resumed run repeats.
+        self.resumable = self.progress
         self.anchor_sets = anchor_sets_of(data.anchor_sets, self.refreshes.negatives.tables.values())
 
         self.initial = initial
@@ -123,7 +127,18 @@ class StageTrainer:
         world.barrier()  # loading may take longer on one process than on another
 
     def train(self) -> Checkpoint:
-        """Run the remaining steps and return the stage's result."""
+        """Run the remaining steps and return the stage's result.
+
+        When this process is interrupted, or another one is lost, the steps done so far are saved first.
+        """
+        try:
+            self._run_steps()
+        except (KeyboardInterrupt, PeerError):
+            self._save_interrupted()
+            raise
+        return self._finish()
+
+    def _run_steps(self) -> None:
         bar = tqdm(
             desc=f"train {self.name}",
             unit="step",
@@ -139,7 +154,6 @@ class StageTrainer:
                     break
                 self._train_step(step, bar)
                 bar.update()
-        return self._finish()
 
     def _train_step(self, step: int, bar: tqdm) -> None:
         start, terms = time.perf_counter(), self.stage.terms
@@ -168,13 +182,14 @@ class StageTrainer:
         grad_norm = self._clip_gradients()
         loss = sum(term.weight * totals[name] for name, term in terms.items())
         self._check_finite(step, loss, grad_norm)
-        rate = self._update_weights(step)
-
-        live = self.documents.live_metrics.pop() if self.documents else {}
-        seconds = round(time.perf_counter() - start, 4)
-        masked = {"false_negatives": dict(ignored_pairs)} if ignored_pairs.keys() else {}
-        metrics = {"grad_norm": grad_norm, "learning_rate": rate, **live, **masked, "seconds": seconds}
-        self.log.metric("step", stage=self.name, step=step, loss=loss, terms=totals, **metrics)
+        with uninterrupted():  # at its end, weights, log and progress are those of the same step
+            rate = self._update_weights(step)
+            live = self.documents.live_metrics.pop() if self.documents else {}
+            seconds = round(time.perf_counter() - start, 4)
+            masked = {"false_negatives": dict(ignored_pairs)} if ignored_pairs.keys() else {}
+            metrics = {"grad_norm": grad_norm, "learning_rate": rate, **live, **masked, "seconds": seconds}
+            self.log.metric("step", stage=self.name, step=step, loss=loss, terms=totals, **metrics)
+            self.progress = self.resumable = replace(self.progress, step=step + 1)
         bar.set_postfix(loss=f"{loss:.4f}", rate=f"{rate:.1e}", refresh=False)
         for callback in self.callbacks:
             callback.on_step_end(self.name, step, totals, {"loss": loss, **metrics})
@@ -225,7 +240,7 @@ class StageTrainer:
         start = time.perf_counter()
         is_due = any(queue.product.is_due(step) for queue in self.refreshes.queues)
         tables_before = dict(self.refreshes.negatives.table_steps)
-        self.progress = published = replace(self.progress, step=step)
+        published = self.resumable
         checkpoint = self._publish() if is_due or self._saving_is_due(step) else None
 
         seconds: dict[str, float] = {}
@@ -273,12 +288,26 @@ class StageTrainer:
     def _publish(self) -> Checkpoint:
         self.world.assert_same(_checksum(self.encoder.towers), "the weights")
 
-        def publish() -> tuple[str, str]:
-            checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, self.progress)
-            self.run.mark("running", f"stage {self.name}, step {self.progress.step}")
-            return checkpoint.hashes
+        hashes = self.world.on_main(self._write_checkpoint)
+        return Checkpoint(self.run.checkpoint(self.name, self.resumable.step), *hashes)
 
-        return Checkpoint(self.run.checkpoint(self.name, self.progress.step), *self.world.on_main(publish))
+    def _write_checkpoint(self) -> tuple[str, str]:
+        """Publish the weights in memory, on the main process; return the hashes of the towers."""
+        checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, self.resumable)
+        self.run.mark("running", f"stage {self.name}, step {self.resumable.step}")
+        return checkpoint.hashes
+
+    def _save_interrupted(self) -> None:
+        """Publish a checkpoint of the step reached, so that `--resume` repeats at most the step in progress.
+
+        The main process does it alone: all processes have the same weights, and others may have ended.
+        """
+        if not self.world.is_main or self.resumable.step == 0:
+            return
+        try:
+            self._write_checkpoint()
+        except (OSError, RuntimeError) as error:
+            log.error("no checkpoint of stage %s, step %d: %s", self.name, self.resumable.step, error)
 
     def _is_out_of_patience(self, step: int) -> bool:
         patience = self.stage.evaluate and self.stage.evaluate.patience

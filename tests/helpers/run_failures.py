@@ -47,6 +47,18 @@ def terminate_in_step(stage: str, step: int) -> None:
     signal_in_step(signal.SIGTERM, stage, step)
 
 
+def wait_in_step(stage: str, step: int) -> None:
+    """Stop before the step until a signal comes."""
+    plan_batch = trainer.plan_batch
+
+    def failing(stage_settings, stage_number, now, *more):
+        if now == step and stage_settings.steps == int(stage):
+            time.sleep(600)
+        return plan_batch(stage_settings, stage_number, now, *more)
+
+    trainer.plan_batch = failing
+
+
 def signal_parent_in_step(signal_number: int, stage: str, step: int) -> None:
     """Signal the parent process; this process then sleeps, so that it ends only if it notices the end of its
     parent.

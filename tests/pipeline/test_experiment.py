@@ -3,10 +3,14 @@ disk.
 """
 
 import json
+import os
+import shlex
+import signal
 from pathlib import Path
 
 import pytest
 from helpers.run_outcome import outcome
+from helpers.waiting import until
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline import experiment
@@ -17,6 +21,7 @@ from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.trainer import LossNotFinite
 
 OPTIMIZER = {"learning_rate": 1e-3}
@@ -213,7 +218,7 @@ def test_an_interrupted_run_says_where_it_stopped_and_resumes(train, undisturbed
             "stage warm, step 0",
             "warm-00000004 could not be written",
         ),
-        (("interrupt_in_step", "10", 1), 130, "stopped", "stage ance, step 0", "KeyboardInterrupt"),
+        (("interrupt_in_step", "10", 1), 130, "stopped", "stage ance, step 1", "KeyboardInterrupt"),
         (("no_space_for_metrics", "ance", 5), 2, "failed", "stage ance, step 5", "No space left on device"),
         (("terminate_in_step", "10", 9), 130, "stopped", "stage ance, step 9", "KeyboardInterrupt"),
     ]
@@ -226,6 +231,31 @@ def test_an_interrupted_run_says_where_it_stopped_and_resumes(train, undisturbed
         assert "Traceback" in (folder / "error.txt").read_text()
     done = train(folder, "--resume")
     assert done["code"] == 0, done["stderr"]
+    assert outcome(folder) == outcome(undisturbed)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_saves_the_step_reached_and_the_printed_command_continues_there(
+    servant, recipe, undisturbed, tmp_path, number
+):
+    """Step 7 is neither saved nor refreshed nor evaluated otherwise; it waits for the signal."""
+    folder = tmp_path / "a run"
+    arguments = [str(recipe), "--output", str(folder)]
+    pid = servant.start("train", arguments, trouble="wait_in_step", stage="10", step=7)
+    until(
+        lambda: any(r["step"] == 6 for r in read_json_lines(folder / "metrics.jsonl") if r["event"] == "step")
+    )
+    os.kill(pid, number)
+    done = servant.wait(pid)
+    assert done["code"] == 130 and state(folder)["where"] == "stage ance, step 7"
+    assert (folder / "checkpoints" / "ance-00000007" / "training.safetensors").exists()
+    [command] = [
+        line.partition("continue with: ")[2] for line in done["stderr"].splitlines() if "continue" in line
+    ]
+    program, name, *arguments = shlex.split(command)
+    assert (program, name) == ("pyserini-ance", "train")
+    done = servant.run("train", arguments, trouble="kill_in_step", stage="10", step=6)
+    assert done["code"] == 0, "a step before the interruption was repeated"
     assert outcome(folder) == outcome(undisturbed)
 
 
@@ -255,7 +285,7 @@ def test_an_unreadable_state_does_not_hide_the_cause(small_recipe, tmp_path, cap
     with pytest.raises(KeyboardInterrupt), run._recording_the_end():
         spoil(run.run_dir.state)
         raise KeyboardInterrupt
-    assert "stopped at stage warm, step 3; continue with: --output" in caplog.text
+    assert "stopped at stage warm, step 3; continue with: pyserini-ance train" in caplog.text
     if run.run_dir.state.is_file():
         assert (state(run.run_dir.folder)["status"], state(run.run_dir.folder)["where"]) == (
             "stopped",
@@ -271,7 +301,7 @@ def test_an_unreadable_state_does_not_hide_the_cause(small_recipe, tmp_path, cap
             "change the recipe and start again with: --output {} --overwrite",
         ),
         (LossNotFinite("lower it"), "change the recipe and start again with: --output {} --overwrite"),
-        (RuntimeError("no GPU"), "continue with: --output {} --resume"),
+        (RuntimeError("no GPU"), "continue with: pyserini-ance train {0}/recipe.yaml --output {0} --resume"),
     ],
 )
 def test_the_advice_fits_the_error(small_recipe, tmp_path, caplog, error, cure):

@@ -238,6 +238,7 @@ def test_whatever_ends_one_process_ends_both_and_the_next_two_go_on(train, inlin
 
     ends = ended("--resume", "terminate_in_step", "9", 4, ranks=(0, 1))
     assert codes(ends) == [130, 130] and state(run) == ("stopped", "KeyboardInterrupt")
+    assert json.loads((run / "state.json").read_text())["where"] == "stage step, step 4"
     assert [end["output"].count("interrupted") for end in ends] == [1, 0]
 
     succeeded(train(2, inline, run, "--resume"))
