@@ -47,7 +47,7 @@ def uninterrupted() -> Iterator[None]:
     received: list[tuple[int, Any]] = []
     handlers: dict[int, Any] = {}
     if threading.current_thread() is threading.main_thread():  # Python runs handlers in no other
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in map(int, (signal.SIGINT, signal.SIGTERM)):
             if callable(handler := signal.getsignal(number)):
                 handlers[number] = handler
                 signal.signal(number, lambda *request: received.append(request))

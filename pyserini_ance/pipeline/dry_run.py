@@ -66,11 +66,27 @@ def checkpoints_at_once(recipe: Recipe) -> int:
     new checkpoint is written before an old one is removed.
     """
     stages = recipe.stages.values()
-    kept = sum(recipe.retention.save_total_limit + (stage.evaluate is not None) for stage in stages)
-    running = max(
-        (stage.evaluate is not None) + open_at_once(stage) + averaged_at_once(stage) for stage in stages
-    )
-    return 2 + len(recipe.external_starts) + kept + running
+    kept = sum(_kept(stage, recipe) for stage in stages)
+    return 2 + len(recipe.external_starts) + kept + max(map(_while_running, stages))
+
+
+def moments_at_once(recipe: Recipe) -> int:
+    """The highest number of checkpoints with optimizer moments: those of the running stage.
+
+    With `keep_optimizer`, finished stages keep theirs for a while; the number is then a bound.
+    """
+    stages = recipe.stages.values()
+    if any(stage.keep_optimizer for stage in stages):
+        return checkpoints_at_once(recipe) - 1 - len(recipe.external_starts)
+    return 1 + max(_kept(stage, recipe) + _while_running(stage) for stage in stages)
+
+
+def _kept(stage: Stage, recipe: Recipe) -> int:
+    return recipe.retention.save_total_limit + (stage.evaluate is not None)
+
+
+def _while_running(stage: Stage) -> int:
+    return (stage.evaluate is not None) + open_at_once(stage) + averaged_at_once(stage)
 
 
 def averaged_at_once(stage: Stage) -> int:

@@ -4,7 +4,7 @@ table."""
 import logging
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,13 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.refresher.refresher import Refresher
-from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, prune_stage, publish_checkpoint
+from pyserini_ance.runs.checkpoint import (
+    Checkpoint,
+    TrainingProgress,
+    drop_moments,
+    prune_stage,
+    publish_checkpoint,
+)
 from pyserini_ance.runs.provenance import environment
 from pyserini_ance.runs.rundir import RunDir, RunLog, step_of
 from pyserini_ance.storage.files import write_json, write_whole
@@ -181,6 +187,7 @@ class Experiment:
         for name, stage in self.recipe.stages.items():
             checkpoint = self._initial_checkpoint_of(stage, initial, results)
             results[name] = self.train_stage(name, data, checkpoint, resume)
+            self.world.on_main(lambda: self._drop_moments(results))
             if name != last and "stages" in wanted:
                 self._mark(f"the final evaluation of stage {name}")
                 seconds = self._stage_seconds(name)
@@ -198,6 +205,17 @@ class Experiment:
             exported["hybrid"] = fusion_command(self.run_dir, test.split, test.hits)
         self.world.on_main(self._clean_up)
         return rows, exported
+
+    def _drop_moments(self, finished: Collection[str]) -> None:
+        """Remove the optimizer moments of finished stages, unless a stage to come goes on with them.
+
+        They are twice the size of the weights.
+        """
+        to_come = [name for name in self.recipe.stages if name not in finished]
+        needed = {self.recipe.moments_source(name) for name in to_come}
+        for name in finished:
+            if name not in needed:
+                drop_moments(self.run_dir, name)
 
     def _stage_seconds(self, name: str) -> dict[str, Any]:
         return self.world.on_main(lambda: self.log.stage_seconds(name))

@@ -18,6 +18,7 @@ from pyserini_ance.pipeline.dry_run import (
     dry_run,
     evaluation_encodings,
     evaluation_steps,
+    moments_at_once,
     refresh_steps,
     vectors_at_once,
 )
@@ -116,13 +117,14 @@ class DiskSizes:
     def describe(self, recipe: Recipe, data: PreparedData) -> str:
         """Lines on the data, memory, disk and the final evaluation.
 
-        A checkpoint holds weights and two moments.
+        A checkpoint holds weights, and until its stage is done two moments.
         """
         from pyserini_ance.pyserini_bridge.export import ROWS_PER_BLOCK
 
-        checkpoint = self.weight_files + 2 * self.weights
-        checkpoints, vectors = checkpoints_at_once(recipe), vectors_at_once(recipe)
-        disk = checkpoint * checkpoints + 2 * self.weight_files + self.vectors * vectors + self.tables
+        checkpoints, with_moments = checkpoints_at_once(recipe), moments_at_once(recipe)
+        vectors, moments = vectors_at_once(recipe), 2 * self.weights
+        disk = self.weight_files * (checkpoints + 2) + moments * with_moments
+        disk += self.vectors * vectors + self.tables
         copied = self.vectors if recipe.encoding.search == "faiss" else 0
         memory = 5 * self.weights + copied
         block = ROWS_PER_BLOCK * self.vectors // max(1, len(data.documents))
@@ -140,8 +142,8 @@ class DiskSizes:
             f"vectors ({self.vectors / GIB:.2f} GiB) are mapped from disk, and written to the index "
             f"{min(block, self.vectors) / MIB:.1f} MiB at a time",
             f"disk: at most about {disk / GIB:.2f} GiB in the run directory: {checkpoints} checkpoints of "
-            f"{checkpoint / GIB:.2f}, {vectors} times the vectors of {self.vectors / GIB:.2f}, "
-            f"negatives {self.tables / GIB:.2f}",
+            f"{self.weight_files / GIB:.2f}, {with_moments} of them with moments of {moments / GIB:.2f}, "
+            f"{vectors} times the vectors of {self.vectors / GIB:.2f}, negatives {self.tables / GIB:.2f}",
             f"final evaluation: encodes all documents {evaluation_encodings(recipe)} times",
         ]
         return "\n".join(lines)

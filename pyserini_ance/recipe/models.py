@@ -217,6 +217,13 @@ class Recipe(Settings):
         check_consistency(self)
         return self
 
+    def moments_source(self, name: str) -> str | None:
+        """The stage whose optimizer moments stage `name` goes on with; None if it has none."""
+        stage = self.stages[name]
+        if not stage.keep_optimizer:
+            return None
+        return stage.init_from.stage if isinstance(stage.init_from, InitFrom) else self.stage_before(name)
+
     def stage_before(self, name: str) -> str | None:
         """The stage that the recipe lists before stage `name`; None before the first."""
         names = list(self.stages)

@@ -18,7 +18,7 @@ from pyserini_ance.recipe.models import Retention
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
 from pyserini_ance.storage.lease import remove_unless_leased
-from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
+from pyserini_ance.storage.publish import is_complete, publishing, read_manifest, remove_parts
 
 ENCODER = "encoder"
 TRAINING, PROGRESS = "training.safetensors", "progress.json"
@@ -153,6 +153,13 @@ def restore_moments(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) ->
             if f"{index}.{name}" in saved
         }
         optimizer.state[parameter] = {name: value.to(parameter.device) for name, value in state.items()}
+
+
+def drop_moments(run: RunDir, stage: str) -> None:
+    """Keep only the weights of a finished stage's checkpoints: no training continues from them."""
+    for folder in sorted(run.checkpoints.glob(f"{stage}-????????")):
+        if is_complete(folder):
+            remove_parts(folder, (TRAINING, PROGRESS))
 
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:

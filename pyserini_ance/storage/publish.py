@@ -6,7 +6,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from pyserini_ance import __version__
-from pyserini_ance.storage.files import read_json, read_json_object, sha256_file, sync, write_json
+from pyserini_ance.storage.files import read_json, read_json_object, reset_mode, sha256_file, sync, write_json
 from pyserini_ance.storage.liveness import (
     is_alive,
     process_of,
@@ -55,6 +55,8 @@ def whole_folder(folder: Path) -> Iterator[Path]:
     try:
         yield temporary
         for path in [*temporary.rglob("*"), temporary]:
+            if path.is_file():
+                reset_mode(path)
             sync(path)
         _move(temporary, folder)
     finally:
@@ -144,6 +146,16 @@ def read_manifest(folder: Path, verify: bool = True) -> dict[str, Any]:
                 f"{file} is not what {path} says was written; remove {folder} and make it again"
             )
     return manifest
+
+
+def remove_parts(folder: Path, names: Collection[str]) -> None:
+    """Remove files from a complete folder, which stays complete: the manifest forgets them first."""
+    manifest = read_json(folder / MANIFEST)
+    parts = {name: entry for name, entry in manifest["parts"].items() if name not in names}
+    if len(parts) < len(manifest["parts"]):
+        write_json(folder / MANIFEST, {**manifest, "parts": parts})
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
 
 
 def clear_abandoned(directory: Path, dead: dict[str, Any]) -> None:
@@ -252,6 +264,8 @@ def _commit(folder: Path, about: dict[str, Any], claim: dict[str, Any]) -> None:
     """
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p != folder / CLAIM)
     parts = {str(p.relative_to(folder)): {"bytes": p.stat().st_size, "sha256": sha256_file(p)} for p in files}
+    for path in files:
+        reset_mode(path)
     for path in [*files, *(p for p in folder.rglob("*") if p.is_dir())]:
         sync(path)
     if _owner(folder) != claim:

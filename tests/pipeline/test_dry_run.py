@@ -7,6 +7,7 @@ from pyserini_ance.pipeline.dry_run import (
     evaluation_encodings,
     evaluation_steps,
     generations_kept,
+    moments_at_once,
     open_at_once,
     refresh_steps,
     times_mined,
@@ -127,6 +128,22 @@ def test_checkpoints_that_something_is_still_made_of(made, expected):
 )
 def test_a_run_directory_at_its_fullest(made, checkpoints, vectors):
     assert (checkpoints_at_once(made), vectors_at_once(made)) == (checkpoints, vectors)
+
+
+@pytest.mark.parametrize(
+    ("made", "expected"),
+    [
+        (recipe(stage(10)), 1 + 1),
+        (recipe(stage(10), stage(10), stage(10)), 1 + 1),
+        (recipe(stage(10, evaluate=5), stage(10), save_total_limit=2), 1 + 3 + 1),
+        (
+            recipe(stage(10), stage(10).model_copy(update={"init_from": "previous", "keep_optimizer": True})),
+            1 + 2,
+        ),
+    ],
+)
+def test_checkpoints_with_moments_are_those_of_the_running_stage(made, expected):
+    assert moments_at_once(made) == expected
 
 
 @pytest.mark.parametrize(

@@ -22,6 +22,7 @@ from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.storage.files import read_json_lines
+from pyserini_ance.storage.publish import publishing
 from pyserini_ance.trainer.trainer import LossNotFinite
 
 OPTIMIZER = {"learning_rate": 1e-3}
@@ -99,6 +100,7 @@ def test_a_run_leaves_what_it_promises(undisturbed):
     }
     assert happened == {"generation": refresh_steps(ance), "dev": evaluation_steps(ance)}
     assert state(undisturbed)["status"] == "finished"
+    assert not list(undisturbed.glob("checkpoints/*/training.safetensors"))
     assert set(json.loads((undisturbed / "index" / "encoder.json").read_text())) >= {"encoder", "weights"}
 
 
@@ -116,6 +118,24 @@ def test_a_stage_that_never_improved_is_named_with_what_its_result_is(small_reci
         "stage from-first never improved on its start: the result is that of stage first",
         f"stage elsewhere never improved on its start: the result is its initial weights, folder {tmp_path}",
     ]
+
+
+def test_moments_stay_until_no_stage_goes_on_with_them(small_recipe, tmp_path):
+    keeping = {**STAGES["warm"], "init_from": "previous", "keep_optimizer": True}
+    elsewhere = {**keeping, "init_from": {"stage": "a"}}
+    stages = {"a": STAGES["warm"], "b": keeping, "c": elsewhere, "d": STAGES["warm"]}
+    made = experiment.Experiment(small_recipe(stages), tmp_path / "run", World())
+    for name in stages:
+        with publishing(made.run_dir.checkpoint(name, 4), {}) as folder:
+            (folder / "training.safetensors").touch()
+
+    def left_after(*finished: str) -> str:
+        made._drop_moments(finished)
+        return "".join(
+            sorted(path.parent.name[0] for path in tmp_path.glob("run/checkpoints/*/*.safetensors"))
+        )
+
+    assert [left_after(*"abcd"[:count]) for count in range(1, 5)] == ["abcd", "acd", "d", ""]
 
 
 def test_a_run_without_bm25_needs_neither_pyserini_nor_java(train, undisturbed, tmp_path):

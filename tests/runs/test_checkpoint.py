@@ -9,8 +9,10 @@ from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.optimization import Optimizer
 from pyserini_ance.runs.checkpoint import (
+    TRAINING,
     Checkpoint,
     TrainingProgress,
+    drop_moments,
     newest_progress,
     publish_checkpoint,
     restore_moments,
@@ -75,6 +77,19 @@ def test_moments_are_on_the_device_of_their_parameter(encoder, run):
     elsewhere = build_optimizer(parameters, Optimizer(learning_rate=1.0))
     restore_moments(checkpoint, elsewhere)
     assert {value.device.type for state in elsewhere.state.values() for value in state.values()} == {"meta"}
+
+
+def test_a_finished_stage_keeps_weights_alone(encoder, run):
+    optimizer = optimizer_of(encoder)
+    walk(encoder, optimizer, 1, seed=0)
+    before = [
+        publish_checkpoint(run, encoder, optimizer, TrainingProgress(s, 1)).weights for s in ("a", "a-b")
+    ]
+    drop_moments(run, "a")
+    after = [Checkpoint.open(run.checkpoint(stage, 1)) for stage in ("a", "a-b")]
+    assert [checkpoint.weights for checkpoint in after] == before
+    assert [(checkpoint.folder / TRAINING).exists() for checkpoint in after] == [False, True]
+    assert newest_progress(run, "a") is None and newest_progress(run, "a-b").step == 1
 
 
 def test_before_the_first_step_there_are_no_moments(encoder, run):

@@ -55,6 +55,30 @@ def _publish(folder):
         (claimed / "part").write_text("mine")
 
 
+def test_removed_parts_leave_a_complete_folder(published):
+    for _ in range(2):
+        publish.remove_parts(published, ("b", "never there"))
+        assert set(read_manifest(published)["parts"]) == {"inner/a"} and not (published / "b").exists()
+    assert read_manifest(published)["step"] == 7
+
+
+def test_a_part_that_outlived_its_removal_from_the_manifest_is_removed_later(published):
+    publish.remove_parts(published, ("b",))
+    (published / "b").write_bytes(b"")
+    publish.remove_parts(published, ("b",))
+    assert not (published / "b").exists()
+
+
+def test_files_have_the_mode_of_new_files(folder, tmp_path):
+    """safetensors writes files that only their owner can read."""
+    (tmp_path / "new").touch()
+    with publishing(folder, {}) as claimed, publish.whole_folder(tmp_path / "whole") as temporary:
+        for inside in (claimed, temporary):
+            (inside / "weights").touch(mode=0o600)
+    modes = {path.stat().st_mode for path in (folder / "weights", tmp_path / "whole" / "weights")}
+    assert modes == {(tmp_path / "new").stat().st_mode}
+
+
 def test_a_folder_is_claimed_until_it_is_committed(folder):
     with publishing(folder, {}) as claimed:
         assert claimed == folder
