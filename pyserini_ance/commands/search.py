@@ -4,7 +4,7 @@ import argparse
 import logging
 
 from pyserini_ance.commands import console
-from pyserini_ance.pyserini_bridge.encoder_classes import run_module
+from pyserini_ance.pyserini_bridge.launcher import run_module
 
 MODULES = {
     "faiss": "pyserini.search.faiss",

@@ -15,7 +15,7 @@ from torch import nn
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.tokenization import Tokenization
-from pyserini_ance.recipe.components import Component, Settings
+from pyserini_ance.recipe.components import Component, Settings, did_you_mean
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -187,14 +187,31 @@ def resolve_model(model: str) -> str:
         if not (folder := Path(spec.origin).parent / inner).is_dir():
             raise FileNotFoundError(f"encoder.model {model!r}: the package has no folder {folder}")
         return str(folder)
+    if not is_local(model):
+        return model
     path = Path(model).expanduser()
-    if path.exists():
-        return str(path)
-    if model.startswith((".", "/", "~")):
+    if not path.exists():
         raise FileNotFoundError(
-            f"encoder.model {model!r}: no such folder; expected a Hugging Face model folder or a hub name"
+            f"encoder.model {model!r}: no such folder{similar_name(path)}; expected a Hugging Face model "
+            "folder or a hub name"
         )
-    return model
+    return str(path)
+
+
+def is_local(model: str) -> bool:
+    """Whether `model` names a folder or file of this machine, which need not exist.
+
+    Hub names have at most one slash.
+    """
+    if model.startswith("python:"):
+        return False
+    return Path(model).expanduser().exists() or model.startswith((".", "/", "~")) or model.count("/") > 1
+
+
+def similar_name(path: Path) -> str:
+    """A suggestion for a path that does not exist: a similar name in the same folder."""
+    names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+    return did_you_mean(path.name, names)
 
 
 def quiet_transformers() -> None:

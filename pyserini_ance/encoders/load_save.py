@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 import torch
+from safetensors import SafetensorError, safe_open
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.family import SIDE_FILE, Family, TwoTower, resolve_model
+from pyserini_ance.encoders.family import SIDE_FILE, Family, TwoTower, is_local, resolve_model
 from pyserini_ance.encoders.foreign_formats import TEVATRON_FOLDER
 from pyserini_ance.encoders.released import SEED, form_of
 from pyserini_ance.encoders.tokenization import TextTokenizer
@@ -96,8 +97,10 @@ def _seed_tokenizer(source: str) -> "PreTrainedTokenizerBase | None":
 
 SIDE_FORMAT = 1
 TOWERS: dict[Side, str] = {"query": "queries", "document": "documents"}
+# Settings that name weights: those of a saved encoder are next to its side file.
+START_KEYS = ("model", "document_model", "base")
 # Settings that may differ between a checkpoint and the recipe that starts from it.
-MAY_DIFFER = ("model", "document_model", "base", "tied", "head", "dropout")
+MAY_DIFFER = (*START_KEYS, "tied", "head", "dropout")
 # Settings that say what is made of a saved encoder that a recipe starts from. A checkpoint that training
 # continues from was made with them.
 START_SETTINGS = ("layers",)
@@ -109,6 +112,8 @@ def initial_encoder(family: Family, seed: int, device: str = "cpu") -> Encoder:
     """The encoder that a recipe starts from. Layers that its weights lack by design are drawn from `seed`."""
     sources = [_source(family, side) for side in (SIDES[:1] if family.tied else SIDES)]
     tokenizer_sources = [tokenizer_source(family, source) for source in sources]
+    for source in sources:
+        check_weight_files(Path(source))
     # One seed for both towers: with equal weights, the drawn layers are equal, too.
     towers = [
         family.build(source, side, torch.Generator().manual_seed(seed))
@@ -168,8 +173,22 @@ def continue_encoder(family: Family, folder: str | Path, changes: Collection[str
     return encoder
 
 
+def check_weight_files(folder: Path) -> None:
+    """Raise RuntimeError if a file of weights in `folder` is damaged, for example truncated."""
+    for path in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(path, framework="pt"):  # compares the file's size with its header
+                pass
+        except SafetensorError as error:
+            raise RuntimeError(
+                f"{path} is damaged ({error}); copy it again. `train --resume` exports a run's model again"
+            ) from error
+
+
 def _load(family: Family, folder: Path, device: str) -> Encoder:
     folders = [folder] if family.tied else [folder / name for name in TOWERS.values()]
+    for tower in folders:
+        check_weight_files(tower)
     tokenizer = TextTokenizer(load_tokenizer(str(folders[0])), family.tokenization)
     return Encoder(family, TwoTower(*map(family.load, folders)), tokenizer, device)
 
@@ -213,7 +232,7 @@ def family_of(folder: str | Path) -> Family:
     settings = {
         key: value for key, value in side.items() if key not in SIDE_KEYS - family.model_fields.keys()
     }
-    return family.model_validate({**settings, "model": str(folder), "document_model": None, "base": None})
+    return family.model_validate({**settings, **dict.fromkeys(START_KEYS), "model": str(folder)})
 
 
 def _source(family: Family, side: Side) -> str:
@@ -245,6 +264,20 @@ def _save_tower(encoder: Encoder, side: Side, folder: Path, about: dict[str, Any
 
 def _write_side_file(encoder: Encoder, folder: Path, about: dict[str, Any]) -> None:
     write_json(folder / SIDE_FILE, {"format": SIDE_FORMAT, "dimension": encoder.dimension, **about})
+
+
+def name_origin(folder: Path, family: Family) -> None:
+    """Let the side files in `folder` name the weights that `family` starts from, but no path of this machine.
+
+    For an encoder that others read: the weights that it was loaded from are those of a checkpoint.
+    """
+    for path in folder.rglob(SIDE_FILE):
+        side = read_json(path)
+        names = {"model": family.model_of(side.get("tower", "query")), "base": family.base}
+        names |= {} if "tower" in side else {"document_model": family.document_model}
+        public = {key: name for key, name in names.items() if name and not is_local(name)}
+        settings = {key: value for key, value in side.items() if key not in START_KEYS}
+        write_json(path, {**settings, **public})
 
 
 def _check_settings(family: Family, source: Path, changes: Collection[str] = ()) -> None:

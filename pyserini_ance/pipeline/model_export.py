@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.passages import passage_ids
 from pyserini_ance.encoders.dpr_export import is_dpr, to_dpr
-from pyserini_ance.encoders.load_save import TOWERS, read_side_file
+from pyserini_ance.encoders.family import Family
+from pyserini_ance.encoders.load_save import TOWERS, name_origin, read_side_file
 from pyserini_ance.evaluation.expected import expectation
 from pyserini_ance.evaluation.tables import UNTRAINED, last_stage, table
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, extra_columns, measure_columns
@@ -58,7 +59,7 @@ def _write(
     run, data, test = evaluator.run, evaluator.data, evaluator.recipe.final_evaluation
     queries = {split: data.collection.split(split).queries for split in test.split}
     texts = [text for of_split in queries.values() for text in of_split.columns["text"]]
-    choice = _write_model(checkpoint.encoder, run.model, texts)
+    choice = _write_model(checkpoint.encoder, run.model, evaluator.recipe.encoder, texts)
     shutil.rmtree(run.index, ignore_errors=True)
     ids = passage_ids(data.collection.documents.ids, data.passages)
     write_index(vectors, ids, run.index, {"encoder": "../model", **provenance})
@@ -83,9 +84,10 @@ def _write(
     }
 
 
-def _write_model(encoder: Path, folder: Path, queries: Sequence[str]) -> "StockChoice":
+def _write_model(encoder: Path, folder: Path, family: Family, queries: Sequence[str]) -> "StockChoice":
     """Copy an encoder; return the stock classes of Pyserini that encode as it does.
 
+    `family`: the recipe's encoder, whose public names replace paths of the run.
     A pair of towers is written in DPR's form if the stock class `dpr` then encodes the texts `queries` as the
     encoder does.
     """
@@ -93,6 +95,7 @@ def _write_model(encoder: Path, folder: Path, queries: Sequence[str]) -> "StockC
 
     def copy(temporary: Path) -> None:
         shutil.copytree(encoder, temporary, dirs_exist_ok=True)
+        name_origin(temporary, family)
 
     def copy_as_dpr(temporary: Path) -> None:
         copy(temporary)

@@ -1,28 +1,20 @@
 """Encoder classes for Pyserini, registered as `pyserini_ance` for queries and documents.
 
-They compute vectors exactly as the checkpoint's side file says. `run_module` runs a module of Pyserini
-unmodified, with Java started and these classes registered.
+They compute vectors exactly as the checkpoint's side file says.
 """
 
-import argparse
 import logging
 import re
-import runpy
-import sys
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
 from pyserini_ance.encoders.family import SIDE_FILE
 from pyserini_ance.encoders.load_save import load_tower
-from pyserini_ance.pyserini_bridge.java import import_pyserini, offline_explained, start_java
+from pyserini_ance.pyserini_bridge.java import import_pyserini
 
 log = logging.getLogger(__name__)
-# Modules with a flag --encoder-class. Other modules do not import all encoders, which takes about 5 s.
-ENCODING_MODULES = ("pyserini.encode", "pyserini.search.faiss", "pyserini.search.hybrid")
 
 
 class QueryEncoder:
@@ -40,11 +32,11 @@ class QueryEncoder:
         _warn_ignored(encoder_dir, {"--fp16": others.get("fp16")})
         self.encoder = load_tower(encoder_dir, "query", device)
 
-    def encode(self, query: str) -> np.ndarray:
-        """(D,) float32 vector of a query."""
-        return self.encode_batch([query])[0]
+    def encode(self, query: str | Sequence[str]) -> np.ndarray:
+        """(D,) float32 vector of a query, or (N, D) of a list of queries."""
+        return self.encode_batch([query])[0] if isinstance(query, str) else self.encode_batch(query)
 
-    def encode_batch(self, queries: list[str]) -> np.ndarray:
+    def encode_batch(self, queries: Sequence[str]) -> np.ndarray:
         """(N, D) float32 vectors of queries."""
         return self.encoder.encode([{"text": query} for query in queries], "query")
 
@@ -96,11 +88,12 @@ class DocumentEncoder:
         template = self.encoder.family.tokenization.document.template
         if missing := [name for name in re.findall(r"\{(\w+)\}", template) if name not in fields]:
             log.warning(
-                "%s reads documents as %r, but %s is not passed. If the corpus has it, add it to `--fields` "
-                "of both `input` and `encoder`.",
+                "%s reads documents as %r, but %s is not passed. If the corpus has it, pass %s; "
+                "on the command line, add it to `--fields` of both `input` and `encoder`.",
                 self.folder,
                 template,
                 ", ".join(missing),
+                ", ".join(f"{name}s=[...]" for name in missing),
             )
 
 
@@ -130,65 +123,3 @@ def register() -> None:
     encode = import_pyserini("pyserini.encode")
     encode.document_encoder_class_map[ENCODER_CLASS] = DocumentEncoder
     encode.query_encoder_class_map[ENCODER_CLASS] = QueryEncoder
-
-
-def run_module(module: str, argv: list[str]) -> None:
-    """Run `python -m module *argv` in this process.
-
-    Raises RuntimeError if there is no suitable Java, or Pyserini cannot be imported without a network.
-    """
-    if module in ENCODING_MODULES:
-        argv = with_encoder_class(argv)
-        register()
-    else:
-        start_java()
-    with _argv([module, *argv]), _class_among_choices(), offline_explained():
-        runpy.run_module(module, run_name="__main__", alter_sys=True)
-
-
-def with_encoder_class(argv: list[str]) -> list[str]:
-    """Add `--encoder-class pyserini_ance`, with a warning, for a saved encoder without a class.
-
-    Without a class, Pyserini uses the first class whose name is part of the path: `ance` is part of
-    `dance`, `finance` and `pyserini_ance`.
-    """
-    flags = [word.partition("=")[0] for word in argv]
-    if "--encoder-class" in flags or "--encoder" not in flags:
-        return argv
-    at = flags.index("--encoder")
-    end = at + (1 if "=" in argv[at] else 2)
-    encoder = "".join(argv[at:end]).removeprefix("--encoder").removeprefix("=")
-    if not (Path(encoder) / SIDE_FILE).exists():
-        log.warning(
-            "no --encoder-class given: Pyserini will guess one from the path %r; better pass the class",
-            encoder,
-        )
-        return argv
-    log.warning("no --encoder-class given: using %s, because %s has a %s", ENCODER_CLASS, encoder, SIDE_FILE)
-    return [*argv[:end], "--encoder-class", ENCODER_CLASS, *argv[end:]]
-
-
-@contextmanager
-def _argv(words: list[str]) -> Iterator[None]:
-    original, sys.argv = sys.argv, words
-    try:
-        yield
-    finally:
-        sys.argv = original
-
-
-@contextmanager
-def _class_among_choices() -> Iterator[None]:
-    """Add `pyserini_ance` to the choices of `--encoder-class`, which are constants in Pyserini's modules."""
-    original = argparse.ArgumentParser.add_argument
-
-    def add_argument(self: argparse.ArgumentParser, *names: Any, **settings: Any) -> argparse.Action:
-        if "--encoder-class" in names and settings.get("choices"):
-            settings["choices"] = [*settings["choices"], ENCODER_CLASS]
-        return original(self, *names, **settings)
-
-    setattr(argparse.ArgumentParser, "add_argument", add_argument)  # noqa: B010  # not for mypy otherwise
-    try:
-        yield
-    finally:
-        del argparse.ArgumentParser.add_argument  # the original is inherited

@@ -203,7 +203,7 @@ def stock_class(side_file: dict[str, Any], model_folder: Path, queries: Sequence
         query_class,
         document_class,
         reasons=tuple(_by_side(model, against_queries, against_documents)),
-        flags=_auto_flags(query_class, side_file, "query", tokenization.query),
+        flags=auto_flags(side_file, "query") if query_class == "auto" else (),
         document_flags=_document_flags(document_class, side_file, tokenization.document),
         passages=tokenization.document.passages,
         query_tokens=tokenization.query.length_tokens if query_class == "dpr" else None,
@@ -305,12 +305,9 @@ def _words_in(folder: Path, words: tuple[str, ...]) -> str:
     return ", ".join(word for word in words if word in path)
 
 
-def _auto_flags(
-    name: str, side_file: dict[str, Any], side: Side, settings: SideTokenization
-) -> tuple[str, ...]:
-    if name != "auto":
-        return ()
-    prefix = _prefix(settings.template)
+def auto_flags(side_file: dict[str, Any], side: Side) -> tuple[str, ...]:
+    """The flags with which stock `auto` computes a side's vectors, if it can."""
+    prefix = _prefix(side_file["tokenization"][side]["template"])
     normalize = ("--l2-norm",) if _on(side_file, "normalize", side) else ()
     return ("--pooling", side_file["pooling"], *normalize, *((PREFIX_FLAGS[side], prefix) if prefix else ()))
 
@@ -318,4 +315,4 @@ def _auto_flags(
 def _document_flags(name: str, side_file: dict[str, Any], settings: SideTokenization) -> tuple[str, ...]:
     fields = re.findall(r"\{(\w+)\}", settings.template)
     sizes = ("--max-length", str(settings.length_tokens), "--dimension", str(side_file["dimension"]))
-    return ("--fields", *fields, *sizes, *_auto_flags(name, side_file, "document", settings))
+    return ("--fields", *fields, *sizes, *(auto_flags(side_file, "document") if name == "auto" else ()))

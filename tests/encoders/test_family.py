@@ -51,10 +51,16 @@ def test_pooling_against_a_loop():
     assert pool(hidden.bfloat16(), mask, "mean").dtype == torch.float32
 
 
-@pytest.mark.parametrize("name", ["./nowhere", "~/nowhere-at-all", "/nowhere/at/all"])
+@pytest.mark.parametrize("name", ["./nowhere", "~/nowhere-at-all", "/nowhere/at/all", "runs/a/modell"])
 def test_a_missing_folder_is_named(name):
     with pytest.raises(FileNotFoundError, match=f"encoder.model '{name}': no such folder"):
         resolve_model(name)
+
+
+def test_a_similar_folder_is_suggested(tmp_path):
+    (tmp_path / "model").mkdir()
+    with pytest.raises(FileNotFoundError, match="no such folder .did you mean 'model'"):
+        resolve_model(f"{tmp_path}/modell")
 
 
 def test_a_missing_package_is_named_with_the_cure():

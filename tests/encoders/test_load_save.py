@@ -1,4 +1,5 @@
 import json
+import os
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from pyserini_ance.encoders.load_save import (
     initial_tokenizer,
     load_encoder,
     load_tower,
+    name_origin,
     read_side_file,
     tower_folder,
 )
@@ -74,6 +76,27 @@ def test_a_loaded_encoder_reads_texts_as_the_saved_one(checkpoint, family, tiny_
 def test_the_dimension_of_a_family_that_has_one_is_kept(family, tiny_roberta, saved):
     folder = saved(initial_encoder(family("roberta_ance", tiny_roberta, head="new", dimension=16), seed=1))
     assert (read_side_file(folder)["dimension"], family_of(folder).dimension) == (16, 16)
+
+
+def test_a_published_side_file_names_no_path_of_this_machine(checkpoint, pair, saved, family, tiny_bert):
+    before = load_encoder(checkpoint).family
+    name_origin(checkpoint, family("transformer", "org/model"))
+    assert read_side_file(checkpoint)["model"] == "org/model" and load_encoder(checkpoint).family == before
+    name_origin(checkpoint, family("transformer", tiny_bert))
+    assert "model" not in read_side_file(checkpoint) and load_encoder(checkpoint).family == before
+    folder = saved(pair)
+    name_origin(folder, family("transformer", "org/q", tied=False, document_model="python:weights/d/e"))
+    assert read_side_file(folder / "documents")["model"] == "python:weights/d/e"
+    assert read_side_file(folder / "queries")["model"] == "org/q" == read_side_file(folder)["model"]
+    assert str(tiny_bert.parent) not in "".join(path.read_text() for path in folder.rglob(SIDE_FILE))
+    load_tower(folder, "document")
+
+
+def test_truncated_weights_are_named(checkpoint, family):
+    os.truncate(checkpoint / "model.safetensors", 1000)
+    for load in (load_encoder, lambda folder: initial_encoder(family_of(folder), 0)):
+        with pytest.raises(RuntimeError, match=rf"{checkpoint}/model.safetensors is damaged"):
+            load(checkpoint)
 
 
 def test_a_folder_without_side_file_is_refused(tiny_bert):

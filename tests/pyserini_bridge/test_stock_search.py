@@ -31,7 +31,7 @@ from pyserini_ance.encoders.load_save import load_encoder, read_side_file
 from pyserini_ance.commands.encode import encode_corpus
 from pyserini_ance.pyserini_bridge.export import search_command, write_index, write_topics
 from pyserini_ance.pyserini_bridge.stock_class import stock_class
-from pyserini_ance.pyserini_bridge.encoder_classes import run_module
+from pyserini_ance.pyserini_bridge.launcher import run_module
 from pyserini_ance.pyserini_bridge.encoder_classes import register
 
 stock, lowered, auto, pair, dpr = map(Path, sys.argv[1:6])
