@@ -43,6 +43,13 @@ def main(arguments: list[str] | None = None) -> None:
         help="the negatives, such as ance-00000100/query.0 (default: those of the last generation)",
     )
     of_run.add_argument(
+        "--negatives",
+        type=console.positive_int,
+        metavar="N",
+        help="write the first N negatives of each query (default: 30 for tevatron, which repeats full texts, "
+        "else all)",
+    )
+    of_run.add_argument(
         "--split",
         help="write the ranking of this test split instead of negatives (default for RUN:ROW: the first)",
     )
@@ -50,5 +57,6 @@ def main(arguments: list[str] | None = None) -> None:
     console.log_to_stderr()
     from pyserini_ance.pipeline.conversion import convert
 
-    key = convert(args.source, args.to, args.output, args.table, args.split, tuple(args.overrides))
+    chosen = args.table, args.split, tuple(args.overrides), args.negatives
+    key = convert(args.source, args.to, args.output, *chosen)
     print(f"{args.output}: written; in a recipe it is\n{key}")

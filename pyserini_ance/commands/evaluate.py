@@ -41,7 +41,7 @@ def _print_table(args: argparse.Namespace) -> None:
 def _print_runs(args: argparse.Namespace) -> None:
     measures = parse_measures(args.measures or MEASURES)
     other = read_ranked(args.overlap) if args.overlap else None
-    report = RunReport(read_qrels(args.qrels), measures, args.holes, other, args.overlap_cutoff or CUTOFF)
+    report = RunReport(_qrels(args), measures, args.holes, other, args.overlap_cutoff or CUTOFF)
     names = _names(args.run)
     rows: list[dict[str, Any]] = []
     records: list[dict[str, Any]] = []
@@ -66,6 +66,23 @@ def _print_runs(args: argparse.Namespace) -> None:
     print("\n".join(notes[:1] if is_same else map(": ".join, zip(names, notes, strict=True))))
 
 
+def _qrels(args: argparse.Namespace) -> Qrels:
+    """The judgments of `--qrels`. Raises ValueError that also says where those of a run directory are."""
+    try:
+        return read_qrels(args.qrels)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--qrels: {error}. {_qrels_of_runs(args.run)}") from error
+
+
+def _qrels_of_runs(runs: Sequence[Path]) -> str:
+    """Where the judgments of these runs may be: in the run directory that they are in, or in `runs/` of."""
+    folders = dict.fromkeys(folder for run in runs for folder in (run.parent, run.parent.parent))
+    found = [str(path) for folder in folders for path in sorted(folder.glob("qrels.*.txt"))]
+    if found:
+        return f"The run directory has: {', '.join(found)}"
+    return "A run directory has the judgments of its splits as RUN/qrels.SPLIT.txt"
+
+
 def _names(runs: Sequence[Path]) -> list[str]:
     """The names of the files, or their paths if names repeat."""
     are_distinct = len({path.name for path in runs}) == len(runs)
@@ -82,7 +99,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = _parser()
     args = parser.parse_args(arguments)
     if args.run and not args.qrels:
-        parser.error("--run needs --qrels: the judgments of its queries")
+        parser.error(f"--run needs --qrels: the judgments of its queries. {_qrels_of_runs(args.run)}")
     if args.overlap_cutoff and not args.overlap:
         parser.error("--overlap-cutoff needs --overlap: the run to compare with")
     refused = [f"--{name.replace('_', '-')}" for name in RUN_OPTIONS if getattr(args, name)]
@@ -114,7 +131,12 @@ def _parser() -> argparse.ArgumentParser:
         help="the papers' table of a set of recipes: recipes/msmarco-passage, or a folder of your own",
     )
     of_run = parser.add_argument_group("options of --run")
-    of_run.add_argument("--qrels", type=Path, metavar="FILE", help="TREC qrels, plain or .gz")
+    of_run.add_argument(
+        "--qrels",
+        type=Path,
+        metavar="FILE",
+        help="judgments: RUN/qrels.SPLIT.txt, TREC's or BEIR's, plain or .gz",
+    )
     of_run.add_argument("--measures", nargs="+", help=f"default: {' '.join(MEASURES)}")
     of_run.add_argument(
         "--holes",

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from pyserini_ance.data.formats.lines import Line, is_writable, read_lines, shown, whole_number
-from pyserini_ance.storage.files import write_whole
+from pyserini_ance.storage.files import whole_file
 
 Run = dict[str, dict[str, float]]
 Qrels = dict[str, dict[str, int]]
@@ -18,6 +18,8 @@ Hit = tuple[Line, str, str, float]
 
 RUN_COLUMNS = ("query", "Q0", "document", "rank", "score", "tag")
 QRELS_COLUMNS = ("query", "0", "document", "grade")
+BEIR_COLUMNS = ("query", "document", "grade")
+BEIR_HEADER = "score"  # the third name of BEIR's header
 PADDING = -1
 # Merging a block of this size takes 120 MB. If hits are grouped by query, larger blocks are not faster.
 HITS_PER_BLOCK = 1 << 20
@@ -35,9 +37,14 @@ def read_run(path: str | Path) -> Run:
 def read_qrels(path: str | Path) -> Qrels:
     """Read grades by query and document; a grade above 0 is relevant.
 
-    Raises ValueError as `read_run` does.
+    Lines have TREC's four columns, or BEIR's three, which are separated by tabs and may have a header; the
+    first line decides. Raises ValueError as `read_run` does.
     """
-    return _read(Path(path), QRELS_COLUMNS, "grade", whole_number, "a whole number of at most nine digits")
+    first = next((line.text for line in read_lines(Path(path))), "")
+    is_trec = len(first.split()) == len(QRELS_COLUMNS)
+    is_beir = not is_trec and len(first.split("\t")) == len(BEIR_COLUMNS)
+    columns = BEIR_COLUMNS if is_beir else QRELS_COLUMNS
+    return _read(Path(path), columns, "grade", whole_number, "a whole number of at most nine digits")
 
 
 def write_run(path: str | Path, rows: Rows, tag: str, decimals: int = 6) -> None:
@@ -59,11 +66,11 @@ def write_ranks(path: str | Path, rows: Rows) -> None:
 
 def _write(path: str | Path, rows: Rows, format_line: Callable[[str, str, int, float], str]) -> None:
     ranks: dict[str, Iterator[int]] = {}
-    lines = []
-    for query, document, score in rows:
-        _check_writable(query, document, score, path)
-        lines.append(format_line(query, document, next(ranks.setdefault(query, count(1))), score) + "\n")
-    write_whole(Path(path), "".join(lines))
+    with whole_file(Path(path)) as file:
+        for query, document, score in rows:
+            _check_writable(query, document, score, path)
+            line = format_line(query, document, next(ranks.setdefault(query, count(1))), score)
+            file.write(f"{line}\n".encode())
 
 
 def read_hits(path: Path) -> Iterator[Hit]:
@@ -96,10 +103,14 @@ def _rows[Value](
     path: Path, columns: tuple[str, ...], column: str, convert: Callable[[str], Value], expected: str
 ) -> Iterator[tuple[Line, str, str, Value]]:
     line = None
+    is_beir = columns == BEIR_COLUMNS
     indices = [columns.index(name) for name in ("query", "document", column)]
     for line in read_lines(path):
-        fields = line.columns(columns, separator=None)
+        fields = line.columns(columns, separator="\t" if is_beir else None)
         query, document, text = (fields[index] for index in indices)
+        if is_beir and line.number == 1 and text == BEIR_HEADER:
+            line = None
+            continue
         try:
             value = convert(text)
         except ValueError:

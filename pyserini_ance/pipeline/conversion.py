@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from pyserini_ance.data.answer_matching import ANSWERS, read_answers
 from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.collection_cache import temporary_corpus_folder
 from pyserini_ance.data.prepared import merge_splits
-from pyserini_ance.data.trec import PADDING, Run, read_run, write_ranks, write_run
+from pyserini_ance.data.trec import PADDING, read_run, write_ranks, write_run
 from pyserini_ance.evaluation.metrics import best_first
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.preparation import recipe_data
@@ -30,6 +31,11 @@ Row = tuple[str, str, float]  # query, document, score
 def _write_trec(path: Path, rows: Iterable[Row]) -> None:
     write_run(path, rows, tag="pyserini_ance")
 
+
+# Rows of documents, best first, for the row of a query.
+NegativesOf = Callable[[int], Sequence[int]]
+
+TEVATRON_NEGATIVES = 30  # with full texts; Tevatron draws fewer than this for each query and step
 
 RUN_FORMATS: dict[str, Callable[[Path, Iterable[Row]], None]] = {"trec": _write_trec, "msmarco": write_ranks}
 
@@ -57,24 +63,17 @@ def write_beir(collection: Collection, folder: Path) -> None:
                 )
 
 
-def write_tevatron(collection: Collection, folder: Path, negatives: Mapping[str, Run]) -> None:
-    """Write corpus.jsonl and a training file SPLIT.jsonl for each split; `negatives` of a split are listed
-    best first."""
+def write_tevatron(collection: Collection, folder: Path, negatives: Mapping[str, NegativesOf]) -> None:
+    """Write corpus.jsonl and a training file SPLIT.jsonl for each split, with `negatives` by split."""
     documents = collection.documents
     _write_lines(folder / "corpus.jsonl", ({"docid": id, **fields} for id, fields in _documents(documents)))
     for name, split in collection.splits.items():
-        ranked = negatives.get(name, {})
-        rows = {query: [documents.rows[document] for document in hits] for query, hits in ranked.items()}
-        _write_lines(folder / f"{name}.jsonl", tevatron_records(split, documents, rows))
+        negatives_of = negatives.get(name, lambda query: ())
+        _write_lines(folder / f"{name}.jsonl", tevatron_records(split, documents, negatives_of))
 
 
-def tevatron_records(
-    split: Split, documents: Texts, negatives: Mapping[str, Sequence[int]]
-) -> Iterator[dict[str, Any]]:
-    """A line of Tevatron's training file for each query of `split`.
-
-    negatives: rows of `documents` by query id, best first.
-    """
+def tevatron_records(split: Split, documents: Texts, negatives_of: NegativesOf) -> Iterator[dict[str, Any]]:
+    """A line of Tevatron's training file for each query of `split`."""
 
     def passages(rows: Iterable[int]) -> list[dict[str, str]]:
         return [{"docid": documents.ids[row], **documents[row]} for row in rows]
@@ -85,7 +84,7 @@ def tevatron_records(
             "query": query.pop("text"),
             **query,
             "positive_passages": passages(split.qrels.relevant(row)),
-            "negative_passages": passages(negatives.get(id, ())),
+            "negative_passages": passages(negatives_of(row)),
         }
 
 
@@ -129,6 +128,7 @@ def convert(
     table: str | None = None,
     split: str | None = None,
     overrides: tuple[str, ...] = (),
+    negatives: int | None = None,
 ) -> str:
     """Write `output` in the format `to`; returns the recipe key that reads it again, as one line of YAML.
 
@@ -137,9 +137,16 @@ def convert(
         last generation.
     split: write the ranking of this test split instead of negatives; with the source `FOLDER:ROW`, that of
         the row.
+    negatives: write the first of each query's negatives only; default: TEVATRON_NEGATIVES for tevatron, else
+        all.
     """
     run_dir, row = parse_ranking_name(source)
     run = _existing_run(run_dir)
+    if negatives is not None and (run is None or row or split or to == "beir"):
+        raise ValueError(
+            f"--negatives {negatives} limits the mined negatives of a run directory, but what is written has "
+            "none; remove it"
+        )
     if row or split:
         if run is None:
             raise ValueError(
@@ -162,22 +169,18 @@ def convert(
     recipe = load_recipe(run.recipe if run else source, *overrides).recipe
     with temporary_corpus_folder(recipe.cache) as documents:
         data = recipe_data(recipe) if run else recipe.data
-        return _write(recipe, run, data.read(documents), to, output, table)
-
-
-def _write(
-    recipe: Recipe, run: RunDir | None, collection: Collection, to: str, output: Path, table: str | None
-) -> str:
-    if to == "beir":
-        return _to_beir(_judged(collection), recipe.data.relevance_threshold, output)
-    training = recipe.train_split
-    collection = merge_splits(collection, training.name, training.splits)
-    rows: list[Row] = []
-    if run:
-        rows = list(_rows(_mined_table(recipe, run, collection, table), collection, training.name))
-    if to == "tevatron":
-        return _to_tevatron(_judged(collection), training.name, rows, output)
-    RUN_FORMATS[to](output, rows)
+        collection = data.read(documents)
+        if to == "beir":
+            return _to_beir(_judged(collection), recipe.data.relevance_threshold, output)
+        training = recipe.train_split
+        collection = merge_splits(collection, training.name, training.splits)
+        mined = _mined_table(recipe, run, collection, table) if run else None
+        if to == "tevatron":
+            limit = negatives or TEVATRON_NEGATIVES
+            by_split = {training.name: _negatives_of(mined, limit)} if mined else {}
+            return _to_tevatron(_judged(collection), by_split, output)
+        assert mined is not None  # a recipe is refused above
+        RUN_FORMATS[to](output, _rows(mined, collection, training.name, negatives))
     return _one_line({"kind": "ranking", "file": str(output)})
 
 
@@ -225,12 +228,9 @@ def _to_beir(collection: Collection, threshold: int, output: Path) -> str:
     return "data: " + _one_line(data)
 
 
-def _to_tevatron(collection: Collection, training: str, rows: list[Row], output: Path) -> str:
-    negatives: Run = {}
-    for query, document, score in rows:
-        negatives.setdefault(query, {})[document] = score
+def _to_tevatron(collection: Collection, negatives: Mapping[str, NegativesOf], output: Path) -> str:
     with whole_folder(output) as folder:
-        write_tevatron(collection, folder, {training: negatives})
+        write_tevatron(collection, folder, negatives)
     splits = {name: str(output / f"{name}.jsonl") for name in collection.splits}
     return "data: " + _one_line(
         {"kind": "tevatron", "corpus": str(output / "corpus.jsonl"), "splits": splits}
@@ -275,12 +275,29 @@ def _mined_table(recipe: Recipe, run: RunDir, collection: Collection, name: str 
     return table
 
 
-def _rows(table: NegativeTable, collection: Collection, split: str) -> Iterator[Row]:
+def _negatives_of(table: NegativeTable, limit: int) -> NegativesOf:
+    """The first `limit` candidates of a query in the table; none for a query that is not in it."""
+    positions = {anchor: position for position, anchor in enumerate(table.anchors.tolist())}
+
+    def negatives_of(query: int) -> list[int]:
+        position = positions.get(query)
+        return [] if position is None else list(_scores(table, position, limit))
+
+    return negatives_of
+
+
+def _rows(table: NegativeTable, collection: Collection, split: str, limit: int | None) -> Iterator[Row]:
     queries, documents = collection.split(split).queries.ids, collection.documents.ids
-    anchors = zip(table.anchors.tolist(), table.candidates.tolist(), table.scores.tolist(), strict=True)
-    for anchor, candidates, scores in anchors:
-        # Reversed, so that the first score of a repeated candidate counts.
-        score_of = dict(zip(reversed(candidates), reversed(scores), strict=True))
-        for candidate in dict.fromkeys(candidates):
-            if candidate != PADDING:
-                yield queries[anchor], documents[candidate], score_of[candidate]
+    for position, anchor in enumerate(table.anchors.tolist()):
+        for candidate, score in _scores(table, position, limit).items():
+            yield queries[anchor], documents[candidate], score
+
+
+def _scores(table: NegativeTable, position: int, limit: int | None) -> dict[int, float]:
+    """The first `limit` candidates of an anchor with their scores; that of a repeated one is its first."""
+    scores: dict[int, float] = {}
+    candidates = zip(table.candidates[position].tolist(), table.scores[position].tolist(), strict=True)
+    for candidate, score in candidates:
+        if candidate != PADDING:
+            scores.setdefault(candidate, score)
+    return dict(islice(scores.items(), limit))

@@ -151,13 +151,14 @@ class MinedNegatives:
             yield {"anchor": record["query"], "positive": record["positive"], **negatives}
 
     def _tevatron(self) -> Iterator[dict[str, Any]]:
-        ids = self.split.queries.ids
-        negatives = {
-            ids[anchor]: rows[rows != PADDING].tolist()
-            for anchor, rows in zip(self.table.anchors.tolist(), self.rows, strict=True)
-        }
-        judged = (record for record in tevatron_records(self.split, self.collection.documents, negatives))
-        return (record for record in judged if record["query_id"] in negatives)
+        rows_of = dict(zip(self.table.anchors.tolist(), self.rows, strict=True))
+
+        def negatives_of(query: int) -> list[int]:
+            rows = rows_of.get(query)
+            return [] if rows is None else rows[rows != PADDING].tolist()
+
+        records = tevatron_records(self.split, self.collection.documents, negatives_of)
+        return (record for query, record in enumerate(records) if query in rows_of)
 
 
 def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Collection:

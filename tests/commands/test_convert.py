@@ -1,5 +1,7 @@
 """`pyserini-ance convert` as a user runs it, with a run directory made by hand."""
 
+import json
+
 import numpy as np
 import pytest
 import yaml
@@ -9,6 +11,7 @@ from helpers.small_set import make_small_collection, small_settings
 from pyserini_ance.commands.convert import main
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.pipeline import conversion
 from pyserini_ance.pipeline.preparation import recipe_data
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.load import dump
@@ -124,6 +127,47 @@ def test_mined_negatives_in_every_form(recipe, run, tmp_path, capsys, chosen, fi
     )
 
 
+@pytest.fixture
+def deep_run(run) -> RunDir:
+    """The newest generation has 12 of the 30 documents for each query, then padding; two repeat."""
+    order = [5, 3, 5, 9, 0, 3, 29, 28, 27, 26, 1, 2, 4, 6, PADDING]
+    candidates = np.tile(np.array(order, np.int32), (15, 1))
+    scores = np.tile(np.arange(len(order), 0, -1, dtype=np.float32), (15, 1))
+    deep = NegativeTable("query", "document", np.arange(15, dtype=np.int32), candidates, scores, "ann")
+    digest = recipe_data(run.read_recipe()).read().digest
+    about = {"stage": "a-later", "step": 9, "weights": "w", "collection": digest}
+    publish_generation(run.generation("a-later", 9), {("query", 0): deep}, {}, {}, about)
+    return run
+
+
+@pytest.mark.parametrize("layout", ["trec", "msmarco", "tevatron"])
+@pytest.mark.parametrize("number", [1, 3, 12, 40])
+def test_the_first_negatives_of_each_query(recipe, deep_run, tmp_path, capsys, layout, number):
+    ids = recipe.data.read().documents.ids
+    expected = [ids[row] for row in [5, 3, 9, 0, 29, 28, 27, 26, 1, 2, 4, 6]][:number]
+    output = tmp_path / layout
+    convert(capsys, deep_run.folder, "--to", layout, "--output", output, "--negatives", number)
+    if layout == "tevatron":
+        records = [json.loads(line) for line in (output / "train.jsonl").read_text().splitlines()]
+        found = [[passage["docid"] for passage in record["negative_passages"]] for record in records]
+    else:
+        column = 2 if layout == "trec" else 1
+        lines = [line.split() for line in output.read_text().splitlines()]
+        found = [[line[column] for line in lines if line[0] == f"train-{query}"] for query in range(15)]
+    assert found == [expected] * 15
+
+
+@pytest.mark.parametrize(("layout", "count"), [("tevatron", 4), ("trec", 12)])
+def test_tevatron_has_few_negatives_by_default(deep_run, tmp_path, capsys, monkeypatch, layout, count):
+    monkeypatch.setattr(conversion, "TEVATRON_NEGATIVES", 4)
+    output = tmp_path / layout
+    convert(capsys, deep_run.folder, "--to", layout, "--output", output)
+    text = (output / "train.jsonl" if layout == "tevatron" else output).read_text()
+    first = text.splitlines()[0]
+    found = len(json.loads(first)["negative_passages"]) if layout == "tevatron" else text.count("train-0 ")
+    assert found == count
+
+
 def test_one_of_several_tables_must_be_named(recipe, run, tmp_path):
     about = {"stage": "a-later", "step": 9, "weights": "w", "collection": recipe_data(recipe).read().digest}
     publish_generation(
@@ -193,6 +237,9 @@ def test_invalid_requests_are_reported(recipe, run, tmp_path):
         ValueError, match="--table ance-00000010 names negatives, which the beir format cannot hold"
     ):
         main([str(run.folder), "--to", "beir", "--table", "ance-00000010", *output])
+    for source, to in ((path, "tevatron"), (run.folder, "beir"), (f"{run.folder}:a-later", "trec")):
+        with pytest.raises(ValueError, match="--negatives 3 limits the mined negatives of a run directory"):
+            main([str(source), "--to", to, "--negatives", "3", *output])
     with pytest.raises(FileNotFoundError, match=r"is not a run directory \(recipe.yaml is missing\)"):
         main([str(tmp_path / "data"), "--to", "beir", *output])
     with pytest.raises(

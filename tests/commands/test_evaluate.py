@@ -34,6 +34,40 @@ def test_totals(flags, capsys):
     )
 
 
+def test_qrels_of_beir_are_the_same(flags, capsys, tmp_path):
+    evaluate.main(flags)
+    expected = capsys.readouterr().out
+    (tmp_path / "qrels.txt").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq2\td2\t1\n")
+    evaluate.main(flags)
+    assert capsys.readouterr().out == expected
+
+
+@pytest.mark.parametrize("folder", [".", "runs"])
+@pytest.mark.parametrize("content", [None, "q1 d1 1\n"], ids=["missing", "malformed"])
+def test_judgments_that_cannot_be_read_are_answered_by_those_of_the_run(flags, tmp_path, folder, content):
+    run = tmp_path / folder / "run.test.trec"
+    run.parent.mkdir(exist_ok=True)
+    run.write_text(RUN)
+    (tmp_path / "qrels.txt").unlink()
+    other = tmp_path / "elsewhere" / "judgments"
+    other.parent.mkdir()
+    if content:
+        other.write_text(content)
+    options = ["--run", str(run), "--qrels", str(other)]
+    with pytest.raises(ValueError, match=f"--qrels: .*{other}.* A run directory has .* RUN/qrels.SPLIT.txt$"):
+        evaluate.main(options)
+    (tmp_path / "qrels.test.txt").write_text(QRELS)
+    with pytest.raises(ValueError, match=f"The run directory has: {tmp_path / 'qrels.test.txt'}$"):
+        evaluate.main(options)
+
+
+def test_a_run_without_judgments_is_answered_too(flags, tmp_path, capsys):
+    (tmp_path / "qrels.test.txt").write_text(QRELS)
+    with pytest.raises(SystemExit):
+        evaluate.main(flags[:2])
+    assert str(tmp_path / "qrels.test.txt") in capsys.readouterr().err
+
+
 def test_a_run_of_ranks_is_the_same(flags, capsys, tmp_path):
     """In MS MARCO's format lines come in any order, and ranks count."""
     evaluate.main(flags)

@@ -19,6 +19,40 @@ def test_qrels_are_read_plain_and_compressed(tmp_path):
     assert read_qrels(tmp_path / "qrels.txt") == read_qrels(str(tmp_path / "qrels.txt.gz")) == expected
 
 
+@pytest.mark.parametrize("header", ["", "query-id\tcorpus-id\tscore\n"], ids=["bare", "with header"])
+def test_qrels_of_beir_are_read(tmp_path, header):
+    path = tmp_path / "test.tsv"
+    path.write_text(f"{header}q1\td1\t2\nq1\t0\t0\n007\tscore\t1\n")
+    assert read_qrels(path) == {"q1": {"d1": 2, "0": 0}, "007": {"score": 1}}
+
+
+def test_tabs_and_blanks_may_be_mixed_in_trecs_qrels(tmp_path):
+    (tmp_path / "qrels.txt").write_text("q1 0\td1\t1\n")
+    assert read_qrels(tmp_path / "qrels.txt") == {"q1": {"d1": 1}}
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("q1 0 d2 1", "1 columns in .*; expected 3 columns separated by one tab: query, document, grade"),
+        ("q1\td2\tscore", "grade 'score'; expected a whole number"),
+        ("q1\td1\t1", "'d1' again for query 'q1'"),
+    ],
+)
+def test_a_malformed_line_of_beirs_qrels_is_an_error(tmp_path, line, message):
+    path = tmp_path / "test.tsv"
+    path.write_text(f"query-id\tcorpus-id\tscore\nq1\td1\t1\n{line}\n")
+    with pytest.raises(ValueError, match=message) as error:
+        read_qrels(path)
+    assert str(error.value).startswith(f"{path}, line 3: ")
+
+
+def test_a_header_alone_is_an_error(tmp_path):
+    (tmp_path / "test.tsv").write_text("query-id\tcorpus-id\tscore\n")
+    with pytest.raises(ValueError, match="test.tsv has no lines; expected lines of 3 columns: query"):
+        read_qrels(tmp_path / "test.tsv")
+
+
 @pytest.mark.parametrize(
     ("line", "message"),
     [

@@ -59,7 +59,8 @@ def test_where_one_id_is_two_queries_each_has_its_splits_name(collection, tmp_pa
 
 def test_tevatron_comes_back_with_its_negatives(collection, tmp_path):
     negatives = {"q1": {"007": -1.0}, "q2": {"é": -1.0, "d1": -2.0}}
-    write_tevatron(collection, tmp_path, {"train": negatives})
+    rows = [[1], [2, 0]]  # of the documents in `negatives`
+    write_tevatron(collection, tmp_path, {"train": rows.__getitem__})
     files = {name: tmp_path / f"{name}.jsonl" for name in ("train", "test")}
     assert Tevatron(corpus=tmp_path / "corpus.jsonl", splits=files).read().digest == collection.digest
     assert ranked.read(files["train"], collection.split("train").queries, DOCUMENTS) == negatives
