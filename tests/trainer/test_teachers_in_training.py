@@ -1,8 +1,12 @@
 """Teachers that read the texts: another encoder, with another tokenizer setting, and a cross-encoder."""
 
+from pathlib import Path
+
+import huggingface_hub
 import numpy as np
 import pytest
 from helpers.stage_fixture import Training
+from huggingface_hub.errors import LocalEntryNotFoundError
 
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, record_text
 from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
@@ -71,6 +75,25 @@ def test_a_missing_file_of_a_teacher_is_found_before_the_data_is_read(small_reci
         training_with(
             small_recipe, tmp_path / "run", {"kind": "ranking", "file": str(tmp_path / "none.trec")}
         )
+
+
+def test_a_missing_cross_encoder_is_found_before_the_data_is_read(small_recipe, tmp_path, monkeypatch):
+    def absent(*_):
+        raise LocalEntryNotFoundError("no connection")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", absent)
+    Path("runs/empty").mkdir(parents=True)
+    cure = "pyserini-ance train-teacher RUN --output FOLDER"
+    for model, message in (
+        ("runs/teacher-1", "no such folder"),
+        ("./teacher-1", "no such folder"),
+        ("runs/empty", "is not a model's folder: runs/empty/config.json is missing"),
+        ("nobody/nothing", "no model of that name in the hub's cache or on the hub"),
+    ):
+        expected = rf"teacher\.model '{model}'.*{message}.*{cure}"
+        with pytest.raises(FileNotFoundError, match=expected):
+            training_with(small_recipe, tmp_path / "run", {"kind": "cross_encoder", "model": model})
 
 
 def test_a_cross_encoder_scores_each_pair_once(small_recipe, tmp_path, tiny_cross_encoder, monkeypatch):

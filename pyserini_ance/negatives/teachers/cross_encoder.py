@@ -18,6 +18,9 @@ from pyserini_ance.encoders.family import resolve_model
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, scored_once
 from pyserini_ance.storage.files import sha256_file, sha256_json
 
+KEY = "stages.<stage>.terms.<term>.teacher.model"
+CONFIG = "config.json"
+
 
 class CrossEncoderTeacher(Teacher):
     """Logits of a cross-encoder of sentence-transformers. A pair is scored once, in whatever run.
@@ -34,13 +37,17 @@ class CrossEncoderTeacher(Teacher):
     batch_pairs: PositiveInt = BATCH_PAIRS
     """The number of pairs that the model scores at once."""
 
+    @property
+    def files(self) -> tuple[Path, ...]:
+        return (config_file(self.model),)
+
     def check_data(self, anchor_set: AnchorSet) -> None:
         require_sentence_transformers()
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot
         queries, documents = snapshot.split.queries.columns["text"], snapshot.collection.documents
-        name = resolve_model(self.model)
+        name = resolve_model(self.model, KEY)
 
         def score(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
             model = _load(name, snapshot.device, self.batch_pairs, self.length_tokens)
@@ -51,6 +58,32 @@ class CrossEncoderTeacher(Teacher):
         return scored_once(pairs, identity, context, score, "cross-encoder")
 
 
+def config_file(model: str) -> Path:
+    """The configuration of a cross-encoder, in its folder or in the hub's cache; the hub is asked for others.
+
+    Raises FileNotFoundError if neither has it.
+    """
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+    cure = "pyserini-ance train-teacher RUN --output FOLDER trains a cross-encoder"
+    try:
+        name = resolve_model(model, KEY)
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{error}; {cure}") from None
+    if Path(name).is_dir():
+        if not (found := Path(name) / CONFIG).is_file():
+            raise FileNotFoundError(f"{KEY} {model!r} is not a model's folder: {found} is missing; {cure}")
+        return found
+    cached = try_to_load_from_cache(name, CONFIG)
+    try:
+        return Path(cached if isinstance(cached, str) else hf_hub_download(name, CONFIG))
+    except (OSError, ValueError) as error:
+        raise FileNotFoundError(
+            f"{KEY} {model!r}: no such folder, and no model of that name in the hub's cache or on the hub "
+            f"({type(error).__name__}); check the name and the connection; {cure}"
+        ) from error
+
+
 def model_digest(name: str) -> str:
     """A digest of the files in a model's folder; of a hub model, its name and its revision in the cache."""
     folder = Path(name)
@@ -59,7 +92,7 @@ def model_digest(name: str) -> str:
         return sha256_json({str(path.relative_to(folder)): sha256_file(path) for path in files})
     from huggingface_hub import try_to_load_from_cache
 
-    config = try_to_load_from_cache(name, "config.json")  # .../snapshots/REVISION/config.json
+    config = try_to_load_from_cache(name, CONFIG)  # .../snapshots/REVISION/config.json
     return sha256_json([name, Path(config).parent.name if isinstance(config, str) else None])
 
 
