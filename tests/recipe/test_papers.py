@@ -178,11 +178,131 @@ EPISODE = {
     "lr_schedule__warmup_steps": 5000,
     **ADAMW,
 }
+# Wang et al. 2022 (SimLM), Table 13; Zhang et al. 2021 (AR2), Table 8 and section 4.2; Zhou et al. 2022
+# (SimANS), section 4.1, appendix D, and the steps of its code; Ren et al. 2021 (RocketQA v2), section 4.1,
+# and RocketQA's code; Moreira et al. 2024 (NV-Retriever), Table 3.
+EPOCH = 502_939
+MINED = {"kind": "ann", "top_k": 200}
+SIMLM = {"batch_queries": 64, "init_from": "initial", "lr_schedule__warmup_steps": 1000, **ADAMW}
+SIMLM_TERM = {"terms__query__in_batch_negatives": True, "terms__query__loss__temperature": 0.02}
+AR2 = {"kind": "ann", "top_k": 100, "num_negatives": 15}
+FOLLOWS = {"terms__query__loss__kind": "kl", "terms__query__teacher__kind": "cross_encoder"}
+
+
+def steps(epochs: int, batch_queries: int) -> int:
+    return -(-epochs * EPOCH // batch_queries)
+
+
+DISTILLED = {
+    "msmarco-passage/simlm": {
+        "encoder.normalize": True,
+        **dict(zip(LENGTHS, (32, 144), strict=True)),
+        **of(
+            "retriever-1",
+            {"kind": "bm25", "top_k": 200, "num_negatives": 15},
+            steps=steps(3, 64),
+            optimizer__learning_rate=2e-5,
+            **SIMLM,
+            **SIMLM_TERM,
+        ),
+        **of(
+            "retriever-2",
+            {**MINED, "num_negatives": 15},
+            steps=steps(3, 64),
+            refresh__initial_model="previous_stage",
+            optimizer__learning_rate=2e-5,
+            **SIMLM,
+            **SIMLM_TERM,
+        ),
+        **of(
+            "distilled",
+            {**MINED, "num_negatives": 23},
+            steps=steps(6, 64),
+            refresh__initial_model="previous_stage",
+            optimizer__learning_rate=3e-5,
+            terms__query__weight=0.2,
+            terms__distil__loss__temperature=0.02,
+            terms__distil__teacher__model="intfloat/simlm-msmarco-reranker",
+            **SIMLM,
+            **SIMLM_TERM,
+        ),
+    },
+    "msmarco-passage/ar2": {
+        **dict(zip(LENGTHS, (32, 128), strict=True)),
+        **of(
+            "warm-up",
+            {"kind": "bm25", "num_negatives": 1},
+            steps=steps(3, 64),
+            batch_queries=64,
+            terms__query__in_batch_negatives=True,
+            optimizer__learning_rate=1e-4,
+            lr_schedule__warmup_steps=round(0.1 * steps(3, 64)),
+            **ADAMW,
+        ),
+        **of(
+            "ar2",
+            AR2,
+            steps=10 * 1500,
+            batch_queries=64,
+            refresh__every_steps=1500,
+            optimizer__learning_rate=5e-6,
+            lr_schedule__warmup_steps=1500,
+            **FOLLOWS,
+            **ADAMW,
+        ),
+    },
+    "msmarco-passage/simans": of(
+        "ar2",
+        {**AR2, "sampling_strategy": "ambiguous", "a": 0.5, "b": 0.0},
+        init_from__recipe="msmarco-passage/ar2",
+        steps=60_000 * 9 // 10,
+        batch_queries=256,
+        refresh__every_steps=5000 * 9 // 10,
+        optimizer__learning_rate=5e-6,
+        lr_schedule__warmup_steps=5400,
+        **FOLLOWS,
+        **ADAMW,
+    ),
+    "msmarco-passage/rocketqa-v2": {
+        **dict(zip(LENGTHS, (32, 128), strict=True)),
+        **of(
+            "warm-up",
+            {},
+            terms__query__negatives=[],
+            terms__query__in_batch_negatives=True,
+            steps=40 * EPOCH // 4096,
+            batch_queries=8 * 512,
+            optimizer__learning_rate=3e-5,
+            **ADAMW,
+        ),
+        **of(
+            "rocketqa-v2",
+            {"kind": "ann", "num_negatives": 64},
+            terms__query__negatives__1__num_negatives=127 - 64,
+            terms__query__negatives__1__filters__0__then="promote",
+            steps=steps(3, 96),
+            batch_queries=96,
+            optimizer__learning_rate=1e-5,
+            lr_schedule__warmup_steps=0,
+            **FOLLOWS,
+            **ADAMW,
+        ),
+    },
+    "msmarco-passage/nv-retriever": of(
+        "nv-retriever",
+        {"kind": "ranking", "top_k": 4, "num_negatives": 4, "filters.0.kind": "relative_margin"},
+        terms__query__negatives__0__filters__0__margin=0.05,
+        terms__query__in_batch_negatives=True,
+        optimizer__learning_rate=2e-5,
+        **ADAMW,
+    ),
+}
 CYCLIC = {
     **of("epi-2", {}, keep_optimizer=True, **EPISODE),
     **of("epi-5", {"kind": "ann", "num_negatives": 7, "top_k": 200}, **EPISODE),
 }
 SAID = {
+    **DISTILLED,
     "msmarco-passage/rand": of("rand", RAND, init_from="initial", **WARM),
     "msmarco-passage/rand-batch": {
         **of(
