@@ -165,6 +165,18 @@ def test_shipped_grids_use_shipped_recipes(name):
     )
 
 
+def test_the_race_gives_both_methods_one_warm_up_one_budget_one_dev_cadence_and_three_seeds():
+    grid, budgets, seeds = Grid.parse(["ltre-against-ance"]), set(), {}
+    for name, point in grid.points.items():
+        warmup, method = load(point["recipe"], *grid.overrides(name)).recipe.stages.values()
+        per_step = method.batch_queries
+        budgets.add((warmup.model_dump_json(), method.steps * per_step, method.evaluate.model_dump_json()))
+        runner = (point["recipe"], method.terms["query"].negatives[0].top_k)
+        seeds.setdefault(runner, []).append(point["seed"])
+    assert len(budgets) == 1 and {*map(tuple, seeds.values())} == {(42, 43, 44)}
+    assert [top_k for recipe, top_k in seeds if recipe == "medquad/ance"] == [10, 20, 50, 200]
+
+
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_a_family_is_recipes_of_one_set_with_three_seeds_and_one_budget(family):
     """Steps x queries of a run, with those of the warm-up that it starts from."""
