@@ -448,11 +448,11 @@ SAID = {
     ),
     "nq/dpr": {**DPR, "stages.dpr.steps": 40 * 58_880 // 128},
     "nq/ance": {**OPENQA_ANCE, "stages.ance.init_from": {"recipe": "nq/dpr"}, "stages.ance.steps": 136_000},
-    "nq/ance-tele": {**OPENQA, "stages.epi-3.steps": 40 * 79_168 // 128},
+    "nq/ance-tele": {**OPENQA, "stages.epi-3.steps": 40 * 58_880 // 128},
     "nq/ance-tele-reference": {
         **OPENQA,
         **CODE,
-        "stages.epi-3.steps": 40 * 79_168 // 128,
+        "stages.epi-3.steps": 40 * 58_880 // 128,
         **of("epi-1", {"sources.0.top_k": 160}),
     },
     "triviaqa/dpr": {**DPR, "stages.dpr.steps": -(-40 * 60_413 // 128)},
@@ -461,11 +461,11 @@ SAID = {
         "stages.ance.init_from": {"recipe": "triviaqa/dpr"},
         "stages.ance.steps": 100_000,
     },
-    "triviaqa/ance-tele": {**OPENQA, "stages.epi-3.steps": 40 * 78_785 // 128},
+    "triviaqa/ance-tele": {**OPENQA, "stages.epi-3.steps": -(-40 * 60_413 // 128)},
     "triviaqa/ance-tele-reference": {
         **OPENQA,
         **CODE,
-        "stages.epi-3.steps": 40 * 78_785 // 128,
+        "stages.epi-3.steps": -(-40 * 60_413 // 128),
         **of("epi-1", {"sources.0.top_k": 160}),
     },
     "openqa-multi/dpr": {
