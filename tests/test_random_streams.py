@@ -21,6 +21,9 @@ NUMBERS = {
     "teacher dev queries": [()],
     "queries": [*itertools.product(STAGES, STEPS)],
     "queries of a split": [*itertools.product(STAGES, SPLITS, STEPS)],
+    "queries since an adoption": [*itertools.product(STAGES, STEPS[:9], STEPS)],
+    "queries of a split since an adoption": [*itertools.product(STAGES, STEPS[:9], SPLITS, STEPS)],
+    "order of candidates": [*itertools.product(STAGES, TERMS, SOURCES, STEPS)],
     "positives": [*itertools.product(STAGES, STEPS, [0])],
     "negatives": [*itertools.product(STAGES, STEPS, TERMS, SOURCES), (0, 0, 0, 1)],
     "mining": [
@@ -47,14 +50,13 @@ def test_no_two_keys_are_the_same():
 
 def test_every_purpose_in_the_package_is_drawn_above():
     package = Path(pyserini_ance.__file__).parent
-    calls = [
+    calls = {
         purpose
         for path in package.rglob("*.py")
-        for purpose in re.findall(
-            r'random_stream\(\s*"([^"]+)"|"(queries[^"]*)", ?\(?\*?key', path.read_text()
-        )
-    ]
-    assert {first or second for first, second in calls} == NUMBERS.keys()
+        for purpose in re.findall(r'random_stream\(\s*"([^"]+)"', path.read_text())
+    }
+    orders = re.findall(r'"(queries[^"]*)"', (package / "trainer" / "batch.py").read_text())
+    assert {*calls, *orders} == NUMBERS.keys()
 
 
 @pytest.mark.parametrize("numbers", [(), (0, 3), (0, 3, 0), (1, 3, 2, 0), (0, 40, 0, 1, 2)])

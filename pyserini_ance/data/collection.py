@@ -256,6 +256,14 @@ class Split:
         rows = np.concatenate([qrels.rows, pairs[:, 1]])
         return replace(self, qrels=Qrels.of(query_rows, rows, grades, queries, qrels.threshold))
 
+    def with_last_positive(self) -> "Split":
+        """The same queries, each with the last of its relevant documents alone."""
+        qrels = self.qrels
+        last = qrels.relevant_offsets[1:][np.diff(qrels.relevant_offsets) > 0] - 1
+        queries = np.flatnonzero(np.diff(qrels.relevant_offsets))
+        rows, grades = qrels.relevant_rows[last], qrels.relevant_grades[last]
+        return replace(self, qrels=Qrels.of(queries, rows, grades, len(qrels.offsets) - 1, qrels.threshold))
+
     def known_positives(self, anchor: Side) -> KnownPositives:
         """The relevant documents of each query, or the queries of each document.
 

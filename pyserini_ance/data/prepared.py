@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -123,6 +124,7 @@ class PreparedData:
     texts become tokens. run_files: TREC runs over the training queries, by name (`bm25`). passages: the
     grouping of passages by document; None if every document is its only passage. Empty passages are searched
     and mined from, but not trained on. source_splits: the splits that `train_split` merges, if it merges any.
+    positives: the positives of `train_split` that training knows, all or the last of each query.
     """
 
     collection: Collection
@@ -133,11 +135,13 @@ class PreparedData:
     run_files: dict[str, Path] = field(default_factory=dict)
     passages: Passages | None = None
     source_splits: tuple[str, ...] = ()
+    positives: Literal["all", "last"] = "all"
 
     @cached_property
     def split(self) -> Split:
-        """The training split."""
-        return self.collection.split(self.train_split)
+        """The training split, with the positives that training knows."""
+        split = self.collection.split(self.train_split)
+        return split.with_last_positive() if self.positives == "last" else split
 
     @cached_property
     def split_rows(self) -> tuple[slice, ...]:
@@ -148,7 +152,8 @@ class PreparedData:
     @cached_property
     def anchor_sets(self) -> dict[Side, AnchorSet]:
         """The anchor sets of the training split, by the anchors' side."""
-        return {side: AnchorSet.of(self.collection, self.train_split, side) for side in SIDES}
+        counts = {"query": len(self.collection.documents), "document": len(self.split.queries)}
+        return {side: AnchorSet(self.split, side, counts[side]) for side in SIDES}
 
     def rows_of(self, documents: np.ndarray) -> tuple[np.ndarray, Passages | None]:
         """The token and vector rows of some documents for a search, and their grouping by document."""

@@ -20,7 +20,7 @@ from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_of
 
 MAX_ORIGINS = 256  # a table stores origins as uint8
-DRAW_KEYS = ("num_negatives", "on_shortage", "sampling_strategy")
+DRAW_KEYS = ("num_negatives", "on_shortage", "sampling_strategy", "rolling")
 
 
 def sample(table: NegativeTable, n: int, rng: np.random.Generator) -> NegativeTable:

@@ -147,6 +147,9 @@ class TableSource(Source):
 
     on_shortage: Literal["error", "fill_random"] = "error"
     """If an anchor has fewer than `num_negatives` candidates: raise an error, or fill up with random ones."""
+    rolling: bool = False
+    """Whether an anchor's draws go through its candidates in a random order, so that each is drawn once
+    before one is drawn again, as in the code of ANCE-Tele and of ANCE; false: each step draws anew."""
     is_mined: ClassVar[bool] = True
 
     @abstractmethod
@@ -215,6 +218,11 @@ class MinedSource(TableSource):
             raise ValueError(
                 f"sampling_strategy: ambiguous compares scores with the positive's, but {self.kind} gives "
                 "positives no score; use stratified, random or top"
+            )
+        if self.rolling and self.sampling_strategy != "random":
+            raise ValueError(
+                f"rolling draws in a random order, but sampling_strategy is {self.sampling_strategy}; remove "
+                "one of them"
             )
         given = [key for key in ("a", "b") if getattr(self, key) != type(self).model_fields[key].default]
         if given and self.sampling_strategy != "ambiguous":

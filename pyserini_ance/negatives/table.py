@@ -10,6 +10,7 @@ import numpy as np
 
 from pyserini_ance.data.collection import KnownPositives, Side, is_known_positive
 from pyserini_ance.data.trec import PADDING as PADDING  # negatives are read together with their padding
+from pyserini_ance.random_streams import random_stream
 from pyserini_ance.storage.files import write_json
 
 ABOUT = "table.json"
@@ -78,6 +79,27 @@ class NegativeTable:
     def first(self, rows: np.ndarray, n: int) -> np.ndarray:
         """(B, n) candidates of the anchors `rows` (B,), the first in rank order, then PADDING."""
         return _padded(self.candidates[self.positions(rows), :n], n)
+
+    def draw_in_turn(self, rows: np.ndarray, turns: np.ndarray, n: int, key: tuple[int, ...]) -> np.ndarray:
+        """(B, n) candidates of the anchors `rows` (B,), the next `n` of a random order of their own.
+
+        turns: (B,) how many times each anchor was drawn before. key: the seed, then what tells draws of
+        different terms apart. The order of an anchor's candidates is endless: each occurs once before one
+        occurs again, but for the last of a round, which are followed by the first. An anchor with fewer than
+        `n` candidates gives all of them, then PADDING.
+        Source: the collators of OpenMatch/ANCE-Tele, whose windows move by `n` each epoch; with
+        `repeats_per_query` also microsoft/ANCE, where each sampled negative makes one triple.
+        """
+        choices = self.candidates[self.positions(rows)]
+        drawn = np.full((len(rows), n), PADDING, np.int32)
+        for position, (row, turn) in enumerate(zip(rows.tolist(), turns.tolist(), strict=True)):
+            candidates = choices[position][choices[position] != PADDING]
+            if not len(candidates):
+                continue
+            order = random_stream("order of candidates", *key, row).permutation(len(candidates))
+            first, taken = (turn * n, n) if len(candidates) >= n else (0, len(candidates))
+            drawn[position, :taken] = candidates[order[(first + np.arange(taken)) % len(candidates)]]
+        return drawn
 
     def draw_ambiguous(
         self, rows: np.ndarray, n: int, rng: np.random.Generator, a: float, b: float

@@ -191,7 +191,14 @@ def tokenize(recipe: Recipe, collection: Collection) -> PreparedData:
     )
     documents, passages = split_into_passages(documents, tokenization)
     return PreparedData(
-        collection, documents, queries, training.name, key, passages=passages, source_splits=training.splits
+        collection,
+        documents,
+        queries,
+        training.name,
+        key,
+        passages=passages,
+        source_splits=training.splits,
+        positives=training.positives,
     )
 
 

@@ -82,6 +82,10 @@ class Refresh(Product):
     chunk alone (5 in microsoft/ANCE, `--ann_chunk_factor`). Merged splits are chunked one by one. 1: all
     queries, as in the paper."""
 
+    restart_queries: bool = False
+    """Whether the order of queries begins anew, in another order, with every adoption of new negatives, as
+    microsoft/ANCE reads each new file from its beginning; false: the epoch goes on."""
+
     def chunk(self, step: int, queries: int) -> slice | None:
         """The rows, out of `queries`, that the checkpoint before step `step` is mined for; None: all rows."""
         if self.query_chunks == 1:

@@ -53,6 +53,10 @@ class TrainSplit(Settings):
     split, each in its own order, so that small splits are repeated more often.
     """
 
+    positives: Literal["all", "last"] = "all"
+    """The relevant documents that training knows of each query: all, or the last in the judgments, as
+    microsoft/ANCE, which then draws the others as negatives."""
+
     @property
     def name(self) -> str:
         """The name of the merged split; a single split keeps its own."""
@@ -80,7 +84,7 @@ class TrainSplit(Settings):
 
     @model_serializer(mode="wrap")
     def name_alone(self, write: SerializerFunctionWrapHandler) -> Any:
-        return write(self) if len(self.splits) > 1 else self.name
+        return write(self) if len(self.splits) > 1 or self.positives != "all" else self.name
 
 
 def read_train_split(value: Any) -> Any:

@@ -8,6 +8,7 @@ import numpy as np
 
 from pyserini_ance.data.collection import SIDES, KnownPositives, Side
 from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.negatives.source import fill_random
 from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
 from pyserini_ance.negatives.teachers.base import TeacherScores
 from pyserini_ance.random_streams import random_stream
@@ -100,16 +101,18 @@ def plan_batch(
     tables: Mapping[tuple[str, int], NegativeTable],
     splits: Sequence[slice] = (),
     teacher_scores: Mapping[str, TeacherScores] | None = None,
+    adopted_step: int = 0,
 ) -> Batch:
     """Draw the batch of step `step`.
 
     `anchor_sets` are those of `anchor_sets_of`, with the pairs that `tables` promote. `tables` holds the
     adopted table of each mined source by (term, position in the term), `teacher_scores`
     the adopted scores of each term with a teacher. `splits` are row ranges of the queries from which equally
-    many are drawn; none: queries are drawn from all together.
+    many are drawn; none: queries are drawn from all together. `adopted_step` is the step before which the
+    tables were adopted; it matters for `refresh: {restart_queries: true}` alone.
     """
     mined = _mined_queries(anchor_sets, tables.values())
-    queries = _queries_of_step(mined, splits, stage, step, (seed, stage_index))
+    queries, turns = _queries_of_step(mined, splits, stage, step, adopted_step, (seed, stage_index))
     known_positives = anchor_sets["query"].known_positives
     rng = random_stream("positives", seed, stage_index, step, 0)
     positives = _positives(known_positives, queries, stage.positives, rng)
@@ -118,15 +121,17 @@ def plan_batch(
         anchors, others = queries, positives
         if term.anchor == "document":
             anchors, others = positives[:, 0], queries[:, None]
-        drawn = [
-            source.draw(
-                anchors,
-                _drawn_from(tables.get((name, position)), anchors, anchor_sets[term.anchor]),
-                anchor_sets[term.anchor],
-                random_stream("negatives", seed, stage_index, step, index, position),
-            )
-            for position, source in enumerate(term.negatives)
-        ]
+        drawn = []
+        for position, source in enumerate(term.negatives):
+            anchor_set = anchor_sets[term.anchor]
+            table = _drawn_from(tables.get((name, position)), anchors, anchor_set)
+            rng = random_stream("negatives", seed, stage_index, step, index, position)
+            if getattr(source, "rolling", False) and table is not None:
+                key = (seed, stage_index, index, position)
+                rolled = table.draw_in_turn(anchors, turns, source.num_negatives, key)
+                drawn.append(fill_random(rolled, anchors, anchor_set, rng))
+            else:
+                drawn.append(source.draw(anchors, table, anchor_set, rng))
         negatives = np.concatenate(drawn, axis=1) if drawn else np.empty((len(queries), 0), np.int32)
         terms[name] = TermRows(term.anchor, anchors, others, negatives)
     terms = {name: terms[stage.drawing_term(name)] for name in terms}
@@ -149,9 +154,8 @@ def _mined_queries(anchor_sets: Mapping[Side, AnchorSet], tables: Iterable[Negat
 
     With `query_chunks`, tables hold the anchors of a chunk of the queries.
     """
-    # Differs from microsoft/ANCE: it reads a new file from the beginning, in file order; here the endless
-    # permutation continues over the queries mined now, because a draw depends on the step, not on when tables
-    # were adopted.
+    # Differs from microsoft/ANCE: it reads a new file from the beginning; here the endless permutation
+    # continues over the queries mined now, unless `refresh: {restart_queries: true}`.
     queries, known_positives = anchor_sets["query"].anchors, anchor_sets["query"].known_positives
     for table in tables:
         if len(table.anchors) == len(anchor_sets[table.anchor_side].anchors):
@@ -166,35 +170,49 @@ def _mined_queries(anchor_sets: Mapping[Side, AnchorSet], tables: Iterable[Negat
 
 
 def _queries_of_step(
-    queries: np.ndarray, splits: Sequence[slice], stage: Stage, step: int, key: tuple[int, int]
-) -> np.ndarray:
-    """Return (B,) of the rows `queries` (ascending), equally many from each of `splits`, split by split."""
+    queries: np.ndarray,
+    splits: Sequence[slice],
+    stage: Stage,
+    step: int,
+    adopted_step: int,
+    key: tuple[int, ...],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (B,) of the rows `queries` (ascending), equally many from each of `splits`, split by split; and
+    (B,) how many times each was drawn before, since the order began."""
+    restarts = stage.effective_refresh.restart_queries
+    if restarts:
+        step, key = step - adopted_step, (*key, adopted_step)
     if not splits:
-        return _draw_queries(queries, stage.batch_queries, stage.repeats_per_query, step, "queries", key)
+        purpose = "queries since an adoption" if restarts else "queries"
+        return _draw_queries(queries, stage.batch_queries, stage.repeats_per_query, step, purpose, key)
+    purpose = "queries of a split since an adoption" if restarts else "queries of a split"
     share = stage.batch_queries // len(splits)
-    drawn = []
+    drawn, turns = [], []
     for number, split in enumerate(splits):
         of_split = queries[slice(*np.searchsorted(queries, (split.start, split.stop)))]
-        of_share = ("queries of a split", (*key, number))
-        drawn.append(_draw_queries(of_split, share, stage.repeats_per_query, step, *of_share))
-    return np.concatenate(drawn)
+        of_share = _draw_queries(of_split, share, stage.repeats_per_query, step, purpose, (*key, number))
+        drawn.append(of_share[0])
+        turns.append(of_share[1])
+    return np.concatenate(drawn), np.concatenate(turns)
 
 
 def _draw_queries(
     queries: np.ndarray, count: int, repeats_per_query: int, step: int, purpose: str, key: tuple[int, ...]
-) -> np.ndarray:
-    """Return the `count` rows of step `step` in an endless sequence: one permutation of `queries` per epoch.
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the `count` rows of step `step` in an endless sequence: one permutation of `queries` per epoch;
+    and (count,) the number of earlier occurrences of each in the sequence.
 
     Each query occurs `repeats_per_query` times in a row. `key` is the seed and the numbers of the stream, but
     for the epoch, which follows.
     """
-    positions, total = np.arange(step * count, (step + 1) * count) // repeats_per_query, len(queries)
+    numbers, total = np.arange(step * count, (step + 1) * count), len(queries)
+    positions = numbers // repeats_per_query
     rows = np.empty(count, np.int32)
     for epoch in np.unique(positions // total):
         inside = positions // total == epoch
         order = _epoch_order(total, purpose, *key, int(epoch))
         rows[inside] = queries[order[positions[inside] % total]]
-    return rows
+    return rows, positions // total * repeats_per_query + numbers % repeats_per_query
 
 
 # A permutation of 502,939 queries takes as long as 14 ms on one core, at every step without the cache. It is

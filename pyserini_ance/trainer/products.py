@@ -76,7 +76,8 @@ class NegativeTables(Product[Generation]):
     """The tables of negatives that steps draw from.
 
     `tables` are the adopted ones by source, `table_steps` the steps of the checkpoints that they were mined
-    with. `teacher_scores` are the adopted scores of each term with a teacher.
+    with. `teacher_scores` are the adopted scores of each term with a teacher. `adopted_step` is the step
+    before which the last tables were adopted.
     """
 
     kind, event = "tables", "adopt"
@@ -101,6 +102,7 @@ class NegativeTables(Product[Generation]):
         self.tables: dict[TableKey, NegativeTable] = {}
         self.table_steps: dict[TableKey, int] = {}
         self.teacher_scores: dict[str, TeacherScores] = {}
+        self.adopted_step = 0
 
     def is_due(self, step: int) -> bool:
         return bool(mined_sources(self.stage)) if step == 0 else self.stage.refresh_is_due(step)
@@ -121,6 +123,7 @@ class NegativeTables(Product[Generation]):
         folder = str(generation.folder.relative_to(self.run.folder))
         adoption = self._record(step, request, is_decided, folder=folder)
         self._use(generation)
+        self.adopted_step = step
         age_steps, waited = step - request.step, round(waited_seconds, 3)
         self.log.metric(
             "generation", **adoption, age_steps=age_steps, waited_seconds=waited, **generation.report
@@ -140,6 +143,7 @@ class NegativeTables(Product[Generation]):
         for decision in in_use(self.stage, decisions):
             made_from = {"weights": decision["weights"], **self.identity}
             self._use(open_generation(self.run.folder / decision["folder"], made_from))
+            self.adopted_step = decision["step"]
 
     def _open(self, request: RefreshRequest) -> Generation:
         """Open and verify the tables on every process. Raises on all of them if one process could not."""

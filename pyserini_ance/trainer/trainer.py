@@ -169,6 +169,7 @@ class StageTrainer:
             self.refreshes.negatives.tables,
             self.splits,
             self.refreshes.negatives.teacher_scores,
+            self.refreshes.negatives.adopted_step,
         )
         known_positives = self.anchor_sets["query"].known_positives
         for chunk in self.batch_encoder.encode(batch, step, known_positives):

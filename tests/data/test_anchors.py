@@ -5,7 +5,7 @@ import pytest
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.collection_cache import open_collection, store_collection
-from pyserini_ance.data.prepared import AnchorSet, merge_splits, merged_split, rows_of_splits
+from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits, merged_split, rows_of_splits
 
 DOCUMENTS = Texts([f"d{i}" for i in range(9)], {"text": ["!"] * 9})
 JUDGED = {
@@ -170,3 +170,28 @@ def test_more_positives_come_after_the_judged_ones_on_both_sides(threshold):
 
 def _arrays(qrels: Qrels) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return qrels.offsets, qrels.rows, qrels.grades
+
+
+def test_the_last_positive_alone_is_known_on_both_sides():
+    """As microsoft/ANCE keeps `training_query_positive_id[topicid] = docid`, line by line."""
+    judged = [(0, 4, 1), (1, 2, 0), (0, 1, 2), (1, 3, 1), (0, 2, 0), (1, 4, 1), (2, 0, 3)]
+    qrels = Qrels.of(*zip(*judged, strict=True), 3)
+    split = Split("train", Texts(["a", "b", "c"], {"text": ["", "", ""]}), qrels)
+    slowly = {query: document for query, document, grade in judged if grade >= 1}
+    last = split.with_last_positive()
+    known = last.known_positives("query")
+    assert {query: known.of(query).tolist() for query in range(3)} == {q: [d] for q, d in slowly.items()}
+    assert known.grades.tolist() == [2, 1, 3] and last.queries is split.queries
+    data = PreparedData(
+        Collection(Texts([*"01234"], {"text": [""] * 5}), {"train": split}),
+        None,
+        {},
+        "train",
+        "",
+        positives="last",
+    )
+    of_documents = data.anchor_sets["document"].known_positives
+    assert {document: of_documents.of(document).tolist() for document in of_documents.anchors} == {
+        d: [q] for q, d in slowly.items()
+    }
+    assert data.collection.split("train").known_positives("query").counts.tolist() == [2, 2, 1]

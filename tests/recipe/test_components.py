@@ -42,6 +42,7 @@ def test_main_kinds_exist():
         "answers",
         "duplicates",
         "max_score",
+        "range_max",
         "range_min",
         "relative_margin",
         "teacher",

@@ -59,6 +59,7 @@ CODE_ANCE = {
     "num_negatives": 1,
     "sources.0.kind": "ann",
     "sources.0.top_k": 200,
+    "rolling": True,
 }
 WARM = {
     "steps": 60_000,
@@ -81,6 +82,16 @@ OPENQA_ANCE = of(
     **LAMB,
     **REFRESHED,
 )
+# microsoft/ANCE, run_ann_data_gen_dpr.py.
+OPENQA_CODE = {
+    **OPENQA_ANCE,
+    **of(
+        "ance",
+        {"top_k": 100, "filters.0.kind": "range_max", "filters.0.ranks": 100, "filters.1.kind": "answers"},
+        refresh__every_steps=1000,
+        refresh__restart_queries=True,
+    ),
+}
 # Karpukhin et al. 2020, section 5: one of BM25's for each question, 40 epochs of 128 a step, rate 1e-5; of
 # its code, warm-up and clipping.
 DPR = {
@@ -169,6 +180,7 @@ CODE = {
         "negatives.0.weights": None,
         "negatives.0.top_k": None,
         "negatives.0.duplicates": "keep",
+        "negatives.0.rolling": True,
     }.items()
 }
 EPISODE = {
@@ -448,6 +460,11 @@ SAID = {
     ),
     "nq/dpr": {**DPR, "stages.dpr.steps": 40 * 58_880 // 128},
     "nq/ance": {**OPENQA_ANCE, "stages.ance.init_from": {"recipe": "nq/dpr"}, "stages.ance.steps": 136_000},
+    "nq/ance-reference": {
+        **OPENQA_CODE,
+        "stages.ance.init_from": {"recipe": "nq/dpr"},
+        "stages.ance.steps": 136_000,
+    },
     "nq/ance-tele": {**OPENQA, "stages.epi-3.steps": 40 * 58_880 // 128},
     "nq/ance-tele-reference": {
         **OPENQA,
@@ -458,6 +475,11 @@ SAID = {
     "triviaqa/dpr": {**DPR, "stages.dpr.steps": -(-40 * 60_413 // 128)},
     "triviaqa/ance": {
         **OPENQA_ANCE,
+        "stages.ance.init_from": {"recipe": "triviaqa/dpr"},
+        "stages.ance.steps": 100_000,
+    },
+    "triviaqa/ance-reference": {
+        **OPENQA_CODE,
         "stages.ance.init_from": {"recipe": "triviaqa/dpr"},
         "stages.ance.steps": 100_000,
     },

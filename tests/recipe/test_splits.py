@@ -24,7 +24,7 @@ def test_a_name_is_written_as_a_name_and_several_as_a_list(base, write):
     evaluate = "stages.only.evaluate={every_steps: 5, split: [a, b]}"
     recipe = load(base, JOINT, "final_evaluation.split=[nq-test, trivia-test]", evaluate).recipe
     dumped = yaml.safe_load(dump(recipe))
-    assert dumped["train_split"] == {"splits": ["nq", "trivia"], "sampling": "equal"}
+    assert dumped["train_split"] == {"splits": ["nq", "trivia"], "sampling": "equal", "positives": "all"}
     assert (dumped["final_evaluation"]["split"], dumped["stages"]["only"]["evaluate"]["split"]) == (
         ["nq-test", "trivia-test"],
         ["a", "b"],
@@ -37,6 +37,16 @@ def test_a_list_of_one_is_that_one(base):
         load(base, "train_split={splits: [nq]}", "final_evaluation.split=[dev]").recipe
         == load(base, "train_split=nq", "final_evaluation.split=dev").recipe
     )
+
+
+def test_a_single_split_with_one_positive_each_is_written_whole(base, write):
+    recipe = load(base, "train_split={splits: train, positives: last}").recipe
+    assert yaml.safe_load(dump(recipe))["train_split"] == {
+        "splits": "train",
+        "sampling": "proportional",
+        "positives": "last",
+    }
+    assert load(write("dumped", dump(recipe))).recipe == recipe
 
 
 def test_the_merged_split_is_named_after_its_splits():

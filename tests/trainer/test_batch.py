@@ -337,3 +337,52 @@ def test_tables_of_documents_cannot_serve_those_that_are_promoted(mined):
     with pytest.raises(ValueError, match=r"terms\.query\.negatives has a filter with `then: promote`, but "):
         stage(terms=terms)
     stage(terms={**terms, "dual": {"anchor": "document", "in_batch_negatives": True}})
+
+
+def test_a_new_file_is_read_from_its_beginning():
+    """With `restart_queries`, each adoption begins a permutation of its own; without, the epoch goes on."""
+    queries, key = np.arange(7), ("queries since an adoption", 3, 0)
+    made = stage(refresh={"every_steps": 3, "restart_queries": True})
+
+    def slowly(step: int, adopted_step: int) -> list[int]:
+        orders = [random_stream(*key, adopted_step, epoch).permutation(7) for epoch in range(9)]
+        endless = np.concatenate(orders)
+        return endless[(step - adopted_step) * 4 : (step - adopted_step + 1) * 4].tolist()
+
+    for step, adopted_step in [(0, 0), (1, 0), (2, 0), (3, 3), (4, 3), (9, 6)]:
+        drawn, _ = batch_module._queries_of_step(queries, (), made, step, adopted_step, (3, 0))
+        assert drawn.tolist() == slowly(step, adopted_step)
+    going_on, _ = batch_module._queries_of_step(queries, (), stage(), 3, 3, (3, 0))
+    assert going_on.tolist() == batch_module._queries_of_step(queries, (), stage(), 3, 0, (3, 0))[0].tolist()
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_rolling_draws_take_each_candidate_once_before_one_comes_again(split, repeats):
+    """As a slow collator does: a shuffled list for each query, of which the next `n` are taken each time."""
+    terms = {"query": {"negatives": [{"kind": "ann", "num_negatives": 3, "rolling": True}]}}
+    tables = {("query", 0): TABLES["query", 1]}
+    shuffled = {
+        row: TABLES["query", 1]
+        .candidates[row][random_stream("order of candidates", 7, 0, 1, 0, row).permutation(4)]
+        .tolist()
+        for row in range(7)
+    }
+    taken: Counter[int] = Counter()
+    for step in range(12):
+        batch = plan(split, step, tables=tables, terms=terms, repeats_per_query=repeats)
+        for query, negatives in zip(batch.queries.tolist(), batch.terms["query"].negatives, strict=True):
+            expected = [shuffled[query][(taken[query] + i) % 4] for i in range(3)]
+            assert negatives.tolist() == expected
+            taken[query] += 3
+
+
+def test_a_rolling_source_with_too_few_candidates_gives_all(split):
+    table = replace(TABLES["query", 1], candidates=np.array([[20, 21, PADDING, PADDING]] * 7))
+    drawn = table.draw_in_turn(np.array([3, 3]), np.array([0, 5]), 3, (7, 0, 1, 0))
+    assert [sorted(row) for row in drawn.tolist()] == [[PADDING, 20, 21]] * 2
+    assert drawn[:, 2].tolist() == [PADDING] * 2
+    with pytest.raises(ValueError, match="rolling draws in a random order, but sampling_strategy is top"):
+        stage(terms={"query": {"negatives": [{"kind": "ann", "rolling": True, "sampling_strategy": "top"}]}})
+    inside = {"kind": "mix", "sources": [{"kind": "ann", "rolling": True}]}
+    with pytest.raises(ValueError, match=r"sources.0.rolling has no effect inside a mix"):
+        stage(terms={"query": {"negatives": [inside]}})

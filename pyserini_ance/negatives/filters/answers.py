@@ -20,7 +20,7 @@ class Answers(Filter):
     """
 
     # Differs from microsoft/ANCE: there, removed documents count towards the negatives to keep, so
-    # questions with many removals keep fewer; DANCE's copy of these lines has the comment "BUG?".
+    # questions with many removals keep fewer; `range_max` before this filter does the same.
 
     kind: Literal["answers"] = "answers"
     regular_expressions: bool = False
