@@ -3,6 +3,7 @@
 import argparse
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import yaml
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -25,10 +26,24 @@ def annotated_yaml(loaded: LoadedRecipe) -> str:
     lines = text.splitlines()
     root = yaml.compose(text)
     assert root is not None
+    given = loaded.recipe.model_dump(mode="json", exclude_unset=True)
     for key, last_line in _values(root, ""):
-        if origin := origin_of(key, loaded.origins):
+        # A list has one origin, but its items may leave out keys; so may a component that is only a name.
+        is_set = key in loaded.origins or _is_given(key, given)
+        if is_set and (origin := origin_of(key, loaded.origins)):
             lines[last_line] = f"{lines[last_line]:<60} # {origin}"
     return "\n".join(lines)
+
+
+def _is_given(key: str, given: Any) -> bool:
+    for word in key.split("."):
+        if isinstance(given, list):
+            given = dict(enumerate(given)).get(int(word))
+        elif isinstance(given, dict) and word in given:
+            given = given[word]
+        else:
+            return False
+    return True
 
 
 def _values(node: yaml.Node, key: str) -> Iterator[tuple[str, int]]:
@@ -49,7 +64,8 @@ def main(arguments: list[str] | None = None) -> int | None:
     interrupt_on_termination()
     if args.grid:
         return _train_grid(args)
-    text = _measured_plan(args) if args.dry_steps else _print_plan(args) if args.show else _train(args)
+    is_plan = args.show or args.plan
+    text = _measured_plan(args) if args.dry_steps else _print_plan(args) if is_plan else _train(args)
     if text:
         print(text)
     return None
@@ -125,7 +141,11 @@ def _parser() -> argparse.ArgumentParser:
         "--print",
         action="store_true",
         dest="show",
-        help="show the resolved recipe, the file that each value comes from, and the plan",
+        help="show the resolved recipe, the file that each value comes from, and the plan; with --grid, the "
+        "plan of each run",
+    )
+    plan.add_argument(
+        "--plan", action="store_true", help="show the plan alone: steps, epochs, encodings, memory and disk"
     )
     plan.add_argument(
         "--dry-steps",
@@ -159,7 +179,8 @@ def _print_plan(args: argparse.Namespace) -> str | None:
     loaded = load_recipe(args.recipe, *args.overrides)
     if not console.is_main():
         return None
-    print(annotated_yaml(loaded), *describe_initial_weights(loaded.recipe), sep="\n", flush=True)
+    values = [annotated_yaml(loaded)] if args.show else []
+    print(*values, *describe_initial_weights(loaded.recipe), sep="\n", end="\n" if values else "", flush=True)
     if not args.prerequisites:
         return plan(loaded.recipe)
     chain = prerequisites(loaded.recipe, recipe_in_file(args.recipe))
@@ -184,6 +205,8 @@ def _train(args: argparse.Namespace) -> str | None:
 def _train_grid(args: argparse.Namespace) -> int:
     """Train the runs of a grid; exit code 0 if all have finished."""
     from pyserini_ance.pipeline.grid_runs import GridRuns
+    from pyserini_ance.pipeline.initial_weights import describe_initial_weights
+    from pyserini_ance.pipeline.plan import plan
     from pyserini_ance.recipe.grid_spec import Grid
 
     grid = Grid.parse(args.grid)
@@ -196,8 +219,10 @@ def _train_grid(args: argparse.Namespace) -> int:
     name = f"{load_recipe(args.recipe, *args.overrides).recipe.name}-grid" if args.recipe else grid.name
     runs = GridRuns(args.recipe, args.overrides, grid, args.output or run_folder(name))
     recipes = runs.check()
-    if args.show:
-        print("\n".join(str(runs.folder / name) for name in recipes))
+    if args.show or args.plan:
+        for name, recipe in recipes.items():
+            print(f"{runs.folder / name}:", *describe_initial_weights(recipe), sep="\n", flush=True)
+            print(plan(recipe), end="\n\n", flush=True)
         return 0
     have_all_finished = runs.run(recipes, args.overwrite)
     print(runs.describe())

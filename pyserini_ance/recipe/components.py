@@ -10,7 +10,14 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    GetCoreSchemaHandler,
+    SerializationInfo,
+    ValidationError,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
@@ -164,7 +171,8 @@ class ComponentOf:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_plain_validator_function(
-            self._build, serialization=core_schema.plain_serializer_function_ser_schema(_component_dump)
+            self._build,
+            serialization=core_schema.plain_serializer_function_ser_schema(_component_dump, info_arg=True),
         )
 
     def _build(self, value: Any) -> Component:
@@ -177,8 +185,8 @@ class ComponentOf:
         return component_class(self.package, value["kind"]).model_validate(value)
 
 
-def _component_dump(component: Component) -> dict[str, Any]:
-    return component.model_dump(mode="json")
+def _component_dump(component: Component, info: SerializationInfo) -> dict[str, Any]:
+    return component.model_dump(mode="json", exclude_unset=info.exclude_unset)
 
 
 def component_of(package: str) -> ComponentOf:

@@ -29,6 +29,18 @@ def test_each_value_that_is_not_a_default_has_its_origin_in_a_comment(base):
     assert origins["stages:"] == origins["weight: 1.0"] == origins["hits: 200"] == ""
 
 
+def test_defaults_inside_a_list_and_of_a_kind_given_by_name_have_no_origin(base):
+    """The list comes from the file, but not what its items leave out."""
+    shown = annotated_yaml(load(base, "stages.only.terms.query.negatives=[{kind: bm25, top_k: 9}, random]"))
+    lines = [
+        line for line in shown.splitlines() if line.lstrip().startswith(("- kind:", "top_k:", "num_neg"))
+    ]
+    assert [line.partition("# ")[2] for line in lines if "kind" in line] == ["command line", "command line"]
+    assert [line.split() for line in lines if "top_k" in line] == [["top_k:", "9", "#", "command", "line"]]
+    numbers = [line for line in lines if "num_neg" in line]
+    assert numbers and not any("#" in line for line in numbers)
+
+
 def test_the_annotated_recipe_is_still_the_recipe(base, tmp_path):
     recipe = load(
         base,

@@ -48,6 +48,13 @@ def test_print_shows_the_recipe_its_origins_and_the_plan_and_trains_nothing(reci
     assert list((tmp_path / "here").iterdir()) == []
 
 
+def test_plan_shows_the_plan_alone(recipe, capsys, tmp_path):
+    train.main([recipe, "--plan"])
+    shown = capsys.readouterr().out
+    assert shown.startswith("documents: 30 of ") and "| a " in shown
+    assert list((tmp_path / "here").iterdir()) == []
+
+
 def test_print_says_what_must_be_trained_before_where_there_is_no_data_yet(capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match="collection.tsv"):

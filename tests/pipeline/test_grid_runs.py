@@ -294,10 +294,15 @@ def test_a_grid_without_recipes_needs_one(tmp_path, monkeypatch, capsys):
         "put them into the grid",
     ):
         train.main(["--grid", "seed=1,2"])
+    monkeypatch.setattr("pyserini_ance.pipeline.plan.plan", lambda recipe: f"plan of {recipe.name}")
     assert train.main(["--grid", "recipe=demo/bm25,demo/ance", "--print"]) == 0
-    assert capsys.readouterr().out == "runs/grid/recipe=demo-bm25\nruns/grid/recipe=demo-ance\n"
-    assert train.main(["--grid", "family-demo", "seed=42", "--print"]) == 0
-    assert capsys.readouterr().out.startswith("runs/family-demo/seed=42,recipe=demo-bm25\n")
+    assert capsys.readouterr().out == (
+        "runs/grid/recipe=demo-bm25:\nplan of demo/bm25\n\nruns/grid/recipe=demo-ance:\nplan of demo/ance\n\n"
+    )
+    assert train.main(["--grid", "family-demo", "seed=42", "--plan"]) == 0
+    assert capsys.readouterr().out.startswith(
+        "runs/family-demo/seed=42,recipe=demo-bm25:\nplan of demo/bm25\n"
+    )
     with pytest.raises(SystemExit, match="2"):
         train.main(["seed=1"])
     assert "pass a recipe, such as demo/ance, or a --grid with the key `recipe`" in capsys.readouterr().err
@@ -336,10 +341,14 @@ def test_the_remaining_time_is_estimated_from_the_trained_runs(caplog):
     assert caplog.messages[-1] == "grid, 2 of 4: b has finished in 60 seconds; about 2.0 minutes left"
 
 
-def test_print_lists_the_runs_and_options_exclude_one_another(recipe, tmp_path, monkeypatch, capsys):
+def test_print_shows_the_plan_of_each_run_and_options_exclude_one_another(
+    recipe, tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
-    assert train.main([str(recipe), "--grid", "seed=1,2", "stages.a.steps=5", "--print"]) == 0
-    assert capsys.readouterr().out == "runs/small-grid/seed=1,steps=5\nruns/small-grid/seed=2,steps=5\n"
+    assert train.main([str(recipe), "--grid", "seed=1", "stages.a.steps=5,6", "--print"]) == 0
+    first, second = capsys.readouterr().out.strip().split("\n\nruns/")
+    assert first.startswith("runs/small-grid/seed=1,steps=5:\n") and "| a     |" in first and " 5 |" in first
+    assert second.startswith("small-grid/seed=1,steps=6:\n") and " 6 |" in second
     with pytest.raises(SystemExit, match="2"):
         train.main([str(recipe), "--grid", "seed=1,2", "--resume"])
     assert "--grid resumes stopped runs by itself" in capsys.readouterr().err
