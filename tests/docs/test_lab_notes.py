@@ -1,5 +1,5 @@
-"""Lab notes name the commit that they were measured at and the code that they are about; a test warns where that
-code has changed since."""
+"""Lab notes name the commit that they were measured at and the code that they are about; a test warns
+where that code has changed since."""
 
 import re
 import subprocess

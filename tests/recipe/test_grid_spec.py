@@ -123,7 +123,11 @@ SETTINGS = {  # points, and recipes that each of them fits
 
 FAMILIES = {"family-demo", "family-medquad", "family-nfcorpus"}
 RACES = {"ltre-against-ance"}
-STUDIES = {"production-demo", "production-medquad", "winning-demo", "winning-medquad", "winning-nfcorpus"}
+STUDIES = {
+    "production-demo",
+    "production-medquad",
+    *(f"winning-{name}" for name in ("demo", "medquad", "nfcorpus", "pydocs", "squad-beir")),
+}
 
 
 def test_every_grid_that_ships_is_tried():
