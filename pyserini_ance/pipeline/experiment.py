@@ -29,7 +29,7 @@ from pyserini_ance.pipeline.hybrid_row import fusion_command, hybrid_row
 from pyserini_ance.pipeline.initial_weights import InitialWeights
 from pyserini_ance.pipeline.model_export import Results, export, write_qrels
 from pyserini_ance.pipeline.preparation import check_indexes, check_tools, prepare, recorded_splits
-from pyserini_ance.pipeline.refresher_process import refresh_command, refresher_subprocess
+from pyserini_ance.pipeline.refresher_subprocess import check_refresher, refresh_command, refresher_subprocess
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
@@ -107,6 +107,7 @@ class Experiment:
         start = time.perf_counter()
         with ExitStack() as stack:
             self.world.on_main(lambda: check_tools(self.recipe))
+            self.world.on_main(lambda: check_refresher(self.recipe))
             data = prepare(self.recipe, self.world)
             hashes = self.world.on_main(lambda: self._begin(data, stack, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start

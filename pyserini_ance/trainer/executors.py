@@ -66,7 +66,7 @@ class AsyncExecutor:
 
     `command` starts a refresher; messages quote it. `previous_refresher` is the last record of a refresher
     that worked for an earlier training process; its failure is not reported again. `subprocess_failure`
-    returns how the refresher that this run has started ended, if it ended with an error.
+    returns how the refresher that this run has started ended, if no other can take over.
     """
 
     def __init__(
@@ -122,9 +122,9 @@ class AsyncExecutor:
         needed = " or ".join(request.describe() for request in requests)
         while not (done := [i for i, request in enumerate(requests) if request.is_done(self.run)]):
             now = time.monotonic()
-            if monitor.alive():
+            if is_alive := monitor.alive():
                 last_alive = now
-            else:
+            if not is_alive or monitor.is_uncertain:
                 self._check_not_failed(needed)
             if now - last_alive > self.settings.refresher_timeout_seconds:
                 raise RuntimeError(

@@ -13,14 +13,16 @@ import pytest
 from helpers.waiting import until
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.pipeline import refresher_process
-from pyserini_ance.pipeline.refresher_process import (
+from pyserini_ance.pipeline import refresher_subprocess as refresher_subprocess_module
+from pyserini_ance.pipeline.refresher_subprocess import (
+    check_refresher,
     needs_refresher,
     refresh_command,
     refresher_command,
     refresher_environment,
     refresher_subprocess,
 )
+from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.runs.generation import RefreshRequest
@@ -64,7 +66,7 @@ def run(tmp_path) -> RunDir:
 def program(monkeypatch):
     """Let a program be the subprocess."""
     return lambda text: monkeypatch.setattr(
-        refresher_process,
+        refresher_subprocess_module,
         "refresher_command",
         lambda recipe, run: [sys.executable, "-c", SAYS + text, "a", "b"],
     )
@@ -83,6 +85,29 @@ def program(monkeypatch):
 )
 def test_a_refresher_is_needed_for_async_products(stages, needed):
     assert needs_refresher(recipe(*stages)) is needed
+
+
+@pytest.mark.parametrize(
+    ("settings", "gpus", "is_refused"),
+    [
+        ({"device": "cuda", "processes": 2}, 0, True),
+        ({"device": "cuda"}, 0, True),
+        ({"device": "cuda:1"}, 1, True),
+        ({"processes": 2}, 1, True),
+        ({"processes": 2}, 0, False),
+        ({"device": "cpu", "processes": 2}, 1, False),
+        ({"device": "cuda:1", "processes": 2}, 3, False),
+        ({"device": "cuda", "launch": "external"}, 0, False),
+    ],
+)
+def test_gpus_that_the_refresher_lacks_are_missed_before_training(monkeypatch, settings, gpus, is_refused):
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    check_refresher(recipe(STAGE, **settings))  # never starts
+    if not is_refused:
+        check_refresher(recipe(ASYNC, **settings))
+        return
+    with pytest.raises(SettingError, match=rf"refresher\.device .* torch sees {gpus} GPUs\. Set refresher"):
+        check_refresher(recipe(ASYNC, **settings))
 
 
 def test_the_command_has_the_recipe_of_the_run_and_the_changed_settings(run):
@@ -184,11 +209,11 @@ def test_an_end_with_its_training_is_not_reported(run, program, caplog):
     with pytest.raises(KeyboardInterrupt), caplog.at_level("ERROR"), refresher_subprocess(recipe(ASYNC), run):
         until(lambda: "a b" in run.refresher_log.read_text())
         raise KeyboardInterrupt
-    assert time.monotonic() - start < refresher_process.EXIT_SECONDS and caplog.messages == []
+    assert time.monotonic() - start < refresher_subprocess_module.EXIT_SECONDS and caplog.messages == []
 
 
 def test_a_subprocess_that_does_not_exit_is_killed(run, program, monkeypatch, caplog):
-    monkeypatch.setattr(refresher_process, "EXIT_SECONDS", 0.3)
+    monkeypatch.setattr(refresher_subprocess_module, "EXIT_SECONDS", 0.3)
     program(
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', "
         "os.getpid(), flush=True); time.sleep(60)"
@@ -200,6 +225,17 @@ def test_a_subprocess_that_does_not_exit_is_killed(run, program, monkeypatch, ca
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
     assert caplog.messages == []
+
+
+def test_a_subprocess_that_still_works_at_the_end_of_the_run_is_told_to_end(run, program, monkeypatch):
+    monkeypatch.setattr(refresher_subprocess_module, "EXIT_SECONDS", 0.3)
+    program(
+        "import signal, time; signal.signal(signal.SIGTERM, lambda *_: (print('told', flush=True), "
+        "sys.exit())); print('ready', flush=True); time.sleep(60)"
+    )
+    with refresher_subprocess(recipe(ASYNC), run):
+        until(lambda: "ready" in run.refresher_log.read_text())
+    assert run.refresher_log.read_text().endswith("told\n")
 
 
 def test_the_subprocess_finds_the_modules_that_training_finds(run, program, tmp_path, monkeypatch):
@@ -235,9 +271,21 @@ def test_a_subprocess_that_ends_with_an_error_ends_the_waiting_with_its_last_wor
     )
 
 
-def test_a_subprocess_that_was_killed_may_be_replaced(run, program, caplog):
-    """Training waits `refresher_timeout_seconds` for another refresher: docs/guides/scaling.md."""
+def test_a_subprocess_that_is_killed_before_it_has_its_role_ends_the_waiting(run, program):
     program("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
+    with refresher_subprocess(recipe(ASYNC), run) as failure:
+        executor = AsyncExecutor(run, RefresherProcess(), "refresh", World(), subprocess_failure=failure)
+        with pytest.raises(RuntimeError, match="has ended with exit code -9: True '' a b\nIts log is "):
+            executor.wait([RefreshRequest("tables", "s0", 0, "w")])
+
+
+def test_a_subprocess_that_was_killed_at_work_may_be_replaced(run, program, caplog):
+    """Training waits `refresher_timeout_seconds` for another refresher: docs/guides/scaling.md."""
+    program(
+        "import os, pathlib, signal; from pyserini_ance.runs.rundir import RunDir; "
+        f"RunDir(pathlib.Path({str(run.folder)!r})).refresher.acquire('preparing'); "
+        "os.kill(os.getpid(), signal.SIGKILL)"
+    )
     with caplog.at_level("ERROR"), refresher_subprocess(recipe(ASYNC), run) as failure:
         until(lambda: caplog.messages)
         assert "exit code -9" in caplog.messages[0] and failure() is None
