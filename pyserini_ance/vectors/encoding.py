@@ -19,6 +19,7 @@ from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder, Precision
 from pyserini_ance.storage.files import BlockFile, read_json_object, write_json
+from pyserini_ance.storage.liveness import temp_path
 
 SYNC_SECONDS = 2  # the most that a killed encoding loses
 log = logging.getLogger(__name__)
@@ -37,13 +38,13 @@ class VectorStore:
         self.folder, self.rows, self.dimension, self.key = folder, rows, dimension, key
         key = _full_key(rows, dimension, key)
         sizes = {VECTORS: rows * dimension * 4, WRITTEN: rows}
-        if not _holds(folder, key) or _is_truncated(folder, sizes):
+        if folder.exists() and (not _holds(folder, key) or _is_truncated(folder, sizes)):
             shutil.rmtree(folder, ignore_errors=True)
-            folder.mkdir(parents=True)
+        if not folder.exists():
+            _make_empty(folder, key, sizes)
         self._vectors, self._written = (BlockFile(folder / name, size) for name, size in sizes.items())
         self._unsynced_rows: list[np.ndarray] = []
         self._synced_at = time.monotonic()
-        write_json(folder / KEY, key)
 
     def missing(self) -> np.ndarray:
         """Rows not yet written, ascending."""
@@ -83,6 +84,22 @@ class VectorStore:
         self._mark()
         self._vectors.close()
         self._written.close()
+
+
+def _make_empty(folder: Path, key: dict, sizes: dict[str, int]) -> None:
+    """Make the files of a store, in their full sizes before any process can see them."""
+    temporary = temp_path(folder, "tmp")
+    shutil.rmtree(temporary, ignore_errors=True)  # left by a dead process with the same pid
+    temporary.mkdir(parents=True)
+    for name, size in sizes.items():
+        BlockFile(temporary / name, size).close()
+    write_json(temporary / KEY, key)
+    try:
+        temporary.rename(folder)
+    except OSError:
+        shutil.rmtree(temporary, ignore_errors=True)
+        if not folder.exists():  # else another process has made the same store in the meantime
+            raise
 
 
 def read_vectors(folder: Path, rows: int, dimension: int, key: dict) -> np.ndarray:
@@ -126,6 +143,10 @@ def _is_truncated(folder: Path, sizes: dict[str, int]) -> bool:
 
 def _missing(folder: Path, rows: int) -> np.ndarray:
     return np.flatnonzero(~np.fromfile(folder / WRITTEN, bool, rows))
+
+
+def _is_written(bitmap: Path) -> bool:
+    return bitmap.exists() and bool(np.fromfile(bitmap, bool).all())
 
 
 def _full_key(rows: int, dimension: int, key: dict) -> dict:
@@ -291,8 +312,8 @@ def encode_shards(
 
 
 def has_shards(folder: Path, world: World) -> bool:
-    """Whether as many processes as now have started to encode into `folder`, and have probably finished."""
-    return all((folder / name).exists() for name in _names(world))
+    """Whether as many processes as now have encoded all texts into `folder`."""
+    return all(_is_written(folder / name / WRITTEN) for name in _names(world))
 
 
 def shard_bounds(lengths: np.ndarray, shards: int) -> np.ndarray:

@@ -1,11 +1,14 @@
 """VectorStore: rows in any order, known by a bitmap, whatever was interrupted or truncated."""
 
 import os
+from contextlib import closing
 
 import numpy as np
 import pytest
 
-from pyserini_ance.vectors.encoding import VECTORS, VectorStore, read_vectors
+from pyserini_ance.distributed.world import World
+from pyserini_ance.vectors import encoding
+from pyserini_ance.vectors.encoding import VECTORS, VectorStore, has_shards, read_vectors
 
 VECTORS_OF_ROWS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
 KEY = {"weights": "abc", "side": "document"}
@@ -119,3 +122,34 @@ def test_a_full_disk_leaves_no_key(tmp_path, monkeypatch):
         open_store(tmp_path)
     monkeypatch.undo()
     assert len(open_store(tmp_path).missing()) == 20
+
+
+def test_two_processes_that_make_a_store_at_once_write_into_the_same_files(tmp_path, monkeypatch):
+    """The second opens the store when the first has made a file of it and not yet its size."""
+    opened, make = [], encoding.BlockFile
+
+    def interrupted(path, size):
+        if not opened:
+            opened.append(None)
+            with monkeypatch.context() as other:
+                other.setattr(os, "getpid", lambda: 1 << 30)
+                opened[0] = open_store(tmp_path)
+        return make(path, size)
+
+    monkeypatch.setattr(encoding, "BlockFile", interrupted)
+    first = open_store(tmp_path)
+    first.write(np.arange(12), VECTORS_OF_ROWS[:12])
+    opened[0].write(np.arange(12, 20), VECTORS_OF_ROWS[12:])
+    for store in (first, opened[0]):
+        store.close()
+    assert np.array_equal(open_store(tmp_path).read(), VECTORS_OF_ROWS)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_an_interrupted_encoding_is_not_taken_for_a_whole_one(tmp_path):
+    folder = tmp_path / "vectors"
+    with closing(VectorStore(folder / "0-of-1", 20, 3, {})) as store:
+        store.write(np.arange(12), VECTORS_OF_ROWS[:12])
+        assert not has_shards(folder, World())
+        store.write(np.arange(12, 20), VECTORS_OF_ROWS[12:])
+    assert has_shards(folder, World()) and not has_shards(folder, World(0, 2))
