@@ -141,6 +141,10 @@ class Family(Component):
     tokenization: Tokenization = Tokenization()
     """How records become texts, and texts become token ids."""
 
+    @property
+    def names_or_paths(self) -> frozenset[str]:
+        return frozenset({"model", "document_model"})
+
     @model_validator(mode="after")
     def check_document_model(self) -> "Family":
         if self.tied and self.document_model is not None:

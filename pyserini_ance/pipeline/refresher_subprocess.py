@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from pyserini_ance.recipe.absolute_paths import absolute
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.runs.provenance import RUNTIME_KEYS
@@ -47,16 +48,17 @@ def refresh_command(recipe: Recipe, run: RunDir) -> str:
 
 def _arguments(recipe: Recipe, run: RunDir) -> list[str]:
     """`refresh` with the run's own recipe and the settings in which this call differs: a run may move to
-    another machine."""
+    another machine. No path depends on the working directory."""
     saved, given = (
-        flatten(r.model_dump(mode="json", include=set(RUNTIME_KEYS))) for r in (run.read_recipe(), recipe)
+        flatten(absolute(r).model_dump(mode="json", include=set(RUNTIME_KEYS)))
+        for r in (run.read_recipe(), recipe)
     )
     overrides = [
         f"{key}={value if isinstance(value, str) else json.dumps(value)}"
         for key, value in given.items()
         if value != saved.get(key)
     ]
-    return ["refresh", str(run.recipe), *overrides, "--output", str(run.folder)]
+    return ["refresh", str(run.recipe.absolute()), *overrides, "--output", str(run.folder.absolute())]
 
 
 def flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -39,6 +39,16 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
 
+    @property
+    def names_or_paths(self) -> frozenset[str]:
+        """The fields that hold a path, or a name known elsewhere, as on the Hugging Face hub."""
+        return frozenset()
+
+    @property
+    def nested_paths(self) -> frozenset[str]:
+        """The fields whose paths are relative to another field's, not to the working directory."""
+        return frozenset()
+
     @model_validator(mode="before")
     @classmethod
     def check_keys(cls, values: Any) -> Any:

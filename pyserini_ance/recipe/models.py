@@ -111,6 +111,10 @@ class Bm25(Settings):
     """Add a row `bm25+rm3` to the results table, and document vectors to the index that is built; negatives
     stay BM25's."""
 
+    @property
+    def names_or_paths(self) -> frozenset[str]:
+        return frozenset() if self.index == "build" else frozenset({"index"})
+
 
 class Recipe(Settings):
     """An experiment: data, encoder, training stages and final evaluation."""

@@ -10,6 +10,7 @@ import torch
 
 import pyserini_ance
 from pyserini_ance.data.collection import Collection
+from pyserini_ance.recipe.absolute_paths import absolute
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe
@@ -99,7 +100,7 @@ def config_hash(recipe: Recipe) -> str:
     its name.
     """
     irrelevant = dict.fromkeys(("seed", "retention", *DESCRIPTIVE_KEYS, *RUNTIME_KEYS), True)
-    settings = recipe.model_dump(mode="json", exclude={**irrelevant, "data": {"official"}})
+    settings = absolute(recipe).model_dump(mode="json", exclude={**irrelevant, "data": {"official"}})
     for name, init_from in source_runs(recipe).items():
         if (run := source_run(init_from)).recipe.exists():
             settings["stages"][name]["init_from"] = {

@@ -7,6 +7,7 @@ from typing import Any
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.distributed.world import World
+from pyserini_ance.recipe.absolute_paths import absolute
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.variant import DESCRIPTIVE_KEYS, differences
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, newest_progress
@@ -119,7 +120,8 @@ def recipe_differences(old: Recipe, new: Recipe) -> Iterator[tuple[str, str, str
     """`differences` of two recipes, regardless of the machine's settings and of what describes a run."""
     ignored = dict.fromkeys((*RUNTIME_KEYS, *DESCRIPTIVE_KEYS), True)
     saved, given = (
-        recipe.model_dump(mode="json", exclude={**ignored, "data": {"official"}}) for recipe in (old, new)
+        absolute(recipe).model_dump(mode="json", exclude={**ignored, "data": {"official"}})
+        for recipe in (old, new)
     )
     return differences(saved, given)
 
@@ -127,7 +129,7 @@ def recipe_differences(old: Recipe, new: Recipe) -> Iterator[tuple[str, str, str
 def has_recipe(run: RunDir, recipe: Recipe, *ignored: str) -> bool:
     """Whether `run` was started with this recipe, regardless of the machine's settings and of the keys
     `ignored`."""
-    saved = run.read_recipe()
+    saved, recipe = absolute(run.read_recipe()), absolute(recipe)
     # Published figures do not change what is read.
     data = recipe.data.model_copy(update={"official": saved.data.official})
     same = {key: getattr(saved, key) for key in (*RUNTIME_KEYS, *DESCRIPTIVE_KEYS, *ignored)}

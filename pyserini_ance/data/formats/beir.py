@@ -25,6 +25,10 @@ class Beir(Format):
     }
     """The qrels file of each split, relative to the folder."""
 
+    @property
+    def nested_paths(self) -> frozenset[str]:
+        return frozenset({"splits"})
+
     def files(self) -> list[tuple[str, Path]]:
         qrels = [(f"data.splits.{name}", self.folder / path) for name, path in self.splits.items()]
         return [

@@ -35,6 +35,10 @@ class Table(Settings):
     revision: str | None = None
     """The revision of a hub data set."""
 
+    @property
+    def names_or_paths(self) -> frozenset[str]:
+        return frozenset({"path"})
+
 
 class Documents(Table):
     """The table of documents and its columns; `title: null` if there is no title."""

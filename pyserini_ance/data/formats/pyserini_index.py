@@ -52,6 +52,10 @@ class PyseriniIndex(Format):
     """The topics and qrels of each split."""
     by_name: ClassVar[bool] = True
 
+    @property
+    def names_or_paths(self) -> frozenset[str]:
+        return frozenset({"index"})
+
     def files(self) -> list[tuple[str, Path]]:
         paths = [("data.index", self.index)] if _is_folder(self.index) else []
         for name, split in self.splits.items():

@@ -45,6 +45,10 @@ class Reader(Component):
     model: str
     """A hub name or a folder."""
 
+    @property
+    def names_or_paths(self) -> frozenset[str]:
+        return frozenset({"model"})
+
     def open(self, device: str) -> OpenReader:
         """Load the model. Raises ValueError if the checkpoint lacks some of its weights."""
         raise NotImplementedError(f"{type(self).__name__}.open")

@@ -41,6 +41,10 @@ class CrossEncoderTeacher(Teacher):
     def files(self) -> tuple[Path, ...]:
         return (config_file(self.model),)
 
+    @property
+    def names_or_paths(self) -> frozenset[str]:
+        return frozenset({"model"})
+
     def check_data(self, anchor_set: AnchorSet) -> None:
         require_sentence_transformers()
 
