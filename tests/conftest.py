@@ -83,6 +83,8 @@ def clock(monkeypatch) -> Clock:
     turned = Clock()
     for module in (
         "storage.liveness",
+        "storage.claim",
+        "storage.publish",
         "storage.role_lock",
         "trainer.executors",
         "pipeline.refresher_process",

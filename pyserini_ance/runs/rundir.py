@@ -13,7 +13,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import append_json_line, read_json_lines, write_whole
 from pyserini_ance.storage.liveness import is_alive, remove_leftovers
 from pyserini_ance.storage.publish import clear_abandoned
-from pyserini_ance.storage.role_lock import LockFile, RoleLock, Status
+from pyserini_ance.storage.role_lock import LockFile, LockHeld, RoleLock, Status
 
 LAYOUT = 3
 RUNS = Path("runs")
@@ -162,6 +162,27 @@ class RunDir:
         self._clean_up(self.trainer.acquire(where))
         self.error.unlink(missing_ok=True)
 
+    def clear_claims(self, cache: Path) -> None:
+        """Before a run is resumed: remove what its dead trainer and refresher left claimed, also in `cache`.
+
+        A process of another host is observed for a while. Raises LockHeld when a living process trains.
+        """
+        for role in (self.trainer, self.refresher):
+            try:
+                previous = role.check_free()
+            except LockHeld:
+                if role is self.trainer:
+                    raise
+                continue  # a refresher that lives goes on
+            if previous and previous["status"] == "running":
+                self.clear_abandoned(previous, cache)
+
+    def clear_abandoned(self, dead: dict[str, Any], cache: Path) -> None:
+        """Remove what the process `dead` has claimed and not completed, in the run and in `cache`."""
+        cached = sorted(path for path in cache.glob("*") if path.is_dir())
+        for directory in (self.checkpoints, self.negatives, self.scratch, *cached):
+            clear_abandoned(directory, dead)
+
     def held(self) -> AbstractContextManager[None]:
         """After `create` or `reopen`: hold the trainer lock with a heartbeat."""
         return self.trainer.held(self.read_state()["where"])
@@ -214,7 +235,7 @@ class RunDir:
         )
         remove_leftovers(self.folder, silent)
         if silent:
-            for directory in (self.checkpoints, self.negatives):
+            for directory in (self.checkpoints, self.negatives, self.scratch):
                 clear_abandoned(directory, silent)
 
     def _clear(self) -> None:

@@ -9,7 +9,6 @@ import glob
 import itertools
 import logging
 import os
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from pyserini_ance.storage.liveness import (
     REMOVAL,
     clock,
     creator_of,
+    host_name,
     is_alive,
     process_is_alive,
     process_name,
@@ -43,7 +43,7 @@ def leased(folder: Path, why: str) -> Iterator[None]:
 
     The folder need not exist. Raises OSError when its parent does not exist or is not writable.
     """
-    path = folder.with_name(f".{folder.name}.lease.{socket.gethostname()}.{os.getpid()}.{next(_counter)}")
+    path = folder.with_name(f".{folder.name}.lease.{host_name()}.{os.getpid()}.{next(_counter)}")
     try:
         write_json(path, {**this_process(), "why": why, "since": time.time()})
     except OSError as error:
@@ -131,7 +131,7 @@ def _wait_for_removers(folder: Path) -> None:
 
 def _is_in_progress(intent: Path) -> bool:
     creator = creator_of(intent)
-    return creator is not None and (creator[0] != socket.gethostname() or process_is_alive(creator[1]))
+    return creator is not None and (creator[0] != host_name() or process_is_alive(creator[1]))
 
 
 def _is_leased(folder: Path) -> bool:

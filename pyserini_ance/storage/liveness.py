@@ -1,5 +1,7 @@
 """Liveness of processes: which process wrote a file, whether it is alive, and temporary names with its id."""
 
+import functools
+import hashlib
 import logging
 import os
 import re
@@ -20,13 +22,35 @@ log = logging.getLogger(__name__)
 
 
 def this_process() -> dict[str, Any]:
-    """The id of this process: `pid`, `host` and `started`, so that a reused pid is not mistaken for it."""
-    return {"pid": os.getpid(), "host": socket.gethostname(), "started": _start_ticks(os.getpid())}
+    """The id of this process: `pid`, `host`, `process_table`, and `started`, which tells it from a later
+    process with the same pid."""
+    pid = os.getpid()
+    where = {"host": socket.gethostname(), "process_table": process_table()}
+    return {"pid": pid, **where, "started": _start_ticks(pid)}
+
+
+@functools.cache
+def process_table() -> str:
+    """An id of the process table that this process is in, outside of which its pid means nothing.
+
+    Containers and machines may share a host name; the boot id and the pid namespace differ.
+    """
+    boot, namespace = Path("/proc/sys/kernel/random/boot_id"), Path("/proc/self/ns/pid")
+    known = (
+        f"{boot.read_text() if boot.exists() else ''} {os.readlink(namespace) if namespace.exists() else ''}"
+    )
+    return hashlib.sha256(known.encode()).hexdigest()[:8]
+
+
+def host_name(record: dict[str, Any] | None = None) -> str:
+    """The host and process table of a process, by default this one, as part of a file's name."""
+    record = record or {"host": socket.gethostname(), "process_table": process_table()}
+    return f"{record['host']}+{record.get('process_table', '')}"
 
 
 def process_of(record: dict[str, Any]) -> dict[str, Any]:
     """The id of the process that wrote a record, to compare with another's or with `this_process()`."""
-    return {key: record.get(key) for key in ("pid", "host", "started")}
+    return {key: record.get(key) for key in ("pid", "host", "process_table", "started")}
 
 
 def process_name(record: dict[str, Any]) -> str:
@@ -37,9 +61,9 @@ def process_name(record: dict[str, Any]) -> str:
 def is_alive(record: dict[str, Any]) -> bool | None:
     """Whether the process that wrote `record` still runs.
 
-    None when it ran on another host or recorded no start.
+    None when it ran on another host or in another container, or recorded no start.
     """
-    if record.get("host") != socket.gethostname() or "started" not in record:
+    if "started" not in record or "host" not in record or host_name(record) != host_name():
         return None
     return _start_ticks(record["pid"]) == record["started"]
 
@@ -69,11 +93,11 @@ def temp_path(path: Path, kind: str) -> Path:
     `kind` says what it is for: `tmp` and `claim` prepare `path`, `removal` announces that it will be removed,
     and `gone` holds it before it is removed.
     """
-    return path.with_name(f".{path.name}.{os.getpid()}@{socket.gethostname()}.{kind}")
+    return path.with_name(f".{path.name}.{os.getpid()}@{host_name()}.{kind}")
 
 
 def creator_of(path: Path) -> tuple[str, int] | None:
-    """Host and pid in a hidden name that `temp_path` or a lease made; None for any other name."""
+    """The `host_name` and the pid in a hidden name that `temp_path` or a lease made; None for any other."""
     match = UNFINISHED.fullmatch(path.name) or LEASE.fullmatch(path.name)
     return match and (match["host"], int(match["pid"]))
 
@@ -84,15 +108,14 @@ def remove_leftovers(folder: Path, dead: dict[str, Any] | None = None) -> None:
     Dead processes are those of this host that have ended, and `dead`, of any host, which the caller knows to
     have ended.
     """
-    known_dead = dead and (dead["host"], dead["pid"])
+    known_dead = dead and (host_name(dead), dead["pid"])
     for path in [*folder.glob(".*"), *folder.glob("*/.*")]:
         creator = creator_of(path)
         if creator and (
-            creator == known_dead or (creator[0] == socket.gethostname() and not process_is_alive(creator[1]))
+            creator == known_dead or (creator[0] == host_name() and not process_is_alive(creator[1]))
         ):
-            log.info(
-                "removing %s, left by process %d on host %s, which has ended", path, creator[1], creator[0]
-            )
+            host = creator[0].rpartition("+")[0]
+            log.info("removing %s, left by process %d on host %s, which has ended", path, creator[1], host)
             remove(path)
 
 

@@ -14,9 +14,11 @@ from typing import Any
 from safetensors import SafetensorError
 
 from pyserini_ance import __version__
-from pyserini_ance.storage.files import read_json, read_json_object, reset_mode, sha256_file, sync, write_json
+from pyserini_ance.storage.claim import CLAIM, ClaimMonitor, owner_of, touching
+from pyserini_ance.storage.files import read_json, reset_mode, sha256_file, sync, write_json
 from pyserini_ance.storage.liveness import (
     is_alive,
+    process_name,
     process_of,
     remove,
     remove_leftovers,
@@ -25,7 +27,6 @@ from pyserini_ance.storage.liveness import (
 )
 
 MANIFEST = "manifest.json"
-CLAIM = "claim.json"
 MANIFEST_FORMAT = 1
 POLL_SECONDS = 0.5
 log = logging.getLogger(__name__)
@@ -82,15 +83,16 @@ def is_complete(folder: Path) -> bool:
 def publishing(folder: Path, about: dict[str, Any]) -> Iterator[Path]:
     """Claim `folder`, let the caller fill it, then commit it with a manifest.
 
-    The manifest holds `about`, and the size and hash of every file.
+    The manifest holds `about`, and the size and hash of every file. The claim is touched every few seconds.
     A folder left by a dead process of this host is cleared and claimed again. An error inside removes the
     folder. Raises FileExistsError when the folder is complete already, BeingWritten when a living process
     works on it, OSError when a file cannot be written.
     """
     claim = _claim(folder)
     try:
-        yield folder
-        _commit(folder, about, claim)
+        with touching(folder / CLAIM):
+            yield folder
+            _commit(folder, about, claim)
     except BaseException as error:
         if not is_complete(folder):
             with suppress(OSError):  # `error` is more informative
@@ -101,8 +103,11 @@ def publishing(folder: Path, about: dict[str, Any]) -> Iterator[Path]:
 
 
 def publish_once(folder: Path, about: dict[str, Any], fill: Callable[[Path], None]) -> None:
-    """Return when `folder` is complete: filled by `fill(folder)` here, or by another process."""
-    waiting = False
+    """Return when `folder` is complete: filled by `fill(folder)` here, or by another process.
+
+    Raises ClaimLost when that process is of another host and has not touched its claim for LOST_SECONDS.
+    """
+    claim: ClaimMonitor | None = None
     if not is_complete(folder):
         remove_leftovers(folder.parent)  # unlike a run directory, a cache is not swept elsewhere
     while not is_complete(folder):
@@ -110,9 +115,10 @@ def publish_once(folder: Path, about: dict[str, Any], fill: Callable[[Path], Non
             with publishing(folder, about):
                 fill(folder)
         except BeingWritten as other:
-            if not waiting:
+            if claim is None:
                 log.info("waiting: %s", other)
-            waiting = True
+            claim = claim or ClaimMonitor(folder)
+            claim.check()
             time.sleep(POLL_SECONDS)
         except FileExistsError:
             if not is_complete(folder):
@@ -158,21 +164,18 @@ def remove_parts(folder: Path, names: Collection[str]) -> None:
         (folder / name).unlink(missing_ok=True)
 
 
-def clear_abandoned(directory: Path, dead: dict[str, Any]) -> None:
-    """Remove the folders in `directory` that the process `dead` has claimed and not completed.
+def clear_abandoned(directory: Path, dead: dict[str, Any] | None = None) -> None:
+    """Remove the folders in `directory` that a dead process has claimed and not completed.
 
-    The caller knows that the process has ended. This is needed only for processes of another host: the next
-    claim finds out by itself whether a process of this host is dead.
+    Dead processes are those of this host that have ended, and `dead`, of any host, which the caller knows to
+    have ended.
     """
-    for folder in sorted(directory.glob("[!.]*")):
-        owner = _owner(folder)
-        if owner is not None and process_of(owner) == process_of(dead) and not is_complete(folder):
-            log.info(
-                "removing %s, left unfinished by process %s on host %s, which has ended",
-                folder,
-                dead["pid"],
-                dead["host"],
-            )
+    for folder in sorted(path for path in directory.glob("[!.]*") if path.is_dir()):
+        owner = owner_of(folder)
+        if owner is None or is_complete(folder):
+            continue
+        if is_alive(owner) is False or (dead is not None and process_of(owner) == process_of(dead)):
+            log.info("removing %s, left unfinished by %s, which has ended", folder, process_name(owner))
             _remove(folder, owner)
 
 
@@ -212,7 +215,7 @@ def _clear_dead(folder: Path) -> None:
     between has then left its manifest, or nothing. Listing also makes an NFS client forget that there was no
     manifest.
     """
-    owner = _owner(folder)
+    owner = owner_of(folder)
     names = set(_names(folder))
     if MANIFEST in names:
         raise FileExistsError(f"{folder} is complete already; remove it to make it again")
@@ -248,13 +251,9 @@ def _remove(folder: Path, owner: dict[str, Any]) -> None:
     with suppress(FileNotFoundError), open(folder / CLAIM, "r+b") as claim:
         with suppress(OSError):
             fcntl.flock(claim, fcntl.LOCK_EX)
-        if _owner(folder) == owner:
+        if owner_of(folder) == owner:
             os.rename(folder, renamed)
     remove(renamed)
-
-
-def _owner(folder: Path) -> dict[str, Any] | None:
-    return read_json_object(folder / CLAIM)
 
 
 def _commit(folder: Path, about: dict[str, Any], claim: dict[str, Any]) -> None:
@@ -268,7 +267,7 @@ def _commit(folder: Path, about: dict[str, Any], claim: dict[str, Any]) -> None:
         reset_mode(path)
     for path in [*files, *(p for p in folder.rglob("*") if p.is_dir())]:
         sync(path)
-    if _owner(folder) != claim:
+    if owner_of(folder) != claim:
         raise RuntimeError(f"{folder} was taken over by another process while this one wrote it")
     temporary = folder / f".{MANIFEST}.tmp"
     write_json(

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -45,7 +44,7 @@ def test_an_empty_folder_is_used(tmp_path):
 def test_a_process_that_died_before_the_start_leaves_an_empty_folder(tmp_path):
     """It was killed between its claim and the first state: there is no run to resume or overwrite."""
     (tmp_path / ".state.json.claim-1").write_text(json.dumps({**liveness.this_process(), "pid": NO_PROCESS}))
-    (tmp_path / f".state.json.{NO_PROCESS}@{socket.gethostname()}.tmp").touch()
+    (tmp_path / f".state.json.{NO_PROCESS}@{liveness.host_name()}.tmp").touch()
     run = RunDir(tmp_path)
     run.create("name: x\n")
     assert run.read_state()["term"] == 2 and run.recipe.read_text() == "name: x\n"
@@ -185,25 +184,54 @@ def test_a_held_run_has_a_heartbeat_and_records_how_it_ended(run, monkeypatch):
 def test_reopening_removes_unfinished_files_of_dead_processes(run, clock):
     """A dead trainer of this host, and one of another host whose silence shows that it is dead."""
     change_state(run, host="elsewhere", pid=7, started=5)
+    there = f"elsewhere+{liveness.process_table()}"
     expected = [
-        run.folder / ".state.json.8@elsewhere.tmp",
+        run.folder / f".state.json.8@{there}.tmp",
         run.checkpoint("ance", 2),
         run.folder / "recipe.yaml",
     ]
     removed = [
-        run.folder / f".metrics.jsonl.{NO_PROCESS}@{socket.gethostname()}.tmp",
-        run.folder / ".state.json.7@elsewhere.tmp",
+        run.folder / f".metrics.jsonl.{NO_PROCESS}@{liveness.host_name()}.tmp",
+        run.folder / f".state.json.7@{there}.tmp",
     ]
-    removed += [run.checkpoints / ".ance-00000001.0.7@elsewhere.gone", run.checkpoint("ance", 1)]
+    removed += [run.checkpoints / f".ance-00000001.0.7@{there}.gone", run.checkpoint("ance", 1)]
     for path in (run.checkpoint("ance", 1), run.checkpoint("ance", 2), removed[2]):
         path.mkdir(parents=True)
     for path, pid in ((run.checkpoint("ance", 1), 7), (run.checkpoint("ance", 2), 8)):
-        (path / "claim.json").write_text(json.dumps({"pid": pid, "host": "elsewhere", "started": 5}))
+        owner = {"pid": pid, "host": "elsewhere", "started": 5, "process_table": liveness.process_table()}
+        (path / "claim.json").write_text(json.dumps(owner))
     for path in (expected[0], *removed[:2]):
         path.touch()
     run.reopen()
     assert [path for path in expected if not path.exists()] == []
     assert [path for path in removed if path.exists()] == []
+
+
+def test_what_dead_processes_of_a_run_have_claimed_in_caches_is_cleared_before_it_is_resumed(
+    run, clock, tmp_path
+):
+    """A trainer of another host that has fallen silent, and a refresher of this host that has died."""
+    run.refresher.acquire("tables of ance-00000004")
+    refresher = {**run.refresher.read(), "pid": NO_PROCESS}
+    run.refresher.path.write_text(json.dumps(refresher))
+    change_state(run, host="elsewhere", pid=7, started=5)
+    cache = tmp_path / "cache"
+    owners = {
+        cache / "tokens" / "theirs": run.read_state(),
+        cache / "collections" / "the refresher's": refresher,
+        run.scratch / "index": run.read_state(),
+        cache / "tokens" / "of another run": {**run.read_state(), "pid": 8},
+    }
+    for folder, owner in owners.items():
+        folder.mkdir(parents=True)
+        (folder / "claim.json").write_text(json.dumps(owner))
+    run.clear_claims(cache)
+    assert [folder.exists() for folder in owners] == [False, False, False, True]
+
+
+def test_claims_of_a_run_that_is_being_trained_stay(run, tmp_path):
+    with other_host(run, "trainer"), pytest.raises(LockHeld, match="at work on encode"):
+        run.clear_claims(tmp_path / "cache")
 
 
 def test_one_of_two_processes_that_overwrite_a_run_gets_an_error(run):

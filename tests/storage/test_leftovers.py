@@ -1,14 +1,14 @@
 """Temporary files and leases of dead processes are removed, and nothing else."""
 
 import os
-import socket
 
 import pytest
 
+from pyserini_ance.storage import liveness
 from pyserini_ance.storage.files import write_whole
 from pyserini_ance.storage.liveness import remove, remove_leftovers, temp_path
 
-HOST = socket.gethostname()
+HOST = liveness.host_name()
 NO_PROCESS = 1 << 30  # above the highest process number that Linux gives
 
 
@@ -35,7 +35,7 @@ def test_temporary_files_of_a_killed_writer_are_removed(tmp_path, fork):
 
 @pytest.mark.parametrize("kind", ["tmp", "claim", "gone"])
 def test_only_files_of_processes_known_to_be_dead_are_removed(tmp_path, kind):
-    dead, other_host = f".a.{NO_PROCESS}@{HOST}.{kind}", f".a.{NO_PROCESS}@elsewhere.{kind}"
+    dead, other_host = f".a.{NO_PROCESS}@{HOST}.{kind}", f".a.{NO_PROCESS}@elsewhere+.{kind}"
     others = [
         other_host,
         temp_path(tmp_path / "a", kind).name,

@@ -8,7 +8,16 @@ import sys
 
 from helpers.waiting import until
 
-from pyserini_ance.storage.liveness import is_alive, process_is_alive, process_of, this_process
+from pyserini_ance.storage import liveness
+from pyserini_ance.storage.liveness import (
+    is_alive,
+    process_is_alive,
+    process_of,
+    process_table,
+    remove_leftovers,
+    temp_path,
+    this_process,
+)
 
 
 def test_a_process_is_alive_until_it_ends():
@@ -25,8 +34,24 @@ def test_a_reused_number_is_another_process():
     assert is_alive({**this_process(), "pid": 1}) is False
 
 
+def test_containers_that_share_a_host_name_are_told_apart(tmp_path, monkeypatch):
+    """Each has its own process table: what looks dead here may live there."""
+    there = {**this_process(), "process_table": "another", "pid": 1 << 30}
+    assert process_of(there) != process_of({**there, "process_table": process_table()})
+    with monkeypatch.context() as patch:
+        patch.setattr(liveness, "process_table", lambda: "another")
+        patch.setattr(os, "getpid", lambda: 1 << 30)
+        left = temp_path(tmp_path / "a", "tmp")
+    left.touch()
+    remove_leftovers(tmp_path)
+    assert left.exists()
+    remove_leftovers(tmp_path, there)
+    assert not left.exists()
+
+
 def test_liveness_is_unknown_for_other_hosts_and_without_a_start():
     assert is_alive({**this_process(), "host": "elsewhere"}) is None
+    assert is_alive({**this_process(), "process_table": "another"}) is None
     assert is_alive({"pid": os.getpid(), "host": this_process()["host"]}) is None
 
 

@@ -3,14 +3,15 @@
 import json
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import time
 
 import pytest
+from helpers.waiting import until
 
-from pyserini_ance.storage import publish
+from pyserini_ance.storage import claim, liveness, publish
+from pyserini_ance.storage.claim import ClaimLost
 from pyserini_ance.storage.publish import CLAIM, MANIFEST, is_complete, publishing, read_manifest
 
 OWNER = """
@@ -184,14 +185,14 @@ def test_an_owner_may_commit_while_its_claim_is_read(folder, monkeypatch):
         (folder / CLAIM).unlink()
 
     _claim_as(folder, pid=1)
-    _at_first(monkeypatch, "_owner", commit, lambda usual, *given: usual(*given))
+    _at_first(monkeypatch, "owner_of", commit, lambda usual, *given: usual(*given))
     publish.publish_once(folder, {}, lambda claimed: pytest.fail("made twice"))
     assert is_complete(folder)
 
 
 def test_a_folder_that_is_removed_while_its_claim_is_read_is_claimed(folder, monkeypatch):
     _claim_as(folder, pid=1)
-    _at_first(monkeypatch, "_owner", lambda: shutil.rmtree(folder), lambda usual, *given: usual(*given))
+    _at_first(monkeypatch, "owner_of", lambda: shutil.rmtree(folder), lambda usual, *given: usual(*given))
     _publish(folder)
     assert is_complete(folder)
 
@@ -237,7 +238,7 @@ def test_a_folder_is_never_seen_half_removed(folder, owner, monkeypatch, dead, r
 
 
 def test_publish_once_removes_what_a_dead_remover_left(folder, owner):
-    folder.rename(left := folder.with_name(f".{folder.name}.{owner.pid}@{socket.gethostname()}.gone"))
+    folder.rename(left := folder.with_name(f".{folder.name}.{owner.pid}@{liveness.host_name()}.gone"))
     publish.publish_once(folder, {}, lambda claimed: None)
     assert left.exists()
     shutil.rmtree(folder)
@@ -251,13 +252,21 @@ def test_unfinished_folders_of_a_process_known_to_be_dead_are_cleared(tmp_path, 
         {"pid": 1, "host": "elsewhere", "started": 5},
         {"pid": 2, "host": "elsewhere", "started": 5},
     )
-    for name, claim in {"half": dead, "other": other, "complete": dead}.items():
+    for name, made in {"half": dead, "other": other, "complete": dead}.items():
         (published.parent / name).mkdir()
-        (published.parent / name / CLAIM).write_text(json.dumps({**claim, "time": 0}))
+        (published.parent / name / CLAIM).write_text(json.dumps({**made, "time": 0}))
     (published.parent / "complete" / MANIFEST).touch()
     publish.clear_abandoned(published.parent, {**dead, "status": "running"})
     assert sorted(os.listdir(published.parent)) == ["complete", "other", "published"]
     publish.clear_abandoned(tmp_path / "nowhere", dead)
+
+
+def test_unfinished_folders_of_dead_processes_of_this_host_are_cleared(folder, owner):
+    publish.clear_abandoned(folder.parent)
+    assert folder.exists()
+    owner.kill(), owner.wait()
+    publish.clear_abandoned(folder.parent)
+    assert os.listdir(folder.parent) == []
 
 
 def test_files_without_a_claim_are_not_removed(folder):
@@ -310,6 +319,42 @@ def test_another_format_is_an_error(published):
     (published / MANIFEST).write_text(json.dumps({**manifest, "format": 99}))
     with pytest.raises(RuntimeError, match="has format 99, this version reads 1"):
         read_manifest(published)
+
+
+def test_a_living_owner_touches_its_claim(folder, monkeypatch):
+    monkeypatch.setattr(claim, "BEAT_SECONDS", 0.01)
+    with publishing(folder, {}):
+        os.utime(folder / CLAIM, (0, 0))
+        until(lambda: (folder / CLAIM).stat().st_mtime > 0)
+
+
+ELSEWHERE = {"pid": 7, "host": "elsewhere", "started": 5, "time": 0}
+
+
+def test_a_silent_claim_of_another_host_is_an_error_with_the_command_that_clears_it(folder, clock, caplog):
+    folder.mkdir(parents=True)
+    (folder / CLAIM).write_text(json.dumps(ELSEWHERE))
+    clock.after(40, lambda: os.utime(folder / CLAIM, (9, 9)))
+    start = clock.now
+    with caplog.at_level("INFO"), pytest.raises(ClaimLost) as lost:
+        publish.publish_once(folder, {}, lambda folder: pytest.fail("filled"))
+    assert 40 + liveness.LOST_SECONDS <= clock.now - start < 42 + liveness.LOST_SECONDS
+    assert str(lost.value) == (
+        f"{folder} is being written by process 7 on host elsewhere, which has given no sign of life for 60 "
+        "seconds. If that process has ended, remove what it left and start again: "
+        f"rm -r {folder}\n(`train --resume` does so for the processes of its run)"
+    )
+    assert len(caplog.messages) == 1 and folder.exists()
+
+
+def test_a_claim_of_another_host_that_is_touched_is_waited_for(folder, clock):
+    folder.mkdir(parents=True)
+    (folder / CLAIM).write_text(json.dumps(ELSEWHERE))
+    for seconds in range(10, 200, 10):
+        clock.after(seconds, lambda seconds=seconds: os.utime(folder / CLAIM, (seconds, seconds)))
+    clock.after(200, lambda: shutil.rmtree(folder))
+    publish.publish_once(folder, {}, lambda claimed: None)
+    assert is_complete(folder)
 
 
 def test_publish_once_waits_for_a_living_owner(tmp_path, monkeypatch):
