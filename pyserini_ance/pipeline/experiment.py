@@ -30,22 +30,17 @@ from pyserini_ance.pipeline.initial_weights import InitialWeights
 from pyserini_ance.pipeline.model_export import Results, export, write_qrels
 from pyserini_ance.pipeline.preparation import check_indexes, check_tools, prepare, recorded_splits
 from pyserini_ance.pipeline.refresher_subprocess import check_refresher, refresh_command, refresher_subprocess
+from pyserini_ance.recipe.absolute_paths import absolute
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.refresher.refresher import Refresher
-from pyserini_ance.runs.checkpoint import (
-    Checkpoint,
-    TrainingProgress,
-    drop_moments,
-    prune_stage,
-    publish_checkpoint,
-)
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, drop_moments, publish_checkpoint
 from pyserini_ance.runs.provenance import environment
+from pyserini_ance.runs.retention import clean_up, clean_up_finished
 from pyserini_ance.runs.rundir import RunDir, RunLog, step_of
 from pyserini_ance.storage.files import write_json, write_whole
-from pyserini_ance.storage.lease import sweep_leases
 from pyserini_ance.storage.role_lock import Status
 from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
@@ -108,6 +103,8 @@ class Experiment:
         with ExitStack() as stack:
             self.world.on_main(lambda: check_tools(self.recipe))
             self.world.on_main(lambda: check_refresher(self.recipe))
+            if resume:  # before the caches are read: a dead process of the run may have claimed a part
+                self.world.on_main(lambda: self.run_dir.clear_claims(self.recipe.cache))
             data = prepare(self.recipe, self.world)
             hashes = self.world.on_main(lambda: self._begin(data, stack, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start
@@ -153,10 +150,11 @@ class Experiment:
             self.previous_refresher = self.run_dir.refresher.read()
         else:
             decisions = read_replay(replay, self.recipe) if replay else None
-            self.run_dir.create(dump(self.recipe), overwrite)
+            self.run_dir.create(dump(absolute(self.recipe)), overwrite)
             write_json(self.run_dir.environment, provenance)
             if decisions is not None:
                 write_whole(self.run_dir.replay, decisions)
+        stack.enter_context(self._cleaning_up())
         self.subprocess_failure = stack.enter_context(refresher_subprocess(self.recipe, self.run_dir))
         stack.enter_context(self.run_dir.held())
         stack.enter_context(self._recording_the_end())
@@ -204,7 +202,7 @@ class Experiment:
             test = self.recipe.final_evaluation
             rows.append(hybrid_row(last, evaluator))
             exported["hybrid"] = fusion_command(self.run_dir, test.split, test.hits)
-        self.world.on_main(self._clean_up)
+        self.world.on_main(lambda: clean_up(self.run_dir, self.recipe))
         return rows, exported
 
     def _drop_moments(self, finished: Collection[str]) -> None:
@@ -258,18 +256,6 @@ class Experiment:
             if init_from.is_external
             else f"that of stage {init_from.stage}"
         )
-
-    def _clean_up(self) -> None:
-        """Remove checkpoints and tables that were still leased when their stage ended, and vectors."""
-        for ended in self.log.decisions("stage_end"):
-            result = step_of(ended["result"])
-            adopted = [
-                d["checkpoint_step"] for d in self.log.decisions("adopt") if d["stage"] == ended["stage"]
-            ]
-            last_tables = set(adopted[-1:])
-            prune_stage(self.run_dir, ended["stage"], self.recipe.retention, {result}, set(), last_tables)
-        for folder in (self.run_dir.checkpoints, self.run_dir.negatives, self.run_dir.scratch):
-            sweep_leases(folder)
 
     def _mark(self, where: str) -> None:
         if self.world.is_main:
@@ -346,6 +332,13 @@ class Experiment:
             self.callbacks,
         )
         return training.train()
+
+    @contextmanager
+    def _cleaning_up(self) -> Iterator[None]:
+        """Clean up again once the refresher subprocess has ended, which may have worked beyond the end of the
+        run."""
+        yield
+        clean_up_finished(self.run_dir, self.recipe)
 
     @contextmanager
     def _recording_the_end(self) -> Iterator[None]:

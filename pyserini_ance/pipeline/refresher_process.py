@@ -16,9 +16,9 @@ from pyserini_ance.pipeline.refresher_subprocess import refresh_command
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
 from pyserini_ance.runs.generation import RefreshRequest, next_requests, read_requests
+from pyserini_ance.runs.retention import clean_up_finished
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.liveness import HeartbeatMonitor
-from pyserini_ance.storage.publish import clear_abandoned
 from pyserini_ance.trainer.resume import check_same_data, check_same_recipe, data_digest
 
 log = logging.getLogger(__name__)
@@ -93,7 +93,9 @@ def refresh(recipe: Recipe, folder: Path) -> str:
         check_same_data(run, data.collection)
         data.run_files[BM25] = run.bm25_negatives(recipe.train_split.name)
         refresher = Refresher(recipe, data, run, world.device, world, _reporter(run, world))
-        return RefresherLoop(run, refresher, recipe.refresher, world).work()
+        reason = RefresherLoop(run, refresher, recipe.refresher, world).work()
+        world.on_main(lambda: clean_up_finished(run, recipe))
+        return reason
 
 
 def _begin(run: RunDir, recipe: Recipe, world: World, stack: ExitStack) -> str:
@@ -102,7 +104,7 @@ def _begin(run: RunDir, recipe: Recipe, world: World, stack: ExitStack) -> str:
     check_same_recipe(run, recipe, refresh_command(recipe, run))
     previous = run.refresher.acquire("preparing")
     if previous and previous["status"] == "running":
-        clear_abandoned(run.negatives, previous)
+        run.clear_abandoned(previous, recipe.cache)
     stack.enter_context(run.refresher.held("preparing"))
     stack.enter_context(world.reraise_peer_error())
     return data_digest(run)

@@ -1,6 +1,6 @@
-"""Checkpoints: the encoder of a step, and for resuming optimizer moments and progress; their retention."""
+"""Checkpoints: the encoder of a step, and for resuming optimizer moments and progress."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -13,11 +13,8 @@ from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.dpr_export import weights_sha256
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import TOWERS, save_encoder
-from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
-from pyserini_ance.recipe.models import Retention
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
-from pyserini_ance.storage.lease import remove_unless_leased
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest, remove_parts
 
 ENCODER = "encoder"
@@ -174,41 +171,3 @@ def _moments(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:
         for i, state in states.items()
         for name, value in state.items()
     }
-
-
-def prune_stage(
-    run: RunDir,
-    stage: str,
-    keep: Retention,
-    checkpoints: Collection[int],
-    vectors: Collection[int],
-    tables: Collection[int],
-) -> None:
-    """Remove checkpoints, vectors and tables of `stage` that are not needed, read or kept by `keep`.
-
-    `checkpoints`, `vectors` and `tables` are the steps whose checkpoints, vectors and tables training still
-    needs.
-    """
-    complete = [folder for folder in sorted(run.checkpoints.glob(f"{stage}-????????")) if is_complete(folder)]
-    needed = {run.checkpoint(stage, step) for step in checkpoints} | set(complete[-keep.save_total_limit :])
-    needed_vectors = {
-        Checkpoint.open(f, verify=False).document_weights[:16]
-        for f in complete
-        if f in {run.checkpoint(stage, s) for s in vectors}
-    }
-    for folder in complete:
-        if folder not in needed:
-            remove_unless_leased(folder)
-    if vectors:  # a teacher's vectors serve all refreshes
-        needed_vectors.add(TEACHER_VECTORS)
-    for folder in sorted(run.scratch.glob("[!.]*")):
-        if folder.name.partition("-")[0] not in needed_vectors:
-            remove_unless_leased(folder)
-    if keep.keep_negatives != "all":
-        generations = [
-            folder for folder in sorted(run.negatives.glob(f"{stage}-????????")) if is_complete(folder)
-        ]
-        needed = {run.generation(stage, step) for step in tables} | set(generations[-keep.keep_negatives :])
-        for folder in generations:
-            if folder not in needed:
-                remove_unless_leased(folder)

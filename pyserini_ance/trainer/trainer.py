@@ -22,14 +22,9 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.optimization import Average
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.checkpoint import (
-    Checkpoint,
-    TrainingProgress,
-    prune_stage,
-    publish_checkpoint,
-    restore_moments,
-)
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint, restore_moments
 from pyserini_ance.runs.generation import PreviousStage, ProductKind
+from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir, RunLog
 from pyserini_ance.trainer.averaging import average_stage, parts_of
 from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch

@@ -92,6 +92,37 @@ def slow_refresher(stage: str, step: int) -> None:
     Refresher.make = failing
 
 
+def hold_tables_to_the_end(stage: str, step: int) -> None:
+    """Publish the tables of a step only when the run has finished."""
+    save = NegativeTable.save
+
+    def failing(table, folder):
+        state = folder.parents[2] / "state.json"
+        while (
+            folder.parent.name == f"{stage}-{step:08d}"
+            and json.loads(state.read_text())["status"] != "finished"
+        ):
+            time.sleep(0.02)
+        save(table, folder)
+
+    NegativeTable.save = failing
+
+
+def wait_for_tables(stage: str, step: int) -> None:
+    """Take the step after step `step` only when the refresher works on the tables of that step."""
+    train_step = trainer.StageTrainer._train_step
+
+    def failing(training, now, bar):
+        refresher = training.run.folder / "refresher.json"
+        while (
+            now == step + 1 and json.loads(refresher.read_text())["where"] != f"tables of {stage}-{step:08d}"
+        ):
+            time.sleep(0.02)
+        train_step(training, now, bar)
+
+    trainer.StageTrainer._train_step = failing
+
+
 def kill_in_request(kind: str, step: int) -> None:
     make = Refresher.make
 

@@ -6,38 +6,60 @@ import json
 from pathlib import Path
 
 from pyserini_ance.storage.files import read_json_lines, sha256_file
-from pyserini_ance.storage.publish import read_manifest
+
+# Files that hold times, or what differs from machine to machine. Of these only the names are compared; what
+# else they hold, `outcome` compares under a key of its own.
+TIMED = {
+    "recipe.yaml",
+    "state.json",
+    "refresher.json",
+    "environment.json",
+    "measures.json",
+    "metrics.jsonl",
+    "decisions.jsonl",
+    "manifest.json",
+    "report.json",
+}
+TIMED_FOLDERS = {"evaluations", "rows"}
 
 
 def without_times(record: dict) -> dict:
     return {key: value for key, value in record.items() if "seconds" not in key and key != "parts"}
 
 
-def tables(generation: Path) -> dict[str, str]:
-    """The hash of every file of a generation except its report, which holds times."""
+def files(folder: Path) -> dict[str, str]:
+    """The hash of every file below `folder`, hidden ones included; none for a file that holds times."""
+    found = [path for path in sorted(folder.rglob("*")) if not path.is_dir()]
     return {
-        name: part["sha256"]
-        for name, part in read_manifest(generation)["parts"].items()
-        if name != "report.json"
+        str(path.relative_to(folder)): ""
+        if path.name in TIMED or path.parent.name in TIMED_FOLDERS
+        else sha256_file(path)
+        for path in found
     }
+
+
+def folders(found: dict, parent: str) -> list[str]:
+    """The names of the folders in the folder `parent` of an outcome."""
+    return sorted(
+        {
+            name.split("/")[1]
+            for name in found["files"]
+            if name.startswith(f"{parent}/") and name.count("/") > 1
+        }
+    )
 
 
 def outcome(folder: Path) -> dict:
     measures = json.loads((folder / "measures.json").read_text())
     return {
-        "weights": sha256_file(folder / "model" / "model.safetensors"),
-        "index": sha256_file(folder / "index" / "index"),
-        "rankings": {path.name: path.read_text() for path in folder.glob("run.*.trec")},
         "rows": [without_times(row) for row in measures["rows"]],
         "metrics": [without_times(record) for record in read_json_lines(folder / "metrics.jsonl")],
         "decisions": [
             record for record in read_json_lines(folder / "decisions.jsonl") if record["event"] != "resume"
         ],
-        "checkpoints": sorted(path.name for path in (folder / "checkpoints").iterdir()),
-        "negatives": {path.name: tables(path) for path in (folder / "negatives").iterdir()},
         "evaluations": {
             path.name: json.loads(path.read_text())["value"]
             for path in (folder / "evaluations").glob("*.json")
         },
-        "files": sorted(path.name for path in folder.iterdir()),
+        "files": files(folder),
     }

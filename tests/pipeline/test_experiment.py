@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from helpers.run_outcome import outcome
+from helpers.run_outcome import folders, outcome
 from helpers.waiting import until
 
 from pyserini_ance.distributed.world import World
@@ -53,6 +53,10 @@ def recipe(small_recipe, tmp_path_factory) -> Path:
     return path
 
 
+def table_files(generation: Path) -> list[Path]:
+    return list(generation.glob("*/*"))
+
+
 def state(folder: Path) -> dict:
     return json.loads((folder / "state.json").read_text())
 
@@ -74,19 +78,22 @@ def test_a_run_leaves_what_it_promises(undisturbed):
         "measures.json",
         "metrics.jsonl",
     }
-    assert promised | {
-        "checkpoints",
-        "negatives",
-        "decisions.jsonl",
-        "environment.json",
-        "state.json",
-    } <= set(found["files"])
+    assert promised | {"checkpoints", "negatives", "decisions.jsonl", "environment.json", "state.json"} <= {
+        name.partition("/")[0] for name in found["files"]
+    }
     assert [row["row"] for row in found["rows"]] == ["untrained", "warm", "ance"]
     assert all(0 < row["R@20"] <= 1 for row in found["rows"])
-    assert found["checkpoints"] == ["ance-00000010", "initial-00000000", "warm-00000004"]
-    assert sorted(found["negatives"]) == ["ance-00000000", "ance-00000004", "ance-00000008"]
+    assert folders(found, "checkpoints") == ["ance-00000010", "initial-00000000", "warm-00000004"]
+    generations = folders(found, "negatives")
+    assert generations == ["ance-00000000", "ance-00000004", "ance-00000008"]
     table = {f"query.0/{part}" for part in ("anchors.npy", "candidates.npy", "scores.npy", "table.json")}
-    assert all(set(parts) == table for parts in found["negatives"].values())
+    for name in generations:
+        parts = {
+            path.relative_to(undisturbed / "negatives" / name).as_posix()
+            for path in table_files(undisturbed / "negatives" / name)
+        }
+        assert parts == table
+    assert not any(name.startswith("scratch/") for name in found["files"])
     assert [(r["stage"], r["step"]) for r in found["metrics"] if r["event"] == "step"] == [
         *(("warm", step) for step in range(4)),
         *(("ance", step) for step in range(10)),

@@ -11,7 +11,8 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.generation import RefreshRequest, open_generation, write_requests
-from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.storage.publish import publishing
 
 pytestmark = pytest.mark.usefixtures("clock")
 STAGE = {
@@ -112,3 +113,16 @@ def test_unfinished_generations_of_a_dead_refresher_are_removed(recipe, run):
         (run.generation(stage, 4) / "claim.json").write_text(json.dumps(owner))
     refresh(recipe, run.folder)
     assert [path.name for path in run.negatives.iterdir()] == ["b-00000004"]
+
+
+def test_a_refresher_that_outlives_its_run_removes_what_it_made_for_nothing(recipe, run):
+    """A generation, published beyond the end of the run, that no step has adopted."""
+    for step in (0, 4):
+        with publishing(run.generation("a", step), {}):
+            pass
+    log = RunLog(run)
+    log.decide("adopt", stage="a", step=0, checkpoint_step=0, weights="w", folder="")
+    log.decide("stage_end", stage="a", step=20, result="a-00000020", weights="w")
+    run.mark("finished", "the end")
+    assert refresh(recipe, run.folder) == "the run has finished"
+    assert [path.name for path in run.negatives.iterdir()] == ["a-00000000"]

@@ -13,7 +13,7 @@ from pyserini_ance.negatives import snapshot
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Recipe, Retention
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
-from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, prune_stage, publish_checkpoint
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.generation import (
     PRODUCT_NAMES,
     Generation,
@@ -22,6 +22,7 @@ from pyserini_ance.runs.generation import (
     open_evaluation,
     open_generation,
 )
+from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST, read_manifest
 

@@ -8,11 +8,21 @@ import pytest
 from safetensors.numpy import save_file
 
 from pyserini_ance.negatives.snapshot import vectors_folder
-from pyserini_ance.recipe.models import Retention
-from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint, prune_stage
-from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.recipe.models import Recipe, Retention
+from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint
+from pyserini_ance.runs.generation import publish_evaluation
+from pyserini_ance.runs.retention import clean_up, clean_up_finished, prune_stage
+from pyserini_ance.runs.rundir import RunDir, RunLog
 from pyserini_ance.storage.publish import MANIFEST, publishing
 
+STAGE = {"steps": 4, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}, "refresh": {"every_steps": 1}}
+RECIPE = {
+    "name": "r",
+    "data": {"kind": "docstrings"},
+    "encoder": {"kind": "transformer", "model": "m"},
+    "bm25": None,
+    "stages": {"a": {**STAGE, "terms": {"query": {"negatives": [{"kind": "ann"}]}}}},
+}
 READER = """
 import sys
 from contextlib import ExitStack
@@ -133,6 +143,36 @@ def test_folders_stay_while_they_are_read(run):
         [],
         ["a-00000004"],
     ]
+
+
+def test_what_nobody_adopted_goes_with_its_last_reader(run):
+    """A stage that stopped early at step 3, while a refresher was at work on its step 4."""
+    run.mark("running", "stage a, step 3")
+    log = RunLog(run)
+    for step in (1, 2):
+        log.decide("adopt", stage="a", step=step, checkpoint_step=step, weights="w", folder="")
+    log.decide("evaluate", stage="a", step=2, checkpoint_step=2, weights="w", value=0.5)
+    log.decide("stage_end", stage="a", step=3, result="a-00000002", weights="w")
+    for step in (1, 2, 3, 4):  # the last is the score of an average, whose step is beyond the end
+        publish_evaluation(run.evaluation("a", step), {"dev": 0.5}, "w", {})
+    read = [run.checkpoint("a", 3), vectors(run, 3), run.generation("a", 4)]
+    recipe = Recipe.model_validate(RECIPE)
+    with subprocess.Popen(
+        [sys.executable, "-c", READER, *read], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as reader:
+        reader.stdout.readline()
+        clean_up(run, recipe)
+        assert all(folder.exists() for folder in read)
+        reader.communicate()
+    clean_up_finished(run, recipe)
+    assert all(folder.exists() for folder in read)  # the run has not finished
+    run.mark("finished", "the end")
+    clean_up_finished(run, recipe)
+    kept = {run.checkpoints: (2, 4), run.scratch: (), run.negatives: (1, 2)}
+    assert {directory: names(directory) for directory in kept} == {
+        directory: [f"a-{step:08d}" for step in steps] for directory, steps in kept.items()
+    }
+    assert names(run.evaluations) == ["a-00000002.json", "a-00000004.json"]
 
 
 def test_an_empty_stage_has_nothing_to_remove(tmp_path):
