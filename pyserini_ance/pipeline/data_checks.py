@@ -98,8 +98,8 @@ def _dev_cures(recipe: Recipe, split: str) -> str:
     name = "" if split == "dev" else f" data.hold_out.split={split}"
     nothing = " ".join(f"stages.{stage}.evaluate=null" for stage in _evaluated_stages(recipe, split))
     return (
-        f"cut it from the training queries: data.hold_out.queries=200{name}; or measure no checkpoints, so "
-        f"that a stage's result is its last one: {nothing}"
+        f"cut {split!r} from the training queries: data.hold_out.queries=200{name}; or measure no "
+        f"checkpoints, so that a stage's result is its last one: {nothing}"
     )
 
 

@@ -151,11 +151,13 @@ class DiskSizes:
 
 def _truncation(recipe: Recipe, data: PreparedData) -> str:
     tokenized = tokenized_texts(recipe, data.collection)
-    phrases = [
-        texts.truncation.describe("documents" if name == "documents" else f"{name} queries")
+    documents = tokenized.pop("documents").truncation.describe("documents")
+    queries = [
+        f"{name} {texts.truncation.share}, median {texts.truncation.median_tokens}"
         for name, texts in tokenized.items()
     ]
-    return "length: " + "; ".join(phrases)
+    limit = recipe.encoder.tokenization.query.length_tokens
+    return f"length: {documents}; of the queries, at {limit} tokens: {'; '.join(queries)}"
 
 
 def _document_count(data: PreparedData) -> str:

@@ -17,6 +17,7 @@ from pyserini_ance.recipe.merging import (
     Inherited,
     delete_origins,
     differ_in_kind,
+    fill_default_splits,
     mapping,
     merge,
     origin_of,
@@ -148,6 +149,8 @@ def _apply(raw: dict, override: str, origins: dict[str, str], origin: str) -> No
         )
     value = read_yaml(text, f"override {override!r}")
     _check_stage_exists(key, raw, override)
+    if key.startswith("data.splits."):
+        fill_default_splits(raw)
     inherited = Inherited.of(raw)
     target: dict | list = raw
     parent, _, last = key.rpartition(".")

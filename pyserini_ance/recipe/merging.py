@@ -103,6 +103,14 @@ def _remove_nulls(
         delete_origins(f"{key}.{name}", origins)
 
 
+def fill_default_splits(raw: dict) -> None:
+    """Write out the default splits of the data's kind where no file sets `splits`, so that an override of one
+    split leaves the others as they are."""
+    data = mapping(raw, "data")
+    if "splits" not in data and (default := _default_splits(data.get("kind"))):
+        data["splits"] = default
+
+
 def _default_splits(kind: Any) -> dict[str, Any]:
     """The splits that data of this kind has unless they are set."""
     field = component_class("data", kind).model_fields.get("splits") if isinstance(kind, str) else None

@@ -50,8 +50,8 @@ def test_without_a_dev_split_the_stages_that_need_one_and_both_cures_are_named(h
         read_collection(held_out.model_copy(update={"data": data, "stages": stages}))
     assert str(error.value) == (
         "stages.a.evaluate and stages.b.evaluate measure checkpoints on split 'dev', but `data` has no such "
-        "split; splits: train, test; cut it from the training queries: data.hold_out.queries=200; or measure "
-        "no checkpoints, so that a stage's result is its last one: stages.a.evaluate=null "
+        "split; splits: train, test; cut 'dev' from the training queries: data.hold_out.queries=200; or "
+        "measure no checkpoints, so that a stage's result is its last one: stages.a.evaluate=null "
         "stages.b.evaluate=null"
     )
 

@@ -59,7 +59,7 @@ ANN = {
             {},
             ValueError,
             "stages.a.evaluate measures checkpoints on split 'valid', but `data` has no such split; splits: "
-            "train, dev, test; cut it from the training queries: data.hold_out.queries=200 "
+            "train, dev, test; cut 'valid' from the training queries: data.hold_out.queries=200 "
             "data.hold_out.split=valid; or .*: stages.a.evaluate=null$",
         ),
         (

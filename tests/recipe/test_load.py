@@ -472,6 +472,13 @@ def test_null_removes_a_split_of_the_kinds_default(base, write):
     assert split_files(load(write("top", "extends: base\ndata: {splits: {dev: null}}")).recipe) == expected
 
 
+def test_an_override_of_a_split_of_the_kinds_default_leaves_the_others(base):
+    expected = {"train": "qrels/train.tsv", "dev": "qrels/valid.tsv", "test": "qrels/test.tsv"}
+    assert split_files(load(base, "data.splits.dev=qrels/valid.tsv").recipe) == expected
+    alone = load(base, "data.splits={dev: qrels/valid.tsv}")
+    assert split_files(alone.recipe) == {"dev": "qrels/valid.tsv"}
+
+
 def test_null_removes_an_inherited_split(base, write):
     write("three", "extends: base\ndata: {splits: {train: a, dev: b, test: c}}")
     loaded = load(
