@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import regex
 
 from pyserini_ance.data.collection import Texts
 
@@ -41,7 +42,7 @@ def spaced_tokens(text: str) -> str:
 class Tokens:
     """Answers as sequences of tokens.
 
-    An answer without tokens is ignored, since every text would contain it.
+    An answer without tokens is ignored, since every text would contain it (in Pyserini every text does).
     """
 
     def __init__(self, answers: Sequence[str]):
@@ -119,13 +120,17 @@ def contain_answers(
     return matches
 
 
+# As in DPR: `regex` knows scripts that Python's own table lacks.
+_WORD, _BLANK = regex.compile(r"[\p{L}\p{N}\p{M}]"), regex.compile(r"[\p{Z}\p{C}]")
+
+
 class _Spacing(dict[int, str]):
     """A table for `str.translate`: the replacement of each character, filled on demand."""
 
     def __missing__(self, code: int) -> str:
         character = chr(code)
-        kind = unicodedata.category(character)[0]
-        self[code] = " " if kind in "ZC" else character if kind in "LMN" else f" {character} "
+        is_word, is_blank = _WORD.match(character), _BLANK.match(character)
+        self[code] = character if is_word else " " if is_blank else f" {character} "
         return self[code]
 
 

@@ -139,8 +139,10 @@ def measure_by_answers(
 def judge_by_answers(
     run: Run, questions: Texts, documents: Texts, top_k: int, regular_expressions: bool = False
 ) -> Qrels:
-    """Grades of each question's first `top_k` documents in the run: 1 if the document contains an answer,
-    else 0.
+    """Grades of each question's first `top_k` documents in the run: 1 if the first line of the document's
+    text contains an answer, else 0.
+
+    Pyserini's `evaluate_dpr_retrieval` reads that line alone, because it separates titles by a line end.
 
     Malformed regular expressions are skipped with a warning, as by Pyserini; 3 questions of CuratedTREC have
     one. Raises ValueError for questions without answers, and for a document of the run that the collection
@@ -165,7 +167,7 @@ def judge_by_answers(
         row: _answers(questions, row, regular_expressions) for row in np.unique(question_rows).tolist()
     }
     has_answer[order] = contain_answers(
-        answers, documents.columns[FIELD], question_rows[order], document_rows[order]
+        answers, _FirstLines(documents.columns[FIELD]), question_rows[order], document_rows[order]
     )
     grades = iter(has_answer.tolist())
     return {
@@ -183,3 +185,16 @@ def _answers(questions: Texts, row: int, regular_expressions: bool) -> Tokens | 
             "skipped: answer %r of question %s is not a regular expression", malformed, questions.ids[row]
         )
     return Patterns([answer for answer in answers if is_pattern(answer)])
+
+
+class _FirstLines(Sequence[str]):
+    """The texts up to their first line ends."""
+
+    def __init__(self, texts: Sequence[str]):
+        self._texts = texts
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __getitem__(self, row):
+        return self._texts[row].partition("\n")[0]

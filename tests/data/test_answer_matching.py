@@ -38,6 +38,9 @@ CASES = [
     ("ΟΣ'Α", "ος ' α", True),  # noqa: RUF001  Greek letters, whose lower case depends on their neighbours
     ("STRASSE", "straße", False),
     ("the 🙂 face", "🙂", True),
+    ("newer \u0558 letters", "\u0558", True),  # regex: a letter; Python 3.12: not assigned, a blank
+    ("newer\u05c8letters", "newer", False),
+    ("\U00010d40 digits", "\U00010d40", True),
     ("anything", "", False),
     ("anything", " \u200b ", False),
     ("", "x", False),

@@ -118,3 +118,17 @@ def test_coverage_is_what_pyserini_prints(found, name):
     values, lines = found[name]
     assert [f"Top{cutoff}\taccuracy: {values[f'Success@{cutoff}']:.4f}" for cutoff in CUTOFFS] == lines
     assert 0 < values["Success@1"] < values["Success@5"] < values["Success@20"]
+
+
+def test_line_ends_and_newer_letters_are_judged_as_by_pyserini(tmp_path):
+    """Of four questions, the second has its answer after a line end, the fourth half of a word."""
+    ids = [str(i) for i in range(4)]
+    passages = ["Linda Davis\nof 1993", "Linda\nDavis", "a \u0558 b", "a\u0558b"]
+    documents = Texts(ids, {"title": ["t"] * 4, "text": passages})
+    answers = [{"answers": [answer]} for answer in ("Davis", "Davis", "\u0558", "\u0558")]
+    questions, run = answered(ids, answers), {id: {id: 1.0} for id in ids}
+    write_for_pyserini(tmp_path / "made-up.json", run, questions, documents)
+    command = [sys.executable, "-c", PYSERINI, tmp_path / "made-up.json"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert coverage(run, questions, documents, [1]) == {"Success@1": 0.5}
+    assert "Top1\taccuracy: 0.5000" in done.stdout
