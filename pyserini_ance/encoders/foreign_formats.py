@@ -6,10 +6,12 @@ microsoft/ANCE.
 
 import json
 import logging
+import pickle
 from argparse import Namespace
 from pathlib import Path
-from pickle import UnpicklingError  # raised by torch.load; nothing is unpickled here
+from types import SimpleNamespace
 from typing import Any
+from zipfile import ZipFile, is_zipfile
 
 import torch
 
@@ -20,6 +22,41 @@ log = logging.getLogger(__name__)
 DPR_FILE: dict[Side, str] = {"query": "question_model.", "document": "ctx_model."}
 TEVATRON_FOLDER: dict[Side, str] = {"query": "query_model", "document": "passage_model"}
 TEVATRON_POOLER: dict[Side, str] = {"query": "linear_q.", "document": "linear_p."}
+
+
+class _Unread:
+    """In place of any object of a pickle that is not a tensor: takes its contents, and keeps nothing."""
+
+    def __init__(self, *_: Any, **__: Any):
+        pass
+
+    def __call__(self, *_: Any, **__: Any) -> "_Unread":
+        return self
+
+    __setstate__ = __setitem__ = append = extend = add = __call__
+
+
+class _TensorsOnly(pickle.Unpickler):
+    """Finds what rebuilds tensors, and nothing else: no other name of the file is imported or called."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in TENSOR_NAMES or (module == "torch" and name.endswith("Storage")):
+            return super().find_class(module, name)
+        return _Unread
+
+
+TENSOR_NAMES = {
+    ("collections", "OrderedDict"),
+    ("torch._utils", "_rebuild_tensor_v2"),
+    ("torch._utils", "_rebuild_parameter"),
+    ("torch", "Size"),
+}
+# What torch.load takes as `pickle_module`.
+TENSORS_ONLY = SimpleNamespace(
+    __name__="tensors_only",
+    Unpickler=_TensorsOnly,
+    load=lambda file, **settings: _TensorsOnly(file, **settings).load(),
+)
 
 
 def check_modules(source: str) -> None:
@@ -38,19 +75,28 @@ def check_modules(source: str) -> None:
 def read_dpr_file(path: Path, side: Side) -> dict[str, torch.Tensor]:
     """The weights of one tower in a DPR checkpoint file, under BERT's names.
 
-    Raises RuntimeError if the file is not a DPR checkpoint.
+    Only the tensors of its `model_dict` are read. Optimizer, scheduler and arguments may hold any objects;
+    they stay empty, and no code of the file is executed. Raises RuntimeError if the file is not a DPR
+    checkpoint.
     """
     try:
-        weights = torch.load(path, map_location="cpu", weights_only=True).get("model_dict", {})
-    except UnpicklingError as error:
-        raise RuntimeError(
-            f"{path} cannot be read as a DPR checkpoint: it contains more than tensors and plain values, "
-            "and such code is not executed"
-        ) from error
-    except (AttributeError, RuntimeError, EOFError) as error:
-        raise RuntimeError(f"{path} cannot be read as a DPR checkpoint: {error}") from error
+        if is_zipfile(path) and any(name.endswith("constants.pkl") for name in ZipFile(path).namelist()):
+            raise ValueError("it is a TorchScript program")  # which torch.load would start
+        content = torch.load(path, map_location="cpu", pickle_module=TENSORS_ONLY, weights_only=False)
+        named = dict(content["model_dict"].items())
+    except OSError:
+        raise
+    except Exception as error:  # of a damaged or another file: pickle and torch raise anything
+        reason = f"{type(error).__name__}: {error}"
+        raise RuntimeError(f"{path} cannot be read as a DPR checkpoint: {reason}") from error
     prefix = DPR_FILE[side]
-    tower = {name.removeprefix(prefix): value for name, value in weights.items() if name.startswith(prefix)}
+    tower = {
+        name.removeprefix(prefix): value
+        for name, value in named.items()
+        if isinstance(name, str) and name.startswith(prefix)
+    }
+    if others := [name for name, value in tower.items() if not isinstance(value, torch.Tensor)]:
+        raise RuntimeError(f"{path} cannot be read as a DPR checkpoint: {prefix}{others[0]} is not a tensor")
     if not tower:
         raise RuntimeError(
             f"{path} is not a DPR checkpoint: its model_dict has no {prefix}*; "

@@ -3,9 +3,12 @@ BERTs of the same weights.
 """
 
 import argparse
+import collections
 import json
 import logging
 import shutil
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -192,6 +195,36 @@ def test_a_dpr_file_of_both_towers(towers, expected, family, records, tiny_bert,
         initial_tokenizer(family("transformer", file, tied=False, tokenization=PAIR))
 
 
+class Touches:
+    """A pickle that writes a file when it is loaded as it asks to be."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (str(self.path), "w")
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_what_stands_next_to_the_weights_of_a_dpr_file_is_not_read(
+    towers, expected, family, records, tiny_bert, tmp_path, zipped
+):
+    """As saved by facebookresearch/DPR with other versions of its libraries; also in torch's older format."""
+    file = dpr_file(towers, tmp_path / "multi.cp")
+    content = torch.load(file, weights_only=True)
+    content["model_dict"] = collections.OrderedDict(content["model_dict"])
+    content["encoder_params"] = {"rate": np.float64(1), "shape": np.zeros(3), "args": argparse.Namespace(a=1)}
+    content["optimizer_dict"] = {"state": collections.Counter("ab"), "kinds": {Path("x"), logging.getLogger}}
+    content["scheduler_dict"] = Touches(tmp_path / "written")
+    content["more"] = [collections.deque([1, 2]), complex(1, 2), bytearray(b"x"), slice(1)]
+    torch.save(content, file, _use_new_zipfile_serialization=zipped)
+    started = initial_encoder(
+        family("transformer", file, tied=False, base=str(tiny_bert), tokenization=PAIR), SEED
+    )
+    assert_same_vectors(started, expected, records)
+    assert not (tmp_path / "written").exists()
+
+
 @pytest.mark.parametrize("tower", ["question_model.", "ctx_model."])
 @pytest.mark.parametrize(
     "missing", ["encoder.layer.1.output.dense.weight", "encoder.layer.0.attention.self.query.bias"]
@@ -223,11 +256,24 @@ def test_a_projection_in_a_dpr_file_is_not_left_out(towers, family, tiny_bert, t
         ),
         ([1], "cannot be read as a DPR checkpoint"),
         ({"model_dict": logging.getLogger}, "cannot be read as a DPR checkpoint"),
+        (
+            {"model_dict": {"question_model.embeddings.LayerNorm.bias": np.zeros(32)}},
+            "question_model.embeddings.LayerNorm.bias is not a tensor",
+        ),
     ],
 )
 def test_a_file_that_is_no_dpr_checkpoint(family, tiny_bert, tmp_path, content, message):
     torch.save(content, tmp_path / "x.cp")
     with pytest.raises(RuntimeError, match=message):
+        initial_encoder(
+            family("transformer", tmp_path / "x.cp", tied=False, base=str(tiny_bert), tokenization=PAIR), SEED
+        )
+
+
+def test_a_program_is_not_started_as_a_dpr_checkpoint(family, tiny_bert, tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.cp", "w") as file:  # torch.load starts files with this member
+        file.writestr("x/constants.pkl", b"")
+    with pytest.raises(RuntimeError, match="cannot be read as a DPR checkpoint: .*TorchScript program"):
         initial_encoder(
             family("transformer", tmp_path / "x.cp", tied=False, base=str(tiny_bert), tokenization=PAIR), SEED
         )
