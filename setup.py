@@ -19,6 +19,7 @@ NEEDED = [
     "pyyaml>=6",
     "safetensors>=0.5",
     "numpy>=2",
+    "regex",
     "scipy>=1.15",
     "packaging",
     "tqdm",
@@ -51,7 +52,8 @@ EXTRAS = {
     "ir-datasets": ["ir-datasets>=0.5"],  # for data of kind ir_datasets
     "lint": ["ruff>=0.15", "mypy>=1.18", "types-PyYAML"],
     "docs": ["mkdocs-material>=9"],  # for `make docs`
-    "test": ["pytest>=8", "pytest-xdist>=3.6", "setuptools>=77"],
+    # ir-datasets reads samples as the formats here do; it reads those of DPR with ijson.
+    "test": ["pytest>=8", "pytest-xdist>=3.6", "setuptools>=77", "ir-datasets>=0.5", "ijson>=3"],
 }
 
 

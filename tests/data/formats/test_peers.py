@@ -1,7 +1,7 @@
 """Real samples of the official formats, read by this package and by ir_datasets' own parsers.
 
-ir_datasets is an extra (`python -m pip install -e '.[ir-datasets]'`). It reads local files and downloads
-nothing.
+ir_datasets comes with the extra `test` (`python -m pip install -e '.[test]'`). It reads local files and
+downloads nothing.
 """
 
 import csv
