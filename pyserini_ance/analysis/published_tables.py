@@ -28,6 +28,10 @@ from pyserini_ance.recipe.published_figures import FILE, Published, PublishedRow
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json, write_whole
 
+MEASURED = (
+    "- measured: mean (lowest-highest) over runs, then the difference from the expected score; a label in "
+    "brackets tells the configurations of a recipe apart"
+)
 # Rows without training, by their method in published rows, where `bm25` is the recipe that trains on BM25
 # negatives.
 METHODS = {"bm25-search": BM25, "bm25-search+rm3": BM25_RM3, "untrained": UNTRAINED}
@@ -115,6 +119,7 @@ class PublishedTable:
             "\n".join(
                 [
                     *(f"- {name}: {source}" for name, source in self.published.sources.items()),
+                    *([MEASURED] if self.measured else []),
                     *self._variants(),
                     *self.notes,
                 ]

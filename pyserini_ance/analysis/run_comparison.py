@@ -241,6 +241,15 @@ def significance_cells(by_measure: Mapping[str, Difference], baseline: str) -> d
     }
 
 
+def significance_legend(baseline: str, test: str) -> str:
+    """What the cells mean, in one line; `test` is a key of TESTS."""
+    name = {"t": "paired t test", "permutation": "paired permutation test"}[test]
+    return (
+        f"against {baseline}: mean difference over the test queries, p value of a {name} with Holm's "
+        f"correction for the number of rows, and queries (won/tied/lost) against {baseline}"
+    )
+
+
 def significance_column(measure: str, baseline: str) -> str:
     return f"{measure} against {baseline}"
 

@@ -20,7 +20,7 @@ def main(arguments: list[str] | None = None) -> None:
     import torch
 
     from pyserini_ance.downstream.question_answering import Answering, make_reader
-    from pyserini_ance.evaluation.tables import table
+    from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.pipeline.ranking_inputs import open_ranking
 
     reader = make_reader(args.reader, args.model, args.settings)
@@ -29,12 +29,12 @@ def main(arguments: list[str] | None = None) -> None:
     answering.begin(reader)
     answering.read(reader.open(args.device or ("cuda" if torch.cuda.is_available() else "cpu")))
     rows = answering.rows(args.regular_expressions)
-    print(table(rows, list(rows[0])))
     unranked = len(ranked.queries) - len(ranked.ranked_queries)
-    print(
+    counts = (
         f"{len(ranked.queries)} questions, {unranked} of them without any passage (they count as wrong); "
         f"predictions in {args.output}"
     )
+    print(table_with_legend(rows, list(rows[0]), counts))
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:

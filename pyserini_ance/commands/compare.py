@@ -22,9 +22,11 @@ from pyserini_ance.analysis.run_comparison import (
     significance,
     significance_cells,
     significance_column,
+    significance_legend,
 )
 from pyserini_ance.commands import console
-from pyserini_ance.evaluation.tables import read_results, table
+from pyserini_ance.evaluation.legends import table_with_legend
+from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.storage.files import read_json_lines
 
 DETAILS = """\
@@ -52,7 +54,8 @@ def main(arguments: list[str] | None = None) -> None:
     args = _parse(arguments)
     runs = [run for folder in args.runs for run in runs_in(folder)]
     results = [read_results(run) for run in runs]
-    print(table(*_table(args, runs, results)))
+    more = [significance_legend(args.significance, args.test)] if args.significance else []
+    print(table_with_legend(*_table(args, runs, results), *more))
     if args.curve:
         plot_curves(_curves(results, runs), args.curve)
         print(f"drawn: {args.curve}")

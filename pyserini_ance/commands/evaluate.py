@@ -9,8 +9,8 @@ from pyserini_ance.analysis.published_tables import PublishedTable
 from pyserini_ance.commands import console
 from pyserini_ance.data.rankings import read_ranked
 from pyserini_ance.data.trec import Qrels, Run, read_qrels
+from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.metrics import CUTOFF, RunReport
-from pyserini_ance.evaluation.tables import table
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.runs.rundir import RUNS
 from pyserini_ance.storage.files import write_json
@@ -61,9 +61,8 @@ def _print_runs(args: argparse.Namespace) -> None:
         write_json(args.output, header | overlap | {"runs": records})
     columns = ["run"] if len(records) > 1 else []
     columns += ["query"] if len(records) == 1 or args.per_query else []
-    print(table(rows, [*columns, *records[0]["measures"]]))
-    is_same = len(set(notes)) == 1
-    print("\n".join(notes[:1] if is_same else map(": ".join, zip(names, notes, strict=True))))
+    counts = notes[:1] if len(set(notes)) == 1 else map(": ".join, zip(names, notes, strict=True))
+    print(table_with_legend(rows, [*columns, *records[0]["measures"]], *counts))
 
 
 def _qrels(args: argparse.Namespace) -> Qrels:

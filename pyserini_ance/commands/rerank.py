@@ -18,7 +18,7 @@ def main(arguments: list[str] | None = None) -> None:
     from pyserini_ance.data.trec import read_qrels
     from pyserini_ance.downstream.reranking import Reranking, search_timer
     from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
-    from pyserini_ance.evaluation.tables import table
+    from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.pipeline.ranking_inputs import open_ranking
     from pyserini_ance.recipe.evaluation_settings import parse_measures
 
@@ -42,13 +42,13 @@ def main(arguments: list[str] | None = None) -> None:
     )
     reranking.score(model.logits)
     rows = reranking.rows(time_first_stage())
-    print(table(rows, list(rows[-1])))
     others = len(ranked.run) - queries
     skipped = f"; {others} other queries of the ranking are not in split {ranked.split!r}" if others else ""
-    print(
+    counts = (
         f"{queries} queries{skipped}; {ranked.name} reranked by {args.model} on {model.device}, "
         f"runs in {args.output}"
     )
+    print(table_with_legend(rows, list(rows[-1]), counts))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -12,7 +12,7 @@ from pyserini_ance.storage.files import read_json
 
 BM25, BM25_RM3, UNTRAINED = UNTRAINED_ROWS = ("bm25", "bm25+rm3", "untrained")
 HYBRID = "hybrid"  # the row of BM25 fused with the run's result
-SECONDS = ("train seconds", "refresh seconds", "test seconds")
+SECONDS = ("train seconds", "refresh seconds", "dev seconds", "test seconds")
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:

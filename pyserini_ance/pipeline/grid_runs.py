@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.analysis.grid_tables import GRID_FILE, SEED, GridRow, columns_of, over_seeds, read_row
-from pyserini_ance.evaluation.tables import as_csv, table
+from pyserini_ance.evaluation.legends import table_with_legend
+from pyserini_ance.evaluation.tables import as_csv
 from pyserini_ance.pipeline.subprocess_run import train_in_subprocess
 from pyserini_ance.recipe.grid_spec import RECIPE, Grid, value_text
 from pyserini_ance.recipe.init_from import InitFrom
@@ -211,7 +212,7 @@ class GridRuns:
         self.folder.mkdir(parents=True, exist_ok=True)
         for name, (cells, columns) in tables.items():
             write_whole(self.folder / f"{name}.csv", as_csv(cells, columns))
-        texts = [table(cells, columns) for cells, columns in tables.values() if cells]
+        texts = [table_with_legend(cells, columns) for cells, columns in tables.values() if cells]
         write_whole(self.folder / "grid.md", "\n\n".join(texts) + "\n")
         record = {
             "recipe": self.recipe,

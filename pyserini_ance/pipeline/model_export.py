@@ -15,7 +15,8 @@ from pyserini_ance.encoders.dpr_export import is_dpr, to_dpr
 from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.load_save import TOWERS, name_origin, read_side_file
 from pyserini_ance.evaluation.expected import expectation
-from pyserini_ance.evaluation.tables import UNTRAINED, last_stage, table
+from pyserini_ance.evaluation.legends import table_with_legend
+from pyserini_ance.evaluation.tables import SECONDS, UNTRAINED, last_stage
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, extra_columns, measure_columns
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
@@ -157,11 +158,11 @@ class Results:
             *measure_columns(self.recipe.final_evaluation),
             *extra_columns(self.recipe.final_evaluation),
         ]
-        columns = ["row", *measures, "train seconds", "refresh seconds", "test seconds"]
+        seconds = [name for name in SECONDS if any(row.get(name) is not None for row in self.rows)]
         timings = ", ".join(f"{phase} {seconds}" for phase, seconds in self.seconds.items())
         expected, warnings = expectation(self.recipe, last_stage(self.rows)), self.all_warnings
         lines = [
-            table(self.rows, columns),
+            table_with_legend(self.rows, ["row", *measures, *seconds]),
             *(["", *(f"WARNING: {warning}" for warning in warnings)] if warnings else []),
             *(["", expected] if expected else []),
             "",

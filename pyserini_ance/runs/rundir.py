@@ -281,13 +281,20 @@ class RunLog:
     def stage_seconds(self, stage: str) -> dict[str, float]:
         """Seconds that a stage spent in steps and in refreshes, as columns of the results table.
 
-        Refreshes include dev evaluations, averaging, and encoding and indexing frozen documents.
+        Refreshes include dev evaluations, averaging, and encoding and indexing frozen documents. A stage that
+        mines nothing has `dev seconds` instead, and none if dev is not evaluated.
         """
         spent = self.seconds_spent(stage)
-        return {
-            "train seconds": round(spent["step"], 1),
-            "refresh seconds": round(spent["refresh"] + spent["documents"], 1),
-        }
+        seconds = {"train seconds": round(spent["step"], 1)}
+        records = [r for r in read_json_lines(self.run.metrics) if r.get("stage") == stage]
+        events = {r["event"] for r in records}
+        if events & {"refresh", "average", "documents"}:
+            is_mined = events & {"generation", "documents"} or any(
+                "dev_seconds" not in r for r in records if r["event"] == "refresh"
+            )
+            name = "refresh seconds" if is_mined else "dev seconds"
+            seconds[name] = round(spent["refresh"] + spent["documents"], 1)
+        return seconds
 
     def seconds_spent(self, stage: str) -> dict[str, float]:
         """Seconds of a stage by event; each step counts once, however often the run was resumed."""

@@ -88,10 +88,9 @@ def test_a_split_judged_by_answers_is_skipped(make_run, capsys, caplog):
         "good": ["test RR@10"]
     }
     compare.main([str(folder), "--significance", "bm25"])
-    assert [cell.strip() for cell in capsys.readouterr().out.splitlines()[-1].split("|")][-3:-1] == [
-        "+0.375, p 0.058 (3/1/0)",
-        "-",
-    ]
+    assert [cell.strip() for cell in capsys.readouterr().out.split("\n\n")[0].splitlines()[-1].split("|")][
+        -3:-1
+    ] == ["+0.375, p 0.058 (3/1/0)", "-"]
     message = (
         f"{folder} has no judgments of asked, whose passages are judged by the answers they contain: "
         "--significance skips them"
@@ -113,9 +112,13 @@ def test_the_table_has_a_column_more_for_each_measure(make_run, capsys):
     compare.main(
         [str(make_run("1", "good", [1, 1, 1, 2])), "--significance", "bm25", "--test", "permutation"]
     )
-    header, _, bm25, good = capsys.readouterr().out.splitlines()
+    header, _, bm25, good, _, *lines = capsys.readouterr().out.splitlines()
     assert header.endswith("| RR@10 against bm25      |") and bm25.endswith("| -                       |")
     assert good.endswith("| +0.375, p 0.250 (3/1/0) |")
+    assert lines[-1] == (
+        "- against bm25: mean difference over the test queries, p value of a paired permutation test with "
+        "Holm's correction for the number of rows, and queries (won/tied/lost) against bm25"
+    )
 
 
 def test_a_baseline_that_is_not_a_row_is_rejected(make_run):

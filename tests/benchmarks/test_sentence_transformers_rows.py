@@ -112,7 +112,7 @@ def test_both_methods_train_and_stand_in_one_table_with_our_run(recipe, recipe_f
     ]
     trained = [read_json(tmp_path / name / "measures.json")["rows"][-1] for name in command.METHODS]
     assert [row["row"] for row in trained] == ["sentence-transformers"] * 2
-    assert trained[0]["refresh seconds"] == 0 <= trained[1]["refresh seconds"]
+    assert "refresh seconds" not in trained[0] and trained[1]["refresh seconds"] >= 0
     vectors = [
         pa.load_encoder(tmp_path / name / "model").encode(["query of red apple"]) for name in command.METHODS
     ]

@@ -151,7 +151,7 @@ def test_the_command_reads_with_a_model(run, tiny_reader, tmp_path, capsys):
             *(f"{mean:.4f}" for mean in means),
         ]
     assert (
-        said[4] == f"3 questions, 1 of them without any passage (they count as wrong); predictions in "
+        said[-1] == f"- 3 questions, 1 of them without any passage (they count as wrong); predictions in "
         f"{tmp_path / 'out'}"
     )
 

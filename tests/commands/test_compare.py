@@ -33,6 +33,9 @@ def test_one_table_of_runs(runs, capsys):
         "| --------- | ---: | ------------------- | ------: |\n"
         "| demo/ance |    2 | 0.550 (0.500-0.600) |      64 |\n"
         "| demo/rand |    1 | 0.400               |      64 |\n"
+        "\n"
+        "- seconds: steps, refreshes, dev and final evaluation of all stages\n"
+        "- runs: more than one are the seeds of a row, as mean (lowest-highest)\n"
     )
 
 

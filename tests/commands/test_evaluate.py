@@ -29,7 +29,8 @@ def test_totals(flags, capsys):
         "| query |  RR@10 |  R@100 |\n"
         "| ----- | -----: | -----: |\n"
         "| all   | 0.2500 | 0.5000 |\n"
-        "2 judged queries, 1 of them without any hit (they count as 0); 1 queries of the run are "
+        "\n"
+        "- 2 judged queries, 1 of them without any hit (they count as 0); 1 queries of the run are "
         "not judged and not counted\n"
     )
 
@@ -108,9 +109,12 @@ def test_several_runs_are_rows_with_holes_and_overlap(flags, capsys, tmp_path):
         "| --------- | -----: | -----: | -----: | -----: | --------: |\n"
         "| run.txt   | 0.2500 | 0.5000 | 1.0000 | 0.5000 |    0.5000 |\n"
         "| other.txt | 0.7500 | 1.0000 | 0.5000 | 0.2500 |    1.0000 |\n"
-        "run.txt: 2 judged queries, 1 of them without any hit (they count as 0); 1 queries of the "
+        "\n"
+        "- Hole@k: share of the first k documents that are not judged\n"
+        "- Overlap@k: share of the first k documents that the other run has in its first k\n"
+        "- run.txt: 2 judged queries, 1 of them without any hit (they count as 0); 1 queries of the "
         "run are not judged and not counted\n"
-        "other.txt: 2 judged queries, 0 of them without any hit (they count as 0)\n"
+        "- other.txt: 2 judged queries, 0 of them without any hit (they count as 0)\n"
     )
     written = json.loads((tmp_path / "figures.json").read_text())
     assert written["overlap"] == str(other) and [run["measures"]["Hole@2"] for run in written["runs"]] == [

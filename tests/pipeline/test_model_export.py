@@ -25,6 +25,10 @@ def test_the_table_and_what_to_type_next():
         "| bm25 | 0.5000 |             - |               - |          2.0 |\n"
         "| ance | 0.6250 |          10.0 |             3.0 |            - |\n"
         "\n"
+        "- train seconds: optimizer steps\n"
+        "- refresh seconds: checkpoints, encoding, mining, dev evaluation\n"
+        "- test seconds: encoding and ranking for the final evaluation\n"
+        "\n"
         "seconds: everything 12.5\n"
         "queries: as here\n"
         "search with it:\n"
@@ -37,14 +41,14 @@ def test_a_result_that_is_worse_than_its_start_is_a_loud_line():
     found.rows.insert(1, {"row": "untrained", "RR@10": 0.75, "test seconds": 2.0})
     found = replace(found, warnings=["stage bm25-neg never improved on its start: the result is that of a"])
     lines = found.as_text().splitlines()
-    assert lines[5:9] == [
+    assert lines[9:13] == [
         "",
         "WARNING: stage bm25-neg never improved on its start: the result is that of a",
         "WARNING: ance is below the untrained encoder: RR@10 0.6250 instead of 0.7500. See "
         "docs/guides/choosing-a-method.md, When mined negatives do harm",
         "",
     ]
-    assert [f"WARNING: {line}" for line in found.as_json()["warnings"]] == lines[6:8]
+    assert [f"WARNING: {line}" for line in found.as_json()["warnings"]] == lines[10:12]
     found.rows[1]["RR@10"] = 0.625
     assert found.all_warnings == found.warnings
 
@@ -67,7 +71,7 @@ def test_expected_figures_follow_the_table():
 def test_a_variant_has_no_expected_figures():
     """Of demo/ance, and so has a run that starts from a run with other settings."""
     lines = result("encoder.projection=64").as_text().splitlines()
-    assert lines[5] == "no expectation for this variant of demo/ance: encoder.projection 64 instead of null"
+    assert lines[9] == "no expectation for this variant of demo/ance: encoder.projection 64 instead of null"
     assert not any("expected" in line for line in lines)
 
 
