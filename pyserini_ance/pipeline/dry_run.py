@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
@@ -27,6 +28,7 @@ from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.vectors.encoding import encode_some
 
 SAMPLED_DOCUMENTS = 256
+GIB = 1 << 30
 COLUMNS = ["stage", "seconds a step", "training seconds", "refresh and dev seconds"]
 
 
@@ -190,16 +192,39 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
     ]
     encodings = evaluation_encodings(recipe)
     total = sum(row[column] for row in rows for column in COLUMNS[2:]) + encodings * final
-    peak_gib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)
+    memory = _peak_memory(world)
     lines = [
         f"measured over {steps} steps and the first mining of each stage, and {SAMPLED_DOCUMENTS} documents:",
         table(rows, COLUMNS),
         f"all documents once: {mining:.0f} seconds for mining, {final:.0f} for the final evaluation "
         f"({encodings} times)",
-        f"expected total: about {total / 60:.1f} minutes without BM25; peak memory so far: "
-        f"{peak_gib:.2f} GiB",
+        f"expected total: about {total / 60:.1f} minutes without BM25",
+        f"peak memory so far: {memory}",
     ]
     return "\n".join(lines)
+
+
+def _peak_memory(world: World) -> str:
+    """The most memory that each process of `world` has had so far, and the largest child of each, if any.
+
+    The children are Java for BM25, and a refresher. GPU memory is what torch allocated on the process's
+    device. Called by all processes.
+    """
+    own, children = (
+        resource.getrusage(who).ru_maxrss << 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    gpu = torch.cuda.max_memory_allocated(world.device) if world.device.startswith("cuda") else 0
+    peaks = torch.cat(world.gather(torch.tensor([[own, gpu, children]], dtype=torch.int64)))
+    columns = peaks.T.tolist()
+    labels = ("each process" if world.size > 1 else "this process", "its GPU, by torch", "its largest child")
+    phrases = [
+        f"{', '.join(f'{peak / GIB:.2f}' for peak in column)} GiB ({label})"
+        for label, column in zip(labels, columns, strict=True)
+        if any(column)
+    ]
+    if not any(columns[2]):
+        phrases.append("no child ran: BM25's rankings were in the cache, or there are none")
+    return "; ".join(phrases)
 
 
 def _seconds_spent(experiment: Experiment, stage: str) -> dict[str, float]:

@@ -11,6 +11,7 @@ from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.negatives.searched import resolved_top_k
 from pyserini_ance.negatives.source import PLURALS
+from pyserini_ance.pipeline.disk_sizes import bm25_training_bytes, cache_bytes, metrics_bytes, ranking_bytes
 from pyserini_ance.pipeline.dry_run import (
     candidates_kept,
     checkpoints_at_once,
@@ -93,13 +94,15 @@ def _automatic_top_k(recipe: Recipe, data: PreparedData) -> list[str]:
 
 @dataclass(frozen=True)
 class DiskSizes:
-    """Sizes in bytes: weights in memory, weight files of a checkpoint, document vectors, and all tables of
-    negatives."""
+    """Sizes in bytes: weights in memory, weight files of a checkpoint, document vectors, all tables of
+    negatives, all rankings, and the ranks of positives in the metrics."""
 
     weights: int
     weight_files: int
     vectors: int
     tables: int
+    rankings: int
+    metrics: int
 
     @classmethod
     def of(cls, recipe: Recipe, data: PreparedData) -> "DiskSizes":
@@ -112,6 +115,8 @@ class DiskSizes:
             weight_files=weights * recipe.encoder.weight_files,
             vectors=len(data.documents) * encoder.dimension * 4,  # a row for each passage
             tables=candidates_kept(recipe) * len(data.split.queries) * 8,
+            rankings=ranking_bytes(recipe, data),
+            metrics=metrics_bytes(recipe, data),
         )
 
     def describe(self, recipe: Recipe, data: PreparedData) -> str:
@@ -124,7 +129,7 @@ class DiskSizes:
         checkpoints, with_moments = checkpoints_at_once(recipe), moments_at_once(recipe)
         vectors, moments = vectors_at_once(recipe), 2 * self.weights
         disk = self.weight_files * (checkpoints + 2) + moments * with_moments
-        disk += self.vectors * vectors + self.tables
+        disk += self.vectors * vectors + self.tables + self.rankings + self.metrics
         copied = self.vectors if recipe.encoding.search == "faiss" else 0
         memory = 5 * self.weights + copied
         block = ROWS_PER_BLOCK * self.vectors // max(1, len(data.documents))
@@ -143,10 +148,20 @@ class DiskSizes:
             f"{min(block, self.vectors) / MIB:.1f} MiB at a time",
             f"disk: at most about {disk / GIB:.2f} GiB in the run directory: {checkpoints} checkpoints of "
             f"{self.weight_files / GIB:.2f}, {with_moments} of them with moments of {moments / GIB:.2f}, "
-            f"{vectors} times the vectors of {self.vectors / GIB:.2f}, negatives {self.tables / GIB:.2f}",
+            f"{vectors} times the vectors of {self.vectors / GIB:.2f}, negatives {self.tables / GIB:.2f}, "
+            f"rankings {self.rankings / GIB:.2f}, metrics {self.metrics / GIB:.2f}",
+            _cache(recipe, data),
             f"final evaluation: encodes all documents {evaluation_encodings(recipe)} times",
         ]
         return "\n".join(lines)
+
+
+def _cache(recipe: Recipe, data: PreparedData) -> str:
+    """The disk that the recipe takes in the cache, which runs share."""
+    text = f"cache: {cache_bytes(recipe, data) / GIB:.2f} GiB of texts and tokens"
+    if copied := bm25_training_bytes(recipe, data):
+        text += f", {copied / GIB:.2f} of BM25's ranking of the training queries"
+    return f"{text}, and BM25's index" if recipe.bm25 and recipe.bm25.index == "build" else text
 
 
 def _truncation(recipe: Recipe, data: PreparedData) -> str:

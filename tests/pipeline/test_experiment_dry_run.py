@@ -1,6 +1,10 @@
 """The times that a dry run expects, from given measurements."""
 
+import resource
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline import dry_run
@@ -42,3 +46,21 @@ def test_frozen_documents_are_encoded_once(small_recipe, tmp_path, monkeypatch, 
         "12.0",
         f"{expected:.1f}",
     ]
+
+
+def test_the_memory_of_each_process_its_gpu_and_its_children_is_told(monkeypatch):
+    class Two(World):
+        def gather(self, tensor):
+            return [tensor, tensor + 2**30]
+
+    peaks = {resource.RUSAGE_SELF: 3 << 20, resource.RUSAGE_CHILDREN: 1 << 20}
+    monkeypatch.setattr(resource, "getrusage", lambda who: SimpleNamespace(ru_maxrss=peaks[who]))
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 5 << 30)
+    assert dry_run._peak_memory(Two(0, 2, "cuda:0")) == (
+        "3.00, 4.00 GiB (each process); 5.00, 6.00 GiB (its GPU, by torch); "
+        "1.00, 2.00 GiB (its largest child)"
+    )
+    peaks[resource.RUSAGE_CHILDREN] = 0
+    assert dry_run._peak_memory(World()) == (
+        "3.00 GiB (this process); no child ran: BM25's rankings were in the cache, or there are none"
+    )

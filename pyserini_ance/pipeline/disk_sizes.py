@@ -1,0 +1,78 @@
+"""How much disk a run's rankings, metrics and cache will take, before it runs: for the plan."""
+
+from collections.abc import Sequence
+
+from pyserini_ance.data.collection_cache import collection_folder
+from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.evaluation.tables import BM25, BM25_RM3, HYBRID, UNTRAINED
+from pyserini_ance.pipeline.bm25_rankings import bm25_for_evaluation, bm25_for_training
+from pyserini_ance.pipeline.dry_run import refresh_steps
+from pyserini_ance.pipeline.preparation import tokenized_texts
+from pyserini_ance.recipe.models import Recipe
+
+SAMPLED_IDS = 1000
+NUMBERS_BYTES = 20  # of a line: a rank of up to 4 digits, a score of 6 decimals, `Q0`, blanks
+RANK_BYTES = 10  # a positive's rank in the report of a refresh, and in the metrics
+
+
+def ranking_bytes(recipe: Recipe, data: PreparedData) -> int:
+    """Bytes of all rankings in the run directory: those of the table's rows, of BM25 for the training
+    queries, and the copies of the final ranking and of the topics."""
+    test, rows = recipe.final_evaluation, recipe.final_evaluation.rows
+    *earlier, last = recipe.stages
+    models = [
+        *([UNTRAINED] if UNTRAINED in rows else []),
+        *(recipe.external_starts if "start" in rows else []),
+        *(earlier if "stages" in rows else []),
+        last,
+    ]
+    sparse = [BM25_RM3 if request.rm3 else BM25 for request in bm25_for_evaluation(recipe)]
+    sparse += [HYBRID] * (recipe.bm25 is not None and "hybrid" in rows)
+    indexed = [f"{model}+{index}" for model in models for index in test.indexes]
+    total = bm25_training_bytes(recipe, data)
+    for name in test.split:
+        split = data.collection.split(name)
+        of_row = [(row, test.hits) for row in (*models, last, *indexed, *dict.fromkeys(sparse))]
+        if name in test.reranked:
+            of_row += [(row, test.rerank[name].hits) for row in models]
+        total += sum(_bytes(data, split.queries.ids, len(split.queries), hits, row) for row, hits in of_row)
+        if test.query_measures_of(name):
+            documents = len(split.known_positives("document").anchors)
+            hits = min(test.hits, len(split.queries))
+            total += sum(_bytes(data, split.queries.ids, documents, hits, row) for row in models)
+    return total
+
+
+def bm25_training_bytes(recipe: Recipe, data: PreparedData) -> int:
+    """Bytes of BM25's ranking of the training queries, which a run has and the cache has once more; 0 if no
+    source needs it."""
+    request = bm25_for_training(recipe)
+    if request is None:
+        return 0
+    return _bytes(data, data.split.queries.ids, len(data.split.queries), request.hits, BM25)
+
+
+def metrics_bytes(recipe: Recipe, data: PreparedData) -> int:
+    """Bytes of the positives' ranks that all refreshes record."""
+    refreshes = sum(len(refresh_steps(stage)) for stage in recipe.stages.values())
+    return refreshes * len(data.split.queries) * RANK_BYTES
+
+
+def cache_bytes(recipe: Recipe, data: PreparedData) -> int:
+    """Bytes that the recipe's texts and tokens take in the cache, where they are by now."""
+    folders = {texts.folder for texts in tokenized_texts(recipe, data.collection).values()}
+    folders.add(collection_folder(recipe.cache, data.collection.digest))
+    return sum(path.stat().st_size for folder in folders for path in folder.rglob("*") if path.is_file())
+
+
+def _bytes(data: PreparedData, query_ids: Sequence[str], queries: int, hits: int, tag: str) -> int:
+    """Bytes of a TREC run of `queries` x `hits` lines, by the mean length of ids."""
+    lines = queries * min(hits, len(data.collection.documents))
+    line = _mean_length(query_ids) + _mean_length(data.collection.documents.ids) + len(tag) + NUMBERS_BYTES
+    return round(lines * line)
+
+
+def _mean_length(ids: Sequence[str]) -> float:
+    """The mean length of ids in bytes, over an even sample."""
+    sample = range(0, len(ids), max(1, len(ids) // SAMPLED_IDS))
+    return sum(len(ids[position].encode()) for position in sample) / len(sample)
