@@ -194,7 +194,9 @@ class TableSource(Source):
 class MinedSource(TableSource):
     """A source that retrieves its own ranked candidates and filters them.
 
-    scores_positives: the source can score an anchor's positives, which the margin filters need.
+    scores_positives: the source's scores are also those of an anchor's positives, as the margin filters and
+        `ambiguous` need them.
+    scores_anchors: they are not, but the source can score anchors with candidates and positives, for filters.
     """
 
     filters: tuple[Annotated[Filter, component_of("filters")], ...] = ()
@@ -211,6 +213,7 @@ class MinedSource(TableSource):
     b: float = 0.0
     """With `ambiguous`: the score, above the positive's, that is drawn most often; below it if negative."""
     scores_positives: ClassVar[bool] = False
+    scores_anchors: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def check_sampling_strategy(self) -> "MinedSource":
@@ -235,7 +238,7 @@ class MinedSource(TableSource):
     @model_validator(mode="after")
     def check_filters(self) -> "MinedSource":
         needing = [filter.kind for filter in self.filters if filter.needs_positive_scores]
-        if needing and not self.scores_positives:
+        if needing and not (self.scores_positives or self.scores_anchors):
             raise ValueError(
                 f"filter {needing[0]} compares scores with the positive's, "
                 f"but {self.kind} gives positives no score; remove the filter"

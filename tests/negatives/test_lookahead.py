@@ -61,17 +61,37 @@ def test_the_ranking_of_the_queries_is_not_touched(split_of, snapshot_of):
     assert Ann(top_k=1).mine(snapshot, snapshot.anchor_set("query")).candidates.tolist() == [[0], [3]]
 
 
-def test_filters_see_the_neighbours_but_no_positive_scores(split_of, snapshot_of):
+def test_filters_see_the_neighbours(split_of, snapshot_of):
     snapshot = snapshot_of(split_of([4, 3], [0]), [[9, 0], [0, 9]], [[4, 0], [3, 1], [2, 2], [1, 3], [0, 4]])
     floor = {"kind": "range_min", "ranks": 3}  # of the rankings 4 3 2 1 0 and 0 1 2 3 4
     table = Lookahead(top_k=1, filters=[floor]).mine(snapshot, snapshot.anchor_set("query"))
     assert table.candidates.tolist() == [[1], [3]] and table.dropped["range_min"] == 3
-    with pytest.raises(
-        ValueError,
-        match="filter relative_margin compares scores with the positive's, but lookahead gives positives "
-        "no score; remove the",
-    ):
-        Lookahead(top_k=1, filters=["duplicates", {"kind": "relative_margin", "margin": 0.1}])
+    with pytest.raises(ValueError, match="sampling_strategy: ambiguous compares scores with the positive's"):
+        Lookahead(top_k=1, sampling_strategy="ambiguous")
+
+
+@pytest.mark.parametrize("anchor", ["query", "document"])
+@pytest.mark.parametrize("kind", ["absolute_margin", "relative_margin"])
+def test_margins_compare_the_scores_of_the_anchor(anchor, kind, split_of, snapshot_of):
+    """Against a slow loop: of the neighbours of the first positive, those that the anchor itself scores below
+    its best positive less a margin."""
+    rng = np.random.default_rng(2)
+    positives = [rng.choice(30, count, replace=False).tolist() for count in (1, 3, 2, 1, 2)]
+    vectors = {"query": rng.normal(size=(5, 4)), "document": rng.normal(size=(30, 4))}
+    snapshot, margin = snapshot_of(split_of(*positives), *vectors.values()), 0.3
+    anchor_set = snapshot.anchor_set(anchor)
+    source = Lookahead(top_k=4, filters=[{"kind": kind, "margin": margin}, {"kind": "range_min", "ranks": 2}])
+    table = source.mine(snapshot, anchor_set)
+    others, own = vectors[table.candidate_side], vectors[anchor]
+    for position, row in enumerate(table.anchors.tolist()):
+        known = anchor_set.known_positives.of(row).tolist()
+        best = max(own[row] @ others[other] for other in known)
+        limit = best - margin * (abs(best) if kind == "relative_margin" else 1)
+        near = np.argsort(-(others @ others[known[0]]))[2:].tolist()
+        expected = [other for other in near if other not in known and own[row] @ others[other] <= limit]
+        found = table.candidates[position]
+        assert found[found != PADDING].tolist() == expected[:4]
+    assert table.dropped[kind] > 0
 
 
 def test_a_chunk_restricts_the_anchors(split_of, snapshot_of):

@@ -127,6 +127,26 @@ def test_false_negatives_are_counted_positives_are_not_among_them():
     assert gradient.isfinite().all() and gradient[1] == 0
 
 
+def test_false_negatives_among_live_candidates_are_ignored():
+    """All candidates of a live source, positives included, are in `negatives`: 5 scores 3."""
+    candidates = [[2, 0, 3], [6, 5, 4]]
+    documents = torch.tensor([[1.0], [5.0], [5.05], [0.5], [9.0], [3.0], [3.05]])
+    anchor_sets = {"query": AnchorSet(Split("train", None, qrels_of([0], [5])), "query", 100)}
+    settings = {"negatives": [{"kind": "live", "top_k": 3}], "loss": {"kind": "ranknet"}}
+
+    def loss(batch: Batch, **more) -> tuple[float, dict]:
+        ignored: dict[str, torch.Tensor] = {}
+        vectors = {"query": torch.ones(2, 1), "document": documents[batch.unique("document")]}
+        terms = {"query": Term.model_validate({**settings, **more})}
+        return term_losses(terms, batch, anchor_sets, vectors, ignored=ignored)["query"].item(), ignored
+
+    masked, ignored = loss(batch_of([0, 1], [[], []], candidates), false_negative_margin=0.1)
+    assert int(ignored["query"]) == 2  # 2 above 0, and 4 above 5; not 6, which is within the margin
+    assert masked == pytest.approx(
+        loss(batch_of([0, 1], [[], []], [[NONE, 0, 3], [6, 5, NONE]]))[0], rel=1e-6
+    )
+
+
 def test_an_anchor_without_a_positive_keeps_its_negatives():
     from pyserini_ance.trainer.objective import _false_negatives
 

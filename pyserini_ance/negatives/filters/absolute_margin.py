@@ -11,8 +11,9 @@ from pyserini_ance.negatives.filters.base import Candidates, Filter
 class AbsoluteMargin(Filter):
     """Removes candidates that score above p - `margin`.
 
-    p is the score of the anchor's best known positive. Scores are the source's own. Nothing is removed for
-    an anchor whose positive has no score, because a ranking may not contain it.
+    p is the score of the anchor's best known positive. Scores are the source's own; of `lookahead`, whose own
+    are the positive's, those between anchor and candidate. Nothing is removed for an anchor whose positive
+    has no score, because a ranking may not contain it.
     Source: the absolute margin of Moreira et al. 2024, arXiv:2407.15831 (NV-Retriever, "TopK-MarginPos").
     """
 
@@ -22,4 +23,4 @@ class AbsoluteMargin(Filter):
     needs_positive_scores: ClassVar[bool] = True
 
     def mask(self, candidates: Candidates) -> np.ndarray:
-        return candidates.scores > (candidates.positive_scores - self.margin)[:, None]
+        return candidates.anchor_scores > (candidates.positive_scores - self.margin)[:, None]

@@ -11,8 +11,9 @@ from pyserini_ance.negatives.filters.base import Candidates, Filter
 class RelativeMargin(Filter):
     """Removes candidates that score above p - `margin` * |p|.
 
-    p is the score of the anchor's best known positive. Scores are the source's own. Nothing is removed for
-    an anchor whose positive has no score, because a ranking may not contain it.
+    p is the score of the anchor's best known positive. Scores are the source's own; of `lookahead`, whose own
+    are the positive's, those between anchor and candidate. Nothing is removed for an anchor whose positive
+    has no score, because a ranking may not contain it.
     Source: Moreira et al. 2024, arXiv:2407.15831 (NV-Retriever, "TopK-PercPos": 0.95 of a cosine, a margin
     of 0.05).
     """
@@ -26,4 +27,4 @@ class RelativeMargin(Filter):
         # Differs from the paper: it uses p * (1 - margin), which would be above a negative p; its cosines
         # were positive.
         positive = candidates.positive_scores
-        return candidates.scores > (positive - self.margin * np.abs(positive))[:, None]
+        return candidates.anchor_scores > (positive - self.margin * np.abs(positive))[:, None]
