@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from tqdm import tqdm
 
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.storage.files import (
@@ -26,6 +25,7 @@ from pyserini_ance.storage.files import (
     read_json_lines,
     write_whole,
 )
+from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.storage.publish import publish_once, read_manifest
 
 SYNC_SECONDS = 2  # the most work that a killed process loses, besides its current block
@@ -229,7 +229,7 @@ def _build(
     if writer.texts:
         log.info("resuming tokenisation of %s after %d of %d texts", label, writer.texts, len(texts))
     try:
-        with tqdm(
+        with progress_bar(
             total=len(texts),
             initial=writer.texts,
             desc=f"tokenise {label}",

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import ValidationError
-from tqdm import tqdm
 
 from pyserini_ance.data.answer_matching import ANSWERS, FIELD, read_answers
 from pyserini_ance.downstream.readers import OpenReader, Passage, Reader
@@ -22,6 +21,7 @@ from pyserini_ance.evaluation.metrics import best_first, row_of
 from pyserini_ance.pipeline.ranking_inputs import RankingInput
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.storage.files import write_json, write_whole
+from pyserini_ance.storage.progress import progress_bar
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Answering:
         """Answer the questions that are not answered yet."""
         done = self._log.records
         remaining = [question for question in self.ranked.ranked_queries if question not in done]
-        for question in tqdm(remaining, desc="read", unit="question", mininterval=1):
+        for question in progress_bar(iterable=remaining, desc="read", unit="question"):
             self._log.append(self._record(question, reader))
 
     def rows(self, regular_expressions: bool = False) -> list[dict[str, Any]]:

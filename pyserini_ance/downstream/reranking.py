@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from ir_measures import Measure
-from tqdm import tqdm
 
 from pyserini_ance.data.trec import Qrels, Run, read_run, write_run
 from pyserini_ance.encoders.cross_encoder_model import Pair, record_text
@@ -30,6 +29,7 @@ from pyserini_ance.storage.files import (
     sha256_json,
     write_json,
 )
+from pyserini_ance.storage.progress import progress_bar
 
 Scorer = Callable[[Sequence[Pair]], np.ndarray]  # (P,) float32
 DECIMALS = 6  # of the scores in TREC runs
@@ -124,7 +124,7 @@ class Reranking:
         if remaining:
             scorer(self._pairs(remaining[0], self._top(remaining[0])[: self.cutoffs[0]]))
         total = sum(len(self._top(query)) for query in remaining)
-        with tqdm(total=total, desc="rerank", unit="pair", mininterval=1) as bar:
+        with progress_bar(total=total, desc="rerank", unit="pair") as bar:
             for query in remaining:
                 self._log.append(self._record(query, scorer))
                 bar.update(len(self._top(query)))

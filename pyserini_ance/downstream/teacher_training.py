@@ -289,12 +289,13 @@ def _lists(lists: MinedLists, drawn: Iterator[tuple[int, np.ndarray]]) -> Iterat
 
 def _bar(steps: int) -> Any:
     """A callback that shows the progress as training a retriever does."""
-    from tqdm import tqdm
     from transformers import TrainerCallback
+
+    from pyserini_ance.storage.progress import progress_bar
 
     class Bar(TrainerCallback):
         def on_train_begin(self, *_: Any, **__: Any) -> None:
-            self.bar = tqdm(total=steps, desc="train teacher", unit="step", mininterval=1)
+            self.bar = progress_bar(total=steps, desc="train teacher", unit="step")
 
         def on_step_end(self, *_: Any, **__: Any) -> None:
             self.bar.update()

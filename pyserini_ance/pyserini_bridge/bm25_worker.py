@@ -10,12 +10,11 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
-from tqdm import tqdm
-
 from pyserini_ance import __version__
 from pyserini_ance.pyserini_bridge.java import import_pyserini
 from pyserini_ance.pyserini_bridge.searchers import open_searcher
 from pyserini_ance.storage.files import write_json
+from pyserini_ance.storage.progress import progress_bar
 
 DOCUMENTS_PER_CALL = 2000
 QUERIES_PER_CALL = 256
@@ -30,7 +29,7 @@ def index(job: dict[str, Any]) -> None:
     # RM3 takes terms from document vectors, which BM25 does not need.
     vectors = {"args": ["-index", job["index"], "-storeDocvectors"]} if job["rm3"] else {}
     indexer = lucene.LuceneIndexer(job["index"], threads=job["threads"], **vectors)
-    with tqdm(total=job["total"], desc="BM25 index", unit=" documents", mininterval=1) as bar:
+    with progress_bar(total=job["total"], desc="BM25 index", unit=" documents") as bar:
         for lines in itertools.batched(sys.stdin, DOCUMENTS_PER_CALL):
             indexer.add_batch_raw(list(lines))
             blank += sum(not json.loads(line)["contents"].strip() for line in lines)
@@ -85,7 +84,7 @@ def _expand_queries(searcher: Any, job: dict[str, Any], rm3: bool) -> None:
 
 
 def _write(run: TextIO, searcher: Any, ranking: dict[str, Any], threads: int, tag: str) -> None:
-    with tqdm(total=len(ranking["queries"]), desc="BM25 search", unit=" queries", mininterval=1) as bar:
+    with progress_bar(total=len(ranking["queries"]), desc="BM25 search", unit=" queries") as bar:
         for queries in itertools.batched(ranking["queries"], QUERIES_PER_CALL):
             run.writelines(_lines(searcher, queries, ranking["hits"], threads, tag))
             bar.update(len(queries))

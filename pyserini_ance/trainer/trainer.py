@@ -26,6 +26,7 @@ from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_
 from pyserini_ance.runs.generation import PreviousStage, ProductKind
 from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.trainer.averaging import average_stage, parts_of
 from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch
 from pyserini_ance.trainer.callbacks import TrainerCallback
@@ -35,6 +36,7 @@ from pyserini_ance.trainer.objective import term_losses, weighted_sum
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate, warmup_hint
 from pyserini_ance.trainer.refresh import AdoptionLog, Refreshes, RefreshQueue
 from pyserini_ance.trainer.resume import Resumed, resume_stage
+from pyserini_ance.trainer.stage_clock import StageClock
 from pyserini_ance.trainer.step import BatchEncoder
 
 log = logging.getLogger(__name__)
@@ -82,6 +84,12 @@ class StageTrainer:
         )
         resumed = resume_stage(run, name, self.refreshes, self.log, world) if resume else Resumed()
         self.progress = resumed.progress or TrainingProgress(name, 0)
+        refreshed = (
+            step
+            for step in range(self.stage.steps + 1)
+            if any(queue.product.is_due(step) for queue in self.refreshes.queues)
+        )
+        self.clock = StageClock(self.progress.step, self.stage.steps, set(refreshed))
         # The progress that belongs to the weights in memory: before the refresh of the current step, which a
         # resumed run repeats.
         self.resumable = self.progress
@@ -134,10 +142,10 @@ class StageTrainer:
         return self._finish()
 
     def _run_steps(self) -> None:
-        bar = tqdm(
+        bar = progress_bar(
             desc=f"train {self.name}",
             unit="step",
-            smoothing=0.05,
+            seconds_left=self.clock.seconds_left,
             total=self.stage.steps,
             initial=self.progress.step,
             disable=not self.world.is_main,
@@ -186,6 +194,7 @@ class StageTrainer:
             metrics = {"grad_norm": grad_norm, "learning_rate": rate, **live, **masked, "seconds": seconds}
             self.log.metric("step", stage=self.name, step=step, loss=loss, terms=totals, **metrics)
             self.progress = self.resumable = replace(self.progress, step=step + 1)
+        self.clock.stepped(step, seconds)
         bar.set_postfix(loss=f"{loss:.4f}", rate=f"{rate:.1e}", refresh=False)
         for callback in self.callbacks:
             callback.on_step_end(self.name, step, totals, {"loss": loss, **metrics})
@@ -250,6 +259,7 @@ class StageTrainer:
                 callback.on_refresh(self.name, step, generation)
         for evaluated_step, score in scores:
             self._on_dev_score(step, evaluated_step, score)
+        self.clock.refreshed(step, time.perf_counter() - start)
         if is_due or scores or tables_before != self.refreshes.negatives.table_steps:
             seconds = {"seconds": round(time.perf_counter() - start, 3), **seconds}
             self.log.metric("refresh", stage=self.name, step=step, **seconds)

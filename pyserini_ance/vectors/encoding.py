@@ -12,7 +12,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.token_store import TokenStore
@@ -20,6 +19,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder, Precision
 from pyserini_ance.storage.files import BlockFile, read_json_object, write_json
 from pyserini_ance.storage.liveness import temp_path
+from pyserini_ance.storage.progress import progress_bar
 
 SYNC_SECONDS = 2  # the most that a killed encoding loses
 log = logging.getLogger(__name__)
@@ -226,7 +226,7 @@ def encode_into(
 ) -> None:
     """Write the vectors that `store` lacks; its row 0 is text `first` of `tokens`."""
     rows = store.missing() + first
-    with tqdm(
+    with progress_bar(
         total=len(rows), desc=f"encode {label}", unit="text", leave=False, disable=not world.is_main
     ) as bar:
         for batch_rows, vectors in encoder.encode_rows(tokens, rows, side, precision, tokens_per_batch):
@@ -255,7 +255,7 @@ def encode_some(
     position = np.empty(len(tokens), np.int64)
     position[own] = np.arange(len(own))
     vectors = np.empty((len(own), encoder.dimension), np.float32)
-    with tqdm(
+    with progress_bar(
         total=len(own), desc=f"encode {label}", unit="text", leave=False, disable=not world.is_main
     ) as bar:
         for batch_rows, block in encoder.encode_rows(tokens, own, side, precision, tokens_per_batch):

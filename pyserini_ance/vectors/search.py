@@ -11,6 +11,7 @@ import torch
 from tqdm import tqdm
 
 from pyserini_ance.distributed.world import World
+from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.encoding import ShardedVectors
 from pyserini_ance.vectors.topk import TopK
 
@@ -82,7 +83,7 @@ def searcher(
 
 
 def _progress_bar(total: int, world: World) -> tqdm:
-    return tqdm(
+    return progress_bar(
         total=total,
         desc="search",
         unit="block",

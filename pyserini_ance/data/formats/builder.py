@@ -11,14 +11,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from tqdm import tqdm
-
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.collection_cache import TextsWriter, open_texts
 from pyserini_ance.data.formats.lines import Line, find_file, is_writable, read_lines, shown, whole_number
 from pyserini_ance.data.string_arrays import STRINGS_PER_BLOCK, RowsOfIds, Strings, first_repeat
 from pyserini_ance.recipe.components import Settings
+from pyserini_ance.storage.progress import progress_bar
 
 DELAY_SECONDS = 2  # a faster reading shows no bar
 ENTRIES_PER_UPDATE = 1024
@@ -35,7 +34,7 @@ class ReadProgress:
         unit: dict[str, Any] = {"unit": " entries"}
         if files:
             unit = {"unit": "B", "unit_scale": True, "total": sum(self._sizes.values())}
-        self._bar = tqdm(desc=label, delay=DELAY_SECONDS, leave=False, **unit)
+        self._bar = progress_bar(desc=label, delay=DELAY_SECONDS, leave=False, **unit)
         self._entries = 0
         self._finished_bytes = 0  # of the files before the current one
         self._path: Path | None = None

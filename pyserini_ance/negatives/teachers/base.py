@@ -13,7 +13,6 @@ from typing import ClassVar, Self
 
 import numpy as np
 import torch
-from tqdm import tqdm
 
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.scored_pairs import find_scores
@@ -23,6 +22,7 @@ from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import sha256_json, whole_file
+from pyserini_ance.storage.progress import progress_bar
 
 PAIRS_PER_BLOCK = 8192  # scored between two writes of the cache: what a killed process loses
 BLOCK = np.dtype([("key", np.int64), ("score", np.float32)])
@@ -183,7 +183,7 @@ def scored_once(
     keys = pairs.queries.astype(np.int64) * len(snapshot.collection.documents) + pairs.documents
     scores = cache.find(keys)
     missing = np.flatnonzero(np.isnan(scores))
-    bar = tqdm(
+    bar = progress_bar(
         total=len(missing), desc=f"{label} scores", unit="pair", leave=False, disable=not world.is_main
     )
     with bar:

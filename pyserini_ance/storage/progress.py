@@ -1,0 +1,60 @@
+"""Progress of long loops: tqdm's bar on a terminal and in a notebook, plain lines in a log file."""
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from tqdm import tqdm
+
+SECONDS_PER_LINE = 10
+
+
+class Bar(tqdm):
+    """tqdm's bar. `seconds_left` replaces tqdm's estimate, for work of uneven steps; None: not known yet."""
+
+    def __init__(self, *, seconds_left: Callable[[], float | None] | None = None, **settings: Any):
+        self._seconds_left = seconds_left
+        super().__init__(**settings)
+
+    @property
+    def format_dict(self) -> dict[str, Any]:
+        values: dict[str, Any] = super().format_dict
+        left = self._seconds_left() if self._seconds_left else None
+        return {**values, "rate": (values["total"] - values["n"]) / left} if left else values
+
+
+class Lines(Bar):
+    """A line every SECONDS_PER_LINE seconds, and at the end if there was one before."""
+
+    def __init__(self, *, delay: float = 0, **settings: Any):
+        self._last_line = time.monotonic()
+        self._has_lines = False
+        settings |= {"mininterval": SECONDS_PER_LINE, "ncols": 0}
+        super().__init__(delay=max(delay, SECONDS_PER_LINE), **settings)
+        self.sp = None  # the function that would write "\r" and the bar
+
+    def display(self, msg: str | None = None, pos: int | None = None) -> bool:
+        if time.monotonic() - self._last_line < SECONDS_PER_LINE:
+            return False  # also called after each message that is logged
+        self._write_line()
+        return True
+
+    def clear(self, nolock: bool = False) -> None:
+        """Lines stay."""
+
+    def close(self) -> None:
+        if not self.disable and self._has_lines:
+            self._write_line()
+        super().close()
+
+    def _write_line(self) -> None:
+        self._last_line, self._has_lines = time.monotonic(), True
+        self.fp.write(f"{self}\n")
+        self.fp.flush()
+
+
+def progress_bar(**settings: Any) -> tqdm:
+    """The progress of a loop, with tqdm's settings and `seconds_left`."""
+    is_shown_in_place = sys.stderr.isatty() or "ipykernel" in sys.modules
+    return Bar(**settings) if is_shown_in_place else Lines(**settings)

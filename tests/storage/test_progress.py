@@ -1,0 +1,72 @@
+"""Progress bars, and lines where there is no terminal."""
+
+import io
+import logging
+
+import pytest
+from tqdm.contrib.logging import logging_redirect_tqdm
+
+from pyserini_ance.storage import progress
+from pyserini_ance.storage.progress import Bar, Lines, progress_bar
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture
+def now(monkeypatch) -> list[float]:
+    """The time of the lines."""
+    time = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: time[0])
+    return time
+
+
+def test_a_log_file_gets_whole_lines(now):
+    file = io.StringIO()
+    with Lines(desc="train ance", unit="step", total=50, file=file) as bar:
+        for _ in range(50):
+            now[0] += 1
+            bar.update()
+            bar.refresh()
+    lines = file.getvalue().splitlines(keepends=True)
+    assert [line.partition("/50")[0].split()[-1] for line in lines] == ["10", "20", "30", "40", "50", "50"]
+    assert all(line.startswith("train ance:") and line.endswith("]\n") for line in lines)
+    assert not {"\r", "\x1b"} & set(file.getvalue())
+
+
+def test_what_is_done_soon_leaves_no_line(now):
+    file = io.StringIO()
+    with Lines(desc="encode", total=3, file=file) as bar:
+        for _ in range(3):
+            now[0] += 2
+            bar.update()
+    assert file.getvalue() == ""
+
+
+def test_messages_that_are_logged_do_not_repeat_the_line(now):
+    file, logger = io.StringIO(), logging.getLogger("some logger")
+    logger.addHandler(logging.StreamHandler(file))
+    with logging_redirect_tqdm([logger]), Lines(desc="encode", total=3, file=file) as bar:
+        now[0] += 11
+        bar.refresh()
+        for _ in range(3):
+            logger.warning("a message")
+    assert file.getvalue().splitlines()[0].startswith("encode:   0%")
+    assert file.getvalue().count("encode:") == 2  # and at the end
+
+
+def test_an_estimate_replaces_that_of_the_average_step():
+    file = Terminal()
+    with Bar(desc="train", total=100, file=file, seconds_left=lambda: 600.0) as bar:
+        bar.update(40)
+        bar.refresh()
+        assert "<10:00, 10.00s/it" in str(bar)
+
+
+def test_a_terminal_has_a_bar_and_a_log_file_lines(monkeypatch):
+    for stream, kind in ((Terminal(), Bar), (io.StringIO(), Lines)):
+        monkeypatch.setattr("sys.stderr", stream)
+        with progress_bar(desc="x", total=1, file=stream) as bar:
+            assert type(bar) is kind
