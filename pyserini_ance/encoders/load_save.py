@@ -16,6 +16,7 @@ from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import SIDE_FILE, Family, TwoTower, is_local, resolve_model
 from pyserini_ance.encoders.foreign_formats import TEVATRON_FOLDER
+from pyserini_ance.encoders.hub import check_hub
 from pyserini_ance.encoders.released import SEED, form_of
 from pyserini_ance.encoders.tokenization import TextTokenizer
 from pyserini_ance.recipe.components import component_class
@@ -241,7 +242,10 @@ def _source(family: Family, side: Side) -> str:
     Raises ValueError for a saved encoder with settings other than those of `family`, and for two towers if
     `family` is tied.
     """
-    source = Path(resolve_model(family.model_of(side)))
+    model = resolve_model(family.model_of(side))
+    if not is_local(model):
+        check_hub(model)
+    source = Path(model)
     if (pair := source / TEVATRON_FOLDER[side]).is_dir():
         if family.tied:
             raise ValueError(

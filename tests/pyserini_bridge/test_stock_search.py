@@ -228,6 +228,7 @@ def test_stock_auto_searches_with_the_query_tower_over_the_document_towers_index
     )
     ours = QueryEncoder(str(runs[3] / "model")), DocumentEncoder(str(runs[3] / "model"))
     np.testing.assert_allclose(ours[0].encode(QUERIES[0][1]), queries[0], atol=1e-5)
+    np.testing.assert_allclose(ours[0].encode([text for _, text in QUERIES]), queries, atol=1e-5)
     np.testing.assert_allclose(
         ours[1].encode([DOCUMENTS[3][2]], titles=[DOCUMENTS[3][1]]), documents[3:4], atol=1e-5
     )
@@ -250,6 +251,7 @@ def test_a_pair_in_dprs_form_is_read_by_our_own_encode_and_class(runs, vectors):
     np.testing.assert_allclose(np.load(runs[4] / "encoded.npy"), documents, atol=1e-5)
     ours = QueryEncoder(str(runs[4] / "model")), DocumentEncoder(str(runs[4] / "model/documents"))
     np.testing.assert_allclose(ours[0].encode(QUERIES[0][1]), queries[0], atol=1e-5)
+    np.testing.assert_allclose(ours[0].encode([text for _, text in QUERIES]), queries, atol=1e-5)
     np.testing.assert_allclose(
         ours[1].encode([DOCUMENTS[3][2]], titles=[DOCUMENTS[3][1]]), documents[3:4], atol=1e-5
     )

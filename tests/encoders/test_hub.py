@@ -1,0 +1,49 @@
+"""A model of the hub without a network: one request, one line."""
+
+import huggingface_hub
+import pytest
+
+from pyserini_ance.encoders.hub import check_hub
+
+
+class LibraryError(Exception):
+    """HTTP libraries have errors of their own."""
+
+
+class Session:
+    def __init__(self, answer):
+        self.answer, self.asked = answer, []
+
+    def head(self, url: str, timeout: float):
+        self.asked.append(url)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+
+
+@pytest.fixture
+def hub(monkeypatch, tmp_path):
+    """The hub with an empty cache; `hub(answer)` returns the session that gives the answer, or raises it."""
+
+    def make(answer=None) -> Session:
+        session = Session(answer)
+        monkeypatch.setattr(huggingface_hub, "get_session", lambda: session)
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(tmp_path))
+        monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda model, file: None)
+        return session
+
+    return make
+
+
+def test_without_a_network_it_is_said_after_one_request(hub):
+    session = hub(LibraryError("no route to host"))
+    with pytest.raises(ConnectionError, match=r"'org/model' is no folder here.* cannot be reached .no route"):
+        check_hub("org/model")
+    assert len(session.asked) == 1 and session.asked[0].endswith("/org/model/resolve/main/config.json")
+
+
+def test_a_hub_that_answers_or_a_cached_model_will_do(hub, monkeypatch):
+    session = hub()
+    check_hub("org/model")
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda model, file: "/cache/config.json")
+    check_hub("org/model")
+    assert len(session.asked) == 1
