@@ -7,6 +7,7 @@ import pytest
 
 from pyserini_ance.pipeline import preparation as prepare
 from pyserini_ance.pipeline.preparation import stored_collection
+from pyserini_ance.storage.liveness import host_name
 
 STAGE = {
     "steps": 1,
@@ -84,7 +85,7 @@ def test_a_collection_that_was_removed_is_read_again(recipe, read):
 
 def test_the_recipe_is_checked_with_a_cached_collection_too(recipe, read):
     stored_collection(recipe)
-    with pytest.raises(ValueError, match="no split 'training'"):
+    with pytest.raises(ValueError, match="names 'training', but `data` has no such split"):
         stored_collection(
             recipe.model_copy(
                 update={
@@ -96,7 +97,7 @@ def test_the_recipe_is_checked_with_a_cached_collection_too(recipe, read):
 
 def test_leftovers_of_killed_readers_are_removed(recipe):
     collections = recipe.cache / "collections"
-    leftover = collections / f".reading.{2**22 + 1}@{os.uname().nodename}.tmp"
+    leftover = collections / f".reading.{2**22 + 1}@{host_name()}.tmp"
     leftover.mkdir(parents=True)
     (leftover / "ids.utf8").write_text("x")
     digest = stored_collection(recipe).digest
