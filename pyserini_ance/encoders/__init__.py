@@ -6,6 +6,7 @@ NOT_KINDS = (
     "encoder",
     "family",
     "foreign_formats",
+    "hub",
     "layer_reduction",
     "load_save",
     "released",
