@@ -1,8 +1,11 @@
+from collections import Counter
+
 import pytest
 
 from pyserini_ance.recipe.find import GRIDS, SHIPPED, shipped
 from pyserini_ance.recipe.grid_spec import Grid, labels_of
 from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.published_figures import read_published
 
 
 def test_a_grid_is_the_product_of_its_arguments_in_order():
@@ -124,6 +127,7 @@ SETTINGS = {  # points, and recipes that each of them fits
 FAMILIES = {"family-demo", "family-medquad", "family-nfcorpus"}
 RACES = {"ltre-against-ance"}
 STUDIES = {
+    "start-encoders",
     "production-demo",
     "production-medquad",
     *(f"winning-{name}" for name in ("demo", "medquad", "nfcorpus", "pydocs", "squad-beir")),
@@ -143,6 +147,24 @@ def test_grids_of_settings_fit_recipes_that_ship(name):
     assert len(grid.points) == points
     for recipe in recipes:
         assert len({dump(load(recipe, *grid.overrides(point)).recipe) for point in grid.points}) == points
+
+
+def test_starts_are_an_axis_and_each_published_row_of_them_has_its_recipe():
+    """ANCE-Tele's Table 3: six methods and Zero-Shot, from three models; a recipe expects those of its own."""
+    grid = Grid.parse(["start-encoders"])
+    recipes = [load(point["recipe"], *grid.overrides(name)).recipe for name, point in grid.points.items()]
+    assert len(recipes) == 18 and {recipe.encoder.model for recipe in recipes} == {
+        "bert-base-uncased",
+        "Luyu/condenser",
+        "Luyu/co-condenser-marco",
+    }
+    assert all("untrained" in recipe.final_evaluation.rows for recipe in recipes)
+    for recipe in recipes:
+        assert bool(recipe.expect) == (recipe.encoder.model == "Luyu/co-condenser-marco")
+    rows = read_published(SHIPPED / "msmarco-passage").rows
+    methods = [row.method for row in rows if (row.source, row.table) == ("tele", 3)]
+    names = {recipe.name.rpartition("/")[2] for recipe in recipes} | {"untrained"}
+    assert Counter(methods) == dict.fromkeys(names, 3)
 
 
 def test_the_tele_grids_set_shares_and_numbers_of_all_episodes():

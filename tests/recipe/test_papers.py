@@ -309,10 +309,9 @@ DISTILLED = {
         **ADAMW,
     ),
 }
-CYCLIC = {
-    **of("epi-2", {}, keep_optimizer=True, **EPISODE),
-    **of("epi-5", {"kind": "ann", "num_negatives": 7, "top_k": 200}, **EPISODE),
-}
+OWN_SEVEN = {"kind": "ann", "num_negatives": 7, "top_k": 200}
+CYCLIC_EPISODE = of("epi-2", {}, keep_optimizer=True, **EPISODE)
+CYCLIC = {**CYCLIC_EPISODE, **of("epi-5", OWN_SEVEN, **EPISODE)}
 SAID = {
     **DISTILLED,
     "msmarco-passage/rand": of("rand", RAND, init_from="initial", **WARM),
@@ -413,6 +412,22 @@ SAID = {
     },
     "msmarco-passage/ance-cyclic": {**CYCLIC, "stages.epi-5.lr_schedule.total_steps": 10_000},
     "msmarco-passage/ance-standard": {**CYCLIC, "stages.epi-5.lr_schedule.total_steps": 50_000},
+    "msmarco-passage/ance-episodes": {
+        **CYCLIC_EPISODE,
+        **of("epi-3", OWN_SEVEN, lr_schedule__total_steps=30_000, **EPISODE),
+        "encoder.model": "Luyu/co-condenser-marco",
+    },
+    "msmarco-passage/dpr-in-batch": {
+        **of(
+            "bm25-neg",
+            BM25,
+            steps=3 * 502_939 // 8,
+            terms__query__in_batch_negatives=True,
+            init_from="initial",
+        ),
+        "encoder.model": "Luyu/co-condenser-marco",
+        **dict(zip(LENGTHS, (32, 128), strict=True)),
+    },
     "msmarco-doc/rand": of("rand", RAND, init_from="initial", **AS_ANCE),
     "msmarco-doc/nce": of("nce", {}, init_from="initial", **HARDEST, **AS_ANCE),
     "msmarco-doc/bm25": of("bm25-neg", BM25, init_from="initial", **WARM),
