@@ -150,7 +150,7 @@ def test_grids_of_settings_fit_recipes_that_ship(name):
 
 
 def test_starts_are_an_axis_and_each_published_row_of_them_has_its_recipe():
-    """ANCE-Tele's Table 3: six methods and Zero-Shot, from three models; a recipe expects those of its own."""
+    """ANCE-Tele's Table 3: six methods and Zero-Shot, from three models; a recipe expects its own."""
     grid = Grid.parse(["start-encoders"])
     recipes = [load(point["recipe"], *grid.overrides(name)).recipe for name, point in grid.points.items()]
     assert len(recipes) == 18 and {recipe.encoder.model for recipe in recipes} == {
