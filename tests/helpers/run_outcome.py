@@ -18,9 +18,9 @@ TIMED = {
     "metrics.jsonl",
     "decisions.jsonl",
     "manifest.json",
+    "pyserini_ance.json",  # of an encoder: names the folder that training went on from
     "report.json",
 }
-TIMED_FOLDERS = {"evaluations", "rows"}
 
 
 def without_times(record: dict) -> dict:
@@ -32,7 +32,7 @@ def files(folder: Path) -> dict[str, str]:
     found = [path for path in sorted(folder.rglob("*")) if not path.is_dir()]
     return {
         str(path.relative_to(folder)): ""
-        if path.name in TIMED or path.parent.name in TIMED_FOLDERS
+        if path.name in TIMED or (path.suffix == ".json" and path.parent.name in ("evaluations", "runs"))
         else sha256_file(path)
         for path in found
     }

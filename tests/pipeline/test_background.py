@@ -274,25 +274,19 @@ def test_training_starts_a_refresher_of_its_own(runs, peaceful, tmp_path):
 
 def test_what_the_refresher_makes_beyond_the_end_is_removed_by_it(runs, tmp_path):
     """The refresher works on the tables of step 24, which are never adopted, until the run has finished."""
-    late = {"every_steps": 6, "mode": "async", "adopt": {"after_steps": 10}}
-    recipe = runs.recipe(refresh=late, evaluate={"every_steps": 10, "mode": "sync"})
-    for name, of_refresher, of_trainer in (
-        ("undisturbed", {}, {}),
-        (
-            "late",
-            {"trouble": "hold_tables_to_the_end", "stage": "ance", "step": 24},
-            {"trouble": "wait_for_tables", "stage": "ance", "step": 24},
-        ),
-    ):
-        refresher = runs.start("refresh", recipe, tmp_path / name, **of_refresher)
-        trainer = runs.servant.wait(runs.start("train", recipe, tmp_path / name, **of_trainer))
-        assert trainer["code"] == 0, trainer["stderr"]
-        ended = runs.servant.wait(refresher)
-        assert ended["code"] == 0, ended["stderr"]
-    found = outcome(tmp_path / "late")
-    assert found == outcome(tmp_path / "undisturbed")
-    assert folders(found, "negatives") == [f"ance-{step:08d}" for step in (0, 6, 12, 18)]
-    assert not list((tmp_path / "late" / "scratch").iterdir())
+    late = {**READY, "every_steps": 24, "max_staleness_steps": 60}
+    recipe, run = runs.recipe(refresh=late, evaluate={"every_steps": 10, "mode": "sync"}), tmp_path / "run"
+    of_step = {"stage": "ance", "step": 24}
+    refresher = runs.start("refresh", recipe, run, trouble="hold_tables_to_the_end", **of_step)
+    trainer = runs.servant.wait(runs.start("train", recipe, run, trouble="wait_for_tables", **of_step))
+    assert trainer["code"] == 0, trainer["stderr"]
+    ended = runs.servant.wait(refresher)
+    assert ended["code"] == 0, ended["stderr"]
+    [end] = records(run, "stage_end", "decisions.jsonl")
+    found = outcome(run)
+    assert folders(found, "negatives") == ["ance-00000000"]
+    assert set(folders(found, "checkpoints")) == {"initial-00000000", "ance-00000030", end["result"]}
+    assert not any(name.startswith("scratch/") or ".lease." in name for name in found["files"])
 
 
 def test_ten_kills_change_nothing(servant, tmp_path):
