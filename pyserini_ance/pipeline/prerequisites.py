@@ -1,7 +1,7 @@
 """Prerequisites: the runs that a recipe starts from (`init_from: {recipe: NAME}`), trained before it."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -123,19 +123,29 @@ def inherit(required: Recipe, recipe: Recipe, as_in_file: Recipe | None) -> Reci
     """`required` with the overrides of `recipe` that hold for both: of the data, and of where runs compute.
 
     An override of `data`, `cache`, `device`, `threads` or `refresher` is inherited if the files of both
-    recipes have the same value there: `data.folder=...` moves one set for all recipes that read it, and
-    leaves a prerequisite on other data alone. Other overrides, the seed too, say how one run trains.
+    recipes have the same value there, below `data` key by key: `data.folder=...` moves one set for all
+    recipes that read it, and leaves a prerequisite on other data alone. Other overrides, the seed too, say
+    how one run trains.
     """
     if as_in_file is None:
         return required
-    changed = {
-        key: getattr(recipe, key)
-        for key in INHERITED_KEYS
-        if getattr(recipe, key) != getattr(as_in_file, key) == getattr(required, key)
-    }
+    changed = _overridden(required, recipe, as_in_file, INHERITED_KEYS)
+    if type(required.data) is type(as_in_file.data) is type(recipe.data):
+        keys = type(required.data).model_fields
+        in_data = _overridden(required.data, recipe.data, as_in_file.data, keys)
+        changed["data"] = required.data.model_copy(update=in_data)
     if variant := describe_variant(required.model_copy(update=changed), required):
         changed |= {"expect": {}, "variant_of": variant}
     return Recipe.model_validate(required.model_copy(update=changed).model_dump(mode="json"))
+
+
+def _overridden(required: Any, given: Any, as_in_file: Any, keys: Iterable[str]) -> dict[str, Any]:
+    """The values of `keys` that differ from those of the file, where `required` has the file's."""
+    return {
+        key: getattr(given, key)
+        for key in keys
+        if getattr(given, key) != getattr(as_in_file, key) == getattr(required, key)
+    }
 
 
 def train_with_prerequisites(

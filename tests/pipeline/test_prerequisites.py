@@ -108,6 +108,9 @@ def test_overrides_of_the_data_are_inherited_where_the_files_have_the_same_data(
     assert inherited.expect == {} and inherited.stages == required.stages
     assert inherit(other, recipe, file).data == other.data and inherit(other, recipe, file).threads == 2
     assert inherit(required, recipe, None) == required
+    skipping = required.data.model_copy(update={"empty_documents": "skip"})
+    carried = inherit(required.model_copy(update={"data": skipping}), recipe, file).data
+    assert (carried.empty_documents, carried.unknown_ids) == ("skip", "skip")  # key by key
     (first, middle) = prerequisites(recipe, file)
     assert first.recipe.data == middle.recipe.data == recipe.data
 

@@ -10,7 +10,7 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats.builder import Entry, Judgment, trec_judgments
@@ -90,11 +90,20 @@ class Dpr(Format):
     """The table of passages, psgs_w100.tsv."""
     splits: dict[str, Questions]
     """The files of each split."""
+    question_marks: Literal["keep", "remove"] = "keep"
+    """Whether a "?" that ends a question stays. The codes of DPR and ANCE remove it (`normalize_question`);
+    so must whoever searches with such a model."""
 
     def raw_data(self) -> RawData:
         passages = find_file(self.passages, "data.passages")
         splits = {name: _judged(files, f"data.splits.{name}") for name, files in self.splits.items()}
+        if self.question_marks == "remove":
+            splits = {name: (map(_without_mark, asked), judged) for name, (asked, judged) in splits.items()}
         return RawData(_passages(passages), splits, [passages])
+
+
+def _without_mark(question: Entry) -> Entry:
+    return question._replace(fields={"text": question.fields["text"].strip().removesuffix("?")})
 
 
 def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgment] | None]:

@@ -72,6 +72,20 @@ def test_the_files_are_read(recipe):
     assert collection.skipped == {"train queries without positives": 1, "test queries without positives": 1}
 
 
+def test_question_marks_at_the_end_are_kept_or_removed_as_in_the_codes_of_dpr_and_ance(recipe, tmp_path):
+    """`if question[-1] == "?": question = question[:-1]`: one mark, and only at the end."""
+    (tmp_path / "train.json").write_text(
+        json.dumps([record(text, ["2"]) for text in ("which year?", "really??", "why? he said", "who")])
+    )
+    kept = Dpr.model_validate(recipe).read().split("train").queries
+    removed = Dpr.model_validate({**recipe, "question_marks": "remove"}).read()
+    assert list(kept.columns["text"]) == ["which year?", "really??", "why? he said", "who"]
+    train = removed.split("train").queries
+    assert list(train.columns["text"]) == ["which year", "really?", "why? he said", "who"]
+    assert read_answers(train, 0) == ["1984"]
+    assert list(removed.split("test").queries.columns["text"])[1] == 'who is "Ahärôn"'
+
+
 def test_questions_are_read_without_passages(recipe, tmp_path):
     test, train = read_questions(tmp_path / "test.qa.csv"), read_questions(tmp_path / "train.json")
     assert (test.ids, test.columns["text"]) == (
