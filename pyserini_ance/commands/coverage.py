@@ -10,10 +10,12 @@ from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.formats.dpr import read_questions
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.evaluation.answer_measures import CUTOFFS, coverage
-from pyserini_ance.evaluation.tables import read_results, table
+from pyserini_ance.evaluation.legends import table_with_legend
+from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.pipeline.ranking_inputs import collection_of, collection_with
 from pyserini_ance.runs.rundir import RunDir
 
+LEGEND = "Success@k: share of the questions with an answer in one of the first k passages"
 DETAILS = """Without --run, the rankings of the results table are measured on the questions of the test splits
 (if a split has judgments, on its questions with a relevant passage). With --run, any rankings over the same
 passages are measured on the questions of a split or of a file
@@ -45,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
         hits = read_run(ranking)
         shares = coverage(hits, questions, collection.documents, args.cutoffs, args.regular_expressions)
         rows.append({**cells, "questions": len(questions), **shares})
-    print(table(rows, list(rows[0])))
+    print(table_with_legend(rows, list(rows[0]), LEGEND))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -63,6 +63,8 @@ def test_rows_of_the_results_table(run, capsys):
         "| ---- | ----- | --------: | --------: | --------: |\n"
         "| bm25 | dev   |         1 |    0.0000 |    1.0000 |\n"
         "| only | dev   |         1 |    1.0000 |    1.0000 |\n"
+        "\n"
+        "- Success@k: share of the questions with an answer in one of the first k passages\n"
     )
 
 
@@ -82,7 +84,7 @@ def test_any_ranking_of_unjudged_questions(run, tmp_path, capsys):
             "2",
         ]
     )
-    last = capsys.readouterr().out.splitlines()[-1]
+    last = capsys.readouterr().out.splitlines()[2]
     assert [cell.strip() for cell in last.split("|")[1:-1]] == [str(ranking), "2", "0.5000", "1.0000"]
 
 
