@@ -3,6 +3,7 @@
 Source: Sun et al. 2022 (ANCE-Tele), arXiv:2210.17167, section 3.2 and Figure 4.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.rundir import RunDir, step_of
 from pyserini_ance.storage.files import read_json_lines
 
+log = logging.getLogger(__name__)
 CUTOFF = 100
 COLUMNS = {"forgotten": "forgotten", "learnt": "learnt", f"train RR@{CUTOFF}": "mean"}
 
@@ -65,6 +67,15 @@ def refresh_intervals(run: Path) -> list[RefreshInterval]:
         if of_positives is not None:
             ranks[stage, record["checkpoint_step"]] = of_positives
     for record in (record for record in records if record["event"] == "training_queries"):
+        if record["positive_ranks"] is None:
+            log.warning(
+                "%s: the interval up to the run's result is missing, because documents were mined in %s and "
+                "evaluated in %s; train with final_evaluation.precision and encoding.precision alike",
+                run,
+                record["precisions"]["mined"],
+                record["precisions"]["evaluated"],
+            )
+            continue
         result = record["stage"], _result_step(run, record["stage"])
         if all(result > mined for mined in ranks if mined[0] == result[0]):
             ranks[result] = record["positive_ranks"]

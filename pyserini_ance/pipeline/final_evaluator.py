@@ -1,6 +1,5 @@
 """Evaluate one row of the results table: rank the test queries, measure the rankings, record what it took."""
 
-import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,8 +26,6 @@ from pyserini_ance.refresher.refresher import positive_ranks
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.rundir import RunDir, RunLog
 from pyserini_ance.storage.files import read_json_lines, read_json_object, write_json
-
-log = logging.getLogger(__name__)
 
 QUERIES = "queries "  # prefix of the columns of query retrieval
 
@@ -90,31 +87,25 @@ class FinalEvaluator:
     def rank_training_queries(self, stage: str, checkpoint: Checkpoint) -> None:
         """Record the ranks of the training queries' positives under the last stage's result, once.
 
-        Each refresh records the same of its checkpoint. Skipped if documents are evaluated in another
-        precision than they were mined in: rounding alone would change ranks.
+        Each refresh records the same of its checkpoint. If documents are evaluated in another precision than
+        they were mined in, the record holds both and no ranks: rounding alone would change them.
         """
-        snapshot = self._snapshot(checkpoint)
-        mined = self.world.on_main(lambda: resolve_precision(self.recipe.encoding.precision, self.device))
-        if mined != snapshot.precision:
-            log.info(
-                "--forgetting will lack the last refresh: documents were mined in %s and are "
-                "evaluated in %s; "
-                "set final_evaluation.precision to that of encoding",
-                mined,
-                snapshot.precision,
-            )
-            return
         if self.world.on_main(self._has_ranked_training_queries):
             return  # the run was stopped just before its end
-        anchor_set = snapshot.anchor_set("query")
-        rows = snapshot.search("query", anchor_set.anchors, "document", CUTOFF)[1]
-        ranks = positive_ranks(anchor_set, rows)
+        snapshot = self._snapshot(checkpoint)
+        mined = self.world.on_main(lambda: resolve_precision(self.recipe.encoding.precision, self.device))
+        ranks: list[int | None] | None = None
+        if mined == snapshot.precision:
+            anchor_set = snapshot.anchor_set("query")
+            rows = snapshot.search("query", anchor_set.anchors, "document", CUTOFF)[1]
+            ranks = positive_ranks(anchor_set, rows)
         RunLog(self.run, self.world.is_main).metric(
             "training_queries",
             stage=stage,
             step=self.recipe.stages[stage].steps,
             weights=checkpoint.weights,
             positive_ranks=ranks,
+            precisions={"mined": mined, "evaluated": snapshot.precision},
         )
 
     def _has_ranked_training_queries(self) -> bool:

@@ -85,6 +85,19 @@ def test_the_result_of_the_run_comes_after_its_last_generation_if_it_is_later(ma
     assert refresh_intervals(run)[1:] == (expected if until else [])
 
 
+def test_the_result_in_another_precision_is_named_as_missing(make_run, caplog):
+    run = make_run("1", ("ance", 0, [1, 4]), ("ance", 40, [2, 4]))
+    record = {"event": "training_queries", "stage": "ance", "step": 120, "positive_ranks": None}
+    record["precisions"] = {"mined": "bf16", "evaluated": "fp32"}
+    with (run / "metrics.jsonl").open("a") as metrics:
+        metrics.write(json.dumps(record) + "\n")
+    assert [interval.until for interval in refresh_intervals(run)] == ["ance-40"]
+    assert caplog.messages == [
+        f"{run}: the interval up to the run's result is missing, because documents were mined in bf16 and "
+        "evaluated in fp32; train with final_evaluation.precision and encoding.precision alike"
+    ]
+
+
 def test_a_table_of_means_over_seeds(make_run, capsys):
     runs = [
         make_run(name, ("ance", 0, [2, 2]), ("ance", 40, ranks))

@@ -17,6 +17,7 @@ from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import read_json_lines
 
 STAGES = {
     "a": {
@@ -77,6 +78,24 @@ def close_in_passages(
     vectors = encoder.encode(queries.take(range(len(queries))), "query")
     rows = (index.reconstruct_n(0, index.ntotal), (run.index / "docid").read_text().split())
     return read_run(evaluator.run.ranking("a", "test")), exported, rows, vectors
+
+
+@pytest.mark.parametrize("evaluated", ["fp32", "bf16"])
+def test_training_queries_are_ranked_in_the_precision_that_they_were_mined_in(
+    small_recipe, tmp_path, evaluated
+):
+    """In another, the record says so instead of ranks; once, also when the run is continued."""
+    recipe = small_recipe(STAGES, encoding={"precision": "fp32"}, final_evaluation={"precision": evaluated})
+    start(recipe, tmp_path)
+    run = RunDir(tmp_path)
+    evaluator = FinalEvaluator(recipe, tokenize(recipe, read_collection(recipe)), run, "cpu", World())
+    for _ in range(2):
+        evaluator.rank_training_queries("a", Checkpoint.open(run.checkpoint("initial", 0)))
+    (record,) = read_json_lines(run.metrics)
+    assert record["event"] == "training_queries"
+    assert record["precisions"] == {"mined": "fp32", "evaluated": evaluated}
+    ranks = record["positive_ranks"]
+    assert ranks is None if evaluated == "bf16" else len(ranks) == 15
 
 
 def test_passages_are_searched_as_pyserini_takes_their_ids_apart(run_processes, small_recipe, tmp_path):
