@@ -14,6 +14,7 @@ from pyserini_ance.data.passages import passage_ids
 from pyserini_ance.encoders.dpr_export import is_dpr, to_dpr
 from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.load_save import TOWERS, name_origin, read_side_file
+from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
 from pyserini_ance.evaluation.expected import expectation
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import SECONDS, UNTRAINED, last_stage
@@ -97,6 +98,7 @@ def _write_model(encoder: Path, folder: Path, family: Family, queries: Sequence[
     def copy(temporary: Path) -> None:
         shutil.copytree(encoder, temporary, dirs_exist_ok=True)
         name_origin(temporary, family)
+        write_sentence_transformers(temporary)
 
     def copy_as_dpr(temporary: Path) -> None:
         copy(temporary)
