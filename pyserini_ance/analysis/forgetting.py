@@ -17,6 +17,7 @@ import numpy as np
 from pyserini_ance.negatives.searched import AUTO
 from pyserini_ance.negatives.source import MinedSource, Source
 from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.runs.generation import read_positive_ranks
 from pyserini_ance.runs.rundir import RunDir, step_of
 from pyserini_ance.storage.files import read_json_lines
 
@@ -41,13 +42,12 @@ class RefreshInterval:
 
 
 def refresh_intervals(run: Path) -> list[RefreshInterval]:
-    """The intervals of a run, from the positives' ranks that `metrics.jsonl` records of each generation of
-    negatives.
+    """The intervals of a run, from the positives' ranks that each adopted generation of negatives holds.
 
     The run's result is the last checkpoint, if the last stage has mined and no negatives were mined with that
     checkpoint or a later one. Raises ValueError for a run that mines for different queries at each refresh
     (`refresh.query_chunks`), and for rankings too short for RR@100: a missing positive may be within rank
-    100.
+    100. Raises FileNotFoundError if a generation was removed (`retention.keep_negatives`).
     """
     stages = RunDir(run).read_recipe().stages
     if chunked := [
@@ -60,14 +60,14 @@ def refresh_intervals(run: Path) -> list[RefreshInterval]:
         )
     records = read_json_lines(RunDir(run).metrics)
     generations = [record for record in records if record["event"] == "generation"]
-    ranks: dict[tuple[str, int], Sequence[int | None]] = {}
+    ranks: dict[tuple[str, int], np.ndarray] = {}
     for record in generations:
         stage = record["stage"]
-        of_positives = _ranks(run, stage, stages[stage], record["tables"])
+        of_positives = _ranks(run, stage, stages[stage], record)
         if of_positives is not None:
             ranks[stage, record["checkpoint_step"]] = of_positives
     for record in (record for record in records if record["event"] == "training_queries"):
-        if record["positive_ranks"] is None:
+        if record["precisions"]["mined"] != record["precisions"]["evaluated"]:
             log.warning(
                 "%s: the interval up to the run's result is missing, because documents were mined in %s and "
                 "evaluated in %s; train with final_evaluation.precision and encoding.precision alike",
@@ -78,7 +78,7 @@ def refresh_intervals(run: Path) -> list[RefreshInterval]:
             continue
         result = record["stage"], _result_step(run, record["stage"])
         if all(result > mined for mined in ranks if mined[0] == result[0]):
-            ranks[result] = record["positive_ranks"]
+            ranks[result] = np.load(RunDir(run).training_ranks, allow_pickle=False)
     rr = {f"{stage}-{step}": _reciprocal(of_positives) for (stage, step), of_positives in ranks.items()}
     return [_interval(*before, *after) for before, after in pairwise(rr.items())]
 
@@ -124,20 +124,23 @@ def _result_step(run: Path, stage: str) -> int:
     return step_of(ended["result"])
 
 
-def _ranks(
-    run: Path, stage_name: str, stage: Stage, tables: Mapping[str, Mapping[str, Any]]
-) -> Sequence[int | None] | None:
-    """The ranks (Q,) of the training queries' positives in a generation of tables, None beyond the ranking.
+def _ranks(run: Path, stage_name: str, stage: Stage, adoption: Mapping[str, Any]) -> np.ndarray | None:
+    """The ranks (Q,) of the training queries' positives by the model of an adopted generation, 0 beyond its
+    ranking.
 
     Returns None if the generation was not mined with the queries.
     """
-    for name, report in tables.items():
+    generation = RunDir(run).generation(stage_name, adoption["checkpoint_step"])
+    for name, report in adoption["tables"].items():
         term, _, position = name.rpartition(".")
-        if "positive_ranks" not in report or stage.terms[term].anchor != "query":
+        source = stage.terms[term].negatives[int(position)]
+        by_model = any(leaf.scores_comparable for leaf in source.components)
+        if not by_model or "positives" not in report or stage.terms[term].anchor != "query":
             continue
-        ranks, source = report["positive_ranks"], stage.terms[term].negatives[int(position)]
+        ranks = read_positive_ranks(generation, name)
+        assert ranks is not None, f"{generation} reports ranks of {name} and has none"
         top_k = _ranked_documents(source, report.get("top_k"))
-        if top_k < CUTOFF and (missing := sum(rank is None for rank in ranks)):
+        if top_k < CUTOFF and (missing := int((ranks == 0).sum())):
             key = f"stages.{stage_name}.terms.{term}.negatives.{position}"
             raise ValueError(
                 f"{run}: forgetting is measured by RR@{CUTOFF}, but {key} ({source.kind}) of its recipe has "
@@ -159,6 +162,6 @@ def _ranked_documents(source: Source, auto_top_k: int | None) -> int:
     )
 
 
-def _reciprocal(ranks: Sequence[int | None]) -> np.ndarray:
-    """RR@100 (Q,) of the positives' ranks."""
-    return np.array([1 / rank if rank and rank <= CUTOFF else 0.0 for rank in ranks])
+def _reciprocal(ranks: np.ndarray) -> np.ndarray:
+    """RR@100 (Q,) of the positives' ranks, which are 0 beyond the ranking."""
+    return np.where((ranks > 0) & (ranks <= CUTOFF), 1 / np.maximum(ranks, 1), 0.0)

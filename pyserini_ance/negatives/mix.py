@@ -176,8 +176,15 @@ class Mix(TableSource):
             ]
         names = {name for table in mined for name in table.dropped}
         dropped = {name: sum(table.dropped.get(name, 0) for table in mined) for name in names}
-        mixed = concatenate(tables, self.kind, dropped)
+        mixed = replace(concatenate(tables, self.kind, dropped), positive_ranks=self._positive_ranks(mined))
         return mixed if self.duplicates == "keep" else drop_duplicates(mixed)
+
+    def _positive_ranks(self, mined: Sequence[NegativeTable]) -> np.ndarray | None:
+        """The positives' ranks by the model, or in another ranking if no source asks the model."""
+        by_model = [any(leaf.scores_comparable for leaf in source.components) for source in self.sources]
+        order = sorted(range(len(mined)), key=lambda position: not by_model[position])
+        ranks = (mined[position].positive_ranks for position in order)
+        return next((one for one in ranks if one is not None), None)
 
 
 def _check_mixable(position: int, source: Source) -> None:

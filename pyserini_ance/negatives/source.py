@@ -21,6 +21,7 @@ from pyserini_ance.negatives.filters.base import (
     filter_masks,
     promoted_pairs,
 )
+from pyserini_ance.negatives.positives import margins, positive_ranks
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.random_streams import random_stream
@@ -276,7 +277,8 @@ class MinedSource(TableSource):
         anchor_set = candidates.anchor_set
         masks = filter_masks(candidates, self.filters, top_k)
         rows, scores, dropped = apply_masks(candidates.rows, candidates.scores, masks, top_k)
-        positive_scores = candidates.positive_scores if self.sampling_strategy == "ambiguous" else None
+        has_positives = candidates.score_positives is not None
+        is_ambiguous = self.sampling_strategy == "ambiguous"
         return NegativeTable(
             anchor_set.anchor,
             anchor_set.candidate,
@@ -286,7 +288,9 @@ class MinedSource(TableSource):
             source=self.kind,
             dropped={name: count for name, count in dropped.items() if name != PROMOTED},
             promoted=promoted_pairs(candidates, masks),
-            positive_scores=positive_scores,
+            positive_scores=candidates.positive_scores if is_ambiguous else None,
+            positive_ranks=positive_ranks(anchor_set, candidates.rows) if has_positives else None,
+            margins=margins(candidates.positive_scores, rows, scores) if has_positives else None,
         )
 
     def draw(

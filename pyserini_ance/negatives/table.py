@@ -50,6 +50,10 @@ class NegativeTable:
         this generation.
     positive_scores: (A,) float32, the score of each anchor's best known positive on the scale of `scores`,
         NaN where it has none. None if no draw needs them.
+    positive_ranks: (A,) int32, the rank of each anchor's best known positive in the ranking that the
+        candidates come from, 0 if it is not in there. None if that ranking has no positives. Not saved here:
+        a generation keeps it beside its report, as it does `margins`.
+    margins: (A,) float32, the score of that positive minus the candidates' mean score; NaN where it has none.
     """
 
     anchor_side: Side
@@ -63,6 +67,8 @@ class NegativeTable:
     origin: np.ndarray | None = None
     positive_scores: np.ndarray | None = None
     promoted: np.ndarray | None = None
+    positive_ranks: np.ndarray | None = None
+    margins: np.ndarray | None = None
 
     @property
     def counts(self) -> np.ndarray:
@@ -157,6 +163,8 @@ class NegativeTable:
             origins=(),
             origin=None,
             positive_scores=None if self.positive_scores is None else self.positive_scores[positions],
+            positive_ranks=None,
+            margins=None,
         )
 
     def of_generation(self, name: str) -> "NegativeTable":

@@ -18,14 +18,14 @@ from pyserini_ance.encoders.encoder import resolve_precision
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import BM25
+from pyserini_ance.negatives.positives import positive_ranks
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.bm25_rankings import read_candidates, sort_by_score
 from pyserini_ance.recipe.evaluation_settings import RERANK_SUFFIX, FinalEvaluation, parse_measures
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.refresher.refresher import positive_ranks
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.rundir import RunDir, RunLog
-from pyserini_ance.storage.files import read_json_lines, read_json_object, write_json
+from pyserini_ance.storage.files import read_json_lines, read_json_object, whole_file, write_json
 
 QUERIES = "queries "  # prefix of the columns of query retrieval
 
@@ -87,26 +87,34 @@ class FinalEvaluator:
     def rank_training_queries(self, stage: str, checkpoint: Checkpoint) -> None:
         """Record the ranks of the training queries' positives under the last stage's result, once.
 
-        Each refresh records the same of its checkpoint. If documents are evaluated in another precision than
-        they were mined in, the record holds both and no ranks: rounding alone would change them.
+        The ranks are an array file; each refresh writes one of its checkpoint. If documents are evaluated in
+        another precision than they were mined in, the record holds both and no file is written: rounding
+        alone would change ranks.
         """
         if self.world.on_main(self._has_ranked_training_queries):
             return  # the run was stopped just before its end
         snapshot = self._snapshot(checkpoint)
         mined = self.world.on_main(lambda: resolve_precision(self.recipe.encoding.precision, self.device))
-        ranks: list[int | None] | None = None
         if mined == snapshot.precision:
-            anchor_set = snapshot.anchor_set("query")
-            rows = snapshot.search("query", anchor_set.anchors, "document", CUTOFF)[1]
-            ranks = positive_ranks(anchor_set, rows)
+            ranks = self._training_ranks(snapshot)
+            self.world.on_main(lambda: self._write_training_ranks(ranks))
         RunLog(self.run, self.world.is_main).metric(
             "training_queries",
             stage=stage,
             step=self.recipe.stages[stage].steps,
             weights=checkpoint.weights,
-            positive_ranks=ranks,
             precisions={"mined": mined, "evaluated": snapshot.precision},
         )
+
+    def _training_ranks(self, snapshot: Snapshot) -> np.ndarray:
+        """(Q,) int32: the ranks of the training queries' positives; 0 beyond the first CUTOFF."""
+        anchor_set = snapshot.anchor_set("query")
+        rows = snapshot.search("query", anchor_set.anchors, "document", CUTOFF)[1]
+        return positive_ranks(anchor_set, rows)
+
+    def _write_training_ranks(self, ranks: np.ndarray) -> None:
+        with whole_file(self.run.training_ranks) as file:
+            np.save(file, ranks)
 
     def _has_ranked_training_queries(self) -> bool:
         return any(record["event"] == "training_queries" for record in read_json_lines(self.run.metrics))

@@ -12,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from pyserini_ance.data.collection import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.searched import resolved_top_k
 from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
 from pyserini_ance.negatives.source import MiningContext, TableSource
-from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in, turnover
+from pyserini_ance.negatives.table import NegativeTable, promoted_in, turnover
 from pyserini_ance.negatives.teachers.base import TeacherContext, TeacherScores, score_tables
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Refresh
@@ -109,7 +108,7 @@ class Refresher:
             tables[key] = source.mine(snapshot, anchor_set, context)
             reports[table_name(key)] = {
                 "short_queries": source.check(tables[key], self.data.collection, self.data.split),
-                **table_report(tables[key], compared.get(key), snapshot, source, anchor_set),
+                **table_report(tables[key], compared.get(key), source, anchor_set),
             }
             within = sum(snapshot.seconds.values()) - seconds_before
             filter_seconds = snapshot.seconds.get("filter", 0.0) + time.perf_counter() - start - within
@@ -251,22 +250,16 @@ class Refresher:
 
 
 def table_report(
-    table: NegativeTable,
-    previous: NegativeTable | None,
-    snapshot: Snapshot,
-    source: TableSource,
-    anchor_set: AnchorSet,
+    table: NegativeTable, previous: NegativeTable | None, source: TableSource, anchor_set: AnchorSet
 ) -> dict[str, Any]:
-    """Describe a table: its counts and, if its anchors were searched with, ranks of positives and the score
-    margin.
+    """Describe a table: its counts and, if its ranking has the positives, their ranks and the score margin.
 
     `promoted` counts the candidates that became positives, if a filter promotes. `origins` counts candidates
-    by source if there are several. `new_share` is the share of candidates that
-    `previous` lacks; None if it has other anchors, as from one query chunk to the next. `top_k` is the number
-    behind `top_k: auto`, if a source has that. `positive_ranks` are
-    ranks in the mined ranking, in the order of the anchors. `margin` is the score of an anchor's best
-    positive minus the mean score of its candidates: percentiles and mean over the anchors, if the table's
-    scores are the anchors' own.
+    by source if there are several. `new_share` is the share of candidates that `previous` lacks; None if it
+    has other anchors, as from one query chunk to the next. `top_k` is the number behind `top_k: auto`, if a
+    source has that. `positives` counts those in the ranking (`ranked`) and has the mean reciprocal rank; the
+    ranks are in a file of the generation. `margin` is the score of an anchor's best positive minus the mean
+    score of its candidates: percentiles and mean over the anchors that have both.
     """
     new_share = None
     if previous is not None and np.array_equal(previous.anchors, table.anchors):
@@ -283,28 +276,13 @@ def table_report(
         report["promoted"] = len(table.promoted)
     if counts := table.origin_counts():
         report["origins"] = counts
-    ranking = snapshot.ranking(anchor_set)
-    if ranking is None or not any(leaf.scores_comparable for leaf in source.components):
-        return report
-    report["positive_ranks"] = positive_ranks(anchor_set, ranking[1])
-    if source.scores_comparable:
-        report["margin"] = _summary(_margins(table, snapshot.positive_scores(anchor_set)))
+    if table.positive_ranks is not None:
+        ranks = table.positive_ranks
+        mrr = np.divide(1.0, ranks, out=np.zeros(len(ranks)), where=ranks > 0).mean()
+        report["positives"] = {"ranked": int((ranks > 0).sum()), "mean_reciprocal_rank": round(float(mrr), 4)}
+    if table.margins is not None and np.isfinite(table.margins).any():
+        report["margin"] = _summary(table.margins[np.isfinite(table.margins)])
     return report
-
-
-def positive_ranks(anchor_set: AnchorSet, rows: np.ndarray) -> list[int | None]:
-    """Return the rank (from 1) of each anchor's best known positive in its ranking `rows` (A, k); None if
-    absent."""
-    hits = is_known_positive(anchor_set.known_positives, anchor_set.anchors, rows)
-    ranks = np.where(hits.any(1), hits.argmax(1) + 1, 0)
-    return [int(rank) if rank else None for rank in ranks]
-
-
-def _margins(table: NegativeTable, positive_scores: np.ndarray) -> np.ndarray:
-    """Return the margin of each anchor with candidates, from the scores (A,) of the positives."""
-    totals = np.where(table.candidates != PADDING, table.scores, 0.0).sum(1)
-    has_candidates = table.counts > 0
-    return positive_scores[has_candidates] - totals[has_candidates] / table.counts[has_candidates]
 
 
 def _summary(values: np.ndarray) -> dict[str, float]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Literal
 
+import numpy as np
+
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.source import TableSource
 from pyserini_ance.negatives.table import NegativeTable
@@ -27,6 +29,7 @@ _IS_DONE: dict[ProductKind, Callable[[RunDir, str, int], bool]] = {
 }
 TableKey = tuple[str, int]  # term, index of the source in the term
 REPORT = "report.json"
+RANKS_SUFFIX = ".positive_ranks.npy"  # of the ranks of a table's positives, beside the report
 TEACHER_SUFFIX = ".teacher"  # of the folder of a term's teacher scores, beside those of its tables
 PREVIOUS_TABLES = (
     "previous tables"  # key in a manifest: digest of the previous stage's tables that were reused
@@ -167,6 +170,8 @@ def publish_generation(
     with publishing(folder, about) as claimed:
         for key, table in tables.items():
             table.save(claimed / table_name(key))
+            if table.positive_ranks is not None:
+                np.save(claimed / f"{table_name(key)}{RANKS_SUFFIX}", table.positive_ranks)
         for term, scores in (teacher_scores or {}).items():
             scores.save(claimed / f"{term}{TEACHER_SUFFIX}")
         seconds = {**seconds, "write": time.perf_counter() - start}
@@ -188,7 +193,7 @@ def open_generation(folder: Path, made_from: Mapping[str, str]) -> Generation:
                 f"{folder} was mined with {key} {manifest[key][:12]}, expected {expected[:12]}; "
                 f"remove it, or restore that {key}"
             )
-    names = sorted({str(Path(file).parent) for file in manifest["parts"] if file != REPORT})
+    names = sorted({str(Path(file).parent) for file in manifest["parts"] if "/" in file})
     tables = {
         (name.rpartition(".")[0], int(name.rpartition(".")[2])): NegativeTable.load(folder / name)
         for name in names
@@ -204,9 +209,19 @@ def open_generation(folder: Path, made_from: Mapping[str, str]) -> Generation:
 
 
 def table_digest(folder: Path) -> str:
-    """A digest of a published generation's tables, without its report."""
+    """A digest of a published generation's tables, without what only describes them."""
     files = read_manifest(folder, verify=False)["parts"]
-    return sha256_json({name: file["sha256"] for name, file in files.items() if name != REPORT})
+    return sha256_json({name: file["sha256"] for name, file in files.items() if "/" in name})
+
+
+def read_positive_ranks(generation: Path, table: str) -> np.ndarray | None:
+    """(A,) int32 ranks of the positives of a generation's table, 0 beyond its ranking; None if it has none.
+
+    Raises FileNotFoundError for a generation that was removed.
+    """
+    read_manifest(generation, verify=False)
+    path = generation / f"{table}{RANKS_SUFFIX}"
+    return np.load(path, allow_pickle=False) if path.exists() else None
 
 
 def in_use(stage: Stage, adoptions: Sequence[dict]) -> list[dict]:

@@ -66,6 +66,7 @@ class RunDir:
         self.replay = folder / "replay.jsonl"
         self.refresher_log = folder / "refresher.log"
         self.scratch = folder / "scratch"
+        self.training_ranks = folder / "training-queries.positive_ranks.npy"
         self.model = folder / "model"
         self.index = folder / "index"
         self.run_files = folder / "runs"

@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.finished_run import finished
 
@@ -10,6 +11,7 @@ from pyserini_ance.analysis.published_tables import PublishedTable
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import sha256_file, write_json
+from pyserini_ance.storage.publish import publishing
 
 PUBLISHED = """
 sources: {paper: a paper}
@@ -141,9 +143,14 @@ def mined(run: RunDir, top_k: int, *generations: tuple[int, list]) -> None:
     run.recipe.write_text(dump(recipe))
     records = [
         {"event": "generation", "stage": "only", "checkpoint_step": step}
-        | {"tables": {"query.0": {"positive_ranks": ranks}}}
-        for step, ranks in generations
+        | {"tables": {"query.0": {"positives": {}}}}
+        for step, _ in generations
     ]
+    for step, ranks in generations:
+        with publishing(run.generation("only", step), {}) as generation:
+            np.save(
+                generation / "query.0.positive_ranks.npy", np.array([rank or 0 for rank in ranks], np.int32)
+            )
     run.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
 
 

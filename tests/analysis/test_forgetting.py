@@ -1,13 +1,20 @@
 """Forgetting between generations, from ranks whose reciprocals are compared by hand."""
 
 import json
+import shutil
 
+import numpy as np
 import pytest
 
 from pyserini_ance.analysis.forgetting import RefreshInterval, forgetting, refresh_intervals
 from pyserini_ance.commands import compare
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.publish import publishing
+
+
+def as_array(ranks: list[int | None]) -> np.ndarray:
+    return np.array([rank or 0 for rank in ranks], np.int32)
 
 
 @pytest.fixture
@@ -27,10 +34,14 @@ def make_run(tmp_path):
                 "stage": stage,
                 "step": step + 1,
                 "checkpoint_step": step,
-                "tables": {"query.0": {"positive_ranks": ranks} if ranks else {}},
+                "tables": {"query.0": {"positives": {}} if ranks else {}},
             }
             for stage, step, ranks in generations
         ]
+        for stage, step, ranks in generations:
+            with publishing(run.generation(stage, step), {}) as folder:
+                if ranks:
+                    np.save(folder / "query.0.positive_ranks.npy", as_array(ranks))
         run.metrics.write_text(
             "".join(
                 json.dumps(record) + "\n"
@@ -66,12 +77,10 @@ def test_forgotten_and_learnt_queries(make_run):
 def test_the_result_of_the_run_comes_after_its_last_generation_if_it_is_later(make_run, best, until):
     run = make_run("1", ("ance", 0, [1, 4, 7]), ("ance", 40, [2, 4, 7]))
     with (run / "metrics.jsonl").open("a") as metrics:
-        metrics.write(
-            json.dumps(
-                {"event": "training_queries", "stage": "ance", "step": 120, "positive_ranks": [1, 8, None]}
-            )
-            + "\n"
-        )
+        record = {"event": "training_queries", "stage": "ance", "step": 120}
+        precisions = {"mined": "fp32", "evaluated": "fp32"}
+        metrics.write(json.dumps({**record, "precisions": precisions}) + "\n")
+    np.save(RunDir(run).training_ranks, as_array([1, 8, None]))
     ended = [
         {"event": "stage_end", "stage": stage, "result": f"{stage}-{step:08d}"}
         for stage, step in (("bm25-neg", 60), ("ance", best))
@@ -87,7 +96,7 @@ def test_the_result_of_the_run_comes_after_its_last_generation_if_it_is_later(ma
 
 def test_the_result_in_another_precision_is_named_as_missing(make_run, caplog):
     run = make_run("1", ("ance", 0, [1, 4]), ("ance", 40, [2, 4]))
-    record = {"event": "training_queries", "stage": "ance", "step": 120, "positive_ranks": None}
+    record = {"event": "training_queries", "stage": "ance", "step": 120}
     record["precisions"] = {"mined": "bf16", "evaluated": "fp32"}
     with (run / "metrics.jsonl").open("a") as metrics:
         metrics.write(json.dumps(record) + "\n")
@@ -157,3 +166,17 @@ def test_candidates_fetched_for_filters_are_ranked_too(make_run):
         make_run("1", ("ance", 0, [1, 120]), ("ance", 40, [1, None]), overrides=overrides)
     )
     assert (interval.forgotten, interval.learnt) == (0, 0)
+
+
+def test_the_model_s_own_tables_are_compared_not_those_of_a_fixed_ranking(make_run):
+    """BM25's tables have ranks of the positives too."""
+    overrides = ("stages.ance.terms.query.negatives=[{kind: bm25}, {kind: ann}]",)
+    run = make_run("1", ("ance", 0, [1, 2]), ("ance", 40, [2, 1]), overrides=overrides)
+    assert refresh_intervals(run) == []
+
+
+def test_a_generation_that_was_removed_is_named(make_run):
+    run = make_run("1", ("ance", 0, [1, 2]), ("ance", 40, [2, 1]))
+    shutil.rmtree(RunDir(run).generation("ance", 0))
+    with pytest.raises(FileNotFoundError, match="ance-00000000 is not complete"):
+        refresh_intervals(run)

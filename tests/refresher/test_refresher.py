@@ -21,6 +21,7 @@ from pyserini_ance.runs.generation import (
     RefreshRequest,
     open_evaluation,
     open_generation,
+    read_positive_ranks,
 )
 from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir
@@ -154,7 +155,12 @@ def test_the_report_agrees_with_a_slow_loop(made):
             - statistics.fmean(scores[query][row] for row in candidates)
         )
         new += [row not in first.tables[KEY].candidates[query] for row in candidates]
-    assert report["positive_ranks"] == ranks and None in ranks and any(ranks)
+    found = read_positive_ranks(generation.folder, "query.0")
+    assert found.tolist() == [rank or 0 for rank in ranks] and None in ranks and any(ranks)
+    assert report["positives"] == {
+        "ranked": sum(rank is not None for rank in ranks),
+        "mean_reciprocal_rank": pytest.approx(sum(1 / rank for rank in ranks if rank) / 15, abs=1e-4),
+    }
     assert (report["candidates"], report["short_queries"]) == (15 * DEPTH, 0)
     assert report["dropped"] == table.dropped == {"known positives": dropped}
     assert report["new_share"] == pytest.approx(statistics.fmean(new), abs=1e-4) and report["new_share"] > 0
@@ -185,7 +191,8 @@ def test_a_refresh_in_chunks_mines_for_some_queries_in_turn(small_recipe, tmp_pa
         [0, 1, 2],
     ]
     reports = [generation.report["tables"]["query.1"] for generation in mined]
-    assert [len(report["positive_ranks"]) for report in reports] == [3, 4, 3] and [
+    ranks = [read_positive_ranks(generation.folder, "query.1") for generation in mined]
+    assert [len(of_chunk) for of_chunk in ranks] == [3, 4, 3] and [
         report["new_share"] for report in reports
     ] == [None] * 3
     whole = Made(small_recipe({"a": {**stage, "refresh": {"every_steps": 2}}}), tmp_path / "whole")
@@ -214,14 +221,27 @@ def test_static_negatives_are_mined_of_the_first_checkpoint_only(small_recipe, t
         [("query", 0), ("query", 1)],
         [("query", 1)],
     ]
-    # the run's report names no ranks and margins: they would be those of another source's ranking
-    assert next(sorted(report) for report in mined[0].report["tables"].values()) == [
-        "candidates",
-        "dropped",
-        "kind",
-        "new_share",
-        "short_queries",
-    ]
+    of_file, of_model = mined[0].report["tables"].values()
+    # The file ranks no positive: their ranks are those in its own ranking, not in the model's.
+    assert of_file["positives"] == {"ranked": 0, "mean_reciprocal_rank": 0} and "margin" not in of_file
+    assert of_model["positives"]["ranked"] > 0 and "margin" in of_model
+
+
+def test_positives_have_ranks_and_a_margin_in_a_ranking_from_a_file(small_recipe, tmp_path):
+    """Query 0, whose positives are red-apple and red-tiger, ranks the second of them second."""
+    lines = ["train-0 Q0 blue-tiger 1 9 t", "train-0 Q0 red-tiger 2 8 t", "train-0 Q0 blue-horse 3 5 t"]
+    lines += [f"train-{query} Q0 blue-tiger 1 2 t" for query in range(1, 15)]
+    (tmp_path / "ranked.trec").write_text("\n".join(lines) + "\n")
+    source = {"kind": "ranking", "file": str(tmp_path / "ranked.trec")}
+    made = Made(
+        small_recipe({"a": {**STAGE, "terms": {"query": {"negatives": [source]}}, "refresh": None}}),
+        tmp_path / "run",
+    )
+    generation = made.tables(made.checkpoint(0))
+    report = generation.report["tables"]["query.0"]
+    assert read_positive_ranks(generation.folder, "query.0").tolist() == [2, *[0] * 14]
+    assert report["positives"] == {"ranked": 1, "mean_reciprocal_rank": round(0.5 / 15, 4)}
+    assert report["margin"]["mean"] == 8 - (9 + 5) / 2
 
 
 def test_the_dev_measure_is_that_of_the_ranking(made):
