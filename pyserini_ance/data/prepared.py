@@ -20,7 +20,8 @@ class AnchorSet:
 
     Every loss term has an anchor set, and so has every table of negatives. `chunk` restricts the anchors to
     these rows of the queries, or to the documents that are relevant to them. `judged` is the split as its
-    judgments are, if pairs were promoted to positives in `split`; else None.
+    judgments are, if pairs were promoted to positives in `split`; else None. `share`, (i, n), restricts the
+    anchors to the i-th of n consecutive parts of about the same size: what one process mines for.
     """
 
     split: Split
@@ -28,6 +29,7 @@ class AnchorSet:
     candidates: int
     chunk: np.ndarray | None = None
     judged: Split | None = None
+    share: tuple[int, int] = (0, 1)
 
     @classmethod
     def of(cls, collection: Collection, split: str, anchor: Side) -> "AnchorSet":
@@ -57,6 +59,18 @@ class AnchorSet:
     @cached_property
     def anchors(self) -> np.ndarray:
         """(A,) int32, ascending: every query that has a positive, or every document that is one."""
+        return self._parts[self.share[0]]
+
+    @property
+    def first(self) -> int:
+        """The position of the share's first anchor among the anchors of all shares."""
+        return sum(map(len, self._parts[: self.share[0]]))
+
+    @cached_property
+    def _parts(self) -> list[np.ndarray]:
+        return np.array_split(self._all_anchors(), self.share[1])
+
+    def _all_anchors(self) -> np.ndarray:
         if self.chunk is None:
             return self.known_positives.anchors
         known_positives = self.split.known_positives("query")

@@ -65,21 +65,24 @@ class Ranking:
     positives: np.ndarray
 
 
-def read_ranking(path: Path, split: Split, documents: Texts, top_k: int) -> Ranking:
-    """Read the ranking of a split's queries from a file; other queries in it are skipped.
+def read_ranking(
+    path: Path, split: Split, documents: Texts, top_k: int, rows: np.ndarray | None = None
+) -> Ranking:
+    """Read the ranking of the query `rows` (Q,) of a split from a file; None: of all its queries.
 
-    Memory is 12 bytes for each of the `top_k` documents of a query, however long the file is. Raises
-    ValueError, with the line, for a file of unknown form, for a malformed line and for a document that the
-    collection lacks; and if the file ranks documents for no query of the split.
+    Other queries in the file are skipped. Memory is 12 bytes for each of the `top_k` documents of a query,
+    however long the file is. Raises ValueError, with the line, for a file of unknown form, for a malformed
+    line and for a document that the collection lacks; and if the file ranks documents for no query of the
+    split.
     """
-    ids = _IdLookup(path, split, documents)
+    ids = _IdLookup(path, split, documents, np.arange(len(split.queries)) if rows is None else rows)
     hits = _hits(path)
     ranking = (
         _in_order(_pairs(path, split.queries, documents), ids, top_k)
         if hits is None
         else _by_score(hits, ids, top_k)
     )
-    if (ranking.rows == PADDING).all():
+    if (ranking.rows == PADDING).all() and not ids.has_others:
         raise ValueError(
             f"{path} ranks documents for none of the {len(split.queries)} queries of split {split.name!r}; "
             "is it a run of another split?"
@@ -105,17 +108,29 @@ def read_ranked(path: Path) -> Run:
 
 
 class _IdLookup:
-    """The rows of the ids of a split and its collection, and the relevant pairs."""
+    """The positions of query ids among the `rows` to read, the rows of document ids, and the relevant pairs.
 
-    def __init__(self, path: Path, split: Split, documents: Texts):
-        self.path, self.ids, self.documents = path, split.queries.ids, documents
-        self.queries = {id: row for row, id in enumerate(split.queries.ids)}
+    has_others: whether the file was seen to rank documents for other queries of the split.
+    """
+
+    def __init__(self, path: Path, split: Split, documents: Texts, rows: np.ndarray):
+        self.path, self.documents = path, documents
+        self.ids = [split.queries.ids[row] for row in rows.tolist()]
+        self._positions = {id: position for position, id in enumerate(self.ids)}
+        self._others = set(split.queries.ids) - self._positions.keys()
+        self.has_others = False
         known_positives = split.known_positives("query")
         self.relevant = {
-            (row, documents.ids[document])
-            for row in range(len(self.ids))
+            (position, documents.ids[document])
+            for position, row in enumerate(rows.tolist())
             for document in known_positives.of(row).tolist()
         }
+
+    def query(self, id: str) -> int | None:
+        position = self._positions.get(id)
+        if position is None and not self.has_others:
+            self.has_others = id in self._others
+        return position
 
     def document(self, query: str, id: str) -> int:
         row = self.documents.rows.get(id)
@@ -133,7 +148,7 @@ def _by_score(hits: Iterator[Hit], ids: _IdLookup, top_k: int) -> Ranking:
     builder = RankingBuilder(len(ids.ids), top_k, distinct_scores=_has_ranks(ids.path))
     try:
         for line, query, document, score in hits:
-            row = ids.queries.get(query)
+            row = ids.query(query)
             if row is not None:
                 builder.add(row, ids.document(query, document), score, line.number)
                 if (row, document) in ids.relevant:
@@ -154,7 +169,7 @@ def _in_order(pairs: Iterable[tuple[str, str]], ids: _IdLookup, top_k: int) -> R
     positives = np.full(len(ids.ids), np.nan, np.float32)
     counts = [0] * len(ids.ids)
     for query, document in pairs:
-        query_row = ids.queries.get(query)
+        query_row = ids.query(query)
         if query_row is None:
             continue
         count = counts[query_row]

@@ -12,6 +12,8 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from pyserini_ance.data.passages import repeats
 from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.distributed.gathering import gather_rows
+from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.filters.base import select
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, Source, TableSource
@@ -20,22 +22,32 @@ from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_of
 
 MAX_ORIGINS = 256  # a table stores origins as uint8
+ROWS_PER_DRAW = 65_536
 DRAW_KEYS = ("num_negatives", "on_shortage", "sampling_strategy", "rolling")
 
 
-def sample(table: NegativeTable, n: int, rng: np.random.Generator) -> NegativeTable:
-    """`n` candidates of each anchor, uniform without replacement; all candidates of an anchor with fewer."""
+def sample(table: NegativeTable, n: int, rng: np.random.Generator, first: int = 0) -> NegativeTable:
+    """`n` candidates of each anchor, uniform without replacement; all candidates of an anchor with fewer.
+
+    `first` anchors are in the shares before this one, and get the same candidates as without shares.
+    """
     present = table.candidates != PADDING
+    width = present.shape[1]
+    for start in range(0, first, ROWS_PER_DRAW):
+        rng.random((min(ROWS_PER_DRAW, first - start), width), np.float32)
     keys = np.where(present, rng.random(present.shape, np.float32), np.inf)
     chosen = np.zeros(present.shape, bool)
     np.put_along_axis(chosen, np.argsort(keys, axis=1, kind="stable")[:, :n], True, axis=1)
     return _select(table, chosen & present, n)
 
 
-def concatenate(tables: Sequence[NegativeTable], source: str, dropped: dict[str, int]) -> NegativeTable:
+def concatenate(
+    tables: Sequence[NegativeTable], source: str, dropped: dict[str, int], world: World
+) -> NegativeTable:
     """One table of `source` with all candidates of each anchor, table after table; duplicates are kept.
 
-    The tables are over the same anchors, and each has an `origin` array. Raises ValueError for more than
+    The tables are over the same anchors, and each has an `origin` array. All processes make the call, each
+    for its share of the anchors; the tables of all shares are equally wide. Raises ValueError for more than
     MAX_ORIGINS origins.
     """
     first = tables[0]
@@ -55,7 +67,8 @@ def concatenate(tables: Sequence[NegativeTable], source: str, dropped: dict[str,
         origin=np.concatenate([_renumbered(table, origins) for table in tables], axis=1),
         promoted=None if all(table.promoted is None for table in tables) else promoted_in(tables),
     )
-    return _select(whole, whole.candidates != PADDING, int(whole.counts.max(initial=0)))
+    width = int(gather_rows(np.array([whole.counts.max(initial=0)]), world).max())
+    return _select(whole, whole.candidates != PADDING, width)
 
 
 def drop_duplicates(table: NegativeTable) -> NegativeTable:
@@ -171,12 +184,15 @@ class Mix(TableSource):
         if self.weights and self.top_k:
             sizes = shares(self.weights, self.top_k)
             tables = [
-                sample(table, size, random_stream("mix", *own.key))
+                sample(table, size, random_stream("mix", *own.key), anchor_set.first)
                 for table, size, own in zip(tables, sizes, contexts, strict=True)
             ]
         names = {name for table in mined for name in table.dropped}
         dropped = {name: sum(table.dropped.get(name, 0) for table in mined) for name in names}
-        mixed = replace(concatenate(tables, self.kind, dropped), positive_ranks=self._positive_ranks(mined))
+        mixed = replace(
+            concatenate(tables, self.kind, dropped, snapshot.world),
+            positive_ranks=self._positive_ranks(mined),
+        )
         return mixed if self.duplicates == "keep" else drop_duplicates(mixed)
 
     def _positive_ranks(self, mined: Sequence[NegativeTable]) -> np.ndarray | None:

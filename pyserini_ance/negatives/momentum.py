@@ -34,5 +34,5 @@ class Momentum(TableSource):
                 "negatives momentum: there are no tables of a previous stage; remove this source from the "
                 "first stage"
             )
-        tables = [replace(table, promoted=None) for table in context.previous_stage]
-        return concatenate(tables, self.kind, {})
+        own = [table.of_anchors(anchor_set.anchors) for table in context.previous_stage]
+        return concatenate([replace(table, promoted=None) for table in own], self.kind, {}, snapshot.world)

@@ -36,7 +36,8 @@ RankingKey = tuple[Side, Side, bytes]
 class Snapshot:
     """The vectors and rankings of one checkpoint over the prepared data.
 
-    All processes of `world` make the same calls in the same order, share the work, and get the same results.
+    All processes of `world` make the same calls in the same order and share the work. They get the same
+    results, except of a search, in which each gets those of its own rows.
 
     model: the checkpoint's encoder folder. weights: the hash of its weights.
     document_weights: the hash of the document tower's weights (default: `weights`).
@@ -177,22 +178,36 @@ class Snapshot:
         """The k nearest rows of the side `over` for each of `rows` (A,) of `side`; a row may find itself.
 
         A score between the sides is that of the document's best passage, whichever side searches. All
-        processes make the call. A ranking that was computed before is not computed again.
+        processes make the call, each with its own rows. A ranking that was computed before is not computed
+        again.
         """
         key = _key(side, rows, over)
         k = min(k, len(self.collection.documents if over == "document" else self.split.queries))
-        if key not in self._rankings or self._rankings[key][0].shape[1] < k:
-            if (side, over) == ("document", "query"):
-                self._rankings[key] = self.rank_for_documents(rows, self.query_vectors, k)
-            else:
-                passages = self.passages if over == "document" else None
-                self._rankings[key] = self.rank(self.vectors(side)[rows], self.vectors(over), k, passages)
+        self.world.barrier()  # the work before may take longer on one process than on another
+        if not self.world.all_agree(key in self._rankings and self._rankings[key][0].shape[1] >= k):
+            self._rankings[key] = self._search(side, rows, over, k)
         scores, hits = self._rankings[key]
         return scores[:, :k], hits[:, :k]
 
-    def ranking(self, anchor_set: AnchorSet) -> Ranking | None:
-        """The ranking of the candidates for the anchors, as computed so far; None if there is none."""
-        return self._rankings.get(_key(anchor_set.anchor, anchor_set.anchors, anchor_set.candidate))
+    def _search(self, side: Side, rows: np.ndarray, over: Side, k: int) -> Ranking:
+        """This process's part of the search for the rows of all processes."""
+        parts = [part.numpy() for part in self.world.gather(torch.from_numpy(rows.astype(np.int32)))]
+        every = np.concatenate(parts)
+        if (side, over) == ("document", "query"):
+            scores, hits = self.rank_for_documents(every, self.query_vectors, k)
+        else:
+            passages = self.passages if over == "document" else None
+            scores, hits = self.rank(self.vectors(side)[every], self.vectors(over), k, passages)
+        if self.world.size == 1:
+            return scores, hits
+        first = sum(map(len, parts[: self.world.rank]))
+        own = slice(first, first + len(rows))
+        return scores[own].copy(), hits[own].copy()
+
+    def forget_training_queries(self) -> None:
+        """Free the vectors and rankings of the training queries, which only mining needs."""
+        self._rankings.clear()
+        vars(self).pop("query_vectors", None)
 
     def positive_scores(self, anchor_set: AnchorSet) -> np.ndarray:
         """(A,) float32: the score of each anchor's best known positive."""

@@ -159,7 +159,8 @@ class TableSource(Source):
     ) -> NegativeTable:
         """The table over `anchor_set.anchors`, in this order, without known positives.
 
-        All processes of the snapshot's world make the call and get the same table.
+        All processes of the snapshot's world make the call, each for its share of the anchors; what an anchor
+        gets does not depend on the shares.
         """
 
     def shortage_remedies(self, counts: np.ndarray) -> tuple[str, ...]:
@@ -277,7 +278,8 @@ class MinedSource(TableSource):
         anchor_set = candidates.anchor_set
         masks = filter_masks(candidates, self.filters, top_k)
         rows, scores, dropped = apply_masks(candidates.rows, candidates.scores, masks, top_k)
-        has_positives = candidates.score_positives is not None
+        # Not those of lookahead: its ranking is that of a positive's neighbours.
+        has_positives = candidates.score_positives is not None and candidates.score_anchors is None
         is_ambiguous = self.sampling_strategy == "ambiguous"
         return NegativeTable(
             anchor_set.anchor,
@@ -374,4 +376,4 @@ class RankedSource(MinedSource):
     def read(self, path: Path, collection: Collection, anchor_set: AnchorSet) -> Ranking:
         """The ranking in `path`, with as many candidates per query as a table and its filters need."""
         top_k = self.top_k + self.extra_candidates(anchor_set)
-        return read_ranking(path, anchor_set.split, collection.documents, top_k)
+        return read_ranking(path, anchor_set.split, collection.documents, top_k, anchor_set.anchors)

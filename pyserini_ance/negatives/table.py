@@ -23,6 +23,8 @@ ARRAYS = {
     "promoted": np.int32,
 }
 
+PER_ANCHOR = ("anchors", "candidates", "scores", "origin", "positive_scores", "positive_ranks", "margins")
+
 
 @dataclass(frozen=True)
 class Origin:
@@ -166,6 +168,12 @@ class NegativeTable:
             positive_ranks=None,
             margins=None,
         )
+
+    def of_anchors(self, anchors: np.ndarray) -> "NegativeTable":
+        """The table of these anchors (A,), ascending, alone."""
+        positions = self.positions(anchors)
+        chosen = {name: array[positions] for name in PER_ANCHOR if (array := getattr(self, name)) is not None}
+        return replace(self, **chosen)
 
     def of_generation(self, name: str) -> "NegativeTable":
         """The same table with an `origin` array; `name` is the generation that it was mined for."""

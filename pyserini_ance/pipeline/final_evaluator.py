@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from pyserini_ance.analysis.forgetting import CUTOFF
 from pyserini_ance.data.collection import Split
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.trec import PADDING, Qrels, read_qrels, read_run, write_run
+from pyserini_ance.distributed.gathering import gather_rows
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import resolve_precision
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
@@ -108,9 +109,10 @@ class FinalEvaluator:
 
     def _training_ranks(self, snapshot: Snapshot) -> np.ndarray:
         """(Q,) int32: the ranks of the training queries' positives; 0 beyond the first CUTOFF."""
-        anchor_set = snapshot.anchor_set("query")
+        share = self.world.rank, self.world.size
+        anchor_set = replace(snapshot.anchor_set("query"), share=share)
         rows = snapshot.search("query", anchor_set.anchors, "document", CUTOFF)[1]
-        return positive_ranks(anchor_set, rows)
+        return gather_rows(positive_ranks(anchor_set, rows), self.world)
 
     def _write_training_ranks(self, ranks: np.ndarray) -> None:
         with whole_file(self.run.training_ranks) as file:

@@ -27,6 +27,7 @@ from pyserini_ance.encoders.cross_encoder_model import record_text
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.negatives.filters.base import PROMOTED
+from pyserini_ance.negatives.shares import mine_in_shares
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, Source, TableSource
 from pyserini_ance.negatives.table import PADDING, NegativeTable
@@ -284,7 +285,7 @@ def mine_negatives(
     scratch = cache / "mining" / sha256_json([encoder_digest(encoder), data.identity])[:32]
     snapshot = snapshot_of(encoder, data, encoding, scratch, world)
     snapshot.recipe = settings
-    table = source.mine(snapshot, anchor_set, context)
+    table = mine_in_shares(source, snapshot, anchor_set, context)
     num_short = 0 if choose_all else source.check(table, collection, chosen)
     rows = table.candidates if choose_all else source.draw(anchor_set.anchors, table, anchor_set, draw_rng)
     if table.promoted is not None:

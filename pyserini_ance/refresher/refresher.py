@@ -15,6 +15,7 @@ import numpy as np
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.searched import resolved_top_k
+from pyserini_ance.negatives.shares import mine_in_shares
 from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
 from pyserini_ance.negatives.source import MiningContext, TableSource
 from pyserini_ance.negatives.table import NegativeTable, promoted_in, turnover
@@ -105,7 +106,7 @@ class Refresher:
             start, seconds_before = time.perf_counter(), sum(snapshot.seconds.values())
             anchor_set = snapshot.anchor_set(stage.terms[key[0]].anchor, chunk if source.is_dynamic else None)
             context = self._mining_context(request, key, previous_tables)
-            tables[key] = source.mine(snapshot, anchor_set, context)
+            tables[key] = mine_in_shares(source, snapshot, anchor_set, context)
             reports[table_name(key)] = {
                 "short_queries": source.check(tables[key], self.data.collection, self.data.split),
                 **table_report(tables[key], compared.get(key), source, anchor_set),
@@ -126,6 +127,7 @@ class Refresher:
             )
 
         self.world.on_main(publish)
+        snapshot.forget_training_queries()
 
     def _teach(
         self,

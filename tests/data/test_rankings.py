@@ -1,5 +1,6 @@
 import gzip
 import json
+import re
 
 import numpy as np
 import pytest
@@ -204,3 +205,17 @@ def test_a_real_run_of_ranks(shared_data, tmp_path):
     assert [len(hits) for hits in result.values()] == [1000] * 5
     assert list(result["188714"].items())[:2] == [("2133570", -1.0), ("4321742", -2.0)]
     assert list(result.values())[-1][lines[-1].split()[1]] == -1000.0
+
+
+@pytest.mark.parametrize("name, text", [("run.trec", TREC), ("run.tsv", RANKS), ("top1000.dev", TOP)])
+def test_some_queries_are_read_as_all_are(tmp_path, name, text):
+    (tmp_path / name).write_text(text)
+    split = Split("train", QUERIES, Qrels.of([0, 1], [0, 1], [1, 1], 2))
+    whole = read_ranking(tmp_path / name, split, DOCUMENTS, 2)
+    for rows in ([0], [1], [0, 1], []):
+        part = read_ranking(tmp_path / name, split, DOCUMENTS, 2, np.array(rows, int))
+        for array in ("rows", "scores", "positives"):
+            np.testing.assert_array_equal(getattr(part, array), getattr(whole, array)[rows])
+    (tmp_path / name).write_text(re.sub(r"(?m)^\S+", "another", text))
+    with pytest.raises(ValueError, match="ranks documents for none of the 2 queries of split 'train'"):
+        read_ranking(tmp_path / name, split, DOCUMENTS, 2, np.array([1]))

@@ -4,6 +4,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.mix import concatenate, drop_duplicates, sample
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 
@@ -59,7 +60,7 @@ def test_concatenation_keeps_repeats_and_origins():
         table("ann", [4, 5, PADDING], [6, PADDING, PADDING]),
         table("lookahead", [5, 4], [9, 6], generation="b-00000002"),
     )
-    mixed = concatenate([ann, ahead], "mix", {"x": 1})
+    mixed = concatenate([ann, ahead], "mix", {"x": 1}, World())
     a, b = "ann of a-00000000", "lookahead of b-00000002"
     assert entries(mixed) == [[(4, 0, a), (5, 1, a), (5, 0, b), (4, 1, b)], [(6, 0, a), (9, 0, b), (6, 1, b)]]
     assert (mixed.source, mixed.dropped, mixed.candidates.dtype, mixed.origin.dtype) == (
@@ -68,12 +69,12 @@ def test_concatenation_keeps_repeats_and_origins():
         np.int32,
         np.uint8,
     )
-    again = concatenate([mixed, ann], "momentum", {})
+    again = concatenate([mixed, ann], "momentum", {}, World())
     assert again.origins == mixed.origins and again.origin_counts() == {a: 6, b: 4}
 
 
 def test_the_first_of_repeated_candidates_is_kept():
-    mixed = concatenate([table("ann", [4, 5, PADDING]), table("lookahead", [5, 6, 4])], "mix", {})
+    mixed = concatenate([table("ann", [4, 5, PADDING]), table("lookahead", [5, 6, 4])], "mix", {}, World())
     once = drop_duplicates(mixed)
     assert [row[0] for row in entries(once)[0]] == [4, 5, 6] and once.dropped == {"duplicates": 2}
     assert once.origin_counts() == {"ann of a-00000000": 2, "lookahead of a-00000000": 1}
@@ -81,14 +82,14 @@ def test_the_first_of_repeated_candidates_is_kept():
 
 def test_too_many_origins_are_rejected():
     tables = [table("ann", [4], generation=f"a-{step:08d}") for step in range(257)]
-    assert len(concatenate(tables[:256], "mix", {}).origins) == 256
+    assert len(concatenate(tables[:256], "mix", {}, World()).origins) == 256
     with pytest.raises(ValueError, match="candidates of 257 origins in one table; at most 256"):
-        concatenate(tables, "mix", {})
+        concatenate(tables, "mix", {}, World())
 
 
 def test_origins_are_saved_and_loaded(tmp_path):
     mixed = concatenate(
-        [table("ann", [4, 5]), table("run", [5, PADDING], generation="b-00000000")], "mix", {}
+        [table("ann", [4, 5]), table("run", [5, PADDING], generation="b-00000000")], "mix", {}, World()
     )
     mixed.save(tmp_path / "t")
     loaded = NegativeTable.load(tmp_path / "t")
@@ -97,3 +98,11 @@ def test_origins_are_saved_and_loaded(tmp_path):
         and loaded.origins == mixed.origins
         and loaded.of_generation("c").origins == mixed.origins
     )
+
+
+def test_a_sample_does_not_depend_on_the_shares():
+    whole = table("ann", *np.arange(60).reshape(12, 5).tolist())
+    drawn = sample(whole, 2, np.random.default_rng(7))
+    for first, last in ((0, 5), (5, 12)):
+        part = sample(whole.of_anchors(whole.anchors[first:last]), 2, np.random.default_rng(7), first)
+        assert part.candidates.tolist() == drawn.candidates[first:last].tolist()

@@ -3,6 +3,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.mix import concatenate
 from pyserini_ance.negatives.momentum import Momentum
@@ -71,7 +72,19 @@ def test_promotions_end_with_their_stage_and_those_of_a_mix_are_those_of_its_tab
     first, second = (
         replace(table, promoted=np.array(pairs, np.int32)) for pairs in ([[0, 4]], [[0, 3], [0, 4]])
     )
-    both = concatenate([first, table, second], "mix", {})
-    assert both.promoted.tolist() == [[0, 3], [0, 4]] and concatenate([table], "mix", {}).promoted is None
+    both = concatenate([first, table, second], "mix", {}, World())
+    assert (
+        both.promoted.tolist() == [[0, 3], [0, 4]]
+        and concatenate([table], "mix", {}, World()).promoted is None
+    )
     context = MiningContext("b-00000000", (both,))
     assert Momentum().mine(snapshot, snapshot.anchor_set("query"), context).promoted is None
+
+
+def test_each_process_takes_its_share_of_the_previous_tables(snapshot):
+    whole = snapshot.anchor_set("query")
+    previous = Ann(top_k=2).mine(snapshot, whole).of_generation("a-00000000")
+    second = replace(whole, share=(1, 2))
+    table = Momentum().mine(snapshot, second, MiningContext("b-00000000", (previous,)))
+    assert (table.anchors.tolist(), table.candidates.tolist()) == ([1], previous.candidates[1:].tolist())
+    assert second.first == 1

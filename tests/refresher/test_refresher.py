@@ -10,6 +10,8 @@ import pytest
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.negatives import snapshot
+from pyserini_ance.negatives.filters.duplicates import Duplicates
+from pyserini_ance.negatives.table import PER_ANCHOR
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Recipe, Retention
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
@@ -22,6 +24,7 @@ from pyserini_ance.runs.generation import (
     open_evaluation,
     open_generation,
     read_positive_ranks,
+    table_name,
 )
 from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir
@@ -309,25 +312,77 @@ def test_too_few_candidates_stop_the_run_and_publish_nothing(small_recipe, tmp_p
     assert not made.run.generation("a", 0).exists()
 
 
-def products(world: World, recipe: Recipe, folder: Path) -> tuple[list, float, str]:
+def products(world: World, recipe: Recipe, folder: Path) -> dict:
     """What the processes of a world make of the checkpoint in `folder`; a missing one is missed by all of
     them."""
-    made = Made(recipe, folder, world)
-    checkpoint = Checkpoint.open(made.run.checkpoint("a", 2))
+    made, filtered, mask = Made(recipe, folder, world), [], Duplicates.mask
+
+    def counted(self, candidates):
+        filtered.append(len(candidates.rows))
+        return mask(self, candidates)
+
+    Duplicates.mask = counted
+    checkpoint = Checkpoint.open(made.run.checkpoint("a", 0))
     with pytest.raises(CheckpointRemoved) as missed:
         made.refresher.make(RefreshRequest("tables", "a", 3, "w"))
-    return (
-        made.tables(checkpoint).tables[KEY].candidates.tolist(),
-        made.dev(checkpoint)["value"],
-        str(missed.value),
-    )
+    generation = made.tables(checkpoint)
+    held = made.refresher._snapshot
+    arrays = {
+        (*key, name): np.asarray(array)
+        for key, table in generation.tables.items()
+        for name in (*PER_ANCHOR, "promoted")
+        if (array := getattr(table, name)) is not None
+    }
+    ranks = {
+        table_name(key): read_positive_ranks(generation.folder, table_name(key)) for key in generation.tables
+    }
+    report = {
+        name: {key: value for key, value in table.items() if key not in ("margin", "positives")}
+        for name, table in generation.report["tables"].items()
+    }
+    return {
+        "arrays": arrays,
+        "ranks": {name: None if array is None else array.tolist() for name, array in ranks.items()},
+        "report": report,
+        "dev": made.dev(checkpoint)["value"],
+        "missed": str(missed.value),
+        "filtered": set(filtered),
+        "held": (held._rankings, "query_vectors" in vars(held)),
+    }
 
 
-def test_processes_make_what_one_makes(run_processes, small_recipe, tmp_path):
-    recipe = small_recipe({"a": STAGE}, encoding={"precision": "fp32", "tokens_per_batch": 64})
+ON_QUERIES = {"anchor": "document", "negatives": [{"kind": "ann", "top_k": 3}]}
+
+
+@pytest.mark.parametrize(
+    ("then", "more"), [("promote", {}), ("drop", {"document": ON_QUERIES})], ids=["promoted", "dual term"]
+)
+def test_processes_make_what_one_makes_each_for_its_share_of_the_queries(
+    run_processes, small_recipe, tmp_path, then, more
+):
+    hits = [("pink-tiger", 3), ("red-horse", 2.5), ("red-apple", 1)]
+    lines = [f"train-{query} Q0 {hit} 1 {score} t\n" for query in range(15) for hit, score in hits]
+    (tmp_path / "ranked.trec").write_text("".join(reversed(lines)))
+    judging = {"kind": "teacher", "teacher": "student", "margin": 0.0, "then": then}
+    mixed = [
+        {"kind": "ann", "top_k": 6, "filters": ["duplicates", judging]},
+        {"kind": "lookahead", "top_k": 4},
+    ]
+    mix = {"kind": "mix", "weights": [0.5, 0.5], "top_k": 4, "sources": mixed, "on_shortage": "fill_random"}
+    ranked = {"kind": "ranking", "file": str(tmp_path / "ranked.trec"), "top_k": 2}
+    stage = {**STAGE, "terms": {"query": {"negatives": [mix, ranked]}, **more}}
+    recipe = small_recipe({"a": stage}, encoding={"precision": "fp32", "tokens_per_batch": 64})
     made = {}
     for size in (1, 2):
-        Made(recipe, tmp_path / f"{size}").checkpoint(2)
+        Made(recipe, tmp_path / f"{size}").checkpoint(0)
         made[size] = run_processes(size, products, recipe, tmp_path / f"{size}")
-    assert [end[:2] for end in made[2]] == [made[1][0][:2]] * 2
-    assert all("a-00000003 was removed" in missed for *_, missed in made[2])
+    [one], both = made[1], made[2]
+    assert one["filtered"] == {15} and [end["filtered"] for end in both] == [{8}, {7}]
+    assert len(one["arrays"]) == (8 if then == "promote" else 10)
+    for end in both:
+        assert end["arrays"].keys() == one["arrays"].keys()
+        for key, array in one["arrays"].items():
+            np.testing.assert_allclose(end["arrays"][key], array, rtol=1e-5, err_msg=str(key))
+        same = ("ranks", "report", "dev", "held")
+        assert {key: end[key] for key in same} == {key: one[key] for key in same}
+        assert end["held"] == ({}, False) and "a-00000003 was removed" in end["missed"]

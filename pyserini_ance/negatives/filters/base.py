@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
-import torch
 
 from pyserini_ance.data.collection import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
@@ -63,17 +62,14 @@ class Candidates:
     def mask_pairs(self, judge: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> np.ndarray:
         """(A, n) bool from `judge(query rows, document rows)`, which maps two (P,) arrays to (P,) bool.
 
-        Pairs arrive in order of ascending document row. All processes of the world call this together and
-        share the pairs.
+        Pairs arrive in order of ascending document row.
         """
         positions = np.nonzero(self.rows != PADDING)
         pairs = self.anchor_set.anchors[positions[0]], self.rows[positions]
         queries, documents = pairs if self.anchor_set.anchor == "query" else pairs[::-1]
-        order, world = np.argsort(documents, kind="stable"), self.snapshot.world
-        own = np.array_split(order, world.size)[world.rank]
-        judged = torch.from_numpy(judge(queries[own], documents[own]).astype(np.uint8))
+        order = np.argsort(documents, kind="stable")
         mask = np.zeros(self.rows.shape, bool)
-        mask[positions[0][order], positions[1][order]] = torch.cat(world.gather(judged)).numpy()
+        mask[positions[0][order], positions[1][order]] = judge(queries[order], documents[order])
         return mask
 
 
@@ -174,15 +170,18 @@ def _masks_on_demand(filters: Sequence[Filter], candidates: Candidates, width: i
     """The masks of expensive filters, over no more candidates than a table of `width` needs.
 
     The filters first see `width` candidates of each anchor, then as many more as they removed, and so on,
-    until every anchor has `width` or no candidates are left.
+    until every anchor has `width` or no candidates are left, in the shares of all processes: a filter may
+    ask a teacher, which all processes do together.
     """
+    world = candidates.snapshot.world
     masks = {filter.removal: np.zeros(candidates.rows.shape, bool) for filter in filters}
     remaining, seen = candidates.rows != PADDING, np.zeros(candidates.rows.shape, bool)
     while True:
         fresh = remaining & ~seen
         missing = width - (remaining & seen).sum(1, keepdims=True)
         fresh &= np.cumsum(fresh, axis=1, dtype=np.int32) <= missing
-        if not fresh.any():
+        world.barrier()  # judging may take longer on one process than on another
+        if world.all_agree(not fresh.any()):
             return masks
         for kind, mask in _masks(filters, candidates.masked(fresh)).items():
             masks[kind] |= mask

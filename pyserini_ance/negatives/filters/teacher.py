@@ -5,10 +5,12 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
+from pyserini_ance.data.collection import KnownPositives
 from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.distributed.gathering import gather_rows
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.negatives.teachers.base import Teacher, TeacherContext, score_keys
+from pyserini_ance.negatives.teachers.base import Teacher, TeacherContext, TeacherScores, score_keys
 from pyserini_ance.recipe.components import component_of
 
 
@@ -65,26 +67,41 @@ class TeacherFilter(Filter):
     def mask(self, candidates: Candidates) -> np.ndarray:
         # A view of the anchors that have candidates left: others may be many, and their positives cost.
         chosen = (candidates.rows != PADDING).any(1)
+        anchors, rows = candidates.anchor_set.anchors[chosen], candidates.rows[chosen]
+        positives = candidates.anchor_set.known_positives.subset(anchors)
+        scores = self._score(candidates, anchors, rows, positives)
         mask = np.zeros(candidates.rows.shape, bool)
         if chosen.any():
-            anchors = candidates.anchor_set.anchors[chosen]
-            mask[chosen] = self._relevant(candidates, anchors, candidates.rows[chosen])
+            assert scores is not None, "there are pairs to score"
+            mask[chosen] = self._relevant(scores, anchors, rows, positives)
         return mask
 
-    def _relevant(self, candidates: Candidates, anchors: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """(A, n) bool for the candidates `rows` (A, n) of `anchors` (A,)."""
-        anchor_set = candidates.anchor_set
-        positives = anchor_set.known_positives.subset(anchors)
-        of_positives = np.repeat(anchors, positives.counts)
+    def _score(
+        self, candidates: Candidates, anchors: np.ndarray, rows: np.ndarray, positives: KnownPositives
+    ) -> TeacherScores | None:
+        """The scores of the pairs of all processes; None without a pair.
+
+        They are scored together: the processes share the pairs evenly, whoever needs them.
+        """
+        anchor_set, world = candidates.anchor_set, candidates.snapshot.world
         keys = [anchor_set.pair_keys(anchors[:, None], rows)[rows != PADDING]]
         if self.margin is not None or self.compares_candidates:
+            of_positives = np.repeat(anchors, positives.counts)
             keys.append(anchor_set.pair_keys(of_positives, positives.rows))
-        context = TeacherContext.of(candidates.snapshot)
-        scores = score_keys(self.teacher, np.unique(np.concatenate(keys)), anchor_set, context)
+        every = np.unique(gather_rows(np.unique(np.concatenate(keys)), world))
+        if not len(every):
+            return None
+        return score_keys(self.teacher, every, anchor_set, TeacherContext.of(candidates.snapshot))
+
+    def _relevant(
+        self, scores: TeacherScores, anchors: np.ndarray, rows: np.ndarray, positives: KnownPositives
+    ) -> np.ndarray:
+        """(A, n) bool for the candidates `rows` (A, n) of `anchors` (A,)."""
         found = scores.of(anchors, rows)
         if self.max_score is not None:
             return found > self.max_score
         assert self.margin is not None, "one of the two is set"
+        of_positives = np.repeat(anchors, positives.counts)
         each = scores.of(of_positives, positives.rows[:, None])[:, 0]
         best = np.fmax.reduceat(each, positives.offsets[:-1])
         return found > (best - self.margin * np.abs(best))[:, None]

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from helpers.filter_fixture import candidates_of
 
-from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.filters.base import Candidates, Filter, apply_filters
 from pyserini_ance.negatives.table import PADDING
 
@@ -111,12 +110,3 @@ def test_pairs_are_ordered_by_document_and_masks_by_position():
             for a, line in zip(anchors, rows, strict=True)
         ]
         assert found.mask_pairs(judge).tolist() == expected
-
-
-def marked(world: World) -> list:
-    found = candidates_of([[3], [4]], [[5, 2, 8], [2, 5, PADDING]], world=world)
-    return found.mask_pairs(lambda queries, documents: (queries + documents) % 2 == 0).tolist()
-
-
-def test_processes_share_the_pairs(run_processes):
-    assert run_processes(2, marked) == [[[False, True, True], [False, True, False]]] * 2
