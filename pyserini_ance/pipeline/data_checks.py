@@ -124,11 +124,11 @@ def _are_same(split: Split, other: Split) -> bool:
     return same_size and _judged_pairs(split) == _judged_pairs(other)
 
 
-def _judged_pairs(split: Split) -> set[tuple[tuple[str, ...], int]]:
-    """The texts of each query with the row of each document that is relevant to it."""
+def _judged_pairs(split: Split) -> set[tuple[str, str, int]]:
+    """The id and the text of each query (DPR's ids are numbers), with the row of each relevant document."""
     return {
-        (tuple(split.queries[query].values()), row)
-        for query in range(len(split.queries))
+        (id, split.queries.columns["text"][query], row)
+        for query, id in enumerate(split.queries.ids)
         for row in split.qrels.relevant(query).tolist()
     }
 
