@@ -10,6 +10,7 @@ NOT_KINDS = (
     "layer_reduction",
     "load_save",
     "released",
+    "sentence_transformers_export",
     "tokenization",
     "truncation",
 )
