@@ -103,7 +103,8 @@ def test_both_methods_train_and_stand_in_one_table_with_our_run(recipe, recipe_f
     capsys.readouterr()
     folders = [str(tmp_path / name) for name in ("ours", *command.METHODS)]
     compare.main([*folders, "--significance", "small/rand-batch"])
-    rows = [line.split("|")[1].strip() for line in capsys.readouterr().out.splitlines()]
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split("|")[1].strip() for line in lines if line.startswith("|")]
     assert rows[2:] == [
         "untrained",
         "small/rand-batch",
