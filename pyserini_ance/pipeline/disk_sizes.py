@@ -6,13 +6,13 @@ from pyserini_ance.data.collection_cache import collection_folder
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, HYBRID, UNTRAINED
 from pyserini_ance.pipeline.bm25_rankings import bm25_for_evaluation, bm25_for_training
-from pyserini_ance.pipeline.dry_run import refresh_steps
+from pyserini_ance.pipeline.dry_run import times_mined
 from pyserini_ance.pipeline.preparation import tokenized_texts
 from pyserini_ance.recipe.models import Recipe
 
 SAMPLED_IDS = 1000
 NUMBERS_BYTES = 20  # of a line: a rank of up to 4 digits, a score of 6 decimals, `Q0`, blanks
-RANK_BYTES = 10  # a positive's rank in the report of a refresh, and in the metrics
+RANK_BYTES = 4  # int32
 
 
 def ranking_bytes(recipe: Recipe, data: PreparedData) -> int:
@@ -53,9 +53,14 @@ def bm25_training_bytes(recipe: Recipe, data: PreparedData) -> int:
 
 
 def metrics_bytes(recipe: Recipe, data: PreparedData) -> int:
-    """Bytes of the positives' ranks that all refreshes record."""
-    refreshes = sum(len(refresh_steps(stage)) for stage in recipe.stages.values())
-    return refreshes * len(data.split.queries) * RANK_BYTES
+    """Bytes of the positives' ranks: an array beside each table, and one of the last stage's result."""
+    mined = [
+        times_mined(stage, source)
+        for stage in recipe.stages.values()
+        for source in stage.sources
+        if source.is_mined
+    ]
+    return (sum(mined) + 1) * len(data.split.queries) * RANK_BYTES
 
 
 def cache_bytes(recipe: Recipe, data: PreparedData) -> int:
