@@ -1,8 +1,10 @@
 """The Python API on a small collection with a random model, next to the code that it calls."""
 
 import json
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -194,7 +196,8 @@ def test_a_single_string_and_an_unknown_side_are_refused(run):
 
 
 def test_a_folder_that_is_missing_is_named_with_the_working_directory():
-    with pytest.raises(FileNotFoundError, match="no folder runs/missing/model"):
+    named = re.escape(f"'runs/missing/model': no such folder; the working directory is {Path.cwd()}")
+    with pytest.raises(FileNotFoundError, match=named):
         pa.load_encoder("runs/missing/model")
 
 
@@ -473,6 +476,7 @@ class Nothing(Filter):
     )
     program = """
 import sys
+from pathlib import Path
 sys.path[:] = [entry for entry in sys.path if entry not in ("", sys.argv[1])]  # as a console script begins
 from pyserini_ance import __main__
 from pyserini_ance.recipe.components import component_class

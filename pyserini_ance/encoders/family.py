@@ -195,8 +195,8 @@ def resolve_model(model: str, key: str = "encoder.model") -> str:
     path = Path(model).expanduser()
     if not path.exists():
         raise FileNotFoundError(
-            f"{key} {model!r}: no such folder{similar_name(path)}; expected a Hugging Face model folder or a "
-            "hub name"
+            f"{key} {model!r}: no such folder{similar_name(path)}; the working directory is {Path.cwd()}; "
+            "expected a Hugging Face model folder or a hub name"
         )
     return str(path)
 

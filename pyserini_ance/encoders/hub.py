@@ -3,8 +3,9 @@
 HUB_SECONDS = 10  # until the hub must have answered
 
 
-def check_hub(model: str) -> None:
-    """Raise ConnectionError if the hub's `model` is neither in the local cache nor can the hub be reached.
+def check_hub(model: str, key: str = "encoder.model") -> None:
+    """Raise ConnectionError, naming `key`, if the hub's `model` is neither in the local cache nor can the hub
+    be reached.
 
     One request; an answer of any status will do, because transformers explains the others well.
     """
@@ -16,7 +17,7 @@ def check_hub(model: str) -> None:
         get_session().head(f"{constants.ENDPOINT}/{model}/resolve/main/config.json", timeout=HUB_SECONDS)
     except Exception as error:  # of whatever HTTP library this version of huggingface_hub has
         raise ConnectionError(
-            f"encoder.model {model!r} is no folder here, it is not in the cache {constants.HF_HUB_CACHE}, "
+            f"{key} {model!r} is no folder here, it is not in the cache {constants.HF_HUB_CACHE}, "
             f"and {constants.ENDPOINT} cannot be reached ({error}). Connect this machine to a network, or "
             "download the model elsewhere and pass its folder"
         ) from error

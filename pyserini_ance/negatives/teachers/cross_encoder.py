@@ -15,6 +15,7 @@ from pyserini_ance.encoders.cross_encoder_model import (
     require_sentence_transformers,
 )
 from pyserini_ance.encoders.family import resolve_model
+from pyserini_ance.encoders.hub import check_hub
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, scored_once
 from pyserini_ance.storage.files import sha256_file, sha256_json
 
@@ -65,9 +66,12 @@ class CrossEncoderTeacher(Teacher):
 def config_file(model: str) -> Path:
     """The configuration of a cross-encoder, in its folder or in the hub's cache; the hub is asked for others.
 
-    Raises FileNotFoundError if neither has it.
+    Raises FileNotFoundError if neither has it, ConnectionError if the hub cannot be reached, and RuntimeError
+    without sentence-transformers.
     """
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+    require_sentence_transformers()
 
     cure = "pyserini-ance train-teacher RUN --output FOLDER trains a cross-encoder"
     try:
@@ -78,6 +82,7 @@ def config_file(model: str) -> Path:
         if not (found := Path(name) / CONFIG).is_file():
             raise FileNotFoundError(f"{KEY} {model!r} is not a model's folder: {found} is missing; {cure}")
         return found
+    check_hub(name, KEY)
     cached = try_to_load_from_cache(name, CONFIG)
     try:
         return Path(cached if isinstance(cached, str) else hf_hub_download(name, CONFIG))
