@@ -230,6 +230,7 @@ def test_what_dead_processes_of_a_run_have_claimed_in_caches_is_cleared_before_i
 
 
 def test_claims_of_a_run_that_is_being_trained_stay(run, tmp_path):
+    run.mark("stopped", "stage ance, step 100")
     with other_host(run, "trainer"), pytest.raises(LockHeld, match="at work on encode"):
         run.clear_claims(tmp_path / "cache")
 

@@ -66,13 +66,11 @@ class CrossEncoderTeacher(Teacher):
 def config_file(model: str) -> Path:
     """The configuration of a cross-encoder, in its folder or in the hub's cache; the hub is asked for others.
 
-    Raises FileNotFoundError if neither has it, ConnectionError if the hub cannot be reached, and RuntimeError
-    without sentence-transformers.
+    Raises FileNotFoundError if neither has it, and RuntimeError without sentence-transformers.
     """
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
     require_sentence_transformers()
-
     cure = "pyserini-ance train-teacher RUN --output FOLDER trains a cross-encoder"
     try:
         name = resolve_model(model, KEY)
@@ -82,9 +80,9 @@ def config_file(model: str) -> Path:
         if not (found := Path(name) / CONFIG).is_file():
             raise FileNotFoundError(f"{KEY} {model!r} is not a model's folder: {found} is missing; {cure}")
         return found
-    check_hub(name, KEY)
     cached = try_to_load_from_cache(name, CONFIG)
     try:
+        check_hub(name, KEY)
         return Path(cached if isinstance(cached, str) else hf_hub_download(name, CONFIG))
     except (OSError, ValueError) as error:
         raise FileNotFoundError(
