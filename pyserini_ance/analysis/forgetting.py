@@ -143,10 +143,9 @@ def _ranks(run: Path, stage_name: str, stage: Stage, adoption: Mapping[str, Any]
         if top_k < CUTOFF and (missing := int((ranks == 0).sum())):
             key = f"stages.{stage_name}.terms.{term}.negatives.{position}"
             raise ValueError(
-                f"{run}: forgetting is measured by RR@{CUTOFF}, but {key} ({source.kind}) of its recipe has "
-                f"top_k {top_k}, "
-                f"where {missing} of {len(ranks)} queries have no positive; train with a top_k of {CUTOFF} "
-                "or more there"
+                f"{run}: forgetting is measured by RR@{CUTOFF}, but {key} ({source.kind}) of its recipe "
+                f"ranks as few as {top_k} documents, where {missing} of {len(ranks)} queries have no "
+                f"positive; train with a top_k of {CUTOFF} documents or more there"
             )
         return ranks
     return None
@@ -154,7 +153,9 @@ def _ranks(run: Path, stage_name: str, stage: Stage, adoption: Mapping[str, Any]
 
 def _ranked_documents(source: Source, auto_top_k: int | None) -> int:
     """The least number of documents that a query's ranking has; `auto_top_k` is that of `top_k: auto`."""
-    ranked = (leaf for leaf in source.components if leaf.scores_comparable)
+    ranked = [leaf for leaf in source.components if leaf.scores_comparable]
+    if any(getattr(leaf, "top_k_unit", None) == "passage" for leaf in ranked):
+        return 1  # they may all be passages of one long document
     return max(
         (auto_top_k if auto_top_k and getattr(leaf, "top_k", None) == AUTO else leaf.max_candidates(0))
         + (leaf.filtered_candidates if isinstance(leaf, MinedSource) else 0)

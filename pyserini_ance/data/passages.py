@@ -104,6 +104,22 @@ class Passages:
                 f"{int(short.sum())} rankings of {rows.shape[1]} passages hold fewer than {k} documents; "
                 "search deeper"
             )
+        return self._by_best_passage(scores, documents, first, k)
+
+    def of_ranking(self, scores: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The documents of rankings of passages (Q, n), best first: scores and rows (Q, n) of documents.
+
+        A document ranks by its best passage. Fewer than n documents end with -inf and -1.
+        """
+        documents = self.documents(rows)
+        first = ~repeats(documents) & (documents >= 0)
+        return self._by_best_passage(scores, documents, first, rows.shape[1])
+
+    @staticmethod
+    def _by_best_passage(
+        scores: np.ndarray, documents: np.ndarray, first: np.ndarray, k: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The first k columns of `scores` and `documents` (Q, n) where `first` is true, in order."""
         order = np.argsort(~first, axis=1, kind="stable")[:, :k]
         mask = np.take_along_axis(first, order, 1)
         best_scores = np.where(mask, np.take_along_axis(scores, order, 1), -np.inf)

@@ -19,16 +19,31 @@ class Ann(SearchedSource):
     """Searches all rows of the other side with each anchor's vector."""
 
     kind: Literal["ann"] = "ann"
+    top_k_unit: Literal["document", "passage"] = "document"
+    """What `top_k` and `oversample` count where documents have several passages (MaxP): documents, each by
+    its best passage; or passages, so that a query's candidates are the documents of its `top_k` nearest
+    passages. These are fewer, and known positives among them are not replaced, as in the code of ANCE."""
     is_dynamic: ClassVar[bool] = True
     scores_comparable: ClassVar[bool] = True
     scores_positives: ClassVar[bool] = True
+
+    def check_data(self, anchor_set: AnchorSet) -> None:
+        super().check_data(anchor_set)
+        if self.top_k_unit == "passage" and anchor_set.anchor == "document":
+            raise ValueError(
+                "top_k_unit: passage counts passages of documents, but a term with `anchor: document` "
+                "retrieves queries; remove the key there"
+            )
 
     def mine(
         self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
     ) -> NegativeTable:
         top_k = self.top_k_of(anchor_set)
-        k = top_k + self.extra_candidates(anchor_set)
-        scores, rows = snapshot.search(anchor_set.anchor, anchor_set.anchors, anchor_set.candidate, k)
+        if self.top_k_unit == "passage":
+            scores, rows = snapshot.search_passages(anchor_set.anchors, top_k + self.filtered_candidates)
+        else:
+            k = top_k + self.extra_candidates(anchor_set)
+            scores, rows = snapshot.search(anchor_set.anchor, anchor_set.anchors, anchor_set.candidate, k)
         # Differs from microsoft/ANCE: it removes only the last positive in the qrels, so other positives
         # are negatives; `train_split: {positives: last}` does the same.
         candidates = Candidates(

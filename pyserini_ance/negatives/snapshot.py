@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import torch
@@ -30,7 +31,8 @@ from pyserini_ance.vectors.search import FlatIndex, Searcher, resident, search_s
 PAIRS_PER_BLOCK = 65_536
 TEACHER_VECTORS = "teacher"  # prefix of the folders of other encoders' document vectors, as `vectors_folder`
 Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
-RankingKey = tuple[Side, Side, bytes]
+Searched = Literal["query", "document", "passage"]  # the rows that a search finds
+RankingKey = tuple[Side, Searched, bytes]
 
 
 class Snapshot:
@@ -131,8 +133,8 @@ class Snapshot:
         """(Q, D) float32 of the training queries."""
         return self.encode_queries(self.data.train_split, np.arange(len(self.split.queries)))
 
-    def vectors(self, side: Side) -> ShardedVectors | np.ndarray:
-        """The vectors of all training queries, or of all documents."""
+    def vectors(self, side: Searched) -> ShardedVectors | np.ndarray:
+        """The vectors of all training queries, or of all documents (their passages)."""
         return self.query_vectors if side == "query" else self.document_vectors
 
     def encode_queries(self, split: str, rows: np.ndarray, precision: Precision | None = None) -> np.ndarray:
@@ -174,22 +176,36 @@ class Snapshot:
             )
         return vectors, passages
 
-    def search(self, side: Side, rows: np.ndarray, over: Side, k: int) -> Ranking:
+    def search(self, side: Side, rows: np.ndarray, over: Searched, k: int) -> Ranking:
         """The k nearest rows of the side `over` for each of `rows` (A,) of `side`; a row may find itself.
 
-        A score between the sides is that of the document's best passage, whichever side searches. All
-        processes make the call, each with its own rows. A ranking that was computed before is not computed
-        again.
+        A score between the sides is that of the document's best passage, whichever side searches, except
+        over passages, whose rows and scores are their own. All processes make the call, each with its own
+        rows. A ranking that was computed before is not computed again.
         """
         key = _key(side, rows, over)
-        k = min(k, len(self.collection.documents if over == "document" else self.split.queries))
+        k = min(k, self._count(over))
         self.world.barrier()  # the work before may take longer on one process than on another
         if not self.world.all_agree(key in self._rankings and self._rankings[key][0].shape[1] >= k):
             self._rankings[key] = self._search(side, rows, over, k)
         scores, hits = self._rankings[key]
         return scores[:, :k], hits[:, :k]
 
-    def _search(self, side: Side, rows: np.ndarray, over: Side, k: int) -> Ranking:
+    def search_passages(self, rows: np.ndarray, k: int) -> Ranking:
+        """The documents of the k nearest passages for each of the query `rows` (A,), by their best passage.
+
+        Rankings of fewer than k documents end with -inf and PADDING. All processes make the call.
+        """
+        if self.passages is None:
+            return self.search("query", rows, "document", k)
+        return self.passages.of_ranking(*self.search("query", rows, "passage", k))
+
+    def _count(self, over: Searched) -> int:
+        if over == "passage" and self.passages is not None:
+            return int(self.passages.offsets[-1])
+        return len(self.split.queries if over == "query" else self.collection.documents)
+
+    def _search(self, side: Side, rows: np.ndarray, over: Searched, k: int) -> Ranking:
         """This process's part of the search for the rows of all processes."""
         parts = [part.numpy() for part in self.world.gather(torch.from_numpy(rows.astype(np.int32)))]
         every = np.concatenate(parts)
@@ -314,7 +330,7 @@ class Snapshot:
         self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
 
 
-def _key(side: Side, rows: np.ndarray, over: Side) -> RankingKey:
+def _key(side: Side, rows: np.ndarray, over: Searched) -> RankingKey:
     return side, over, hashlib.sha256(np.ascontiguousarray(rows, np.int32)).digest()
 
 

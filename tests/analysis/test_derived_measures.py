@@ -165,4 +165,4 @@ def test_forgetting_by_episode(folder, run):
 def test_a_run_whose_rankings_are_too_short_has_a_note(folder, run):
     mined(run, 50, (0, [1, None]), (5, [1, None]))
     [note] = [line for line in tables(folder, run)["notes"][0] if line.startswith("no forgetting: ")]
-    assert "stages.only.terms.query.negatives.0 (ann) of its recipe has top_k 50" in note
+    assert "stages.only.terms.query.negatives.0 (ann) of its recipe ranks as few as 50 documents" in note

@@ -139,12 +139,16 @@ def test_runs_without_two_generations_have_no_row_and_of_other_queries_are_refus
     [
         (
             "{kind: ann, top_k: 50}",
-            r"terms\.query\.negatives\.0 \(ann\) of its recipe has top_k 50, where 1 of 2 queries "
-            r"have no positive",
+            r"terms\.query\.negatives\.0 \(ann\) of its recipe ranks as few as 50 documents, where 1 of 2 "
+            r"queries have no positive",
         ),
         (
             "{kind: mix, weights: [1], top_k: 150, sources: [{kind: ann, top_k: 60}]}",
-            r"negatives\.0 \(mix\) of its recipe has top_k 60",
+            r"negatives\.0 \(mix\) of its recipe ranks as few as 60 documents",
+        ),
+        (
+            "{kind: ann, top_k: 200, top_k_unit: passage}",
+            r"negatives\.0 \(ann\) of its recipe ranks as few as 1 documents",
         ),
     ],
 )

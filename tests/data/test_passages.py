@@ -48,6 +48,25 @@ def passage_of(scores: np.ndarray, passages: Passages, document: int) -> int:
     return int(start + scores[start:stop].argmax())
 
 
+def test_documents_of_a_ranking_agree_with_a_slow_loop():
+    rng = np.random.default_rng(2)
+    passages = Passages.of_counts(rng.integers(1, 5, 20))
+    scores = rng.integers(0, 40, (9, passages.offsets[-1])).astype(np.float32)  # many tie
+    order = np.argsort(-scores, axis=1, kind="stable")[:, :12]
+    order[0, 7:] = -1  # an approximate index may end early
+    ranked = np.where(order >= 0, np.take_along_axis(scores, order, 1), -np.inf)
+    found_scores, found = passages.of_ranking(ranked, order)
+    for query in range(9):
+        slow: dict[int, float] = {}
+        for passage, score in zip(order[query].tolist(), ranked[query].tolist(), strict=True):
+            if passage >= 0:
+                document = next(d for d in range(20) if passage < passages.offsets[d + 1])
+                slow.setdefault(document, score)
+        missing = 12 - len(slow)
+        assert missing and found[query].tolist() == [*slow, *[-1] * missing]
+        assert found_scores[query].tolist() == [*slow.values(), *[-np.inf] * missing]
+
+
 def test_merged_rankings_agree_with_a_slow_maximum(monkeypatch):
     monkeypatch.setattr("pyserini_ance.data.passages.DOCUMENTS_PER_BLOCK", 8)
     rng = np.random.default_rng(1)

@@ -8,7 +8,9 @@ from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders import encoder as precision
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
+from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Encoding, Recipe
 
@@ -114,6 +116,31 @@ def test_document_anchors_rank_queries_by_the_same_scores(small_recipe, tmp_path
     relevant = snapshot.split.known_positives("document")
     positives = [max(expected[place, relevant.of(document)]) for place, document in enumerate(anchors)]
     assert np.allclose(snapshot.positive_scores(snapshot.anchor_set("document")), positives, atol=1e-4)
+
+
+@pytest.mark.parametrize(("around", "empty"), CHOICES)
+def test_a_depth_in_passages_gives_the_documents_of_the_nearest_passages(
+    small_recipe, tmp_path, around, empty
+):
+    """As in microsoft/ANCE: the positives' passages count, and what is left of the documents is mined."""
+    snapshot, pieces, each = of_passages(small_recipe, tmp_path, around, empty)
+    of = np.repeat(np.arange(30), [len(document) for document in pieces])
+    anchor_set = snapshot.anchor_set("query")
+    for top_k in (5, 12, 9, 1000):  # 9: from the ranking of 12 passages, which is kept
+        table = Ann(top_k=top_k, top_k_unit="passage").mine(snapshot, anchor_set)
+        for query in range(15):
+            nearest = of[np.argsort(-each[query], kind="stable")[:top_k]].tolist()
+            known = snapshot.split.qrels.relevant(query).tolist()
+            expected = [document for document in dict.fromkeys(nearest) if document not in known]
+            found = table.candidates[query]
+            assert found[found != PADDING].tolist() == expected
+            best = [each[query, of == document].max() for document in expected]
+            assert np.allclose(table.scores[query][found != PADDING], best, atol=1e-4)
+        assert table.counts.min() < top_k
+    dual = snapshot.anchor_set("document")
+    with pytest.raises(ValueError, match="top_k_unit: passage counts passages of documents"):
+        Ann(top_k_unit="passage").check_data(dual)
+    Ann(top_k_unit="passage").check_data(anchor_set)
 
 
 def of_passages(

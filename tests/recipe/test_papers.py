@@ -451,6 +451,23 @@ SAID = {
         "stages.ance.steps": 139_000,
         "encoder.tokenization.document.passages": 4,
     },
+    "msmarco-doc/ance-maxp-reference": {
+        **DOCUMENTS,
+        **of(
+            "ance",
+            {**CODE_ANCE, "sources.0.top_k_unit": "passage"},
+            batch_queries=128,
+            repeats_per_query=20,
+            refresh__query_chunks=5,
+            lr_schedule__warmup_steps=500,
+            **{**LAMB, **REFRESHED},
+        ),
+        "stages.ance.optimizer.learning_rate": 1e-5,
+        "stages.ance.steps": 139_000,
+        "encoder.tokenization.document.passages": 4,
+        "encoder.tokenization.document.special_tokens": "per_document",
+        "encoder.tokenization.document.pad_passages": True,
+    },
     "msmarco-doc/ance-norm": {**NORM, **dict(zip(LENGTHS, (64, 512), strict=True))},
     "msmarco-doc/ance-dual": {**DUAL, "encoder.normalize": False},
     "msmarco-doc/dance": {
