@@ -46,17 +46,14 @@ def refresh_intervals(run: Path) -> list[RefreshInterval]:
 
     The run's result is the last checkpoint, if the last stage has mined and no negatives were mined with that
     checkpoint or a later one. Raises ValueError for a run that mines for different queries at each refresh
-    (`refresh.query_chunks`), and for rankings too short for RR@100: a missing positive may be within rank
-    100. Raises FileNotFoundError if a generation was removed (`retention.keep_negatives`).
+    (`refresh.query_chunks`, `min_candidates`), and for rankings too short for RR@100: a missing positive may
+    be within rank 100. Raises FileNotFoundError if a generation was removed (`retention.keep_negatives`).
     """
     stages = RunDir(run).read_recipe().stages
-    if chunked := [
-        name for name, stage in stages.items() if stage.refresh and stage.refresh.query_chunks > 1
-    ]:
+    if partial := [name for name, stage in stages.items() if not stage.mines_all_queries]:
         raise ValueError(
-            f"{run}: stage {chunked[0]} has refresh.query_chunks, which mine for different training "
-            "queries each time; "
-            "forgetting needs the same queries"
+            f"{run}: stage {partial[0]} has refresh.query_chunks or min_candidates, with which each refresh "
+            "has tables of different training queries; forgetting needs the same queries"
         )
     records = read_json_lines(RunDir(run).metrics)
     generations = [record for record in records if record["event"] == "generation"]

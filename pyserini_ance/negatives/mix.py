@@ -23,7 +23,7 @@ from pyserini_ance.recipe.components import component_of
 
 MAX_ORIGINS = 256  # a table stores origins as uint8
 ROWS_PER_DRAW = 65_536
-DRAW_KEYS = ("num_negatives", "on_shortage", "sampling_strategy", "rolling")
+DRAW_KEYS = ("num_negatives", "on_shortage", "min_candidates", "sampling_strategy", "rolling")
 
 
 def sample(table: NegativeTable, n: int, rng: np.random.Generator, first: int = 0) -> NegativeTable:

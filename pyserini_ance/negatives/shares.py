@@ -18,10 +18,13 @@ FILLINGS = {"candidates": PADDING, "scores": -np.inf, "origin": 0}  # of narrowe
 def mine_in_shares(
     source: TableSource, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext
 ) -> NegativeTable:
-    """The source's table, the same for any number of processes. All processes make the call."""
+    """The source's table, the same for any number of processes, without anchors that have too few candidates.
+
+    All processes make the call.
+    """
     world = snapshot.world
     own = source.mine(snapshot, replace(anchor_set, share=(world.rank, world.size)), context)
-    return own if world.size == 1 else _joined(own, world)
+    return source.without_short_anchors(own if world.size == 1 else _joined(own, world))
 
 
 def _joined(own: NegativeTable, world: World) -> NegativeTable:

@@ -148,6 +148,9 @@ class TableSource(Source):
 
     on_shortage: Literal["error", "fill_random"] = "error"
     """If an anchor has fewer than `num_negatives` candidates: raise an error, or fill up with random ones."""
+    min_candidates: NonNegativeInt = 0
+    """Leave anchors with fewer candidates out of training until the table is mined again, as the code of ANCE
+    for OpenQA does with fewer than 2. The other anchors follow `on_shortage`."""
     rolling: bool = False
     """Whether an anchor's draws go through its candidates in a random order, so that each is drawn once
     before one is drawn again, as in the code of ANCE-Tele and of ANCE; false: each step draws anew."""
@@ -170,6 +173,19 @@ class TableSource(Source):
         """
         top_k = getattr(self, "top_k", None)
         return () if isinstance(top_k, int) and counts.max() < top_k else ("top_k",)
+
+    def without_short_anchors(self, table: NegativeTable) -> NegativeTable:
+        """The table of the anchors that have `min_candidates`. Raises SettingError if none has."""
+        enough = table.counts >= self.min_candidates
+        if enough.all():
+            return table
+        if not enough.any():
+            raise SettingError(
+                f"negatives {self.kind}: none of {len(table.anchors)} {PLURALS[table.anchor_side]} has "
+                f"min_candidates={self.min_candidates} candidates, so there is nothing to train on. Lower "
+                "min_candidates, or loosen filters."
+            )
+        return table.of_anchors(table.anchors[enough])
 
     def check(self, table: NegativeTable, collection: Collection, split: Split) -> int:
         """Count anchors with fewer than `num_negatives` candidates; ValueError with `on_shortage: error`."""

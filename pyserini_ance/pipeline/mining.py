@@ -287,7 +287,7 @@ def mine_negatives(
     snapshot.recipe = settings
     table = mine_in_shares(source, snapshot, anchor_set, context)
     num_short = 0 if choose_all else source.check(table, collection, chosen)
-    rows = table.candidates if choose_all else source.draw(anchor_set.anchors, table, anchor_set, draw_rng)
+    rows = table.candidates if choose_all else source.draw(table.anchors, table, anchor_set, draw_rng)
     if table.promoted is not None:
         chosen = chosen.with_positives(table.promoted)
     world.barrier()  # NFS removes no folder in which a process still has a file open

@@ -226,6 +226,11 @@ def _check_previous_tables(key: str, name: str, term: Term, previous: Stage | No
             f"{', '.join(previous.terms)}); "
             "give both terms one name, or remove the source"
         )
+    if any(getattr(source, "min_candidates", 0) for source in same.negatives):
+        raise ValueError(
+            f"{key}: momentum draws from tables of all queries, but the previous stage leaves queries out of "
+            "its tables; remove min_candidates there"
+        )
     if (
         previous.refresh
         and previous.refresh.query_chunks > 1

@@ -88,8 +88,15 @@ class Stage(Settings):
     def ranks_training_queries(self) -> bool:
         """Whether each refresh ranks documents for all training queries, as measuring forgetting needs."""
         query_terms = (term for term in self.terms.values() if term.anchor == "query")
-        return self.effective_refresh.query_chunks == 1 and any(
+        return self.mines_all_queries and any(
             leaf.scores_comparable and leaf.is_dynamic for term in query_terms for leaf in term.components
+        )
+
+    @property
+    def mines_all_queries(self) -> bool:
+        """Whether the tables of each refresh have all training queries."""
+        return self.effective_refresh.query_chunks == 1 and not any(
+            getattr(source, "min_candidates", 0) for source in self.sources
         )
 
     @property

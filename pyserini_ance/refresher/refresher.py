@@ -256,12 +256,13 @@ def table_report(
 ) -> dict[str, Any]:
     """Describe a table: its counts and, if its ranking has the positives, their ranks and the score margin.
 
-    `promoted` counts the candidates that became positives, if a filter promotes. `origins` counts candidates
-    by source if there are several. `new_share` is the share of candidates that `previous` lacks; None if it
-    has other anchors, as from one query chunk to the next. `top_k` is the number behind `top_k: auto`, if a
-    source has that. `positives` counts those in the ranking (`ranked`) and has the mean reciprocal rank; the
-    ranks are in a file of the generation. `margin` is the score of an anchor's best positive minus the mean
-    score of its candidates: percentiles and mean over the anchors that have both.
+    `left_out` counts the anchors without `min_candidates`, if there are any. `promoted` counts the candidates
+    that became positives, if a filter promotes. `origins` counts candidates by source if there are several.
+    `new_share` is the share of candidates that `previous` lacks; None if it has other anchors, as from one
+    query chunk to the next. `top_k` is the number behind `top_k: auto`, if a source has that. `positives`
+    counts those in the ranking (`ranked`) and has the mean reciprocal rank; the ranks are in a file of the
+    generation. `margin` is the score of an anchor's best positive minus the mean score of its candidates:
+    percentiles and mean over the anchors that have both.
     """
     new_share = None
     if previous is not None and np.array_equal(previous.anchors, table.anchors):
@@ -274,6 +275,8 @@ def table_report(
     }
     if (top_k := resolved_top_k(source.components, anchor_set)) is not None:
         report["top_k"] = top_k
+    if left_out := len(anchor_set.anchors) - len(table.anchors):
+        report["left_out"] = left_out
     if table.promoted is not None:
         report["promoted"] = len(table.promoted)
     if counts := table.origin_counts():

@@ -150,7 +150,8 @@ def _describe(name: str, report: dict) -> str:
     dropped = "".join(f", {count} {what} dropped" for what, count in report["dropped"].items())
     top_k = f"top_k {report['top_k']}, " if "top_k" in report else ""
     promoted = f", {report['promoted']} promoted" if "promoted" in report else ""
-    return f"{name}: {top_k}{report['candidates']} candidates{new}{margin}{dropped}{promoted}"
+    left_out = f", {report['left_out']} anchors left out" if "left_out" in report else ""
+    return f"{name}: {top_k}{report['candidates']} candidates{new}{margin}{dropped}{promoted}{left_out}"
 
 
 def publish_generation(

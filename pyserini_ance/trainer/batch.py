@@ -12,6 +12,7 @@ from pyserini_ance.negatives.source import fill_random
 from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
 from pyserini_ance.negatives.teachers.base import TeacherScores
 from pyserini_ance.random_streams import random_stream
+from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.stage import Stage
 
 
@@ -152,7 +153,8 @@ def _drawn_from(
 def _mined_queries(anchor_sets: Mapping[Side, AnchorSet], tables: Iterable[NegativeTable]) -> np.ndarray:
     """Return the rows (Q,), ascending, of the queries whose anchors are in every table.
 
-    With `query_chunks`, tables hold the anchors of a chunk of the queries.
+    With `query_chunks`, tables hold the anchors of a chunk of the queries; with `min_candidates`, those that
+    have so many candidates.
     """
     # Differs from microsoft/ANCE: it reads a new file from the beginning; here the endless permutation
     # continues over the queries mined now, unless `refresh: {restart_queries: true}`.
@@ -205,6 +207,10 @@ def _draw_queries(
     Each query occurs `repeats_per_query` times in a row. `key` is the seed and the numbers of the stream, but
     for the epoch, which follows.
     """
+    if not len(queries):
+        raise SettingError(
+            "no training query (of a split) has candidates in every table; lower min_candidates of a source"
+        )
     numbers, total = np.arange(step * count, (step + 1) * count), len(queries)
     positions = numbers // repeats_per_query
     rows = np.empty(count, np.int32)

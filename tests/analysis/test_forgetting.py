@@ -119,7 +119,14 @@ def test_a_table_of_means_over_seeds(make_run, capsys):
     )
 
 
-def test_runs_without_two_generations_have_no_row_and_of_other_queries_are_refused(make_run):
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "stages.ance.refresh.query_chunks=2",
+        "stages.ance.terms.query.negatives=[{kind: ann, min_candidates: 2}]",
+    ],
+)
+def test_runs_without_two_generations_have_no_row_and_of_other_queries_are_refused(make_run, setting):
     once, twice = (
         make_run("1", ("bm25-neg", 0, None), ("ance", 0, [1])),
         make_run("2", ("ance", 0, [1]), ("ance", 40, [1])),
@@ -129,9 +136,9 @@ def test_runs_without_two_generations_have_no_row_and_of_other_queries_are_refus
         forgetting([("once", once)])
     with pytest.raises(
         ValueError,
-        match=r"stage ance has refresh\.query_chunks, which mine for different training queries each time",
+        match=r"stage ance has refresh\.query_chunks or min_candidates, .* different training queries",
     ):
-        refresh_intervals(make_run("3", ("ance", 0, [1]), overrides=("stages.ance.refresh.query_chunks=2",)))
+        refresh_intervals(make_run("3", ("ance", 0, [1]), overrides=(setting,)))
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,10 @@ import pytest
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.random import Random
-from pyserini_ance.negatives.source import Shortage
+from pyserini_ance.negatives.shares import mine_in_shares
+from pyserini_ance.negatives.source import MiningContext, Shortage
 from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.recipe.components import SettingError
 
 
 def table(*candidates: list[int]) -> NegativeTable:
@@ -86,6 +88,24 @@ def test_only_settings_that_help_are_advised(split_of, source, remedies):
         source.check(table([1, 2]), None, split_of([0]))
     assert f" candidates, first q0 (2). {remedies}" in str(error.value)
     assert error.value.needs_new_recipe
+
+
+@pytest.mark.parametrize(("least", "kept"), [(0, [0, 1, 2]), (1, [0, 1, 2]), (2, [0, 1]), (3, [1])])
+def test_anchors_with_fewer_than_min_candidates_leave_the_table(split_of, snapshot_of, least, kept):
+    positives = [0, 1], [0], [0, 1, 2]  # of 4 documents
+    snapshot = snapshot_of(split_of(*positives), [[1], [1], [1]], [[4], [3], [2], [1]])
+    source, anchor_set = Ann(min_candidates=least), snapshot.anchor_set("query")
+    table = mine_in_shares(source, snapshot, anchor_set, MiningContext())
+    whole = Ann().mine(snapshot, anchor_set)
+    assert table.anchors.tolist() == kept
+    for name in ("candidates", "scores", "positive_ranks", "margins"):
+        assert np.array_equal(getattr(table, name), getattr(whole, name)[kept])
+
+
+def test_a_table_without_any_anchor_is_an_error(split_of, snapshot_of):
+    snapshot = snapshot_of(split_of([0], [1]), [[1], [1]], [[4], [3], [2]])
+    with pytest.raises(SettingError, match="none of 2 queries has min_candidates=3 candidates"):
+        mine_in_shares(Ann(min_candidates=3), snapshot, snapshot.anchor_set("query"), MiningContext())
 
 
 def test_random_fill_up_has_no_repeats(split_of):

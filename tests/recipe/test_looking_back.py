@@ -74,6 +74,13 @@ def test_a_stage_uses_previous_tables_directly_or_in_a_mix(write):
         ),
         (
             {
+                "a": {**query({**ANN, "min_candidates": 2}), "refresh": {"every_steps": 5}},
+                "b": query(MOMENTUM),
+            },
+            "the previous stage leaves queries out of its tables; remove min_candidates there",
+        ),
+        (
+            {
                 "a": {
                     **query({"kind": "mix", "sources": [ANN, BM25]}),
                     "refresh": {"every_steps": 5, "query_chunks": 2},

@@ -87,7 +87,14 @@ OPENQA_CODE = {
     **OPENQA_ANCE,
     **of(
         "ance",
-        {"top_k": 100, "filters.0.kind": "range_max", "filters.0.ranks": 100, "filters.1.kind": "answers"},
+        {
+            "top_k": 100,
+            "filters.0.kind": "range_max",
+            "filters.0.ranks": 100,
+            "filters.1.kind": "answers",
+            "min_candidates": 2,
+            "on_shortage": "error",
+        },
         refresh__every_steps=1000,
         refresh__restart_queries=True,
     ),

@@ -29,6 +29,7 @@ from pyserini_ance.runs.generation import (
 from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST, read_manifest
+from pyserini_ance.trainer.batch import plan_batch
 
 KEY, DEPTH = ("query", 0), 5
 STAGE = {
@@ -211,6 +212,28 @@ def test_a_chunk_has_its_share_of_each_joined_split(small_recipe, tmp_path):
         for step in (0, 2, 4)
     ]
     assert mined == [[0, *range(5, 10)], [1, 2, *range(10, 15)], [3, 4, *range(15, 20)]]
+
+
+def test_steps_leave_out_queries_with_too_few_candidates(small_recipe, tmp_path):
+    """As the trainer of microsoft/ANCE for OpenQA, which skips lines with fewer than two negatives."""
+    file = tmp_path / "ranked.trec"
+    source = {"kind": "ranking", "file": str(file), "min_candidates": 2}
+    terms = {"query": {"negatives": [source, {"kind": "ann", "top_k": DEPTH}]}}
+    collection, lines = read_collection(small_recipe({"a": STAGE})), []
+    ids, split = collection.documents.ids, collection.split("train")
+    for query in range(15):
+        known = set(split.qrels.relevant(query).tolist())
+        others = [ids[row] for row in range(len(ids)) if row not in known][: 1 + query % 3]
+        lines += [f"train-{query} Q0 {document} 1 {9 - rank} t\n" for rank, document in enumerate(others)]
+    file.write_text("".join(lines))
+    made = Made(small_recipe({"a": {**STAGE, "terms": terms}}), tmp_path / "run")
+    generation, enough = made.tables(made.checkpoint(0)), [query for query in range(15) if query % 3]
+    assert [table.anchors.tolist() for table in generation.tables.values()] == [enough, list(range(15))]
+    assert generation.report["tables"]["query.0"]["left_out"] == 5
+    assert "query.0: 25 candidates, 0 known positives dropped, 5 anchors left out; " in generation.describe()
+    stage, sets = made.recipe.stages["a"], made.data.anchor_sets
+    drawn = [plan_batch(stage, 0, step, 42, sets, generation.tables).queries for step in range(20)]
+    assert np.unique(np.concatenate(drawn)).tolist() == enough
 
 
 def test_static_negatives_are_mined_of_the_first_checkpoint_only(small_recipe, tmp_path):

@@ -9,6 +9,7 @@ from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.random_streams import random_stream
+from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer import batch as batch_module
 from pyserini_ance.trainer.batch import Batch, TermRows, anchor_sets_of, plan_batch
@@ -120,6 +121,12 @@ def test_queries_without_candidates_wait_for_another_refresh(split, tables, expe
     )
     epochs = [order[start : start + len(expected)].tolist() for start in range(0, len(order), len(expected))]
     assert len(epochs) == 6 and all(sorted(epoch) == expected for epoch in epochs)
+
+
+def test_tables_without_a_common_query_are_an_error(split):
+    tables = {("query", 1): part([1, 3]), ("query", 2): part([0, 4])}
+    with pytest.raises(SettingError, match="no training query .* lower min_candidates"):
+        plan(split, 0, tables=tables)
 
 
 PARTS = (slice(0, 2), slice(2, 7))
