@@ -273,6 +273,16 @@ def test_the_chosen_negatives_are_candidates(mined, collection):
         assert len({*chosen} & {*candidates}) == 3
 
 
+def test_queries_without_min_candidates_are_left_out(run, recipe, collection):
+    """Of 30 documents, the first query has two positives, the others have one."""
+    encoder = pa.load_encoder(run.directory / "checkpoints" / "initial-00000000" / "encoder")
+    source = {"kind": "ann", "top_k": 30, "min_candidates": 29}
+    found = pa.mine(encoder, collection, source, num_negatives=3, encoding=FP32, cache=recipe.cache)
+    assert found.table.anchors.tolist() == list(range(1, 15)) and found.rows.shape == (14, 3)
+    for chosen, candidates in zip(found.rows.tolist(), found.table.candidates.tolist(), strict=True):
+        assert {*chosen} < {*candidates}
+
+
 def test_the_same_arguments_mine_the_same_negatives(mined, run, recipe, collection):
     encoder = pa.load_encoder(run.directory / "checkpoints" / "initial-00000000" / "encoder")
     source = {"kind": "ann", "top_k": 8}
