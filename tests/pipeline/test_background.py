@@ -223,7 +223,10 @@ def test_a_run_that_depends_on_time_is_resumed_with_what_it_had_taken_and_repeat
     one, other = outcome(run), outcome(tmp_path / "again")
     assert other["files"].pop("replay.jsonl")
     # How much of a table is new depends on the tables that were made, also for nothing, before it.
-    assert all(one[key] == other[key] for key in ("rows", "decisions", "evaluations", "files"))
+    for found in (one, other):  # a decision that was taken before the kill precedes earlier steps in the file
+        found["decisions"].sort(key=lambda record: (record["step"], record["event"]))
+    compared = ("rows", "decisions", "evaluations", "files")
+    assert {key: one[key] for key in compared} == {key: other[key] for key in compared}
 
 
 def test_a_replay_of_another_recipe_is_refused(runs, peaceful, tmp_path):

@@ -147,7 +147,7 @@ def distances(found: Trained, expected: Trained, without: tuple[str, ...] = ()) 
 
 def assert_equal_up_to_rounding(found: Trained, expected: Trained, without: tuple[str, ...] = ()) -> None:
     loss, gradient, weight = distances(found, expected, without)
-    assert loss <= 1e-6 and gradient <= 1e-6 and weight <= 1e-5
+    assert loss <= 1e-6 and gradient <= 5e-6 and weight <= 1e-5  # 20 steps of rounding, 1.4e-6 with AMX
 
 
 def train_each(world, recipes: list, *settings) -> list[Trained]:
