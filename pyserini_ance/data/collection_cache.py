@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts, add_to_digest
+from pyserini_ance.data.spilled_numbers import SpilledNumbers
 from pyserini_ance.data.string_arrays import (
     STRINGS_PER_BLOCK,
     RowsOfIds,
@@ -28,6 +29,7 @@ from pyserini_ance.storage.publish import is_complete, publish_once, read_manife
 
 COLLECTION_FILE = "collection.json"
 LAYOUT = 1
+DOCUMENTS_PER_PART = 1_000_000
 COLLECTIONS_FOLDER = "collections"
 QRELS_ARRAYS = ("offsets", "rows", "grades", "relevant_offsets", "relevant_rows")
 
@@ -40,18 +42,21 @@ class StoredTexts(Texts):
 
 
 class TextsWriter:
-    """Write texts into a new folder, block by block. In memory, it keeps the 8-byte hash of each id.
+    """Write texts into a new folder, block by block.
+
+    In memory are a block of texts and the 8-byte hashes of `ids_per_part` ids; the other hashes are on disk.
 
     Files of columns are numbered because field names may not be valid file names.
     """
 
-    def __init__(self, folder: Path, fields: Sequence[str]):
+    def __init__(self, folder: Path, fields: Sequence[str], ids_per_part: int = DOCUMENTS_PER_PART):
         folder.mkdir(parents=True)
         self.folder, self.fields = folder, list(fields)
         self._ids = StringsFile(folder / "ids")
         self._columns = [StringsFile(folder / f"field{n}") for n in range(len(self.fields))]
-        self._hashes: list[np.ndarray] = []
+        self._hashes = SpilledNumbers(folder, np.uint64, ids_per_part)
         self._open = ExitStack()
+        self._open.callback(self._hashes.close)
         for file in (self._ids, *self._columns):
             self._open.callback(file.close)
         self._sha = hashlib.sha256()
@@ -60,16 +65,15 @@ class TextsWriter:
     def append(self, ids: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
         """Append a block: ids, and for each field as many values."""
         encoded = [[value.encode() for value in values] for values in (ids, *columns)]
-        self._hashes.append(hashes_of(encoded[0], len(ids)))
+        self._hashes.extend(hashes_of(encoded[0], len(ids)))
         add_to_digest(self._sha, chain.from_iterable(zip(*encoded, strict=True)))
         for file, values in zip((self._ids, *self._columns), encoded, strict=True):
             file.append(values)
 
     def finish(self) -> dict[str, Any]:
         """Complete the folder. Returns the fields and the digest, which `open_texts` needs."""
+        write_rows(self.folder / "ids", self._hashes)
         self.close()
-        hashes = np.concatenate(self._hashes) if self._hashes else np.empty(0, np.uint64)
-        write_rows(self.folder / "ids", hashes)
         return {"fields": self.fields, "digest": self._sha.hexdigest()}
 
     def close(self) -> None:

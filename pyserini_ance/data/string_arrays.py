@@ -10,15 +10,18 @@ import mmap
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import batched, pairwise
 from pathlib import Path
 from typing import overload
 
 import numpy as np
 
+from pyserini_ance.data.spilled_numbers import SpilledNumbers
 from pyserini_ance.storage.files import BlockFile
 
 STRINGS_PER_BLOCK = 4096
+HASHES_PER_BLOCK = 1 << 18
 NO_ROW = -1
 
 
@@ -96,9 +99,7 @@ class Strings(Sequence[str]):
 
         Otherwise all bytes that a process has read count as its memory.
         """
-        for stored in (self.text, self.offsets):
-            if isinstance(stored.base, mmap.mmap):
-                stored.base.madvise(mmap.MADV_DONTNEED)
+        _release(self.text, self.offsets)
 
     def encoded(self, row: int) -> memoryview:
         """The UTF-8 bytes of a string, not copied. A negative row counts from the end.
@@ -107,6 +108,12 @@ class Strings(Sequence[str]):
         """
         row = range(len(self))[row]
         return self._text[self._offsets[row] : self._offsets[row + 1]]
+
+
+def _release(*arrays: np.ndarray) -> None:
+    for stored in arrays:
+        if isinstance(stored.base, mmap.mmap):
+            stored.base.madvise(mmap.MADV_DONTNEED)
 
 
 class StringsFile:
@@ -229,18 +236,49 @@ def hashes_of(encoded: Iterable[bytes], count: int) -> np.ndarray:
     return np.fromiter(map(hash_of, encoded), np.uint64, count)
 
 
-def write_rows(path: Path, hashes: np.ndarray) -> None:
-    """Write the ascending hashes of ids and their rows into two files whose names start with `path`."""
-    order = np.argsort(hashes, kind="stable")
-    for file, values in zip(_lookup_files(path), (hashes[order], order.astype(np.int32)), strict=True):
-        np.save(file, values, allow_pickle=False)
+def write_rows(path: Path, hashes: SpilledNumbers) -> None:
+    """Write the ascending hashes of ids and their rows into two files whose names start with `path`.
+
+    The range of hashes is divided evenly, so that each part has about `hashes.in_memory` of them: they are
+    spread evenly over the range. A part is selected from all hashes, sorted and written.
+    """
+    parts = -(-len(hashes) // hashes.in_memory)
+    bounds = [(part << 64) // parts for part in range(parts)] + [1 << 64]
+    with ExitStack() as files:
+        hash_file, row_file = _lookup_files(path)
+        out = ArrayFile(hash_file, np.uint64), ArrayFile(row_file, np.int32)
+        for file in out:
+            files.callback(file.close)
+        for low, high in pairwise(bounds):
+            for file, values in zip(out, _sorted_between(hashes, low, high - 1), strict=True):
+                file.append(values)
+
+
+def _sorted_between(hashes: SpilledNumbers, first: int, last: int) -> tuple[np.ndarray, np.ndarray]:
+    """The ascending hashes from `first` to `last`, and their rows; rows of equal hashes ascend too."""
+    selected, rows, start = [], [], 0
+    for block in hashes.blocks():
+        inside = np.flatnonzero((block >= np.uint64(first)) & (block <= np.uint64(last)))
+        selected.append(block[inside])
+        rows.append((inside + start).astype(np.int32))
+        start += len(block)
+    values, row_numbers = np.concatenate(selected), np.concatenate(rows)
+    order = np.argsort(values, kind="stable")
+    return values[order], row_numbers[order]
 
 
 def first_repeat(ids: Strings, lookup: RowsOfIds) -> tuple[int, int] | None:
     """The first row whose id occurs again, and the row of its next occurrence; None if there is none."""
-    same = np.flatnonzero(lookup.hashes[1:] == lookup.hashes[:-1])
-    repeats = (_repeat_from(int(position), ids, lookup) for position in same)
+    repeats = (_repeat_from(position, ids, lookup) for position in _equal_to_next(lookup.hashes))
     return min(filter(None, repeats), default=None)
+
+
+def _equal_to_next(hashes: np.ndarray) -> Iterator[int]:
+    """The positions whose hash the next position has too."""
+    for start in range(0, len(hashes), HASHES_PER_BLOCK):
+        block = hashes[start : start + HASHES_PER_BLOCK + 1]
+        yield from (np.flatnonzero(block[1:] == block[:-1]) + start).tolist()
+        _release(hashes)
 
 
 def _repeat_from(position: int, ids: Strings, lookup: RowsOfIds) -> tuple[int, int] | None:

@@ -169,7 +169,7 @@ def convert(
     recipe = load_recipe(run.recipe if run else source, *overrides).recipe
     with temporary_corpus_folder(recipe.cache) as documents:
         data = recipe_data(recipe) if run else recipe.data
-        collection = data.read(documents)
+        collection = data.read(documents, documents_per_part=recipe.documents_per_part)
         if to == "beir":
             return _to_beir(_judged(collection), recipe.data.relevance_threshold, output)
         training = recipe.train_split

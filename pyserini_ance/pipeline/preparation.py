@@ -70,7 +70,9 @@ def read_collection(recipe: Recipe, documents: Path | None = None) -> Collection
     """
     check_before_reading(recipe)
     training = recipe.train_split
-    data = recipe_data(recipe).read(documents, lambda fields: check_template(recipe, "document", fields))
+    data = recipe_data(recipe).read(
+        documents, lambda fields: check_template(recipe, "document", fields), recipe.documents_per_part
+    )
     collection = merge_splits(data, training.name, training.splits)
     check_collection(recipe, collection)
     return collection

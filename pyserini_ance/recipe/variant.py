@@ -17,7 +17,8 @@ DESCRIPTIVE_KEYS = ("description", "expect", "variant_of")  # they describe a ru
 # Chance, machine, files and numerics: recipes that differ in these alone come to the same scores.
 NO_INFLUENCE: dict[str, Any] = {
     **dict.fromkeys(("name", "seed", *DESCRIPTIVE_KEYS), True),
-    **dict.fromkeys(("device", "threads", "precision", "encoding", "cache", "refresher", "retention"), True),
+    **dict.fromkeys(("device", "threads", "precision", "encoding", "refresher", "retention"), True),
+    **dict.fromkeys(("cache", "documents_per_part"), True),
     "bm25": {"threads", "index", "rm3"},
     "stages": {"__all__": {"chunk_queries", "save_every_steps"}},
     "data": True,  # compared without its paths

@@ -31,7 +31,8 @@ PACKAGES = (
     "safetensors",
 )
 GIT_SECONDS = 5  # a run does not wait longer for its commit
-RUNTIME_KEYS = ("cache", "device", "threads", "refresher")  # keys of where a run computes, not what
+# Keys of where a run computes, not what.
+RUNTIME_KEYS = ("cache", "documents_per_part", "device", "threads", "refresher")
 
 
 def environment(device: str, processes: int, collection: Collection) -> dict:

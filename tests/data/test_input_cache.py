@@ -5,6 +5,8 @@ import time
 
 import pytest
 
+from pyserini_ance.data.formats import format
+from pyserini_ance.data.formats.builder import OnDisk
 from pyserini_ance.pipeline import preparation as prepare
 from pyserini_ance.pipeline.preparation import stored_collection
 from pyserini_ance.storage.liveness import host_name
@@ -44,6 +46,14 @@ def test_unchanged_files_are_read_once(recipe, read):
     assert len(read) == 1 and first.digest == again.digest
     assert (list(again.splits), again.skipped) == (list(first.splits), first.skipped)
     assert [path.name for _, path in recipe.data.files()] == list(FILES)
+
+
+def test_the_recipe_sets_how_many_documents_are_in_memory(recipe, read, monkeypatch):
+    sizes = []
+    monkeypatch.setattr(format, "OnDisk", lambda folder, size: sizes.append(size) or OnDisk(folder, size))
+    bounded = stored_collection(recipe.model_copy(update={"documents_per_part": 7}))
+    assert sizes == [7] and len(bounded.documents) > 7
+    assert stored_collection(recipe).digest == bounded.digest and len(read) == 1
 
 
 def test_a_changed_file_is_read_again(recipe, read):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data import string_arrays
+from pyserini_ance.data.spilled_numbers import SpilledNumbers
 from pyserini_ance.data.string_arrays import (
     RowsOfHashes,
     RowsOfIds,
@@ -23,7 +24,9 @@ def rows_of(tmp_path):
     def make(ids: list[str]) -> RowsOfIds:
         write_strings(tmp_path / "ids", ids)
         stored = Strings.open(tmp_path / "ids")
-        write_rows(tmp_path / "ids", hashes_of((id.encode() for id in ids), len(ids)))
+        hashes = SpilledNumbers(tmp_path, np.uint64, 1000)
+        hashes.extend(hashes_of((id.encode() for id in ids), len(ids)))
+        write_rows(tmp_path / "ids", hashes)
         return RowsOfIds.open(tmp_path / "ids", stored)
 
     return make

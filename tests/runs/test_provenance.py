@@ -18,6 +18,7 @@ from pyserini_ance.runs.rundir import RunDir
         "retention={save_total_limit: 3, keep_negatives: 1}",
         "device=cpu",
         "cache=/elsewhere",
+        "documents_per_part=1000",
         "description=again",
         "expect={dev: {RR@10: 0.5}}",
     ],

@@ -4,17 +4,26 @@ Further down are the rows of tables as MS MARCO, TREC and BEIR write them.
 """
 
 import json
-from array import array
-from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
+
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.collection_cache import TextsWriter, open_texts
-from pyserini_ance.data.formats.lines import Line, find_file, is_writable, read_lines, shown, whole_number
+from pyserini_ance.data.collection_cache import DOCUMENTS_PER_PART, TextsWriter, open_texts
+from pyserini_ance.data.formats.lines import (
+    Line,
+    LineOrigins,
+    find_file,
+    is_writable,
+    read_lines,
+    shown,
+    whole_number,
+)
+from pyserini_ance.data.spilled_numbers import SpilledNumbers
 from pyserini_ance.data.string_arrays import STRINGS_PER_BLOCK, RowsOfIds, Strings, first_repeat
 from pyserini_ance.recipe.components import Settings
 from pyserini_ance.storage.progress import progress_bar
@@ -87,6 +96,8 @@ class Judgment(NamedTuple):
 class Store(Protocol):
     """A destination of texts, which are added row by row."""
 
+    origins: LineOrigins
+
     def add(self, entry: Entry) -> None:
         """Add an entry as the next row."""
 
@@ -104,6 +115,7 @@ class InMemory:
     """A store that keeps texts in lists."""
 
     def __init__(self) -> None:
+        self.origins = LineOrigins()
         self._ids: list[str] = []
         self._columns: dict[str, list[str]] = {}
         self._answers: dict[int, str] = {}
@@ -134,19 +146,22 @@ class InMemory:
 class OnDisk:
     """A store that writes documents into a new folder.
 
-    In memory are a block of texts, and 8 bytes of each text.
+    In memory are a block of texts, and the hashes of ids and line numbers of `documents_per_part` documents;
+    the others are on disk.
 
     It stores no answers, since documents have none.
     """
 
-    def __init__(self, folder: Path):
-        self._folder = folder
+    def __init__(self, folder: Path, documents_per_part: int = DOCUMENTS_PER_PART):
+        self._folder, self._documents_per_part = folder, documents_per_part
+        self._numbers = SpilledNumbers(folder, np.int64, documents_per_part)
+        self.origins = LineOrigins(self._numbers)
         self._writer: TextsWriter | None = None
         self._block: list[tuple[str, ...]] = []
 
     def add(self, entry: Entry) -> None:
         if self._writer is None:
-            self._writer = TextsWriter(self._folder, list(entry.fields))
+            self._writer = TextsWriter(self._folder, list(entry.fields), self._documents_per_part)
         self._block.append((entry.id, *(entry.fields[name] for name in self._writer.fields)))
         if len(self._block) == STRINGS_PER_BLOCK:
             self._write()
@@ -164,6 +179,7 @@ class OnDisk:
         return first_repeat(texts.ids, texts.rows)
 
     def close(self) -> None:
+        self._numbers.close()
         if self._writer:
             self._writer.close()
 
@@ -172,26 +188,6 @@ class OnDisk:
             ids, *columns = zip(*self._block, strict=True)
             self._writer.append(ids, columns)
             self._block.clear()
-
-
-class LineOrigins:
-    """The file and line number of each row, in 8 bytes a row, since there are few files."""
-
-    def __init__(self) -> None:
-        self._numbers = array("q")
-        self._paths: list[Path] = []
-        self._starts: list[int] = []  # the first row of each file
-
-    def add(self, line: Line) -> None:
-        """Add a row that was read from this line."""
-        if not self._paths or line.path is not self._paths[-1]:
-            self._paths.append(line.path)
-            self._starts.append(len(self._numbers))
-        self._numbers.append(line.number)
-
-    def line(self, row: int) -> Line:
-        """The line that a row was read from, without its text."""
-        return Line(self._paths[bisect_right(self._starts, row) - 1], self._numbers[row], "")
 
 
 def build_texts(entries: Iterable[Entry], noun: str, store: Store, files: Sequence[Path] = ()) -> Texts:
@@ -203,7 +199,6 @@ def build_texts(entries: Iterable[Entry], noun: str, store: Store, files: Sequen
     Raises ValueError for an id that is empty, holds blanks or occurs twice, and for a text that is empty or
     holds a NUL.
     """
-    origins = LineOrigins()
     fields: Iterable[str] | None = None
     with closing(store), ReadProgress(f"read {noun} texts", files) as bar:
         for entry in entries:
@@ -212,14 +207,14 @@ def build_texts(entries: Iterable[Entry], noun: str, store: Store, files: Sequen
             if entry.fields.keys() != fields:
                 raise _other_fields(entry, noun, fields)
             store.add(entry)
-            origins.add(entry.line)
+            store.origins.add(entry.line)
             bar.at(entry.line)
         texts = store.texts()
-    if repeat := store.first_repeat(texts):
-        first, again = map(origins.line, repeat)
-        repeated = shown(texts.ids[repeat[0]])
-        problem = f"{noun} id {repeated} was already given in {first.path}, line {first.number}"
-        raise again.error(problem, "each id once", "delete one of the two, or rename it")
+        if repeat := store.first_repeat(texts):
+            first, again = map(store.origins.line, repeat)
+            repeated = shown(texts.ids[repeat[0]])
+            problem = f"{noun} id {repeated} was already given in {first.path}, line {first.number}"
+            raise again.error(problem, "each id once", "delete one of the two, or rename it")
     return texts
 
 

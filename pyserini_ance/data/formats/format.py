@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.data.collection_cache import DOCUMENTS_PER_PART
 from pyserini_ance.data.document_queries import DocumentQueries
 from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment, OnDisk, build_texts
 from pyserini_ance.data.formats.empty_documents import EmptyDocuments
@@ -125,13 +126,17 @@ class Format(Component):
         return paths_in(self, "data")
 
     def read(
-        self, folder: Path | None = None, check: Callable[[Iterable[str]], None] | None = None
+        self,
+        folder: Path | None = None,
+        check: Callable[[Iterable[str]], None] | None = None,
+        documents_per_part: int = DOCUMENTS_PER_PART,
     ) -> Collection:
         """Read and check the collection: all documents, and the queries and judgments of each split.
 
         folder: a new folder that documents are written to as they are read and memory-mapped from, so that
         few of them are in memory at a time; None keeps them in memory. check: called with the names of the
-        documents' fields once the first document is read.
+        documents' fields once the first document is read. documents_per_part: with a folder, the documents of
+        which a hash and a line number are in memory at a time.
 
         Raises ValueError for a repeated id, a text that is empty or holds a NUL, a judgment of an unknown id,
         two grades for one pair, a split without usable queries or without judgments and answers, documents
@@ -143,7 +148,8 @@ class Format(Component):
         empty = EmptyDocuments()
         if self.empty_documents == "skip":
             documents = empty.leave_out(documents)
-        corpus = build_texts(documents, "document", OnDisk(folder) if folder else InMemory(), files)
+        store = OnDisk(folder, documents_per_part) if folder else InMemory()
+        corpus = build_texts(documents, "document", store, files)
         if not len(corpus):
             read = ", ".join(map(str, files)) or f"data of kind {self.kind}"
             raise ValueError(f"{read}: no document was read; expected at least one; correct `data`")

@@ -9,10 +9,14 @@ import gzip
 import json
 import re
 import zlib
+from array import array
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from pyserini_ance.data.spilled_numbers import SpilledNumbers
 
 SHOWN_CHARACTERS = 80
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
@@ -90,6 +94,29 @@ class Line(NamedTuple):
         if not isinstance(record, dict):
             raise self.error(f"JSON {type(record).__name__} {shown(self.text)}", "a JSON object", cure)
         return record
+
+
+class LineOrigins:
+    """The file and line number of each row, in 8 bytes a row, since there are few files.
+
+    numbers: an empty list that receives the line numbers.
+    """
+
+    def __init__(self, numbers: SpilledNumbers | None = None) -> None:
+        self._numbers: array[int] | SpilledNumbers = array("q") if numbers is None else numbers
+        self._paths: list[Path] = []
+        self._starts: list[int] = []  # the first row of each file
+
+    def add(self, line: Line) -> None:
+        """Add a row that was read from this line."""
+        if not self._paths or line.path is not self._paths[-1]:
+            self._paths.append(line.path)
+            self._starts.append(len(self._numbers))
+        self._numbers.append(line.number)
+
+    def line(self, row: int) -> Line:
+        """The line that a row was read from, without its text."""
+        return Line(self._paths[bisect_right(self._starts, row) - 1], self._numbers[row], "")
 
 
 def json_id(line: Line, record: dict[str, Any], *keys: str) -> str:

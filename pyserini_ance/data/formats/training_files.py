@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
-from pyserini_ance.data.formats.builder import Entry, Judgment, LineOrigins
+from pyserini_ance.data.formats.builder import Entry, Judgment
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, find_file, is_writable, shown
+from pyserini_ance.data.formats.lines import Line, LineOrigins, find_file, is_writable, shown
 from pyserini_ance.data.formats.records import read_records
 from pyserini_ance.data.string_arrays import RowsOfHashes, hash_of
 

@@ -1,10 +1,14 @@
 """The checks that all adapters share, on entries that are made in memory."""
 
 import logging
+import tracemalloc
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
+from data.formats.kinds import KINDS
+from data.formats.samples import WRITTEN
 
 from pyserini_ance.data import string_arrays
 from pyserini_ance.data.collection import Texts
@@ -12,6 +16,8 @@ from pyserini_ance.data.formats import builder as gather
 from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment, OnDisk
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line
+
+NO_COLLECTIONS = ("negatives", "run", "qrels")
 
 
 def entries(name: str, *rows: tuple[str, ...]) -> list[Entry]:
@@ -38,6 +44,10 @@ class Given(Format):
         return self.given
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 DOCUMENTS = entries("corpus", ("d1", "one"), ("d2", "two"), ("007", "seven"))
 QUERIES = entries("queries", ("q1", "first"), ("q2", "second"), ("q3", "third"))
 
@@ -52,8 +62,13 @@ def assembled(documents=DOCUMENTS, queries=QUERIES, rows=(("q1", "d1", 1),), **s
             with pytest.raises(ValueError) as again:
                 data.read()
             assert str(again.value) == str(error)
+            with pytest.raises(ValueError) as again:
+                data.read(Path(folder, "in parts"), documents_per_part=1)
+            assert str(again.value) == str(error)
             raise
-        read = data.read()
+        read, in_parts = data.read(), data.read(Path(folder, "in parts"), documents_per_part=1)
+        assert contents(Path(folder, "in parts")) == contents(Path(folder, "documents"))
+        assert (in_parts.digest, in_parts.skipped) == (read.digest, read.skipped)
         assert (stored.digest, stored.skipped) == (read.digest, read.skipped)
         assert (Texts.digest.func(stored.documents), list(stored.documents.ids)) == (
             read.documents.digest,
@@ -135,6 +150,38 @@ def test_documents_of_several_blocks_are_the_same_on_disk(monkeypatch):
     assert (
         len(assembled(documents=entries("file", *((f"d{n}", f"text {n}") for n in range(5)))).documents) == 5
     )
+
+
+@pytest.mark.parametrize("name", [name for name, one in WRITTEN.items() if one.kind not in NO_COLLECTIONS])
+def test_all_formats_give_the_same_collection_in_parts(tmp_path, monkeypatch, name):
+    sample = WRITTEN[name]
+    for file, raw in (sample.files | sample.undamaged).items():
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_bytes(raw)
+    whole, read = KINDS[sample.kind].read(tmp_path), Format.read
+    folder = tmp_path / "in parts"
+    monkeypatch.setattr(Format, "read", lambda data: read(data, folder, documents_per_part=1))
+    assert KINDS[sample.kind].read(tmp_path) == whole
+
+
+def test_memory_does_not_grow_with_the_documents(tmp_path):
+    number = count()
+
+    def peak(documents: int) -> int:
+        file = Path("corpus")
+        given = (Entry(Line(file, n, ""), f"d{n}", {"text": "a text"}) for n in range(documents))
+        tracemalloc.start()
+        try:
+            gather.build_texts(
+                given, "document", OnDisk(tmp_path / f"{next(number)}", documents_per_part=1000)
+            )
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(10_000)  # what is imported and cached once
+    # 20,000 more documents; 8 bytes of each would be 160 kB.
+    assert peak(30_000) - peak(10_000) < 80_000
 
 
 def test_fields_may_come_in_any_order(tmp_path):
