@@ -21,9 +21,6 @@ class Kl(DistillationLoss, Scaling):
     kind: Literal["kl"] = "kl"
     teacher_temperature: float = Field(default=1.0, gt=0)
     """The divisor of the teacher's scores; below 1 it sharpens scores between 0 and 1."""
-    lift_positives: bool = False
-    """Whether a positive counts as much as the teacher's best candidate: a teacher that misses it is not
-    followed there, only in how it ranks what nobody has judged."""
 
     def __call__(
         self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, teacher: torch.Tensor
@@ -31,8 +28,6 @@ class Kl(DistillationLoss, Scaling):
         lowest = torch.finfo(scores.dtype).min
         student = self.scaled(below_highest(scores, mask))
         target = below_highest(teacher, mask) / self.teacher_temperature
-        if self.lift_positives:
-            target = target.masked_fill(labels > 0, 0.0)  # the highest is 0
         log_student, log_teacher = (x.masked_fill(~mask, lowest).log_softmax(1) for x in (student, target))
         divergence = (log_teacher.exp() * (log_teacher - log_student)).masked_fill(~mask, 0.0).sum(1)
         return divergence * (mask.sum(1) > 1)

@@ -47,17 +47,3 @@ def test_scores_of_the_size_of_robertas_are_exact(size):
     student, target = scores.double().log_softmax(1), teacher.double().log_softmax(1)
     expected = (target.exp() * (target - student)).sum()
     assert float(found) == pytest.approx(float(expected), rel=1e-5)
-
-
-def test_lifted_positives_count_as_much_as_the_best_candidate():
-    scores = torch.zeros(3, 3)
-    labels = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0], [2.0, 1.0, 0.0]])
-    teacher = torch.tensor([[0.0, math.log(2), 0.0], [math.log(2), 0.0, 0.0], [0.0, 0.0, math.log(2)]])
-    mask = torch.ones(3, 3, dtype=torch.bool)
-    lifted = Kl(lift_positives=True)(scores, labels, mask, teacher)
-    targets = [[0.4, 0.4, 0.2], [0.5, 0.25, 0.25], [1 / 3, 1 / 3, 1 / 3]]
-    expected = [sum(p * math.log(3 * p) for p in target) for target in targets]
-    assert lifted.tolist() == pytest.approx(expected, abs=1e-6)
-    followed = Kl()(scores, labels, mask, teacher)
-    assert float(followed[1]) == pytest.approx(expected[1], abs=1e-6)  # it was the best already
-    assert float(followed[0]) == pytest.approx(expected[1], abs=1e-6)  # here the teacher prefers another
