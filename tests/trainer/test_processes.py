@@ -147,7 +147,7 @@ def distances(found: Trained, expected: Trained, without: tuple[str, ...] = ()) 
 
 def assert_equal_up_to_rounding(found: Trained, expected: Trained, without: tuple[str, ...] = ()) -> None:
     loss, gradient, weight = distances(found, expected, without)
-    assert loss <= 1e-6 and gradient <= 5e-6 and weight <= 1e-5  # 20 steps of rounding, 1.4e-6 with AMX
+    assert loss <= 1e-6 and gradient <= 1e-6 and weight <= 1e-5
 
 
 def train_each(world, recipes: list, *settings) -> list[Trained]:
@@ -183,7 +183,8 @@ def assert_processes_equal(found: list[Trained], expected: Trained, without: tup
     ("terms", "tied"), [("own", True), ("own", False), ("step", True), ("step", False), ("both", False)]
 )
 def test_sgd_on_two_processes_and_in_four_chunks(run_processes, recipe_of, terms, tied):
-    compare(run_processes, recipe_of, terms, 0.1, tied, "sgd")
+    # At 0.1, 20 steps grow the rounding errors of one sum over all tokens to 1.4e-6: the token type's gradient.
+    compare(run_processes, recipe_of, terms, 0.05, tied, "sgd")
 
 
 @pytest.mark.parametrize(("terms", "tied"), [("own", True), ("step", False)])
