@@ -216,13 +216,18 @@ def test_runs_that_have_not_finished_are_named(folder, tmp_path):
     )
 
 
-def test_a_run_of_another_version_is_named_and_the_others_stay(folder, tmp_path):
-    runs = [
+def new_and_old(folder: Path, tmp_path: Path) -> list[Path]:
+    """Two finished runs of one recipe."""
+    return [
         finished(
             tmp_path / "runs" / name, folder / "ance.yaml", {"only": 0.3201}, ["final_evaluation.split=dev"]
         )
         for name in ("new", "old")
     ]
+
+
+def test_a_run_of_another_version_is_named_and_the_others_stay(folder, tmp_path):
+    runs = new_and_old(folder, tmp_path)
     recipe = runs[1] / "recipe.yaml"
     recipe.write_text(recipe.read_text() + "former_key: 1\n")
     found = PublishedTable.of(str(folder), tmp_path / "runs")
@@ -235,12 +240,7 @@ def test_a_run_of_another_version_is_named_and_the_others_stay(folder, tmp_path)
 
 
 def test_a_run_whose_measures_lack_something_is_named_and_the_others_stay(folder, tmp_path):
-    runs = [
-        finished(
-            tmp_path / "runs" / name, folder / "ance.yaml", {"only": 0.3201}, ["final_evaluation.split=dev"]
-        )
-        for name in ("new", "old")
-    ]
+    runs = new_and_old(folder, tmp_path)
     path = runs[1] / "measures.json"
     path.write_text(
         json.dumps(

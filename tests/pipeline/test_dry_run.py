@@ -1,4 +1,5 @@
 import pytest
+from helpers.base_recipe import recipe_of_stages
 
 from pyserini_ance.pipeline.dry_run import (
     candidates_kept,
@@ -48,15 +49,7 @@ def after(steps: int) -> dict:
 
 
 def recipe(*stages: Stage, **keep) -> Recipe:
-    settings = {
-        "name": "r",
-        "data": {"kind": "docstrings"},
-        "encoder": {"kind": "transformer", "model": "m"},
-        "bm25": None,
-    }
-    return Recipe.model_validate(
-        {**settings, "stages": {f"s{i}": made for i, made in enumerate(stages)}, "retention": keep}
-    )
+    return recipe_of_stages(*stages, retention=keep)
 
 
 def averaging(stage: Stage, **average) -> Stage:

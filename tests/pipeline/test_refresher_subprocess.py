@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from helpers.base_recipe import recipe_of_stages
 from helpers.waiting import until
 
 from pyserini_ance.distributed.world import World
@@ -44,15 +45,7 @@ SAYS = (
 
 
 def recipe(*stages: dict, **refresher) -> Recipe:
-    settings = {
-        "name": "r",
-        "data": {"kind": "docstrings"},
-        "encoder": {"kind": "transformer", "model": "m"},
-        "bm25": None,
-    }
-    return Recipe.model_validate(
-        {**settings, "stages": {f"s{i}": made for i, made in enumerate(stages)}, "refresher": refresher}
-    )
+    return recipe_of_stages(*stages, refresher=refresher)
 
 
 @pytest.fixture
