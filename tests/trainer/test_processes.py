@@ -183,7 +183,7 @@ def assert_processes_equal(found: list[Trained], expected: Trained, without: tup
     ("terms", "tied"), [("own", True), ("own", False), ("step", True), ("step", False), ("both", False)]
 )
 def test_sgd_on_two_processes_and_in_four_chunks(run_processes, recipe_of, terms, tied):
-    # At 0.1, 20 steps grow the rounding errors of the token type's gradient, a sum over all tokens, to 1.4e-6.
+    # At 0.1, 20 steps grow the rounding errors of the token type's gradient, summed over all tokens.
     compare(run_processes, recipe_of, terms, 0.05, tied, "sgd")
 
 
