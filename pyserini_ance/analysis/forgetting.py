@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from pyserini_ance.negatives.searched import AUTO
-from pyserini_ance.negatives.source import MinedSource, Source
+from pyserini_ance.negatives.mined import AUTO, MinedSource
+from pyserini_ance.negatives.source import Source
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.generation import read_positive_ranks
 from pyserini_ance.runs.rundir import RunDir, step_of

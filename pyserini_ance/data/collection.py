@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 Side = Literal["query", "document"]
 SIDES: tuple[Side, Side] = ("query", "document")
+PLURALS: dict[Side, str] = {"query": "queries", "document": "documents"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,3 +1,3 @@
 """Tables of negatives, the sources that mine them (one file a kind), filters and teachers."""
 
-NOT_KINDS = ("filters", "positives", "searched", "shares", "snapshot", "source", "table", "teachers")
+NOT_KINDS = ("filters", "mined", "positives", "shares", "snapshot", "source", "table", "teachers")

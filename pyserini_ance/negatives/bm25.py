@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Literal
 
+from pyserini_ance.negatives.mined import RankedSource
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import RankedSource
 
 
 class Bm25(RankedSource):

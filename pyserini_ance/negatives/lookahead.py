@@ -10,7 +10,7 @@ import numpy as np
 
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.filters.base import Candidates
-from pyserini_ance.negatives.searched import SearchedSource
+from pyserini_ance.negatives.mined import SearchedSource
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import PADDING, NegativeTable

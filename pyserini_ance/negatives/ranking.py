@@ -6,8 +6,8 @@ from typing import Literal
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.negatives.mined import RankedSource
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import RankedSource
 
 KEY = "stages.<stage>.terms.<term>.negatives.<position>.file"
 

@@ -1,33 +1,21 @@
-"""Sources of negatives: their base classes, which a recipe lists under `negatives:`, and random draws."""
+"""The base classes of sources of negatives, which a recipe lists under `negatives:`, and random draws."""
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import numpy as np
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import NonNegativeInt, PositiveInt
 
-from pyserini_ance.data.collection import Collection, Side, Split, is_known_positive
+from pyserini_ance.data.collection import PLURALS, Collection, Split, is_known_positive
 from pyserini_ance.data.passages import repeats
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.data.rankings import Ranking, read_ranking
-from pyserini_ance.negatives.filters.base import (
-    PROMOTED,
-    Candidates,
-    Filter,
-    apply_masks,
-    filter_masks,
-    promoted_pairs,
-)
-from pyserini_ance.negatives.positives import margins, positive_ranks
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.random_streams import random_stream
-from pyserini_ance.recipe.components import Component, SettingError, component_of
-
-PLURALS: dict[Side, str] = {"query": "queries", "document": "documents"}
+from pyserini_ance.recipe.components import Component, SettingError
 
 
 class Shortage(SettingError):
@@ -206,125 +194,11 @@ class TableSource(Source):
         self, rows: np.ndarray, table: NegativeTable | None, anchor_set: AnchorSet, rng: np.random.Generator
     ) -> np.ndarray:
         assert table is not None, f"a {self.kind} source draws from its table"
-        return fill_random(table.draw(rows, self.num_negatives, rng), rows, anchor_set, rng)
+        return fill_random(self.draw_from(table, rows, rng), rows, anchor_set, rng)
 
-
-class MinedSource(TableSource):
-    """A source that retrieves its own ranked candidates and filters them.
-
-    scores_positives: the source's scores are also those of an anchor's positives, as the margin filters and
-        `ambiguous` need them.
-    scores_anchors: they are not, but the source can score anchors with candidates and positives, for filters.
-    """
-
-    filters: tuple[Annotated[Filter, component_of("filters")], ...] = ()
-    """The filters against false negatives. Known positives are always removed."""
-    oversample: NonNegativeInt = 100
-    """The number of candidates retrieved beyond `top_k` if there are filters, to replace what they remove."""
-    sampling_strategy: Literal["random", "top", "ambiguous", "stratified"] = "random"
-    """How `num_negatives` of an anchor's candidates are drawn: at random, the top-ranked ones, those that
-    score about as high as the positive (`ambiguous`, with `a` and `b`), or one of each of `num_negatives`
-    quantile bins of the scores (`stratified`)."""
-    a: PositiveFloat = 0.5
-    """With `ambiguous`: a candidate d- is drawn in proportion to exp(-a (s(q, d-) - s(q, d+) - b)^2). Its
-    unit is 1 / score^2: cosines need a greater value, such as 100, to differ from random draws."""
-    b: float = 0.0
-    """With `ambiguous`: the score, above the positive's, that is drawn most often; below it if negative."""
-    scores_positives: ClassVar[bool] = False
-    scores_anchors: ClassVar[bool] = False
-
-    @model_validator(mode="after")
-    def check_sampling_strategy(self) -> "MinedSource":
-        if self.sampling_strategy == "ambiguous" and not self.scores_positives:
-            raise ValueError(
-                f"sampling_strategy: ambiguous compares scores with the positive's, but {self.kind} gives "
-                "positives no score; use stratified, random or top"
-            )
-        if self.rolling and self.sampling_strategy != "random":
-            raise ValueError(
-                f"rolling draws in a random order, but sampling_strategy is {self.sampling_strategy}; remove "
-                "one of them"
-            )
-        given = [key for key in ("a", "b") if getattr(self, key) != type(self).model_fields[key].default]
-        if given and self.sampling_strategy != "ambiguous":
-            raise ValueError(
-                f"{given[0]} is a setting of sampling_strategy: ambiguous, but the strategy is "
-                f"{self.sampling_strategy}; remove it, or set sampling_strategy: ambiguous"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def check_filters(self) -> "MinedSource":
-        needing = [filter.kind for filter in self.filters if filter.needs_positive_scores]
-        if needing and not (self.scores_positives or self.scores_anchors):
-            raise ValueError(
-                f"filter {needing[0]} compares scores with the positive's, "
-                f"but {self.kind} gives positives no score; remove the filter"
-            )
-        return self
-
-    @property
-    def needs(self) -> frozenset[str]:
-        return frozenset().union(*(filter.needs for filter in self.filters))
-
-    @property
-    def promotes(self) -> bool:
-        return any(filter.promotes for filter in self.filters)
-
-    def check_data(self, anchor_set: AnchorSet) -> None:
-        super().check_data(anchor_set)
-        for filter in self.filters:
-            filter.check_data(anchor_set)
-
-    @property
-    def filtered_candidates(self) -> int:
-        """The number of candidates to retrieve beyond `top_k` because filters remove some."""
-        return sum(filter.extra_candidates for filter in self.filters) + bool(self.filters) * self.oversample
-
-    def extra_candidates(self, anchor_set: AnchorSet) -> int:
-        """The number of candidates to retrieve beyond `top_k` because of filters and known positives."""
-        return int(anchor_set.known_positives.counts.max()) + self.filtered_candidates
-
-    def shortage_remedies(self, counts: np.ndarray) -> tuple[str, ...]:
-        remedies = super().shortage_remedies(counts)
-        return (*remedies, "oversample", "filters") if self.filters else remedies
-
-    def table_of(self, candidates: Candidates, top_k: int) -> NegativeTable:
-        """The first `top_k` candidates of each anchor that are not known positives and pass all filters."""
-        anchor_set = candidates.anchor_set
-        masks = filter_masks(candidates, self.filters, top_k)
-        rows, scores, dropped = apply_masks(candidates.rows, candidates.scores, masks, top_k)
-        # Not those of lookahead: its ranking is that of a positive's neighbours.
-        has_positives = candidates.score_positives is not None and candidates.score_anchors is None
-        is_ambiguous = self.sampling_strategy == "ambiguous"
-        return NegativeTable(
-            anchor_set.anchor,
-            anchor_set.candidate,
-            anchor_set.anchors,
-            rows,
-            scores,
-            source=self.kind,
-            dropped={name: count for name, count in dropped.items() if name != PROMOTED},
-            promoted=promoted_pairs(candidates, masks),
-            positive_scores=candidates.positive_scores if is_ambiguous else None,
-            positive_ranks=positive_ranks(anchor_set, candidates.rows) if has_positives else None,
-            margins=margins(candidates.positive_scores, rows, scores) if has_positives else None,
-        )
-
-    def draw(
-        self, rows: np.ndarray, table: NegativeTable | None, anchor_set: AnchorSet, rng: np.random.Generator
-    ) -> np.ndarray:
-        assert table is not None, f"a {self.kind} source draws from its table"
-        match self.sampling_strategy:
-            case "random":
-                drawn = table.draw(rows, self.num_negatives, rng)
-            case "top":
-                drawn = table.first(rows, self.num_negatives)
-            case "ambiguous":
-                drawn = table.draw_ambiguous(rows, self.num_negatives, rng, self.a, self.b)
-            case "stratified":
-                drawn = table.draw_stratified(rows, self.num_negatives, rng)
-        return fill_random(drawn, rows, anchor_set, rng)
+    def draw_from(self, table: NegativeTable, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        """(B, num_negatives) candidates of the anchors `rows` (B,), PADDING where the table has too few."""
+        return table.draw(rows, self.num_negatives, rng)
 
 
 def fill_random(
@@ -358,38 +232,5 @@ def check_enough_candidates(n: int, anchor_set: AnchorSet) -> None:
         anchor = f"the document of row {row}"
     raise SettingError(
         f"num_negatives={n} negatives, but {anchor} has only {total - counts[row]}: {counts[row]} of the "
-        f"{total} "
-        f"{PLURALS[anchor_set.candidate]} are its positives. Lower num_negatives."
+        f"{total} {PLURALS[anchor_set.candidate]} are its positives. Lower num_negatives."
     )
-
-
-class RankedSource(MinedSource):
-    """Static negatives: the ranking does not depend on the model in training."""
-
-    top_k: PositiveInt = 100
-    """The number of candidates per query, after known positives and filtered candidates are removed."""
-    scores_positives: ClassVar[bool] = True
-
-    @abstractmethod
-    def ranking_file(self, snapshot: Snapshot) -> Path:
-        """The file of the ranking, in a format of `data/rankings.py`."""
-
-    def check_data(self, anchor_set: AnchorSet) -> None:
-        super().check_data(anchor_set)
-        if anchor_set.anchor != "query":
-            raise ValueError(
-                f"a `{self.kind}` source ranks documents for queries; "
-                "it cannot serve a term with `anchor: document`"
-            )
-
-    def mine(
-        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
-    ) -> NegativeTable:
-        ranking = self.read(self.ranking_file(snapshot), snapshot.collection, anchor_set)
-        candidates = Candidates(snapshot, anchor_set, ranking.rows, ranking.scores, lambda: ranking.positives)
-        return self.table_of(candidates, self.top_k)
-
-    def read(self, path: Path, collection: Collection, anchor_set: AnchorSet) -> Ranking:
-        """The ranking in `path`, with as many candidates per query as a table and its filters need."""
-        top_k = self.top_k + self.extra_candidates(anchor_set)
-        return read_ranking(path, anchor_set.split, collection.documents, top_k, anchor_set.anchors)

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from pyserini_ance.data.collection import PLURALS
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import table
-from pyserini_ance.negatives.searched import resolved_top_k
-from pyserini_ance.negatives.source import PLURALS
+from pyserini_ance.negatives.mined import resolved_top_k
 from pyserini_ance.pipeline.disk_sizes import bm25_training_bytes, cache_bytes, metrics_bytes, ranking_bytes
 from pyserini_ance.pipeline.dry_run import (
     candidates_kept,

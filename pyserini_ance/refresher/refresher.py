@@ -14,7 +14,7 @@ import numpy as np
 
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives.searched import resolved_top_k
+from pyserini_ance.negatives.mined import resolved_top_k
 from pyserini_ance.negatives.shares import mine_in_shares
 from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
 from pyserini_ance.negatives.source import MiningContext, TableSource

@@ -14,7 +14,7 @@ from pyserini_ance.commands.prepare import count_warnings, prepare_data
 from pyserini_ance.data.collection_cache import collection_folder
 from pyserini_ance.data.formats.files import Official, input_files
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives import source as ranked_source
+from pyserini_ance.negatives import mined
 from pyserini_ance.pipeline import preparation as prepare
 from pyserini_ance.pipeline.preparation import stored_collection
 from pyserini_ance.pyserini_bridge import bm25
@@ -241,9 +241,9 @@ def test_unchanged_ranking_files_are_not_read_twice(with_negatives, monkeypatch)
     recipe, files = with_negatives
     written(files)
     assert cells(prepare_data(recipe), "rankings of negatives")
-    read, original = [], ranked_source.read_ranking
+    read, original = [], mined.read_ranking
     monkeypatch.setattr(
-        ranked_source, "read_ranking", lambda path, *rest: read.append(path.name) or original(path, *rest)
+        mined, "read_ranking", lambda path, *rest: read.append(path.name) or original(path, *rest)
     )
     prepare.prepare(recipe, World())
     assert read == []

@@ -12,7 +12,7 @@ import yaml
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
-from pyserini_ance.negatives.source import MinedSource
+from pyserini_ance.negatives.mined import MinedSource
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.pipeline.experiment import accelerator_of
 from pyserini_ance.pipeline.preparation import read_collection, tokenize

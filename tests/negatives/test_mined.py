@@ -8,7 +8,7 @@ from helpers.stage_fixture import Training
 
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.lookahead import Lookahead
-from pyserini_ance.negatives.searched import auto_top_k
+from pyserini_ance.negatives.mined import auto_top_k
 from pyserini_ance.pipeline.plan import plan
 from pyserini_ance.recipe.grid_spec import Grid
 from pyserini_ance.recipe.load import load

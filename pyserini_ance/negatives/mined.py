@@ -1,0 +1,218 @@
+"""Sources that filter ranked candidates, of a file or of a search by the model; the rule of `top_k: auto`."""
+
+from abc import abstractmethod
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import BeforeValidator, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.data.rankings import Ranking, read_ranking
+from pyserini_ance.negatives.filters.base import (
+    PROMOTED,
+    Candidates,
+    Filter,
+    apply_masks,
+    filter_masks,
+    promoted_pairs,
+)
+from pyserini_ance.negatives.positives import margins, positive_ranks
+from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.source import MiningContext, TableSource
+from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.recipe.components import component_of
+
+AUTO = "auto"
+LEAST, MOST = 20, 200
+PAPERS_CANDIDATES = 8_800_000  # passages of MS MARCO, from whose top 200 the papers sample
+
+
+class MinedSource(TableSource):
+    """A source that retrieves its own ranked candidates and filters them.
+
+    scores_positives: the source's scores are also those of an anchor's positives, as the margin filters and
+        `ambiguous` need them.
+    scores_anchors: they are not, but the source can score anchors with candidates and positives, for filters.
+    """
+
+    filters: tuple[Annotated[Filter, component_of("filters")], ...] = ()
+    """The filters against false negatives. Known positives are always removed."""
+    oversample: NonNegativeInt = 100
+    """The number of candidates retrieved beyond `top_k` if there are filters, to replace what they remove."""
+    sampling_strategy: Literal["random", "top", "ambiguous", "stratified"] = "random"
+    """How `num_negatives` of an anchor's candidates are drawn: at random, the top-ranked ones, those that
+    score about as high as the positive (`ambiguous`, with `a` and `b`), or one of each of `num_negatives`
+    quantile bins of the scores (`stratified`)."""
+    a: PositiveFloat = 0.5
+    """With `ambiguous`: a candidate d- is drawn in proportion to exp(-a (s(q, d-) - s(q, d+) - b)^2). Its
+    unit is 1 / score^2: cosines need a greater value, such as 100, to differ from random draws."""
+    b: float = 0.0
+    """With `ambiguous`: the score, above the positive's, that is drawn most often; below it if negative."""
+    scores_positives: ClassVar[bool] = False
+    scores_anchors: ClassVar[bool] = False
+
+    @model_validator(mode="after")
+    def check_sampling_strategy(self) -> "MinedSource":
+        if self.sampling_strategy == "ambiguous" and not self.scores_positives:
+            raise ValueError(
+                f"sampling_strategy: ambiguous compares scores with the positive's, but {self.kind} gives "
+                "positives no score; use stratified, random or top"
+            )
+        if self.rolling and self.sampling_strategy != "random":
+            raise ValueError(
+                f"rolling draws in a random order, but sampling_strategy is {self.sampling_strategy}; remove "
+                "one of them"
+            )
+        given = [key for key in ("a", "b") if getattr(self, key) != type(self).model_fields[key].default]
+        if given and self.sampling_strategy != "ambiguous":
+            raise ValueError(
+                f"{given[0]} is a setting of sampling_strategy: ambiguous, but the strategy is "
+                f"{self.sampling_strategy}; remove it, or set sampling_strategy: ambiguous"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def check_filters(self) -> "MinedSource":
+        needing = [filter.kind for filter in self.filters if filter.needs_positive_scores]
+        if needing and not (self.scores_positives or self.scores_anchors):
+            raise ValueError(
+                f"filter {needing[0]} compares scores with the positive's, "
+                f"but {self.kind} gives positives no score; remove the filter"
+            )
+        return self
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset().union(*(filter.needs for filter in self.filters))
+
+    @property
+    def promotes(self) -> bool:
+        return any(filter.promotes for filter in self.filters)
+
+    def check_data(self, anchor_set: AnchorSet) -> None:
+        super().check_data(anchor_set)
+        for filter in self.filters:
+            filter.check_data(anchor_set)
+
+    @property
+    def filtered_candidates(self) -> int:
+        """The number of candidates to retrieve beyond `top_k` because filters remove some."""
+        return sum(filter.extra_candidates for filter in self.filters) + bool(self.filters) * self.oversample
+
+    def extra_candidates(self, anchor_set: AnchorSet) -> int:
+        """The number of candidates to retrieve beyond `top_k` because of filters and known positives."""
+        return int(anchor_set.known_positives.counts.max()) + self.filtered_candidates
+
+    def shortage_remedies(self, counts: np.ndarray) -> tuple[str, ...]:
+        remedies = super().shortage_remedies(counts)
+        return (*remedies, "oversample", "filters") if self.filters else remedies
+
+    def table_of(self, candidates: Candidates, top_k: int) -> NegativeTable:
+        """The first `top_k` candidates of each anchor that are not known positives and pass all filters."""
+        anchor_set = candidates.anchor_set
+        masks = filter_masks(candidates, self.filters, top_k)
+        rows, scores, dropped = apply_masks(candidates.rows, candidates.scores, masks, top_k)
+        # Not those of lookahead: its ranking is that of a positive's neighbours.
+        has_positives = candidates.score_positives is not None and candidates.score_anchors is None
+        is_ambiguous = self.sampling_strategy == "ambiguous"
+        return NegativeTable(
+            anchor_set.anchor,
+            anchor_set.candidate,
+            anchor_set.anchors,
+            rows,
+            scores,
+            source=self.kind,
+            dropped={name: count for name, count in dropped.items() if name != PROMOTED},
+            promoted=promoted_pairs(candidates, masks),
+            positive_scores=candidates.positive_scores if is_ambiguous else None,
+            positive_ranks=positive_ranks(anchor_set, candidates.rows) if has_positives else None,
+            margins=margins(candidates.positive_scores, rows, scores) if has_positives else None,
+        )
+
+    def draw_from(self, table: NegativeTable, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        n = self.num_negatives
+        match self.sampling_strategy:
+            case "random":
+                return table.draw(rows, n, rng)
+            case "top":
+                return table.first(rows, n)
+            case "ambiguous":
+                return table.draw_ambiguous(rows, n, rng, self.a, self.b)
+            case "stratified":
+                return table.draw_stratified(rows, n, rng)
+
+
+class RankedSource(MinedSource):
+    """Static negatives: the ranking does not depend on the model in training."""
+
+    top_k: PositiveInt = 100
+    """The number of candidates per query, after known positives and filtered candidates are removed."""
+    scores_positives: ClassVar[bool] = True
+
+    @abstractmethod
+    def ranking_file(self, snapshot: Snapshot) -> Path:
+        """The file of the ranking, in a format of `data/rankings.py`."""
+
+    def check_data(self, anchor_set: AnchorSet) -> None:
+        super().check_data(anchor_set)
+        if anchor_set.anchor != "query":
+            raise ValueError(
+                f"a `{self.kind}` source ranks documents for queries; "
+                "it cannot serve a term with `anchor: document`"
+            )
+
+    def mine(
+        self, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext = MiningContext()
+    ) -> NegativeTable:
+        ranking = self.read(self.ranking_file(snapshot), snapshot.collection, anchor_set)
+        candidates = Candidates(snapshot, anchor_set, ranking.rows, ranking.scores, lambda: ranking.positives)
+        return self.table_of(candidates, self.top_k)
+
+    def read(self, path: Path, collection: Collection, anchor_set: AnchorSet) -> Ranking:
+        """The ranking in `path`, with as many candidates per query as a table and its filters need."""
+        top_k = self.top_k + self.extra_candidates(anchor_set)
+        return read_ranking(path, anchor_set.split, collection.documents, top_k, anchor_set.anchors)
+
+
+def auto_top_k(candidates: int) -> int:
+    """The `top_k` of `auto` for a search over N candidates: 200 (N / 8.8 million)^(1/3), from 20 to 200.
+
+    The papers sample from the top 200 of 8.8 million passages (Xiong et al. 2021). In a small collection most
+    of the top 200 are easy: on MedQuAD (15,809 documents) a model that samples from 20 is better than one
+    that samples from 200, and smaller sets did best with ranks up to 20 or 50. The cube root joins both: a
+    tenth of the papers' depth at a thousandth of their collection, 24 for MedQuAD, 97 for a million.
+    """
+    return min(MOST, max(LEAST, round(MOST * (candidates / PAPERS_CANDIDATES) ** (1 / 3))))
+
+
+def _read_top_k(value: Any) -> Any:
+    """Report one error at the key instead of one per union member."""
+    if value != AUTO and (not isinstance(value, int) or value < 1):
+        raise ValueError("expected `auto` or a number from 1")
+    return value
+
+
+TopK = Annotated[PositiveInt | Literal["auto"], BeforeValidator(_read_top_k)]
+
+
+class SearchedSource(MinedSource):
+    """A source that retrieves the `top_k` nearest candidates of each anchor, by the model in training."""
+
+    top_k: TopK = 200
+    """The number of candidates per anchor, after known positives and filtered candidates are removed; `auto`
+    follows the number of candidates that are searched, from 20 to 200."""
+
+    def top_k_of(self, anchor_set: AnchorSet) -> int:
+        """`top_k` as a number."""
+        return self.top_k if isinstance(self.top_k, int) else auto_top_k(anchor_set.candidates)
+
+    def max_candidates(self, previous_stage: int) -> int:
+        return self.top_k if isinstance(self.top_k, int) else MOST
+
+
+def resolved_top_k(sources: tuple[Any, ...], anchor_set: AnchorSet) -> int | None:
+    """The number behind `top_k: auto` in any of the sources over one anchor set; None if none has it."""
+    automatic = (one for one in sources if isinstance(one, SearchedSource) and one.top_k == AUTO)
+    return next((one.top_k_of(anchor_set) for one in automatic), None)
