@@ -16,7 +16,7 @@ from scipy import stats
 
 from pyserini_ance.data.trec import Qrels, read_qrels, read_run
 from pyserini_ance.evaluation.metrics import per_query
-from pyserini_ance.evaluation.tables import BM25, UNTRAINED_ROWS, last_stage, mean_range, seconds_of
+from pyserini_ance.evaluation.tables import BM25, HYBRID, UNTRAINED_ROWS, last_stage, mean_range, seconds_of
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.runs.rundir import RunDir
 
@@ -114,7 +114,7 @@ def holm(ps: Sequence[float]) -> list[float]:
 
 def compare(results: Sequence[Results]) -> tuple[list[dict[str, Any]], list[str]]:
     """Rows and columns of a table: BM25, BM25+RM3 and each untrained encoder once, then the last stage of
-    each recipe.
+    each recipe, and `RECIPE hybrid` where runs have it.
 
     Runs of one recipe that differ by more than the seed have separate rows. A measure reads `mean
     (lowest-highest)`; `seconds` is the mean duration of training, mining and evaluation; `commit` is shown
@@ -150,12 +150,12 @@ def group_by_recipe(results: Sequence[Results]) -> Groups:
                 )
                 new_key = (row["row"], f"{result['recipe']} [{result['config_hash'][:6]}]")
                 groups[next(equal_groups, new_key)].append((index, row))
-        last = {
-            **last_stage(result["rows"]),
-            "seconds": seconds_of(result["rows"]),
-            "commits": result["commits"],
-        }
-        groups[result["recipe"], result["config_hash"]].append((index, last))
+        made = {"seconds": seconds_of(result["rows"]), "commits": result["commits"]}
+        last = last_stage(result["rows"])
+        groups[result["recipe"], result["config_hash"]].append((index, {**last, **made}))
+        for hybrid in (row for row in result["rows"] if row["row"] == HYBRID):
+            key = (f"{result['recipe']} {HYBRID}", result["config_hash"])
+            groups[key].append((index, {**hybrid, **made}))
     _check_same_bm25([group[0] for (name, _), group in groups.items() if name == BM25], results)
     keys = sorted(groups, key=lambda key: (key[0] not in UNTRAINED_ROWS, key))
     return {_label(key, keys): groups[key] for key in keys}

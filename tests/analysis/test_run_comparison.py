@@ -45,6 +45,19 @@ def test_the_row_of_a_run_is_that_of_its_last_stage_and_not_by_another_index():
     }
 
 
+def test_a_result_fused_with_bm25_has_a_row_after_that_of_its_recipe():
+    fused = [result("a", 0.5), result("a", 0.5)]
+    for run, value in zip(fused, (0.6, 0.7), strict=True):
+        run["rows"].append({"row": "hybrid", "RR@10": value, "test seconds": 0.5})
+    rows, _ = compare([*fused, result("b", 0.4)])
+    assert [(row["recipe"], row["runs"], row["RR@10"], row["seconds"]) for row in rows] == [
+        ("bm25", None, "0.400", None),
+        ("a", 2, "0.500", 21),
+        ("a hybrid", 2, "0.650 (0.600-0.700)", 21),
+        ("b", 1, "0.400", 21),
+    ]
+
+
 def test_runs_on_other_data_are_not_compared():
     message = (
         r"BM25 measures {'RR@10': 0.4, 'recipe': 'a'} in one run and {'RR@10': 0.3, 'recipe': 'b'} "

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from pyserini_ance.commands.compare import DevPoint, dev_curve, mean_curves, plot_curves, time_to_target
+from pyserini_ance.analysis.dev_curves import DevPoint, dev_curve, mean_curves, plot_curves, time_to_target
 
 RECORDS = [
     {"event": "refresh", "stage": "a", "step": 0, "seconds": 5.0},
@@ -29,7 +29,10 @@ def write(path, records, factor=1.0):
 
 def test_a_checkpoint_counts_from_when_training_had_reached_it(tmp_path):
     metrics = write(tmp_path / "metrics.jsonl", RECORDS)
-    assert dev_curve(metrics) == [DevPoint("a", 2, "RR@10", 7.5, 0.4), DevPoint("a", 4, "RR@10", 9.75, 0.5)]
+    assert dev_curve(metrics) == [
+        DevPoint("a", 2, "RR@10", 2, 7.5, 0.4),
+        DevPoint("a", 4, "RR@10", 4, 9.75, 0.5),
+    ]
 
 
 def test_runs_of_one_label_are_averaged_and_drawn(tmp_path):
@@ -40,13 +43,14 @@ def test_runs_of_one_label_are_averaged_and_drawn(tmp_path):
     ]
     curves = mean_curves(runs)
     assert curves == {
-        "one": [DevPoint("a", 2, "RR@10", 15.0, 0.4), DevPoint("a", 4, "RR@10", 19.5, 0.5)],
+        "one": [DevPoint("a", 2, "RR@10", 2, 15.0, 0.4), DevPoint("a", 4, "RR@10", 4, 19.5, 0.5)],
         "two": dev_curve(tmp_path / "3"),
     }
     pytest.importorskip("matplotlib")
     plot_curves(curves, tmp_path / "curve.svg")
     text = (tmp_path / "curve.svg").read_text()
     assert text.count("<path") > 4 and "svg" in text
+    assert all(f"<!-- {label} -->" in text for label in ("one", "two", "steps of all stages"))
 
 
 def test_runs_measured_at_other_steps_are_not_averaged(tmp_path):
@@ -70,7 +74,10 @@ def test_the_mean_of_runs_of_different_length_is_over_common_steps(tmp_path, cap
     ]
     runs = [("one", write(tmp_path / name, [*RECORDS[:last], *after])) for name, last in (("1", 6), ("2", 9))]
     assert mean_curves(runs) == {
-        "one": [DevPoint("a", 2, "RR@10", 7.5, 0.4), DevPoint("b", 1, "RR@10", (10.75 + 14.75) / 2, 0.6)]
+        "one": [
+            DevPoint("a", 2, "RR@10", 2, 7.5, 0.4),
+            DevPoint("b", 1, "RR@10", 4.5, (10.75 + 14.75) / 2, 0.6),
+        ]
     }
     assert caplog.messages == ["one: its runs have 2, 3 dev scores; the mean is over the 2 that all have"]
 
@@ -87,7 +94,7 @@ def test_documents_that_are_encoded_once_count_too(tmp_path):
 def test_the_target_is_what_all_reach_or_the_given_one(tmp_path):
     curves = {
         "slow": dev_curve(write(tmp_path / "1", RECORDS, 2.0)),
-        "fast": [DevPoint("b", 1, "RR@10", 3.0, 0.6), DevPoint("b", 2, "RR@10", 4.0, 0.7)],
+        "fast": [DevPoint("b", 1, "RR@10", 1, 3.0, 0.6), DevPoint("b", 2, "RR@10", 2, 4.0, 0.7)],
     }
     rows, columns = time_to_target(curves)
     assert columns == ["recipe", "best dev RR@10", "its seconds", "to 0.5000 seconds", "after"]
