@@ -24,7 +24,7 @@ import numpy as np
 
 from pyserini_ance.data.collection import Split, Texts
 from pyserini_ance.data.formats import dpr, flagembedding, tevatron
-from pyserini_ance.data.formats.lines import Line, extension, read_lines, shown
+from pyserini_ance.data.formats.lines import Line, Skip, extension, is_writable, read_lines, shown
 from pyserini_ance.data.formats.records import read_records
 from pyserini_ance.data.formats.training_files import Layout, checked_id, listed_negatives
 from pyserini_ance.data.trec import (
@@ -66,19 +66,28 @@ class Ranking:
 
 
 def read_ranking(
-    path: Path, split: Split, documents: Texts, top_k: int, rows: np.ndarray | None = None
+    path: Path,
+    split: Split,
+    documents: Texts,
+    top_k: int,
+    rows: np.ndarray | None = None,
+    elsewhere: np.ndarray | None = None,
 ) -> Ranking:
     """Read the ranking of the query `rows` (Q,) of a split from a file; None: of all its queries.
 
-    Other queries in the file are skipped. Memory is 12 bytes for each of the `top_k` documents of a query,
-    however long the file is. Raises ValueError, with the line, for a file of unknown form, for a malformed
+    Other queries in the file are left out. Lines of the query rows `elsewhere`, which another process reads,
+    are skipped by their first word and not checked, except in files of texts and of JSON, where a query's id
+    is not the first word. Memory is 12 bytes for each of the `top_k` documents of a query, however long the
+    file is. Raises ValueError, with the line, for a file of unknown form, for a malformed
     line and for a document that the collection lacks; and if the file ranks documents for no query of the
     split.
     """
-    ids = _IdLookup(path, split, documents, np.arange(len(split.queries)) if rows is None else rows)
-    hits = _hits(path)
+    ids = _IdLookup(
+        path, split, documents, np.arange(len(split.queries)) if rows is None else rows, elsewhere
+    )
+    hits = _hits(path, ids.skip())
     ranking = (
-        _in_order(_pairs(path, split.queries, documents), ids, top_k)
+        _in_order(_pairs(path, split.queries, documents, ids.skip(b"\t")), ids, top_k)
         if hits is None
         else _by_score(hits, ids, top_k)
     )
@@ -110,15 +119,21 @@ def read_ranked(path: Path) -> Run:
 class _IdLookup:
     """The positions of query ids among the `rows` to read, the rows of document ids, and the relevant pairs.
 
-    has_others: whether the file was seen to rank documents for other queries of the split.
+    elsewhere: the query rows whose lines another process reads. has_others: whether the file was seen to rank
+    documents for other queries of the split.
     """
 
-    def __init__(self, path: Path, split: Split, documents: Texts, rows: np.ndarray):
+    def __init__(
+        self, path: Path, split: Split, documents: Texts, rows: np.ndarray, elsewhere: np.ndarray | None
+    ):
         self.path, self.documents = path, documents
         self.ids = [split.queries.ids[row] for row in rows.tolist()]
         self._positions = {id: position for position, id in enumerate(self.ids)}
         self._others = set(split.queries.ids) - self._positions.keys()
         self.has_others = False
+        skipped = [] if elsewhere is None else [split.queries.ids[row] for row in elsewhere.tolist()]
+        # A line's text has more kinds of blanks than its bytes: an id that holds one is not its first word.
+        self._skipped = {id.encode() for id in skipped if id.split() == [id] and is_writable(id)}
         known_positives = split.known_positives("query")
         self.relevant = {
             (position, documents.ids[document])
@@ -131,6 +146,21 @@ class _IdLookup:
         if position is None and not self.has_others:
             self.has_others = id in self._others
         return position
+
+    def skip(self, separator: bytes | None = None) -> Skip | None:
+        """Return whether another process reads a line, whose first word ends at `separator`; None: none is.
+
+        separator: None means any blank.
+        """
+
+        def is_elsewhere(raw: bytes) -> bool:
+            words = raw.split(separator, 1)
+            if not words or words[0] not in self._skipped:
+                return False
+            self.has_others = True
+            return True
+
+        return is_elsewhere if self._skipped else None
 
     def document(self, query: str, id: str) -> int:
         row = self.documents.rows.get(id)
@@ -185,27 +215,29 @@ def _in_order(pairs: Iterable[tuple[str, str]], ids: _IdLookup, top_k: int) -> R
     return Ranking(rows, scores, positives)
 
 
-def _hits(path: Path) -> Iterator[Hit] | None:
+def _hits(path: Path, skip: Skip | None) -> Iterator[Hit] | None:
     """The hits of a file whose lines have scores or ranks; None for a file whose lines are in order."""
     first = _first(path)
     words = len(first.text.split())
     if _is_listed(path) or _has_texts(first) or _has_triples(first):
         return None
     if words == RANK_COLUMNS:
-        return _ranks(path)
+        return _ranks(path, skip)
     if words in (0, len(RUN_COLUMNS)):
-        return read_hits(path)
+        return read_hits(path, skip)
     raise first.error(f"{words} columns in {shown(first.text)}", FORMS, "pass a file of one of these forms")
 
 
-def _pairs(path: Path, queries: Texts, documents: Texts) -> Iterator[tuple[str, str]]:
+def _pairs(path: Path, queries: Texts, documents: Texts, skip: Skip | None) -> Iterator[tuple[str, str]]:
     """Query and document ids of a file whose lines are in order. Files without ids are matched by text."""
     if _is_listed(path):
         return listed_negatives(path, layout_of(path))
     first = _first(path)
     if _has_texts(first):
-        return _top(path)
-    return _triples(path) if len(first.text.split()) == 3 else _text_triples(path, queries, documents)
+        return _top(path, skip)
+    if len(first.text.split()) == 3:
+        return _triples(path, skip)
+    return _text_triples(path, queries, documents)
 
 
 def _is_listed(path: Path) -> bool:
@@ -244,9 +276,13 @@ def _has_ranks(path: Path) -> bool:
     return len(_first(path).text.split()) == RANK_COLUMNS
 
 
-def _ranks(path: Path) -> Iterator[Hit]:
+def _ranks(path: Path, skip: Skip | None = None) -> Iterator[Hit]:
     has_first = False
-    for line in read_lines(path):
+
+    def skip_below_first(raw: bytes) -> bool:  # until a rank 1 proves the form, all lines are read
+        return has_first and skip is not None and skip(raw)
+
+    for line in read_lines(path, skip and skip_below_first):
         query, document, rank = line.columns(("query", "document", "rank"), separator=None)
         if not _RANK.fullmatch(rank):
             raise _rank_error(line, f"rank {shown(rank)}")
@@ -268,14 +304,14 @@ def _rank_error(line: Line, problem: str) -> ValueError:
     return line.error(problem, "ranks counted from 1, each document and each rank once per query", cure)
 
 
-def _top(path: Path) -> Iterator[tuple[str, str]]:
-    for line in read_lines(path):
+def _top(path: Path, skip: Skip | None) -> Iterator[tuple[str, str]]:
+    for line in read_lines(path, skip):
         query, document, _, _ = line.columns(("query id", "passage id", "query", "passage"))
         yield query, checked_id(line, document)
 
 
-def _triples(path: Path) -> Iterator[tuple[str, str]]:
-    for line in read_lines(path):
+def _triples(path: Path, skip: Skip | None) -> Iterator[tuple[str, str]]:
+    for line in read_lines(path, skip):
         query, _, negative = line.columns(("query id", "positive id", "negative id"))
         yield query, checked_id(line, negative)
 

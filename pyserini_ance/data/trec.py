@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.data.formats.lines import Line, is_writable, read_lines, shown, whole_number
+from pyserini_ance.data.formats.lines import Line, Skip, is_writable, read_lines, shown, whole_number
 from pyserini_ance.storage.files import whole_file
 
 Run = dict[str, dict[str, float]]
@@ -73,12 +73,12 @@ def _write(path: str | Path, rows: Rows, format_line: Callable[[str, str, int, f
             file.write(f"{line}\n".encode())
 
 
-def read_hits(path: Path) -> Iterator[Hit]:
-    """Iterate over (line, query, document, score) of a run.
+def read_hits(path: Path, skip: Skip | None = None) -> Iterator[Hit]:
+    """Iterate over (line, query, document, score) of a run, without lines for which `skip` is true.
 
     Raises ValueError as `read_run` does, except for repeated documents.
     """
-    return _rows(path, RUN_COLUMNS, "score", _finite, "a finite number")
+    return _rows(path, RUN_COLUMNS, "score", _finite, "a finite number", skip)
 
 
 def repeated_document(line: Line, query: str, document: str) -> ValueError:
@@ -100,12 +100,17 @@ def _read[Value](
 
 
 def _rows[Value](
-    path: Path, columns: tuple[str, ...], column: str, convert: Callable[[str], Value], expected: str
+    path: Path,
+    columns: tuple[str, ...],
+    column: str,
+    convert: Callable[[str], Value],
+    expected: str,
+    skip: Skip | None = None,
 ) -> Iterator[tuple[Line, str, str, Value]]:
     line = None
     is_beir = columns == BEIR_COLUMNS
     indices = [columns.index(name) for name in ("query", "document", column)]
-    for line in read_lines(path):
+    for line in read_lines(path, skip):
         fields = line.columns(columns, separator="\t" if is_beir else None)
         query, document, text = (fields[index] for index in indices)
         if is_beir and line.number == 1 and text == BEIR_HEADER:
@@ -116,7 +121,7 @@ def _rows[Value](
         except ValueError:
             raise line.error(f"{column} {shown(text)}", expected, "correct the line") from None
         yield line, query, document, value
-    if line is None:
+    if line is None and skip is None:
         raise ValueError(
             f"{path} has no lines; expected lines of {len(columns)} columns: {', '.join(columns)}"
         )

@@ -10,7 +10,7 @@ a process ends before the others, they raise PeerError within a minute, wherever
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
@@ -93,6 +93,19 @@ class World:
         padded = torch.zeros((max(lengths), *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
         padded[: len(tensor)] = tensor
         return [gathered[:n] for gathered, n in zip(self._all_gather(padded), lengths, strict=True)]
+
+    def exchange(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Send `parts[r]` (n_r, ...) to process r; return what every process sent to this one, in rank order.
+
+        Part r has the same shape and type on all processes.
+        """
+        if self.size == 1:
+            return list(parts)
+        own = parts[self.rank]
+        received = own.new_empty((self.size * len(own), *own.shape[1:]))
+        to_each, from_each = [len(part) for part in parts], [len(own)] * self.size
+        self._collective(dist.all_to_all_single, received, torch.cat(list(parts)), from_each, to_each)
+        return list(received.split(from_each))
 
     def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
         """Replace each gradient by the sum over all processes, with the same bits on all processes.

@@ -5,7 +5,7 @@ Vectors and rankings are computed once, on first use.
 
 import hashlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
@@ -208,17 +208,11 @@ class Snapshot:
     def _search(self, side: Side, rows: np.ndarray, over: Searched, k: int) -> Ranking:
         """This process's part of the search for the rows of all processes."""
         parts = [part.numpy() for part in self.world.gather(torch.from_numpy(rows.astype(np.int32)))]
-        every = np.concatenate(parts)
-        if (side, over) == ("document", "query"):
-            scores, hits = self.rank_for_documents(every, self.query_vectors, k)
-        else:
-            passages = self.passages if over == "document" else None
-            scores, hits = self.rank(self.vectors(side)[every], self.vectors(over), k, passages)
-        if self.world.size == 1:
-            return scores, hits
-        first = sum(map(len, parts[: self.world.rank]))
-        own = slice(first, first + len(rows))
-        return scores[own].copy(), hits[own].copy()
+        every, shares = np.concatenate(parts), [len(part) for part in parts]
+        passages = self.passages if over == "document" else None
+        if side == "document":
+            return self.rank_for_documents(every, self.vectors(over), k, passages, shares)
+        return self.rank(self.query_vectors[every], self.vectors(over), k, passages, shares)
 
     def forget_training_queries(self) -> None:
         """Free the vectors and rankings of the training queries, which only mining needs."""
@@ -252,12 +246,26 @@ class Snapshot:
         vectors = self.document_vectors[pieces.ravel()].reshape(*pieces.shape, -1)
         return np.where(mask, np.einsum("pd,pcd->pc", queries, vectors), -np.inf).max(1)
 
-    def rank_for_documents(self, rows: np.ndarray, queries: np.ndarray, k: int) -> Ranking:
-        """The k best of `queries` (N, D) for each of the documents `rows` (A,), over all its passages."""
+    def rank_for_documents(
+        self,
+        rows: np.ndarray,
+        others: ShardedVectors | np.ndarray,
+        k: int,
+        passages: Passages | None = None,
+        shares: Sequence[int] | None = None,
+    ) -> Ranking:
+        """The k best of `others` (N, D) for each of the documents `rows` (A,), by the best of its passages.
+
+        `passages` groups the others, as in `rank`; `shares` counts documents of each process.
+        """
         if self.passages is None:
-            return self.rank(self.document_vectors[rows], queries, k)
-        pieces, passages = self.passages.rows(rows)
-        return passages.merge(*self.rank(self.document_vectors[pieces], queries, k))
+            return self.rank(self.document_vectors[rows], others, k, None, shares)
+        pieces, among = self.passages.rows(rows)
+        if shares is not None:
+            ends = np.cumsum(shares)
+            shares = np.diff(among.offsets[ends], prepend=0).tolist()
+            among = self.passages.rows(np.split(rows, ends[:-1])[self.world.rank])[1]
+        return among.merge(*self.rank(self.document_vectors[pieces], others, k, passages, shares))
 
     def rank(
         self,
@@ -265,29 +273,29 @@ class Snapshot:
         documents: ShardedVectors | np.ndarray,
         k: int,
         passages: Passages | None = None,
+        shares: Sequence[int] | None = None,
     ) -> Ranking:
         """The k best of `documents` (N, D) for each of `queries` (Q, D).
 
         Returns scores (Q, k) float32 and rows (Q, k) int32. With `passages`, `documents` are the vectors of
-        passages, and a document scores as its best passage.
+        passages, and a document scores as its best passage. With `shares`, the number of queries of each
+        process, a process gets only the results of its own.
         """
         if not isinstance(documents, ShardedVectors):
             documents = ShardedVectors.split(documents, self.world)
         with self._timed("build"):
             own = self._searcher(documents.own)
+
+        def search(queries: np.ndarray, k: int) -> Ranking:
+            return search_shards(own, queries, documents, k, self.world, shares)
+
         with self._timed("search"):
-            search = partial(self._search_shards, own, documents)
             return search(queries, k) if passages is None else passages.search(search, queries, k)
 
     def _searcher(self, vectors: np.ndarray | torch.Tensor) -> Searcher:
         return searcher(
             vectors, self.encoding.search, self.device, self.world, self.encoding.documents_per_block
         )
-
-    def _search_shards(
-        self, own: Searcher, documents: ShardedVectors, queries: np.ndarray, k: int
-    ) -> Ranking:
-        return search_shards(own, queries, documents, k, self.world)
 
     def static_index(self, index: str, seed: int) -> Searcher:
         """A search over all documents that is built once and called often.

@@ -1,7 +1,7 @@
 """Exact inner-product search in blocks, with equal results on torch and faiss, alone or over shards."""
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import ModuleType
 from typing import Any, Literal
@@ -212,15 +212,24 @@ class FlatIndex:
 
 
 def search_shards(
-    searcher: Searcher, queries: np.ndarray, documents: ShardedVectors, k: int, world: World
+    searcher: Searcher,
+    queries: np.ndarray,
+    documents: ShardedVectors,
+    k: int,
+    world: World,
+    shares: Sequence[int] | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`exact_search` over all `documents`: scores (Q, k) float32 and rows (Q, k) int32, on every process.
+    """`exact_search` over all `documents`: scores (Q, k) float32 and rows (Q, k) int32.
 
-    Called by all processes with equal queries (Q, D); `searcher` is over `documents.own`.
+    Called by all processes with equal queries (Q, D); `searcher` is over `documents.own`. Every process gets
+    the results of all queries; with `shares`, the number of queries of each process in rank order, only those
+    of its own.
     """
     scores, rows = searcher(queries, min(k, len(documents)))
     world.barrier()  # shards take uneven time
-    return merge_shards(scores, rows, documents, k, world)
+    if shares is None or world.size == 1:
+        return merge_shards(scores, rows, documents, k, world)
+    return _merge_own(scores, rows, documents, k, world, shares)
 
 
 def merge_shards(
@@ -234,9 +243,36 @@ def merge_shards(
     for start in range(0, len(scores), QUERIES_PER_BLOCK):
         block = slice(start, start + QUERIES_PER_BLOCK)
         scores[block], rows[block] = _best(
-            _side_by_side(scores[block], world), _side_by_side(rows[block], world), k
+            world.gather(torch.from_numpy(scores[block])), world.gather(torch.from_numpy(rows[block])), k
         )
     return scores, rows
+
+
+def _merge_own(
+    scores: np.ndarray,
+    rows: np.ndarray,
+    documents: ShardedVectors,
+    k: int,
+    world: World,
+    shares: Sequence[int],
+) -> tuple[np.ndarray, np.ndarray]:
+    """The lines of `merge_shards` for this process's own queries, which nobody else receives."""
+    k, rows = min(k, len(documents)), rows + np.int32(documents.first)
+    scores, rows = _widen(scores, k, np.nan), _widen(rows, k, -1)
+    firsts = np.cumsum([0, *shares])
+    for start in range(0, max(shares), QUERIES_PER_BLOCK):
+        blocks = [
+            slice(first + min(start, share), first + min(start + QUERIES_PER_BLOCK, share))
+            for first, share in zip(firsts[:-1].tolist(), shares, strict=True)
+        ]
+        own = blocks[world.rank]
+        scores[own], rows[own] = _best(
+            world.exchange([torch.from_numpy(scores[block]) for block in blocks]),
+            world.exchange([torch.from_numpy(rows[block]) for block in blocks]),
+            k,
+        )
+    own = slice(firsts[world.rank], firsts[world.rank + 1])
+    return scores[own].copy(), rows[own].copy()
 
 
 def _widen(values: np.ndarray, k: int, filling: float) -> np.ndarray:
@@ -246,15 +282,13 @@ def _widen(values: np.ndarray, k: int, filling: float) -> np.ndarray:
     return np.pad(values, ((0, 0), (0, k - values.shape[1])), constant_values=filling)
 
 
-def _side_by_side(values: np.ndarray, world: World) -> np.ndarray:
-    """(B, processes * k), in the order of the shards, which is that of their rows."""
-    return np.concatenate([part.numpy() for part in world.gather(torch.from_numpy(values))], axis=1)
-
-
-def _best(scores: np.ndarray, rows: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-    """The k best.
+def _best(
+    scores: Sequence[torch.Tensor], rows: Sequence[torch.Tensor], k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k best (B, k) of all shards' (B, n), which are in the order of the shards and so of their rows.
 
     The sort is stable: of equal scores, the lower rows stay ahead. NaN comes last, even after -inf.
     """
-    order = np.argsort(-scores, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(scores, order, 1), np.take_along_axis(rows, order, 1)
+    every_score, every_row = torch.cat(tuple(scores), 1).numpy(), torch.cat(tuple(rows), 1).numpy()
+    order = np.argsort(-every_score, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(every_score, order, 1), np.take_along_axis(every_row, order, 1)

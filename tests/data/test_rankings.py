@@ -1,6 +1,7 @@
 import gzip
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,7 +9,9 @@ from helpers import ranking_files as ranked
 
 from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.data.formats.flagembedding import FlagEmbedding, text_id
+from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.rankings import read_ranking
+from pyserini_ance.data.trec import PADDING
 
 QUERIES = Texts(["1", "2"], {"text": ["which year", "who"]})
 DOCUMENTS = Texts(["7", "8", "9", "again"], {"text": ["It was  1984.", "Aaron did.", "in 1985", "in 1985"]})
@@ -205,6 +208,75 @@ def test_a_real_run_of_ranks(shared_data, tmp_path):
     assert [len(hits) for hits in result.values()] == [1000] * 5
     assert list(result["188714"].items())[:2] == [("2133570", -1.0), ("4321742", -2.0)]
     assert list(result.values())[-1][lines[-1].split()[1]] == -1000.0
+
+
+def all_forms(rng: np.random.Generator) -> dict[str, str]:
+    """Files of every form by name, which rank some of the documents d0 to d19 for some of the queries.
+
+    Queries are q0 to q8, and `else`, which is of no split; their lines are grouped or not.
+    """
+    pairs = [
+        (q, d) for q in [*(f"q{i}" for i in rng.permutation(9)[:7]), "else"] for d in rng.permutation(20)
+    ]
+    pairs = [pairs[i] for i in np.sort(rng.permutation(len(pairs))[:90])]
+    if rng.random() < 0.5:
+        pairs = [pairs[i] for i in rng.permutation(len(pairs))]
+    ranks, trec, ranked = {}, "", ""
+    for q, d in pairs:
+        ranks[q] = ranks.get(q, 0) + 1
+        trec += f"{q} Q0 d{d} {ranks[q]} {rng.integers(3)} t\n"
+        ranked += f"{q}\td{d}\t{ranks[q]}\n"
+    records = [
+        {"query_id": q, "query": q, "positive_passages": [], "negative_passages": [{"docid": f"d{d}"}]}
+        for q, d in pairs
+    ]
+    return {
+        "run.trec": trec,
+        "run.tsv": ranked,
+        "top1000.dev": "".join(f"{q}\td{d}\tquestion\ttext\n" for q, d in pairs),
+        "qidpidtriples.tsv": "".join(f"{q}\td0\td{d}\n" for q, d in pairs),
+        "triples.tsv": "".join(f"question {q}\tx\ttext d{d}\n" for q, d in pairs),
+        "train.jsonl": "".join(f"{json.dumps(one)}\n" for one in records),
+    }
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_share_is_read_as_if_no_line_was_skipped(tmp_path, seed):
+    """q8 has no judgment: in no share, so the first process alone reads its lines."""
+    rng = np.random.default_rng(seed)
+    queries = Texts([f"q{i}" for i in range(9)], {"text": [f"question q{i}" for i in range(9)]})
+    documents = Texts([f"d{i}" for i in range(20)], {"text": [f"text d{i}" for i in range(20)]})
+    split = Split("train", queries, Qrels.of(range(8), rng.integers(0, 20, 8), [1] * 8, 9))
+    for name, text in all_forms(rng).items():
+        path = tmp_path / name
+        path.write_text(text)
+        for index, count in [(0, 1), (0, 2), (1, 2), *((index, 8) for index in range(8))]:
+            share = replace(AnchorSet(split, "query", 20), share=(index, count))
+            slow = read_ranking(path, split, documents, 3, share.anchors)
+            found = read_ranking(path, split, documents, 3, share.anchors, share.elsewhere)
+            for array in ("rows", "scores", "positives"):
+                np.testing.assert_array_equal(getattr(found, array), getattr(slow, array), err_msg=name)
+
+
+@pytest.mark.parametrize(("name", "text"), [("run.trec", TREC), ("run.tsv", RANKS), ("top1000.dev", TOP)])
+def test_lines_of_other_shares_are_skipped_and_checked_by_their_owner(tmp_path, name, text):
+    split = Split("train", QUERIES, Qrels.of([0, 1], [0, 1], [1, 1], 2))
+    (tmp_path / name).write_text(text + "2\tnot\tof\tthis\tform\n")
+    whole = AnchorSet(split, "query", len(DOCUMENTS))
+    first, second = (replace(whole, share=(index, 2)) for index in (0, 1))
+    assert first.elsewhere.tolist() == [1] and second.elsewhere.tolist() == [0]
+    read_ranking(tmp_path / name, split, DOCUMENTS, 2, first.anchors, first.elsewhere)
+    with pytest.raises(ValueError, match=f"line {text.count(chr(10)) + 1}: 5 columns"):
+        read_ranking(tmp_path / name, split, DOCUMENTS, 2, second.anchors, second.elsewhere)
+
+
+def test_a_share_of_queries_that_the_file_lacks(tmp_path):
+    """No line is left to read; still the file is a run of this split."""
+    split = Split("train", QUERIES, Qrels.of([0, 1], [0, 1], [1, 1], 2))
+    for name, line in (("run.trec", "2 Q0 7 1 1.0 t"), ("run.tsv", "2\t7\t1"), ("top1000.dev", "2\t7\tq\tp")):
+        (tmp_path / name).write_text(f"{line}\n")
+        found = read_ranking(tmp_path / name, split, DOCUMENTS, 2, np.array([0]), np.array([1]))
+        assert (found.rows == PADDING).all()
 
 
 @pytest.mark.parametrize("name, text", [("run.trec", TREC), ("run.tsv", RANKS), ("top1000.dev", TOP)])

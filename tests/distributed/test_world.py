@@ -57,6 +57,24 @@ def test_gather_gives_every_process_all_parts_in_rank_order(run_processes, rows,
         assert all(torch.equal(part, other) for part, other in zip(parts, expected, strict=True))
 
 
+def exchange(world, sizes, dtype):
+    """Part r is (sizes[r], 2) and says who sends it to whom."""
+    parts = [torch.full((rows, 2), 10 * world.rank + to).to(dtype) for to, rows in enumerate(sizes)]
+    return world.exchange(parts)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "dtype"), [((2, 2, 2), torch.float32), ((3, 0, 1), torch.int32), ((0, 0, 0), torch.float32)]
+)
+def test_exchange_gives_every_process_what_each_sent_to_it(run_processes, sizes, dtype):
+    for rank, parts in enumerate(run_processes(3, exchange, sizes, dtype)):
+        expected = [torch.full((sizes[rank], 2), 10 * sender + rank).to(dtype) for sender in range(3)]
+        assert [part.dtype for part in parts] == [dtype] * 3
+        assert all(torch.equal(part, other) for part, other in zip(parts, expected, strict=True))
+    [own] = World().exchange([torch.arange(3)])
+    assert own.tolist() == [0, 1, 2]
+
+
 SHAPES = [(3, 4), (5,), (2, 2), (1,), (6,), (3,)]
 # The ranks that have a gradient, for each parameter; the last is frozen.
 HAVE = [(0, 1, 2), (1,), (), (0, 2), (0, 1, 2), ()]

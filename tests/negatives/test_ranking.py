@@ -1,13 +1,17 @@
 import gzip
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from pyserini_ance.data.collection_cache import open_collection, store_collection
 from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.bm25 import Bm25
 from pyserini_ance.negatives.ranking import Ranking
-from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.negatives.shares import mine_in_shares
+from pyserini_ance.negatives.source import MiningContext
+from pyserini_ance.negatives.table import PADDING, PER_ANCHOR
 
 RANKED = """\
 q0 Q0 d3 1 9.5 t
@@ -76,6 +80,28 @@ def test_a_stored_collection_gives_the_same_table(tmp_path, snapshot):
         Ranking(file=written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))).mine(
             snapshot, snapshot.anchor_set("query")
         )
+
+
+def mined(world: World, snapshot, source: Ranking):
+    snapshot.world = world
+    return mine_in_shares(source, snapshot, snapshot.anchor_set("query"), MiningContext())
+
+
+@pytest.mark.parametrize("filters", [[], [{"kind": "absolute_margin", "margin": 0.5}]], ids=["all", "margin"])
+def test_processes_read_their_shares_of_what_one_reads(
+    run_processes, tmp_path, split_of, snapshot_of, filters
+):
+    """Bit for bit, with ties, queries of no split, and positives in the run."""
+    rng = np.random.default_rng(0)
+    snapshot = snapshot_of(split_of(*rng.integers(0, 40, (23, 2)).tolist()), [[0]] * 23, [[0]] * 40)
+    hits = [(f"q{query}", document) for query in range(25) for document in rng.permutation(40)[:30]]
+    lines = [f"{query} Q0 d{document} 1 {rng.integers(6)} t\n" for query, document in hits]
+    path = written(tmp_path, "".join(lines[i] for i in rng.permutation(len(lines))))
+    source = Ranking(file=path, top_k=5, oversample=3, filters=filters)
+    one = mined(World(), snapshot, source)
+    for table in run_processes(2, mined, snapshot, source):
+        for name in (*PER_ANCHOR, "dropped"):
+            np.testing.assert_array_equal(getattr(table, name), getattr(one, name), err_msg=name)
 
 
 def test_triples_give_the_negatives_in_their_order(tmp_path, snapshot):

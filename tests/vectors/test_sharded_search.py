@@ -58,6 +58,35 @@ def test_equals_numpy_on_every_process(run_processes, size, backend):
             np.testing.assert_array_equal(rows, expected_rows, err_msg=f"seed {seed}")
 
 
+def shares_of(seed: int, queries: int, size: int) -> list[int]:
+    """How many queries each process has; some have none."""
+    cuts = np.sort(np.random.default_rng(1000 + seed).integers(0, queries + 1, size - 1))
+    return np.diff([0, *cuts, queries]).tolist()
+
+
+def search_own(world: World, seeds: range) -> list[tuple[np.ndarray, np.ndarray]]:
+    small_blocks()
+    found = []
+    for seed in seeds:
+        queries, documents, cuts, k = drawn(seed, world.size)
+        shards = ShardedVectors(np.split(documents, cuts), world.rank)
+        shares = shares_of(seed, len(queries), world.size)
+        own = searcher(shards.own, "torch", "cpu", world)
+        found.append(search_shards(own, queries, shards, k, world, shares))
+    return found
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_each_process_gets_the_results_of_its_own_queries(run_processes, size):
+    ends = run_processes(size, search_own, range(80))
+    for seed, results in enumerate(zip(*ends, strict=True)):
+        queries, documents, _, k = drawn(seed, size)
+        shares = shares_of(seed, len(queries), size)
+        assert [len(scores) for scores, _ in results] == shares
+        for found, expected in zip(zip(*results, strict=True), reference(queries, documents, k), strict=True):
+            np.testing.assert_array_equal(np.concatenate(found), expected, err_msg=f"seed {seed}")
+
+
 def minus_infinity(world: World):
     """The first shard is too small and is filled up; a real -inf of the last one comes before the filling."""
     return search_together(
@@ -98,6 +127,22 @@ def lengths_gathered(world: World) -> list[int]:
 
 def test_rankings_are_gathered_in_blocks_of_queries(run_processes):
     assert run_processes(2, lengths_gathered) == [[5] * 16] * 2
+
+
+def received(world: World) -> list[int]:
+    """The lines that this process receives from each other process, with shares of 7 and 33 queries."""
+    small_blocks()
+    lengths, exchange = [], world.exchange
+    world.exchange = lambda parts: (lengths.append(len(parts[world.rank])), exchange(parts))[1]
+    queries, documents = real_vectors()
+    shards = ShardedVectors(np.split(documents, [1000]), world.rank)
+    search_shards(searcher(shards.own, "torch", "cpu", world), queries, shards, 50, world, [7, 33])
+    return lengths
+
+
+def test_a_process_receives_its_own_queries_alone(run_processes):
+    first, second = run_processes(2, received)
+    assert first[::2] == [5, 2, 0, 0, 0, 0, 0] and second[::2] == [5, 5, 5, 5, 5, 5, 3]
 
 
 def test_one_process_gathers_nothing():

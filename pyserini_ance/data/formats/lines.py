@@ -11,7 +11,7 @@ import re
 import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,6 +23,7 @@ DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
 # json raises these, too, for numbers of thousands of digits and thousands of nested levels.
 BEYOND = (ValueError, RecursionError)
 
+Skip = Callable[[bytes], bool]
 _WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,9}")
 
 
@@ -151,16 +152,17 @@ def json_answers(line: Line, record: dict[str, Any], *keys: str) -> list[str] | 
     return value
 
 
-def read_lines(path: Path) -> Iterator[Line]:
-    """Iterate over the lines that are not empty.
+def read_lines(path: Path, skip: Skip | None = None) -> Iterator[Line]:
+    """Iterate over the lines that are not empty, and for which `skip`, given the line's bytes, is false.
 
     A byte order mark and Windows line ends, even doubled, are removed. Raises ValueError, with the line, for
-    bytes that are not text: another encoding, a NUL, a second byte order mark, a damaged .gz file.
+    bytes that are not text: another encoding, a NUL, a second byte order mark, a damaged .gz file. A skipped
+    line counts, but is not decoded.
     """
-    return (line for line in read_all_lines(path) if line.text)
+    return (line for line in read_all_lines(path, skip) if line.text)
 
 
-def read_all_lines(path: Path) -> Iterator[Line]:
+def read_all_lines(path: Path, skip: Skip | None = None) -> Iterator[Line]:
     """Like `read_lines`, including empty lines."""
     number = start = 0
     try:
@@ -171,8 +173,9 @@ def read_all_lines(path: Path) -> Iterator[Line]:
             gzip.open(packed) if path.suffix == ".gz" else nullcontext(packed) as file,
         ):
             for number, raw in enumerate(file, start=1):
-                read_bytes = packed.tell() if file is not packed else start + len(raw)
-                yield Line(path, number, _decoded(path, number, raw), "", start, read_bytes)
+                if skip is None or not skip(raw):
+                    read_bytes = packed.tell() if file is not packed else start + len(raw)
+                    yield Line(path, number, _decoded(path, number, raw), "", start, read_bytes)
                 start += len(raw)
     except DAMAGE as error:
         raise damaged(path, number + 1, error) from error
