@@ -132,7 +132,10 @@ def _mean(points: Sequence[DevPoint]) -> DevPoint:
 
 
 def plot_curves(curves: Mapping[str, Sequence[DevPoint]], path: Path) -> None:
-    """Plot the curves over steps and, beside it, over minutes to a file, in the format of its ending."""
+    """Plot the curves over steps and, beside it, over minutes to a file, in the format of its ending.
+
+    Runs without dev measures have none.
+    """
     try:
         import matplotlib.figure
     except ImportError as error:
@@ -140,7 +143,8 @@ def plot_curves(curves: Mapping[str, Sequence[DevPoint]], path: Path) -> None:
     measures = dict.fromkeys(point.measure for points in curves.values() for point in points)
     figure = matplotlib.figure.Figure(figsize=(10, 4.5), layout="constrained")
     by_steps, by_minutes = figure.subplots(1, 2, sharey=True)
-    for number, (label, points) in enumerate(curves.items()):
+    drawn = {label: points for label, points in curves.items() if points}
+    for number, (label, points) in enumerate(drawn.items()):
         style = {
             "color": COLOURS[number % len(COLOURS)],
             "linestyle": LINES[number // len(COLOURS) % len(LINES)],

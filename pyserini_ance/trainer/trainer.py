@@ -36,6 +36,7 @@ from pyserini_ance.trainer.objective import term_losses, weighted_sum
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate, warmup_hint
 from pyserini_ance.trainer.refresh import AdoptionLog, Refreshes, RefreshQueue
 from pyserini_ance.trainer.resume import Resumed, resume_stage
+from pyserini_ance.trainer.row_gradients import use_row_gradients
 from pyserini_ance.trainer.stage_clock import StageClock
 from pyserini_ance.trainer.step import BatchEncoder
 
@@ -104,6 +105,8 @@ class StageTrainer:
             self.encoder.untie()
             self.encoder.towers.freeze("document")
             self.documents = self._freeze_documents(source)
+        if world.size == 1 and world.device == "cpu":
+            use_row_gradients(self.encoder.towers)
         self.optimizer = build_optimizer(self.encoder.towers, self.stage.optimizer)
         if resumed.checkpoint or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer)
