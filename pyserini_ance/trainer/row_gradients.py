@@ -70,6 +70,6 @@ def use_row_gradients(towers: nn.Module) -> None:
     For one process on CPU: a sum over processes needs whole gradients, and a GPU would wait for `unique`.
     """
     for module in towers.modules():
-        is_plain = type(module) is nn.Embedding and module.max_norm is None
-        if is_plain and not (module.sparse or module.scale_grad_by_freq) and len(module.weight) >= LEAST_ROWS:
-            module.__class__ = RowGradEmbedding
+        if type(module) is nn.Embedding and module.num_embeddings >= LEAST_ROWS:
+            if not (module.sparse or module.scale_grad_by_freq or module.max_norm):
+                module.__class__ = RowGradEmbedding
