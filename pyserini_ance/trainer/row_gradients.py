@@ -70,6 +70,9 @@ def use_row_gradients(towers: nn.Module) -> None:
     For one process on CPU: a sum over processes needs whole gradients, and a GPU would wait for `unique`.
     """
     for module in towers.modules():
-        if type(module) is nn.Embedding and module.num_embeddings >= LEAST_ROWS:
-            if not (module.sparse or module.scale_grad_by_freq or module.max_norm):
-                module.__class__ = RowGradEmbedding
+        if (
+            type(module) is nn.Embedding
+            and module.num_embeddings >= LEAST_ROWS
+            and not (module.sparse or module.scale_grad_by_freq or module.max_norm)
+        ):
+            module.__class__ = RowGradEmbedding
