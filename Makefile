@@ -24,6 +24,7 @@ help:
 	@echo "make docs       install mkdocs, build the site from docs/ into site/"
 	@echo "make clean      remove .venv and what builds and tests leave; runs/ stays"
 	@echo "Another interpreter: make demo PYTHON=/path/to/python3.12"
+	@echo "Without a GPU, 5 GB less: make demo TORCH_INDEX=URL, an index of torch's CPU wheels"
 
 demo: $(INSTALLED)
 	$(RUN) -m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite
@@ -61,8 +62,9 @@ $(INSTALLED): setup.py constraints.txt
 	@$(PYTHON) -c '$(HAS_PIP)' 2>/dev/null || { echo "error: $(PYTHON) has no ensurepip, so it cannot make .venv. \
 	Debian and Ubuntu: apt install python3-venv. Or: make $(MAKECMDGOALS) PYTHON=/path/to/python3.12" >&2; exit 1; }
 	@$(RUN) -c 'import pip; $(NEW_ENOUGH)' 2>/dev/null || $(PYTHON) -m venv --clear .venv
-	@echo "Installing into .venv, some 6 GB: this takes a few minutes ..."
+	@echo "Installing into .venv: this takes a few minutes, and some 6 GB if torch comes with CUDA ..."
 	@$(PIP) install --constraint constraints.txt setuptools
+	@$(if $(TORCH_INDEX),nvidia-smi >/dev/null 2>&1 || $(PIP) install --constraint constraints.txt --index-url $(TORCH_INDEX) torch)
 	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[cpu,demo,test,lint]'
 	@touch $@
 

@@ -34,7 +34,7 @@ def make(tmp_path):
     tools.mkdir()
     (tools / "touch").symlink_to(shutil.which("touch"))
 
-    def run(target: str, ensurepip=0, version=0, pip=0):
+    def run(target: str, *variables: str, ensurepip=0, version=0, pip=0):
         script = tools / "python3"
         script.write_text(
             STAND_IN.format(log=tmp_path / "log", ensurepip=ensurepip, version=version, pip=pip)
@@ -47,7 +47,7 @@ def make(tmp_path):
             if not key.startswith(("MAKE", "MFLAGS", "PYTHON"))
         }
         done = subprocess.run(
-            [MAKE, target],
+            [MAKE, target, *variables],
             cwd=tmp_path,
             env=environment | {"PATH": str(tools)},
             capture_output=True,
@@ -74,6 +74,17 @@ def test_installs_once_and_then_works_at_once(make, tmp_path, target, last):
     assert log.splitlines()[-1] == last
     assert make(target)[1].splitlines()[-1] == last
     assert "install" not in make(target)[1]
+
+
+def test_torch_comes_from_the_named_index_unless_there_is_a_gpu(make, tmp_path):
+    install = "install --constraint constraints.txt --index-url file:///wheels torch"
+    assert install not in make("test")[1]
+    shutil.rmtree(tmp_path / ".venv")
+    log = make("test", "TORCH_INDEX=file:///wheels")[1]
+    assert log.index(install) < log.index("--editable")
+    shutil.rmtree(tmp_path / ".venv")
+    (tmp_path / "tools" / "nvidia-smi").symlink_to(shutil.which("true"))
+    assert install not in make("test", "TORCH_INDEX=file:///wheels")[1]
 
 
 def test_changed_versions_install_again(make, tmp_path):
