@@ -21,7 +21,8 @@ class AnchorSet:
     Every loss term has an anchor set, and so has every table of negatives. `chunk` restricts the anchors to
     these rows of the queries, or to the documents that are relevant to them. `judged` is the split as its
     judgments are, if pairs were promoted to positives in `split`; else None. `share`, (i, n), restricts the
-    anchors to the i-th of n consecutive parts of about the same size: what one process mines for.
+    anchors to the i-th of n consecutive parts of about the same size: what one process mines for. `drawn`,
+    (D,) ascending, are the anchors that steps draw from; None: all.
     """
 
     split: Split
@@ -30,6 +31,7 @@ class AnchorSet:
     chunk: np.ndarray | None = None
     judged: Split | None = None
     share: tuple[int, int] = (0, 1)
+    drawn: np.ndarray | None = None
 
     @classmethod
     def of(cls, collection: Collection, split: str, anchor: Side) -> "AnchorSet":

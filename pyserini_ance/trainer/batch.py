@@ -1,6 +1,6 @@
 """The rows of a training batch: a pure function of data, settings, seed, stage, step and adopted tables."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
@@ -82,15 +82,20 @@ class Batch:
 
 
 def anchor_sets_of(
-    anchor_sets: Mapping[Side, AnchorSet], tables: Iterable[NegativeTable]
+    anchor_sets: Mapping[Side, AnchorSet], tables: Collection[NegativeTable]
 ) -> Mapping[Side, AnchorSet]:
-    """Return the anchor sets of the steps that draw from `tables`: with the pairs that these promote.
+    """Return the anchor sets of the steps that draw from `tables`: with the pairs that these promote, and
+    with the queries that all of them were mined for.
 
     Promoted pairs are positives in draws, in random negatives and in the masks of pools alike. Without any,
-    the anchor sets are returned as they are.
+    and with tables for all queries, the anchor sets are returned as they are.
     """
     pairs = promoted_in(tables)
-    return {side: of_side.with_positives(pairs) for side, of_side in anchor_sets.items()}
+    sets = {side: of_side.with_positives(pairs) for side, of_side in anchor_sets.items()}
+    queries = _mined_queries(sets, tables)
+    if len(queries) < len(sets["query"].anchors):
+        sets["query"] = replace(sets["query"], drawn=queries)
+    return sets
 
 
 def plan_batch(
@@ -106,15 +111,16 @@ def plan_batch(
 ) -> Batch:
     """Draw the batch of step `step`.
 
-    `anchor_sets` are those of `anchor_sets_of`, with the pairs that `tables` promote. `tables` holds the
-    adopted table of each mined source by (term, position in the term), `teacher_scores`
-    the adopted scores of each term with a teacher. `splits` are row ranges of the queries from which equally
-    many are drawn; none: queries are drawn from all together. `adopted_step` is the step before which the
+    `anchor_sets` are those of `anchor_sets_of` for the same `tables`, which hold the adopted table of each
+    mined source by (term, position in the term). `teacher_scores` holds the adopted scores of each term with
+    a teacher. `splits` are row ranges of the queries from which equally many are drawn; none: queries are
+    drawn from all together. `adopted_step` is the step before which the
     tables were adopted; it matters for `refresh: {restart_queries: true}` alone.
     """
-    mined = _mined_queries(anchor_sets, tables.values())
-    queries, turns = _queries_of_step(mined, splits, stage, step, adopted_step, (seed, stage_index))
-    known_positives = anchor_sets["query"].known_positives
+    of_queries = anchor_sets["query"]
+    drawn_from = of_queries.anchors if of_queries.drawn is None else of_queries.drawn
+    queries, turns = _queries_of_step(drawn_from, splits, stage, step, adopted_step, (seed, stage_index))
+    known_positives = of_queries.known_positives
     rng = random_stream("positives", seed, stage_index, step, 0)
     positives = _positives(known_positives, queries, stage.positives, rng)
     terms: dict[str, TermRows] = {}

@@ -29,7 +29,7 @@ from pyserini_ance.runs.generation import (
 from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST, read_manifest
-from pyserini_ance.trainer.batch import plan_batch
+from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch
 
 KEY, DEPTH = ("query", 0), 5
 STAGE = {
@@ -231,7 +231,8 @@ def test_steps_leave_out_queries_with_too_few_candidates(small_recipe, tmp_path)
     assert [table.anchors.tolist() for table in generation.tables.values()] == [enough, list(range(15))]
     assert generation.report["tables"]["query.0"]["left_out"] == 5
     assert "query.0: 25 candidates, 0 known positives dropped, 5 anchors left out; " in generation.describe()
-    stage, sets = made.recipe.stages["a"], made.data.anchor_sets
+    stage = made.recipe.stages["a"]
+    sets = anchor_sets_of(made.data.anchor_sets, generation.tables.values())
     drawn = [plan_batch(stage, 0, step, 42, sets, generation.tables).queries for step in range(20)]
     assert np.unique(np.concatenate(drawn)).tolist() == enough
 

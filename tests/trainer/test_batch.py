@@ -334,6 +334,16 @@ def test_tables_that_promote_nothing_leave_the_anchor_sets_alone(split):
     assert rows(plan(split, 3, tables=promoting([]))) == rows(plan(split, 3))
 
 
+def test_a_step_looks_at_the_queries_of_its_batch_alone(split, monkeypatch):
+    """Which queries the tables were mined for is found out when they are adopted, not at every step."""
+    part = TABLES["query", 1].of_anchors(np.array([1, 3, 4, 6]))
+    sets = anchor_sets(split, {("query", 1): part})
+    assert sets["query"].drawn.tolist() == [1, 3, 4, 6]
+    monkeypatch.setattr(batch_module, "_mined_queries", None)
+    drawn = [plan_batch(stage(), 0, step, 7, sets, {("query", 1): part}) for step in range(4)]
+    assert {query for batch in drawn for query in batch.queries.tolist()} == {1, 3, 4, 6}
+
+
 @pytest.mark.parametrize("mined", ["ann", "lookahead"])
 def test_tables_of_documents_cannot_serve_those_that_are_promoted(mined):
     filters = [{"kind": "teacher", "teacher": "student", "margin": 0, "then": "promote"}]
