@@ -103,7 +103,7 @@ class MinedSource(TableSource):
 
     def extra_candidates(self, anchor_set: AnchorSet) -> int:
         """The number of candidates to retrieve beyond `top_k` because of filters and known positives."""
-        return int(anchor_set.known_positives.counts.max()) + self.filtered_candidates
+        return anchor_set.known_positives.largest[1] + self.filtered_candidates
 
     def shortage_remedies(self, counts: np.ndarray) -> tuple[str, ...]:
         remedies = super().shortage_remedies(counts)

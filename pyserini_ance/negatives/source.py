@@ -222,15 +222,14 @@ def fill_random(
 
 def check_enough_candidates(n: int, anchor_set: AnchorSet) -> None:
     """Raises ValueError if an anchor has fewer than `n` candidates that are not its known positives."""
-    counts, total = anchor_set.known_positives.counts, anchor_set.candidates
-    row = int(counts.argmax())
-    if total - counts[row] >= n:
+    (row, most), total = anchor_set.known_positives.largest, anchor_set.candidates
+    if total - most >= n:
         return
     if anchor_set.anchor == "query":
         anchor = f"query {anchor_set.split.queries.ids[row]}"
     else:
         anchor = f"the document of row {row}"
     raise SettingError(
-        f"num_negatives={n} negatives, but {anchor} has only {total - counts[row]}: {counts[row]} of the "
+        f"num_negatives={n} negatives, but {anchor} has only {total - most}: {most} of the "
         f"{total} {PLURALS[anchor_set.candidate]} are its positives. Lower num_negatives."
     )

@@ -321,7 +321,7 @@ def _bm25_hits(source: Source, anchor_set: AnchorSet, default: int) -> int:
 
     `default` for sources that find no candidates with BM25: a filter's teacher asks it.
     """
-    most_positives = int(anchor_set.known_positives.counts.max())
+    most_positives = anchor_set.known_positives.largest[1]
     parts = [part for part in source.components if part.kind == "bm25"]
     counts = [
         part.max_candidates(0) + most_positives + getattr(part, "filtered_candidates", 0) for part in parts
