@@ -4,8 +4,8 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from itertools import batched, chain
 from pathlib import Path
@@ -24,7 +24,6 @@ from pyserini_ance.data.string_arrays import (
     write_rows,
 )
 from pyserini_ance.storage.files import read_json, read_json_object, sha256_json, write_json
-from pyserini_ance.storage.liveness import remove_leftovers, temp_path
 from pyserini_ance.storage.publish import is_complete, publish_once, read_manifest
 
 COLLECTION_FILE = "collection.json"
@@ -45,40 +44,67 @@ class TextsWriter:
     """Write texts into a new folder, block by block.
 
     In memory are a block of texts and the 8-byte hashes of `ids_per_part` ids; the other hashes are on disk.
+    rows: the texts that an earlier writer left in the folder, after which this one continues.
 
     Files of columns are numbered because field names may not be valid file names.
     """
 
-    def __init__(self, folder: Path, fields: Sequence[str], ids_per_part: int = DOCUMENTS_PER_PART):
-        folder.mkdir(parents=True)
+    def __init__(
+        self, folder: Path, fields: Sequence[str], ids_per_part: int = DOCUMENTS_PER_PART, rows: int = 0
+    ):
+        folder.mkdir(parents=True, exist_ok=rows > 0)
         self.folder, self.fields = folder, list(fields)
-        self._ids = StringsFile(folder / "ids")
-        self._columns = [StringsFile(folder / f"field{n}") for n in range(len(self.fields))]
+        names = ["ids", *(f"field{n}" for n in range(len(self.fields)))]
+        self._files = [StringsFile(folder / name, rows) for name in names]
         self._hashes = SpilledNumbers(folder, np.uint64, ids_per_part)
         self._open = ExitStack()
         self._open.callback(self._hashes.close)
-        for file in (self._ids, *self._columns):
+        for file in self._files:
             self._open.callback(file.close)
         self._sha = hashlib.sha256()
         add_to_digest(self._sha, [string.encode() for string in (str(len(self.fields)), *self.fields)])
+        if rows:
+            self._hash_again([Strings.open(folder / name) for name in names])
+
+    @property
+    def digest(self) -> str:
+        """The digest of the texts so far."""
+        return self._sha.hexdigest()
 
     def append(self, ids: Sequence[str], columns: Sequence[Sequence[str]]) -> None:
         """Append a block: ids, and for each field as many values."""
         encoded = [[value.encode() for value in values] for values in (ids, *columns)]
-        self._hashes.extend(hashes_of(encoded[0], len(ids)))
-        add_to_digest(self._sha, chain.from_iterable(zip(*encoded, strict=True)))
-        for file, values in zip((self._ids, *self._columns), encoded, strict=True):
+        self._hash(encoded)
+        for file, values in zip(self._files, encoded, strict=True):
             file.append(values)
+
+    def sync(self) -> dict[str, Any]:
+        """Return when the texts so far are on disk: their number, fields, digest and files with sizes."""
+        for file in self._files:
+            file.sync()
+        sizes = {path.name: path.stat().st_size for path in sorted(self.folder.iterdir())}
+        return {"rows": len(self._hashes), "fields": self.fields, "digest": self.digest, "bytes": sizes}
 
     def finish(self) -> dict[str, Any]:
         """Complete the folder. Returns the fields and the digest, which `open_texts` needs."""
         write_rows(self.folder / "ids", self._hashes)
         self.close()
-        return {"fields": self.fields, "digest": self._sha.hexdigest()}
+        return {"fields": self.fields, "digest": self.digest}
 
     def close(self) -> None:
         """Close the files. The folder is not complete unless `finish` was called."""
         self._open.close()
+
+    def _hash(self, encoded: Sequence[Sequence[bytes]]) -> None:
+        self._hashes.extend(hashes_of(encoded[0], len(encoded[0])))
+        add_to_digest(self._sha, chain.from_iterable(zip(*encoded, strict=True)))
+
+    def _hash_again(self, columns: Sequence[Strings]) -> None:
+        """Hash the texts of an earlier writer: ids, then the fields."""
+        for start in range(0, len(columns[0]), STRINGS_PER_BLOCK):
+            self._hash([strings.encoded_block(start, start + STRINGS_PER_BLOCK) for strings in columns])
+            for strings in columns:
+                strings.release()
 
 
 def write_texts(folder: Path, texts: Texts) -> dict[str, Any]:
@@ -149,22 +175,6 @@ def open_collection(cache: Path, digest: str) -> Collection | None:
             f"remove {folder}"
         )
     return opened
-
-
-@contextmanager
-def temporary_corpus_folder(cache: Path) -> Iterator[Path]:
-    """A path in the cache for the documents that are being read. The caller creates the folder.
-
-    The folder is removed at the end. Folders that killed processes have left are removed first.
-    """
-    folder = temp_path(cache / COLLECTIONS_FOLDER / "reading", "tmp")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(folder.parent)
-    shutil.rmtree(folder, ignore_errors=True)  # left by a dead process with the same process id
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def collection_folder(cache: Path, digest: str) -> Path:
@@ -238,11 +248,8 @@ class InputRecord:
         """A hash of the settings and the state of the files; None if the files are unknown or too young."""
         if self._files is None:
             return None
-        states = [(str(path.resolve()), *_state(path)) for path in self._files]
-        newest = max((changed for *_, changed in states), default=0)
-        if newest >= time.time_ns() - SETTLED_SECONDS * 10**9:
-            return None
-        return sha256_json([READER_VERSION, self._settings, states])
+        states = file_states(self._files)
+        return None if states is None else sha256_json([READER_VERSION, self._settings, states])
 
 
 class CollectionRecord:
@@ -272,6 +279,13 @@ class CollectionRecord:
         )
 
 
-def _state(path: Path) -> tuple[int, int]:
-    status = path.stat()
-    return status.st_size, status.st_mtime_ns
+def file_states(files: Sequence[Path]) -> list[list[str | int]] | None:
+    """Path, size and modification time (ns) of each file; None if one is too young."""
+    statuses = [path.stat() for path in files]
+    newest = max((status.st_mtime_ns for status in statuses), default=0)
+    if newest >= time.time_ns() - SETTLED_SECONDS * 10**9:
+        return None
+    return [
+        [str(path.resolve()), status.st_size, status.st_mtime_ns]
+        for path, status in zip(files, statuses, strict=True)
+    ]

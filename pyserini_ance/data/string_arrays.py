@@ -29,12 +29,15 @@ class ArrayFile:
     """Write a one-dimensional .npy file block by block, so that the array is never in memory as a whole.
 
     The file equals what `np.save` writes for the concatenated blocks. It is valid only after `close`.
+    length: the values that an earlier writer left in the file, after which this one continues.
     """
 
-    def __init__(self, path: Path, kind: type[np.generic]):
-        self.kind, self.length = np.dtype(kind), 0
-        self._at = len(_header(self.kind, 0))
+    def __init__(self, path: Path, kind: type[np.generic], length: int = 0):
+        self.kind, self.length = np.dtype(kind), length
+        header = _header(self.kind, length)
+        self._at = len(header) + length * self.kind.itemsize
         self._file = BlockFile(path, 0)
+        self._file.write_at(0, header)
 
     def append(self, block: np.ndarray) -> None:
         """Append a block of values."""
@@ -47,6 +50,10 @@ class ArrayFile:
         # numpy reserves space in the header for the longest array, so that all headers have the same size.
         self._file.write_at(0, _header(self.kind, self.length))
         self._file.close()
+
+    def sync(self) -> None:
+        """Return when all values are on disk."""
+        self._file.sync()
 
 
 def _header(kind: np.dtype, length: int) -> bytes:
@@ -109,6 +116,11 @@ class Strings(Sequence[str]):
         row = range(len(self))[row]
         return self._text[self._offsets[row] : self._offsets[row + 1]]
 
+    def encoded_block(self, start: int, end: int) -> list[bytes]:
+        """The UTF-8 bytes of the strings from row `start` to row `end` or the last."""
+        bounds = self._offsets[start : end + 1].tolist()
+        return [bytes(self._text[begin:stop]) for begin, stop in pairwise(bounds)]
+
 
 def _release(*arrays: np.ndarray) -> None:
     for stored in arrays:
@@ -117,12 +129,18 @@ def _release(*arrays: np.ndarray) -> None:
 
 
 class StringsFile:
-    """Write strings block by block into two files whose names start with `path`: the text and the offsets."""
+    """Write strings block by block into two files whose names start with `path`: the text and the offsets.
 
-    def __init__(self, path: Path):
+    length: the strings that an earlier writer left in the files, after which this one continues.
+    """
+
+    def __init__(self, path: Path, length: int = 0):
         text, offsets = _files(path)
-        self._text, self._offsets, self._written = BlockFile(text, 0), ArrayFile(offsets, np.int64), 0
-        self._offsets.append(np.zeros(1, np.int64))
+        self._written = text.stat().st_size if length else 0
+        self._text = BlockFile(text, 0)
+        self._offsets = ArrayFile(offsets, np.int64, length + 1 if length else 0)
+        if not length:
+            self._offsets.append(np.zeros(1, np.int64))
 
     def append(self, encoded: Sequence[bytes]) -> None:
         """Append strings that are encoded in UTF-8."""
@@ -135,6 +153,11 @@ class StringsFile:
         """Complete both files."""
         self._text.close()
         self._offsets.close()
+
+    def sync(self) -> None:
+        """Return when all strings are on disk."""
+        self._text.sync()
+        self._offsets.sync()
 
 
 def write_strings(path: Path, strings: Sequence[str]) -> None:

@@ -13,7 +13,7 @@ import yaml
 
 from pyserini_ance.data.answer_matching import ANSWERS, read_answers
 from pyserini_ance.data.collection import Collection, Split, Texts
-from pyserini_ance.data.collection_cache import temporary_corpus_folder
+from pyserini_ance.data.formats.reading import reading
 from pyserini_ance.data.prepared import merge_splits
 from pyserini_ance.data.trec import PADDING, read_run, write_ranks, write_run
 from pyserini_ance.evaluation.metrics import best_first
@@ -167,9 +167,10 @@ def convert(
             "trec or msmarco"
         )
     recipe = load_recipe(run.recipe if run else source, *overrides).recipe
-    with temporary_corpus_folder(recipe.cache) as documents:
-        data = recipe_data(recipe) if run else recipe.data
-        collection = data.read(documents, documents_per_part=recipe.documents_per_part)
+    data = recipe_data(recipe) if run else recipe.data
+    with reading(recipe.cache, data.model_dump(mode="json", exclude={"official"})) as place:
+        per_part = recipe.documents_per_part
+        collection = data.read(place.documents, documents_per_part=per_part, part_file=place.part_file)
         if to == "beir":
             return _to_beir(_judged(collection), recipe.data.relevance_threshold, output)
         training = recipe.train_split

@@ -13,14 +13,10 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
 from pyserini_ance.data.collection import Collection, Split
-from pyserini_ance.data.collection_cache import (
-    CollectionRecord,
-    open_collection,
-    store_collection,
-    temporary_corpus_folder,
-)
+from pyserini_ance.data.collection_cache import CollectionRecord, open_collection, store_collection
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
+from pyserini_ance.data.formats.reading import reading
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.cross_encoder_model import record_text
@@ -177,12 +173,12 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
     assert isinstance(data, Format)
     data = data.of_splits(data.split_names)
     files = input_files(data)
-    reading = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": []}
-    record = CollectionRecord(cache, reading, files if files or data.by_name else None)
+    what = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": []}
+    record = CollectionRecord(cache, what, files if files or data.by_name else None)
     collection = record.load()
     if collection is None:
-        with temporary_corpus_folder(cache) as documents:
-            read = data.read(documents)
+        with reading(cache, what) as place:
+            read = data.read(place.documents, part_file=place.part_file)
             store_collection(read, cache)
         mapped = open_collection(cache, read.digest)
         assert mapped is not None

@@ -10,10 +10,10 @@ from pyserini_ance.data.collection_cache import (
     InputRecord,
     open_collection,
     store_collection,
-    temporary_corpus_folder,
 )
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
+from pyserini_ance.data.formats.reading import Reading, reading
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
 from pyserini_ance.data.token_store import TokenStore, token_lengths
 from pyserini_ance.distributed.world import World
@@ -62,16 +62,18 @@ def recorded_splits(recipe: Recipe) -> list[str]:
     return list(dict.fromkeys([*recipe.final_evaluation.split, *([hold_out.split] if hold_out else [])]))
 
 
-def read_collection(recipe: Recipe, documents: Path | None = None) -> Collection:
+def read_collection(recipe: Recipe, into: Reading | None = None) -> Collection:
     """Read the data and check that it has the splits, measures and negatives that the recipe needs.
 
-    `documents` is an empty folder that receives the texts of the documents (see `Format.read`); without it
-    they are kept in memory.
+    The texts of the documents go `into` a place in the cache; without it they are kept in memory.
     """
     check_before_reading(recipe)
     training = recipe.train_split
     data = recipe_data(recipe).read(
-        documents, lambda fields: check_template(recipe, "document", fields), recipe.documents_per_part
+        into and into.documents,
+        lambda fields: check_template(recipe, "document", fields),
+        recipe.documents_per_part,
+        into and into.part_file,
     )
     collection = merge_splits(data, training.name, training.splits)
     check_collection(recipe, collection)
@@ -81,14 +83,12 @@ def read_collection(recipe: Recipe, documents: Path | None = None) -> Collection
 def stored_collection(recipe: Recipe) -> Collection:
     """The recipe's data, checked and memory-mapped from the cache; read again if the files have changed."""
     check_before_reading(recipe)
-    files = input_files(recipe_data(recipe))
-    record = CollectionRecord(
-        recipe.cache, _data_settings(recipe), files if files or recipe.data.by_name else None
-    )
+    files, settings = input_files(recipe_data(recipe)), _data_settings(recipe)
+    record = CollectionRecord(recipe.cache, settings, files if files or recipe.data.by_name else None)
     collection = record.load()
     if collection is None:
-        with temporary_corpus_folder(recipe.cache) as documents:
-            collection = store_and_map(recipe, read_collection(recipe, documents))
+        with reading(recipe.cache, settings) as place:
+            collection = store_and_map(recipe, read_collection(recipe, place))
         record.save(collection)
     else:
         collection.log_skipped()

@@ -152,7 +152,8 @@ class Recipe(Settings):
     cache: Path = Field(default=Path("~/.cache/pyserini_ance"), validate_default=True)
     """The folder of prepared data, which runs share."""
     documents_per_part: PositiveInt = 1_000_000
-    """Documents whose ids are in memory at once while a collection is read, about 70 bytes each."""
+    """Documents whose ids are in memory at once while a collection is read, about 70 bytes each; a reading
+    that is killed continues after the last such part."""
     expect: Expect = Field(default={})
     """Published or earlier scores of the last stage's result, by split and measure; the results table
     compares with them. They hold for this recipe: a variant of it, by overrides or `extends`, has none of

@@ -102,6 +102,20 @@ def publishing(folder: Path, about: dict[str, Any]) -> Iterator[Path]:
         raise
 
 
+@contextmanager
+def claimed(folder: Path) -> Iterator[None]:
+    """Claim `folder`, which holds nothing else, while the block runs; it stands for work on other files.
+
+    Raises BeingWritten when a living process has claimed it.
+    """
+    claim = _claim(folder)
+    try:
+        with touching(folder / CLAIM):
+            yield
+    finally:
+        _remove(folder, claim)
+
+
 def publish_once(folder: Path, about: dict[str, Any], fill: Callable[[Path], None]) -> None:
     """Return when `folder` is complete: filled by `fill(folder)` here, or by another process.
 

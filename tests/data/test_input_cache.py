@@ -1,12 +1,13 @@
 """Files are not read again unless a file or a setting of the reader has changed."""
 
+import logging
 import os
 import time
 
 import pytest
 
-from pyserini_ance.data.formats import format
-from pyserini_ance.data.formats.builder import OnDisk
+from pyserini_ance.data.formats import builder, format
+from pyserini_ance.data.formats.reading import OnDisk
 from pyserini_ance.pipeline import preparation as prepare
 from pyserini_ance.pipeline.preparation import stored_collection
 from pyserini_ance.storage.liveness import host_name
@@ -54,6 +55,25 @@ def test_the_recipe_sets_how_many_documents_are_in_memory(recipe, read, monkeypa
     bounded = stored_collection(recipe.model_copy(update={"documents_per_part": 7}))
     assert sizes == [7] and len(bounded.documents) > 7
     assert stored_collection(recipe).digest == bounded.digest and len(read) == 1
+
+
+def test_an_interrupted_reading_continues(recipe, read, monkeypatch, caplog):
+    caplog.set_level(logging.INFO)
+    whole, seen = stored_collection(recipe.model_copy(update={"cache": recipe.cache / "other"})), []
+
+    def checked(entry, noun, check=builder._check) -> None:
+        seen.append(entry.id)
+        if len(seen) == 10:
+            raise KeyboardInterrupt
+        check(entry, noun)
+
+    monkeypatch.setattr(builder, "_check", checked)
+    bounded = recipe.model_copy(update={"documents_per_part": 7})
+    with pytest.raises(KeyboardInterrupt):
+        stored_collection(bounded)
+    assert stored_collection(bounded).digest == whole.digest and len(read) == 3
+    assert f"reading continues after 7 documents: {recipe.data.corpus}, line 7" in caplog.messages
+    assert seen[7:12] == [*whole.documents.ids[7:10], *whole.documents.ids[7:9]]
 
 
 def test_a_changed_file_is_read_again(recipe, read):

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data import string_arrays as strings_module
-from pyserini_ance.data.string_arrays import ArrayFile, Strings, write_strings
+from pyserini_ance.data.string_arrays import ArrayFile, Strings, StringsFile, write_strings
 
 VALUES = ["007", "", "7", "a\r\nb\n", "é", "日本語 🙂", " leading and trailing\t", "\u2028", "x" * 5000, ""]
 
@@ -92,3 +92,18 @@ def test_blocks_make_the_same_file_as_numpy_save(tmp_path, kind, blocks):
     np.save(tmp_path / "whole.npy", whole)
     assert (tmp_path / "blocks.npy").read_bytes() == (tmp_path / "whole.npy").read_bytes()
     assert out.length == len(whole)
+
+
+def test_a_later_writer_continues_the_files_of_an_earlier_one(tmp_path):
+    strings = ["one", "", "drei 🙂", "4"]
+    write_strings(tmp_path / "whole", strings)
+    for length in range(len(strings)):
+        write_strings(tmp_path / "again", strings[:length])
+        out = StringsFile(tmp_path / "again", length)
+        out.append([string.encode() for string in strings[length:]])
+        out.close()
+        for end in (".utf8", ".offsets.npy"):
+            again, whole = ((tmp_path / f"{name}{end}").read_bytes() for name in ("again", "whole"))
+            assert again == whole
+        for path in tmp_path.glob("again*"):
+            path.unlink()

@@ -12,7 +12,15 @@ from helpers.waiting import until
 
 from pyserini_ance.storage import claim, liveness, publish
 from pyserini_ance.storage.claim import ClaimLost
-from pyserini_ance.storage.publish import CLAIM, MANIFEST, is_complete, publishing, read_manifest
+from pyserini_ance.storage.publish import (
+    CLAIM,
+    MANIFEST,
+    BeingWritten,
+    claimed,
+    is_complete,
+    publishing,
+    read_manifest,
+)
 
 OWNER = """
 import sys, time
@@ -144,6 +152,17 @@ def test_a_living_owner_is_left_alone(folder, owner):
         _publish(folder)
     assert sorted(os.listdir(folder)) == [CLAIM, "half"]
     assert os.listdir(folder.parent) == ["published"]
+
+
+def test_a_claim_alone_is_held_by_one_living_process_and_leaves_nothing(folder, owner):
+    with pytest.raises(BeingWritten, match=f"by process {owner.pid}"), claimed(folder):
+        pytest.fail("two processes have the claim")
+    owner.kill()
+    owner.wait()
+    with pytest.raises(KeyboardInterrupt), claimed(folder):
+        assert os.listdir(folder) == [CLAIM]
+        raise KeyboardInterrupt
+    assert os.listdir(folder.parent) == []
 
 
 def test_a_folder_of_a_dead_owner_is_cleared_and_claimed_again(folder, owner):

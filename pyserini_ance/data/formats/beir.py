@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.builder import Entry, beir_judgments, judged_only
+from pyserini_ance.data.formats.builder import Entry, LineDocuments, beir_judgments, judged_only
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, find_file, json_answers, json_id, json_text, read_lines
 
@@ -46,12 +46,11 @@ class Beir(Format):
             name: judged_only(entries, list(beir_judgments(path)))
             for name, path in zip(self.splits, qrels, strict=True)
         }
-        return RawData(_documents(corpus), splits, [corpus])
+        return RawData(LineDocuments([corpus], _document), splits, [corpus])
 
 
-def _documents(path: Path) -> Iterator[Entry]:
-    for line in read_lines(path):
-        yield _entry(line, line.json(), "title", "text")
+def _document(line: Line) -> Entry:
+    return _entry(line, line.json(), "title", "text")
 
 
 def _questions(path: Path) -> Iterator[Entry]:

@@ -1,19 +1,17 @@
-"""The builder of texts: it checks the entries that an adapter yields and stores them in memory or on disk.
+"""The builder of texts: it checks the entries that an adapter yields and stores them.
 
 Further down are the rows of tables as MS MARCO, TREC and BEIR write them.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import numpy as np
-
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.collection_cache import DOCUMENTS_PER_PART, TextsWriter, open_texts
 from pyserini_ance.data.formats.lines import (
     Line,
     LineOrigins,
@@ -23,8 +21,6 @@ from pyserini_ance.data.formats.lines import (
     shown,
     whole_number,
 )
-from pyserini_ance.data.spilled_numbers import SpilledNumbers
-from pyserini_ance.data.string_arrays import STRINGS_PER_BLOCK, RowsOfIds, Strings, first_repeat
 from pyserini_ance.recipe.components import Settings
 from pyserini_ance.storage.progress import progress_bar
 
@@ -35,16 +31,17 @@ ENTRIES_PER_UPDATE = 1024
 class ReadProgress:
     """A progress bar of reading, shown after two seconds and cleared at the end.
 
-    It counts the bytes of `files`, which gives it a total; without files, it counts entries.
+    It counts the bytes of `files`, which gives it a total; without files, it counts entries. entries: those
+    that were read before.
     """
 
-    def __init__(self, label: str, files: Sequence[Path] = ()):
+    def __init__(self, label: str, files: Sequence[Path] = (), entries: int = 0):
         self._sizes = {path: path.stat().st_size for path in files}
         unit: dict[str, Any] = {"unit": " entries"}
         if files:
             unit = {"unit": "B", "unit_scale": True, "total": sum(self._sizes.values())}
         self._bar = progress_bar(desc=label, delay=DELAY_SECONDS, leave=False, **unit)
-        self._entries = 0
+        self._entries = entries
         self._finished_bytes = 0  # of the files before the current one
         self._path: Path | None = None
 
@@ -58,9 +55,9 @@ class ReadProgress:
         """Count an entry that was read from this line."""
         self._entries += 1
         if line.path is not self._path:
-            if self._path is not None:
-                self._finished_bytes += self._sizes.get(self._path, 0)
             self._path = line.path
+            before = takewhile(lambda path: path != line.path, self._sizes)
+            self._finished_bytes = sum(self._sizes[path] for path in before)
         if self._entries % ENTRIES_PER_UPDATE == 0:
             self._update(line)
 
@@ -84,6 +81,27 @@ class Entry(NamedTuple):
     answers: list[str] | None = None
 
 
+class LineDocuments(Iterable[Entry]):
+    """Documents of one line each: what `parse` makes of each line of `files`, which is one or (None) nothing.
+
+    A reading of such documents that is killed can continue behind any line.
+    """
+
+    def __init__(self, files: Sequence[Path], parse: Callable[[Line], Entry | None]):
+        self.files, self._parse = files, parse
+
+    def __iter__(self) -> Iterator[Entry]:
+        return self.after(0, 0, 0)
+
+    def after(self, file: int, line: int, byte: int) -> Iterator[Entry]:
+        """The documents after a line of the file with this index; the line ends at this byte of its text."""
+        for path in self.files[file:]:
+            for one in read_lines(path, None, line, byte):
+                if (document := self._parse(one)) is not None:
+                    yield document
+            line = byte = 0
+
+
 class Judgment(NamedTuple):
     """A row of a qrels file, whose two ids are not looked up yet."""
 
@@ -97,6 +115,14 @@ class Store(Protocol):
     """A destination of texts, which are added row by row."""
 
     origins: LineOrigins
+
+    @property
+    def fields(self) -> Sequence[str]:
+        """The names of the fields; none without a row."""
+
+    @property
+    def rows(self) -> int:
+        """The number of rows so far."""
 
     def add(self, entry: Entry) -> None:
         """Add an entry as the next row."""
@@ -119,6 +145,14 @@ class InMemory:
         self._ids: list[str] = []
         self._columns: dict[str, list[str]] = {}
         self._answers: dict[int, str] = {}
+
+    @property
+    def fields(self) -> Sequence[str]:
+        return list(self._columns)
+
+    @property
+    def rows(self) -> int:
+        return len(self._ids)
 
     def add(self, entry: Entry) -> None:
         if entry.answers is not None:
@@ -143,53 +177,6 @@ class InMemory:
         pass
 
 
-class OnDisk:
-    """A store that writes documents into a new folder.
-
-    In memory are a block of texts, and the hashes of ids and line numbers of `documents_per_part` documents;
-    the others are on disk.
-
-    It stores no answers, since documents have none.
-    """
-
-    def __init__(self, folder: Path, documents_per_part: int = DOCUMENTS_PER_PART):
-        self._folder, self._documents_per_part = folder, documents_per_part
-        self._numbers = SpilledNumbers(folder, np.int64, documents_per_part)
-        self.origins = LineOrigins(self._numbers)
-        self._writer: TextsWriter | None = None
-        self._block: list[tuple[str, ...]] = []
-
-    def add(self, entry: Entry) -> None:
-        if self._writer is None:
-            self._writer = TextsWriter(self._folder, list(entry.fields), self._documents_per_part)
-        self._block.append((entry.id, *(entry.fields[name] for name in self._writer.fields)))
-        if len(self._block) == STRINGS_PER_BLOCK:
-            self._write()
-
-    def texts(self) -> Texts:
-        if self._writer is None:
-            return Texts([], {})
-        self._write()
-        return open_texts(self._folder, self._writer.finish())
-
-    def first_repeat(self, texts: Texts) -> tuple[int, int] | None:
-        if not len(texts):
-            return None
-        assert isinstance(texts.ids, Strings) and isinstance(texts.rows, RowsOfIds)
-        return first_repeat(texts.ids, texts.rows)
-
-    def close(self) -> None:
-        self._numbers.close()
-        if self._writer:
-            self._writer.close()
-
-    def _write(self) -> None:
-        if self._writer and self._block:
-            ids, *columns = zip(*self._block, strict=True)
-            self._writer.append(ids, columns)
-            self._block.clear()
-
-
 def build_texts(entries: Iterable[Entry], noun: str, store: Store, files: Sequence[Path] = ()) -> Texts:
     """Check all entries and store them as texts.
 
@@ -199,12 +186,12 @@ def build_texts(entries: Iterable[Entry], noun: str, store: Store, files: Sequen
     Raises ValueError for an id that is empty, holds blanks or occurs twice, and for a text that is empty or
     holds a NUL.
     """
-    fields: Iterable[str] | None = None
-    with closing(store), ReadProgress(f"read {noun} texts", files) as bar:
+    fields: Mapping[str, Any] = dict.fromkeys(store.fields)
+    with closing(store), ReadProgress(f"read {noun} texts", files, store.rows) as bar:
         for entry in entries:
             _check(entry, noun)
-            fields = fields or entry.fields.keys()
-            if entry.fields.keys() != fields:
+            fields = fields or entry.fields
+            if entry.fields.keys() != fields.keys():
                 raise _other_fields(entry, noun, fields)
             store.add(entry)
             store.origins.add(entry.line)
@@ -269,9 +256,13 @@ def trec_splits(splits: Mapping[str, TrecQueries]) -> dict[str, tuple[Iterator[E
 
 def tsv_entries(path: Path) -> Iterator[Entry]:
     """Entries of a table without header: id and text, separated by one tab."""
-    for line in read_lines(path):
-        id, text = line.columns(("id", "text"))
-        yield Entry(line, id, {"text": text})
+    return map(tsv_entry, read_lines(path))
+
+
+def tsv_entry(line: Line) -> Entry:
+    """The entry in a line of such a table."""
+    id, text = line.columns(("id", "text"))
+    return Entry(line, id, {"text": text})
 
 
 def trec_judgments(path: Path) -> Iterator[Judgment]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.formats.builder import Entry, Judgment, trec_judgments
+from pyserini_ance.data.formats.builder import Entry, Judgment, LineDocuments, trec_judgments
 from pyserini_ance.data.formats.format import Format, RawData, read_queries
 from pyserini_ance.data.formats.lines import (
     Line,
@@ -99,7 +99,7 @@ class Dpr(Format):
         splits = {name: _judged(files, f"data.splits.{name}") for name, files in self.splits.items()}
         if self.question_marks == "remove":
             splits = {name: (map(_without_mark, asked), judged) for name, (asked, judged) in splits.items()}
-        return RawData(_passages(passages), splits, [passages])
+        return RawData(LineDocuments([passages], _passage_in), splits, [passages])
 
 
 def _without_mark(question: Entry) -> Entry:
@@ -115,19 +115,18 @@ def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgm
     return questions, trec_judgments(qrels) if qrels else positives
 
 
-def _passages(path: Path) -> Iterator[Entry]:
-    for line in read_lines(path):
-        id, text, title = cells = line.quoted_cells(PASSAGE)
-        if id != "id" and cells[1:] != PASSAGE[1:]:
-            yield Entry(line, id, {"title": title, "text": text})
-        elif line.number > 1 or cells != PASSAGE:
-            # The columns differ (text and title may be swapped), or two tables were concatenated.
-            expected = f"the header {' TAB '.join(PASSAGE)} in line 1, or none"
-            raise line.error(
-                f"a header {shown(line.text)}",
-                expected,
-                "delete the line, or write the columns in this order",
-            )
+def _passage_in(line: Line) -> Entry | None:
+    """The passage in a line; None for the header."""
+    id, text, title = cells = line.quoted_cells(PASSAGE)
+    if id != "id" and cells[1:] != PASSAGE[1:]:
+        return Entry(line, id, {"title": title, "text": text})
+    if line.number > 1 or cells != PASSAGE:
+        # The columns differ (text and title may be swapped), or two tables were concatenated.
+        expected = f"the header {' TAB '.join(PASSAGE)} in line 1, or none"
+        raise line.error(
+            f"a header {shown(line.text)}", expected, "delete the line, or write the columns in this order"
+        )
+    return None
 
 
 def _questions(path: Path) -> Iterator[Entry]:

@@ -12,10 +12,11 @@ from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.collection_cache import DOCUMENTS_PER_PART
 from pyserini_ance.data.document_queries import DocumentQueries
-from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment, OnDisk, build_texts
+from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment, Store, build_texts
 from pyserini_ance.data.formats.empty_documents import EmptyDocuments
 from pyserini_ance.data.formats.files import Official, SplitCounts, paths_in
 from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, shown
+from pyserini_ance.data.formats.reading import OnDisk
 from pyserini_ance.data.hold_out import HoldOut
 from pyserini_ance.recipe.components import Component
 
@@ -130,13 +131,15 @@ class Format(Component):
         folder: Path | None = None,
         check: Callable[[Iterable[str]], None] | None = None,
         documents_per_part: int = DOCUMENTS_PER_PART,
+        part_file: Path | None = None,
     ) -> Collection:
         """Read and check the collection: all documents, and the queries and judgments of each split.
 
         folder: a new folder that documents are written to as they are read and memory-mapped from, so that
         few of them are in memory at a time; None keeps them in memory. check: called with the names of the
         documents' fields once the first document is read. documents_per_part: with a folder, the documents of
-        which a hash and a line number are in memory at a time.
+        which a hash and a line number are in memory at a time. part_file: with a folder, a file about its
+        last part of this size; a reading that was killed, with the same settings, continues after it.
 
         Raises ValueError for a repeated id, a text that is empty or holds a NUL, a judgment of an unknown id,
         two grades for one pair, a split without usable queries or without judgments and answers, documents
@@ -144,11 +147,14 @@ class Format(Component):
         """
         data = self.of_splits(self.split_names) if self._made_splits else self
         documents, splits, files = data.raw_data()
-        documents = _first_checked(documents, check) if check else documents
         empty = EmptyDocuments()
+        store: Store = InMemory()
+        if folder:
+            store = on_disk = OnDisk(folder, documents_per_part)
+            documents = on_disk.resume(documents, part_file, empty.ids) if part_file else documents
+        documents = _first_checked(documents, check) if check else documents
         if self.empty_documents == "skip":
             documents = empty.leave_out(documents)
-        store = OnDisk(folder, documents_per_part) if folder else InMemory()
         corpus = build_texts(documents, "document", store, files)
         if not len(corpus):
             read = ", ".join(map(str, files)) or f"data of kind {self.kind}"

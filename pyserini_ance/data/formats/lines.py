@@ -13,6 +13,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,7 +32,7 @@ class Line(NamedTuple):
     """A line without its line end, and its position.
 
     number: counts from 1. within: the position inside a long line, for messages.
-    start: the byte of the (unpacked) text at which the line starts.
+    start, end: the bytes of the (unpacked) text at which the line and the next one start.
     read_bytes: the bytes of the file, which may be compressed, that have been read so far.
     """
 
@@ -41,6 +42,7 @@ class Line(NamedTuple):
     within: str = ""
     start: int = 0
     read_bytes: int = 0
+    end: int = 0
 
     def error(self, problem: str, expected: str, cure: str) -> ValueError:
         """The error to raise for this line."""
@@ -100,11 +102,17 @@ class Line(NamedTuple):
 class LineOrigins:
     """The file and line number of each row, in 8 bytes a row, since there are few files.
 
-    numbers: an empty list that receives the line numbers.
+    numbers: an empty list that receives the line numbers. earlier: the number of rows before the first that
+    is added, and a function that reads their lines again.
     """
 
-    def __init__(self, numbers: SpilledNumbers | None = None) -> None:
+    def __init__(
+        self,
+        numbers: SpilledNumbers | None = None,
+        earlier: tuple[int, Callable[[], Iterator[Line]]] = (0, lambda: iter(())),
+    ) -> None:
         self._numbers: array[int] | SpilledNumbers = array("q") if numbers is None else numbers
+        self._earlier, self._lines = earlier
         self._paths: list[Path] = []
         self._starts: list[int] = []  # the first row of each file
 
@@ -117,6 +125,9 @@ class LineOrigins:
 
     def line(self, row: int) -> Line:
         """The line that a row was read from, without its text."""
+        if row < self._earlier:
+            return next(islice(self._lines(), row, None))._replace(text="")
+        row -= self._earlier
         return Line(self._paths[bisect_right(self._starts, row) - 1], self._numbers[row], "")
 
 
@@ -152,19 +163,23 @@ def json_answers(line: Line, record: dict[str, Any], *keys: str) -> list[str] | 
     return value
 
 
-def read_lines(path: Path, skip: Skip | None = None) -> Iterator[Line]:
+def read_lines(path: Path, skip: Skip | None = None, after_line: int = 0, at_byte: int = 0) -> Iterator[Line]:
     """Iterate over the lines that are not empty, and for which `skip`, given the line's bytes, is false.
+
+    They begin after line `after_line`, which ends at byte `at_byte` of the (unpacked) text.
 
     A byte order mark and Windows line ends, even doubled, are removed. Raises ValueError, with the line, for
     bytes that are not text: another encoding, a NUL, a second byte order mark, a damaged .gz file. A skipped
     line counts, but is not decoded.
     """
-    return (line for line in read_all_lines(path, skip) if line.text)
+    return (line for line in read_all_lines(path, skip, after_line, at_byte) if line.text)
 
 
-def read_all_lines(path: Path, skip: Skip | None = None) -> Iterator[Line]:
+def read_all_lines(
+    path: Path, skip: Skip | None = None, after_line: int = 0, at_byte: int = 0
+) -> Iterator[Line]:
     """Like `read_lines`, including empty lines."""
-    number = start = 0
+    number, start = after_line, at_byte
     try:
         if path.suffix == ".gz" and not path.stat().st_size:
             raise EOFError("it is empty")  # gzip reads an empty file as a file without lines
@@ -172,11 +187,14 @@ def read_all_lines(path: Path, skip: Skip | None = None) -> Iterator[Line]:
             open(path, "rb") as packed,
             gzip.open(packed) if path.suffix == ".gz" else nullcontext(packed) as file,
         ):
-            for number, raw in enumerate(file, start=1):
+            if start:
+                file.seek(start)
+            for number, raw in enumerate(file, start=after_line + 1):
+                end = start + len(raw)
                 if skip is None or not skip(raw):
-                    read_bytes = packed.tell() if file is not packed else start + len(raw)
-                    yield Line(path, number, _decoded(path, number, raw), "", start, read_bytes)
-                start += len(raw)
+                    read_bytes = packed.tell() if file is not packed else end
+                    yield Line(path, number, _decoded(path, number, raw), "", start, read_bytes, end)
+                start = end
     except DAMAGE as error:
         raise damaged(path, number + 1, error) from error
 

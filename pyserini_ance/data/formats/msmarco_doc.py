@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.data.formats.builder import Entry, TrecQueries, trec_splits
+from pyserini_ance.data.formats.builder import Entry, LineDocuments, TrecQueries, trec_splits
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import find_file, read_lines, shown
+from pyserini_ance.data.formats.lines import Line, find_file, read_lines, shown
 from pyserini_ance.data.string_arrays import hash_of
 
 CURE = "download both files again, or remove data.lookup"
@@ -35,16 +35,15 @@ class MsmarcoDoc(Format):
 
     def raw_data(self) -> RawData:
         documents = find_file(self.documents, "data.documents")
-        entries = _documents(documents)
+        entries: Iterable[Entry] = LineDocuments([documents], _document)
         if self.lookup:
             entries = _verified(entries, find_file(self.lookup, "data.lookup"))
         return RawData(entries, trec_splits(self.splits), [documents])
 
 
-def _documents(path: Path) -> Iterator[Entry]:
-    for line in read_lines(path):
-        id, url, title, text = line.cells(("docid", "url", "title", "body"))
-        yield Entry(line, id, {"url": url, "title": title, "text": text})
+def _document(line: Line) -> Entry:
+    id, url, title, text = line.cells(("docid", "url", "title", "body"))
+    return Entry(line, id, {"url": url, "title": title, "text": text})
 
 
 def _verified(entries: Iterable[Entry], path: Path) -> Iterator[Entry]:

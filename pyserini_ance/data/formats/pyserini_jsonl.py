@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.builder import Entry, trec_judgments, tsv_entries
+from pyserini_ance.data.formats.builder import Entry, LineDocuments, trec_judgments, tsv_entries
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import (
     Line,
@@ -60,7 +60,11 @@ class PyseriniJsonl(Format):
                 topic_entries(topics, f"data.splits.{name}.topics"),
                 trec_judgments(qrels) if qrels else None,
             )
-        return RawData(_documents(corpus, self.fields), splits, corpus)
+        return RawData(LineDocuments(corpus, self._document), splits, corpus)
+
+    def _document(self, line: Line) -> Entry:
+        record = line.json()
+        return Entry(line, json_id(line, record, "id", "_id", "docid"), fields_of(line, record, self.fields))
 
 
 def _corpus_files(corpus: Path) -> list[Path]:
@@ -73,14 +77,6 @@ def _corpus_files(corpus: Path) -> list[Path]:
             f"no .jsonl or .json file, plain or .gz, in {folder}; set `data.corpus` to another folder"
         )
     return files
-
-
-def _documents(files: list[Path], fields: Sequence[str]) -> Iterator[Entry]:
-    for path in files:
-        for line in read_lines(path):
-            record = line.json()
-            id = json_id(line, record, "id", "_id", "docid")
-            yield Entry(line, id, fields_of(line, record, fields))
 
 
 def fields_of(line: Line, record: dict[str, Any], fields: Sequence[str]) -> dict[str, str]:

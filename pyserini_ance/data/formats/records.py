@@ -46,11 +46,16 @@ def read_records(path: Path) -> Iterator[tuple[Line, dict[str, Any]]]:
 
     Each object comes with the line at which it starts, without the line's text.
     """
-    if _JsonText(path).next() == "[":
+    if is_list(path):
         yield from read_list(path)
     else:
         for line in read_lines(path):
             yield line._replace(text=""), line.json()
+
+
+def is_list(path: Path) -> bool:
+    """Whether the file is a JSON list, not one object per line."""
+    return _JsonText(path).next() == "["
 
 
 def read_list(path: Path) -> Iterator[tuple[Line, dict[str, Any]]]:

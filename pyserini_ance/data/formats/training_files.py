@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self
 
-from pyserini_ance.data.formats.builder import Entry, Judgment
+from pyserini_ance.data.formats.builder import Entry, Judgment, LineDocuments
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line, LineOrigins, find_file, is_writable, shown
-from pyserini_ance.data.formats.records import read_records
+from pyserini_ance.data.formats.records import is_list, read_list, read_records
 from pyserini_ance.data.string_arrays import RowsOfHashes, hash_of
 
 
@@ -101,8 +101,10 @@ def checked_id(line: Line, id: str) -> str:
     return id
 
 
-def _corpus(path: Path, layout: Layout) -> Iterator[Entry]:
-    return (layout.passage(line, record) for line, record in read_records(path))
+def _corpus(path: Path, layout: Layout) -> Iterable[Entry]:
+    if not is_list(path):
+        return LineDocuments([path], lambda line: layout.passage(line, line.json()))
+    return (layout.passage(line, record) for line, record in read_list(path))
 
 
 def _listed(paths: Iterable[Path], layout: Layout) -> Iterator[Entry]:

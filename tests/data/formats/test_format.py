@@ -13,9 +13,11 @@ from data.formats.samples import WRITTEN
 from pyserini_ance.data import string_arrays
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats import builder as gather
-from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment, OnDisk
+from pyserini_ance.data.formats import reading
+from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment
 from pyserini_ance.data.formats.format import Format, RawData
 from pyserini_ance.data.formats.lines import Line
+from pyserini_ance.data.formats.reading import OnDisk
 
 NO_COLLECTIONS = ("negatives", "run", "qrels")
 
@@ -146,7 +148,7 @@ def test_equal_hashes_are_not_repeated_ids(monkeypatch):
 
 
 def test_documents_of_several_blocks_are_the_same_on_disk(monkeypatch):
-    monkeypatch.setattr(gather, "STRINGS_PER_BLOCK", 2)
+    monkeypatch.setattr(reading, "STRINGS_PER_BLOCK", 2)
     assert (
         len(assembled(documents=entries("file", *((f"d{n}", f"text {n}") for n in range(5)))).documents) == 5
     )
