@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pyserini_ance.commands import console
 
-METHODS = ("in-batch", "mined")
+METHODS = ("in-batch", "mined", "mined-positives")
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -41,7 +41,8 @@ MINING_QUERIES_AT_ONCE = 2048
 def train_rows(
     recipe: str, overrides: Sequence[str], method: str, folder: Path, overwrite: bool = False
 ) -> Results:
-    """Train and measure a recipe's data with `method`, `in-batch` or `mined`, in the run directory `folder`.
+    """Train and measure a recipe's data with `method`, a key of the table in README.md, in the run directory
+    `folder`.
 
     Raises what `pyserini_ance.train` raises, and ValueError for a recipe that sentence-transformers would not
     train alike.
@@ -74,12 +75,13 @@ class PeerExperiment(Experiment):
         model = as_sentence_transformer(encoder, initial.encoder)
         start = time.perf_counter()
         dataset = training_pairs(data, encoder, stage, self.recipe.seed)
-        if self.method == "mined":
+        if self.method != "in-batch":
             # In the precision in which our own runs mine.
             precision: Any = resolve_precision(self.recipe.encoding.precision, self.device)
             with encoder.autocast(precision):
-                judged, documents = judged_pairs(data, encoder), documents_of(data, encoder)
-                dataset = with_mined_negatives(dataset, judged, documents, model)
+                judged = judged_pairs(data, encoder)
+                corpus = documents_of(data, encoder) if self.method == "mined" else None
+                dataset = with_mined_negatives(dataset, judged, corpus, model)
             self.log.metric("refresh", stage=name, step=0, seconds=time.perf_counter() - start)
         start = time.perf_counter()
         train(model, dataset, self.recipe, stage, self.run_dir.scratch / STAGE)
@@ -199,16 +201,16 @@ def judged_pairs(data: PreparedData, encoder: Encoder) -> Dataset:
 
 
 def with_mined_negatives(
-    dataset: Dataset, judged: Dataset, documents: list[str], model: SentenceTransformer
+    dataset: Dataset, judged: Dataset, corpus: list[str] | None, model: SentenceTransformer
 ) -> Dataset:
-    """Add column `negative`, mined once with `model` among all documents.
+    """Add column `negative`, mined once with `model` in `corpus`; None: among the positives, its default.
 
     Queries without a candidate in the range are left out, as mine_hard_negatives leaves them out.
     """
     mined = mine_hard_negatives(
         judged,
         model,
-        corpus=documents,
+        corpus=corpus,
         output_format="n-tuple",
         batch_size=64,
         faiss_batch_size=MINING_QUERIES_AT_ONCE,

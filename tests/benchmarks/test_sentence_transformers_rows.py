@@ -94,7 +94,7 @@ def test_the_untrained_encoder_scores_the_same(recipe, tmp_path, layers):
     assert measured(theirs) == pytest.approx(measured(ours), abs=1e-4)
 
 
-def test_both_methods_train_and_stand_in_one_table_with_our_run(recipe, recipe_file, tmp_path, capsys):
+def test_all_methods_train_and_stand_in_one_table_with_our_run(recipe, recipe_file, tmp_path, capsys):
     import sentence_transformers_rows as command
 
     pa.train(recipe, tmp_path / "ours")
@@ -110,14 +110,16 @@ def test_both_methods_train_and_stand_in_one_table_with_our_run(recipe, recipe_f
         "small/rand-batch",
         "small/sentence-transformers-in-batch",
         "small/sentence-transformers-mined",
+        "small/sentence-transformers-mined-positives",
     ]
     trained = [read_json(tmp_path / name / "measures.json")["rows"][-1] for name in command.METHODS]
-    assert [row["row"] for row in trained] == ["sentence-transformers"] * 2
-    assert "refresh seconds" not in trained[0] and trained[1]["refresh seconds"] >= 0
+    assert [row["row"] for row in trained] == ["sentence-transformers"] * 3
+    assert ["refresh seconds" in row for row in trained] == [False, True, True]
     vectors = [
         pa.load_encoder(tmp_path / name / "model").encode(["query of red apple"]) for name in command.METHODS
     ]
-    assert not np.allclose(vectors[0], vectors[1], atol=1e-3)
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert not np.allclose(vectors[one], vectors[other], atol=1e-3)
 
 
 def test_the_peer_lowers_its_loss_on_the_training_pairs(recipe, tmp_path):
