@@ -19,13 +19,13 @@ from pyserini_ance.negatives.table import PADDING, NegativeTable
 class Lookahead(SearchedSource):
     """Searches with the vector of the anchor's first positive in the qrels, as the paper's code does.
 
-    Scores are those between that positive and its neighbours. Margin filters compare the anchor's scores:
-    with the neighbour, and with its best positive.
+    Scores are those between that positive and its neighbours; of documents in several passages (MaxP), the
+    best score between a passage of the one and a passage of the other. Margin filters compare the anchor's
+    scores: with the neighbour, and with its best positive.
     """
 
     kind: Literal["lookahead"] = "lookahead"
     is_dynamic: ClassVar[bool] = True
-    uses_positive_vectors: ClassVar[bool] = True
     scores_anchors: ClassVar[bool] = True
 
     def mine(

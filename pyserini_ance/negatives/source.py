@@ -77,8 +77,6 @@ class Source(Component):
     uses_previous_tables: the table is made from those of the previous stage.
     scores_comparable: the table's scores are those between an anchor and its candidates, by the current
         model.
-    uses_positive_vectors: the source searches with the vectors of positives and needs one vector per
-        document.
     """
 
     num_negatives: PositiveInt = 1
@@ -88,7 +86,6 @@ class Source(Component):
     is_mined: ClassVar[bool] = False
     uses_previous_tables: ClassVar[bool] = False
     scores_comparable: ClassVar[bool] = False
-    uses_positive_vectors: ClassVar[bool] = False
 
     @property
     def components(self) -> tuple["Source", ...]:

@@ -32,7 +32,6 @@ def check_consistency(recipe: "Recipe") -> None:
     _check_optimizer_moments(recipe.stages)
     _check_schedules(recipe)
     _check_batch_sizes(recipe)
-    _check_single_passages(recipe)
     _check_bm25_hits(recipe)
     _check_previous_stages(recipe)
     _check_evaluated_splits(recipe)
@@ -92,26 +91,6 @@ def _check_batch_sizes(recipe: "Recipe") -> None:
                 f"many queries of each of {splits} splits; use a multiple of {splits}, or sampling: "
                 "proportional"
             )
-
-
-def _check_single_passages(recipe: "Recipe") -> None:
-    """Regularizers and some sources need exactly one vector for each document."""
-    passages = recipe.encoder.tokenization.document.passages
-    terms = [term for stage in recipe.stages.values() for term in stage.terms.values()]
-    users = ["a regularizer" for term in terms if term.regularizer is not None]
-    users += [
-        f"a `{leaf.kind}` source"
-        for term in terms
-        if term.anchor == "query"
-        for leaf in term.components
-        if leaf.uses_positive_vectors
-    ]
-    if passages > 1 and users:
-        raise ValueError(
-            f"{users[0]} needs one vector per document, but encoder.tokenization.document.passages is "
-            f"{passages}; "
-            "use passages: 1 (FirstP)"
-        )
 
 
 def _check_bm25_hits(recipe: "Recipe") -> None:

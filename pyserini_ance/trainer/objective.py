@@ -54,13 +54,7 @@ def _term_loss(
     ignored: dict[str, torch.Tensor],
 ) -> torch.Tensor:
     if term.regularizer is not None:
-        anchors, positives, pairs = _pairs(rows)
-        own, others = vectors[rows.anchor], vectors[rows.candidate]
-        return term.regularizer(
-            own[_like(batch.positions(rows.anchor, anchors), own)],
-            others[_like(batch.positions(rows.candidate, positives), others)],
-            _like(pairs, own),
-        )
+        return term.regularizer(*_regularized(batch, rows, vectors, passages))
     columns, labels, mask = (
         _in_batch_pool(rows, known_positives) if term.in_batch_negatives else _own_pool(rows, known_positives)
     )
@@ -91,6 +85,33 @@ def _pairs(rows: TermRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     anchors, of_anchor = np.unique(rows.anchors, return_inverse=True)
     positives, of_positive = np.unique(rows.positives[line, column], return_inverse=True)
     return anchors, positives, np.stack([of_anchor[line], of_positive], axis=1)
+
+
+def _regularized(
+    batch: Batch, rows: TermRows, vectors: Mapping[Side, torch.Tensor], passages: Passages | None
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the vectors of anchors (A, D) and positives (P, D), each text once, and the pairs (N, 2).
+
+    With `passages`, each passage of a document is a text (MaxP), and in a pair it is the document's best
+    passage for that query.
+    """
+    anchors, positives, pairs = _pairs(rows)
+    texts = {
+        rows.anchor: batch.positions(rows.anchor, anchors),
+        rows.candidate: batch.positions(rows.candidate, positives),
+    }
+    among = None
+    if passages is not None:
+        texts["document"], among = passages.rows(texts["document"])
+    chosen = {side: vectors[side][_like(positions, vectors[side])] for side, positions in texts.items()}
+    chosen_pairs = _like(pairs, chosen[rows.anchor])
+    if among is not None:
+        query, document = (0, 1) if rows.anchor == "query" else (1, 0)
+        pieces, mask = among.of(pairs[:, document])  # (N, pieces)
+        scores = _scores(chosen["query"].detach(), chosen["document"].detach(), pairs[:, query], pieces)
+        best = scores.masked_fill(~_like(mask, scores), -torch.inf).argmax(1, keepdim=True)
+        chosen_pairs[:, document] = _like(pieces, scores).gather(1, best)[:, 0]
+    return chosen[rows.anchor], chosen[rows.candidate], chosen_pairs
 
 
 def _scores(

@@ -1,8 +1,15 @@
+from dataclasses import replace
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
+from pyserini_ance.data.passages import Passages
+from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.lookahead import Lookahead
+from pyserini_ance.negatives.shares import mine_in_shares
+from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import PADDING
 
 
@@ -41,6 +48,52 @@ def test_table_agrees_with_brute_force(anchor, top_k, split_of, snapshot_of):
         padding = [PADDING] * (table.candidates.shape[1] - len(ranked))
         assert table.candidates[place].tolist() == ranked + padding
         assert table.scores[place].tolist() == [*scores[ranked].tolist(), *[-np.inf] * len(padding)]
+
+
+@pytest.mark.parametrize("anchor", ["query", "document"])
+@pytest.mark.parametrize("top_k", [1, 6, 100])
+def test_documents_of_several_passages_are_as_near_as_their_nearest(anchor, top_k, split_of, snapshot_of):
+    """Against a loop over all pairs of passages."""
+    rng = np.random.default_rng(3)
+    positives = [rng.choice(25, count, replace=False).tolist() for count in (1, 3, 12, 1, 2)]
+    queries, passages = rng.normal(size=(5, 3)), Passages.of_counts(rng.integers(1, 4, 25))
+    pieces = rng.normal(size=(int(passages.offsets[-1]), 3)).astype(np.float32)
+    snapshot = snapshot_of(split_of(*positives), queries, np.zeros((25, 3)))
+    snapshot.data, snapshot.document_vectors = replace(snapshot.data, passages=passages), pieces
+    anchor_set = snapshot.anchor_set(anchor)
+    table = Lookahead(top_k=top_k).mine(snapshot, anchor_set)
+    of = [pieces[a:b] for a, b in pairwise(passages.offsets)]
+    scores = queries @ queries.T
+    if anchor == "query":
+        scores = np.array([[max(p @ q for p in one for q in other) for other in of] for one in of])
+    for place, row in enumerate(table.anchors.tolist()):
+        known = anchor_set.known_positives.of(row).tolist()
+        ranked = [other for other in np.argsort(-scores[known[0]]).tolist() if other not in known][:top_k]
+        found = table.candidates[place]
+        assert found[found != PADDING].tolist() == ranked
+        np.testing.assert_allclose(table.scores[place][found != PADDING], scores[known[0]][ranked], atol=1e-5)
+
+
+def shares_of_passages(world: World, snapshot, anchor: str) -> dict[str, np.ndarray]:
+    snapshot.world = world
+    table = mine_in_shares(Lookahead(top_k=5), snapshot, snapshot.anchor_set(anchor), MiningContext())
+    ann = mine_in_shares(Ann(top_k=5), snapshot, snapshot.anchor_set(anchor), MiningContext())
+    return {"lookahead": table.candidates, "scores": table.scores, "ann": ann.candidates}
+
+
+@pytest.mark.parametrize("anchor", ["query", "document"])
+def test_processes_search_for_passages_of_their_own_documents(run_processes, anchor, split_of, snapshot_of):
+    """Small integers make scores exact; a document has one to three passages."""
+    rng = np.random.default_rng(4)
+    positives = [rng.choice(25, count, replace=False).tolist() for count in (1, 3, 12, 1, 2)]
+    passages = Passages.of_counts(rng.integers(1, 4, 25))
+    snapshot = snapshot_of(split_of(*positives), rng.integers(-3, 4, (5, 3)), np.zeros((25, 3)))
+    pieces = rng.integers(-3, 4, (int(passages.offsets[-1]), 3)).astype(np.float32)
+    snapshot.data, snapshot.document_vectors = replace(snapshot.data, passages=passages), pieces
+    one = shares_of_passages(World(), snapshot, anchor)
+    for found in run_processes(2, shares_of_passages, snapshot, anchor):
+        for name, array in one.items():
+            np.testing.assert_array_equal(found[name], array, err_msg=name)
 
 
 def test_queries_with_the_same_positive_share_a_search(split_of, snapshot_of):

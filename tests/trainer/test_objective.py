@@ -361,6 +361,44 @@ def test_a_regularizer_sees_each_text_of_the_step_once_and_all_pairs():
     assert uniformity == pytest.approx(-3 * 2 + -3 * 10)
 
 
+@pytest.mark.parametrize("anchor", ["query", "document"])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_regularizer_sees_passages_and_pairs_of_the_best_ones(anchor, seed):
+    """Against loops: each passage of a positive is a text; in a pair it is the one with the highest score."""
+    rng = np.random.default_rng(seed)
+    queries, positives = np.array([4, 2, 4, 5], np.int32), np.array([[7], [9], [8], [7]], np.int32)
+    rows = TermRows("query", queries, positives, rng.integers(10, 13, (4, 2)).astype(np.int32))
+    if anchor == "document":
+        rows = TermRows("document", positives[:, 0], queries[:, None], np.empty((4, 0), np.int32))
+    batch = Batch(queries, {"even": rows})
+    documents = batch.unique("document").tolist()
+    passages = Passages.of_counts(rng.integers(1, 4, len(documents)))
+    generator = torch.Generator().manual_seed(seed)
+    asked = torch.randn(3, 4, generator=generator, dtype=torch.float64)  # of 2, 4, 5
+    pieces = torch.randn(int(passages.offsets[-1]), 4, generator=generator, dtype=torch.float64)
+    vectors = {"query": asked.requires_grad_(), "document": pieces.requires_grad_()}
+    of = {row: pieces[a:b] for row, a, b in zip(documents, passages.offsets, passages.offsets[1:])}
+
+    distances = []
+    for query, document in ((4, 7), (2, 9), (4, 8), (5, 7)):
+        vector = asked[[2, 4, 5].index(query)]
+        best = max(of[document], key=lambda piece: (vector @ piece).item())
+        distances.append((vector - best).square().sum())
+    expected = {"alignment": sum(distances) / 4, "uniformity": 0}
+    for texts in ([*asked], [piece for document in (7, 8, 9) for piece in of[document]]):
+        near = [(-5 * (a - b).square().sum()).exp() for i, a in enumerate(texts) for b in texts[:i]]
+        expected["uniformity"] += torch.log(sum(near) / len(near))
+
+    anchor_sets = {anchor: AnchorSet(Split("train", None, qrels_of([0])), anchor, 100)}
+    for kind, slow in expected.items():
+        term = Term.model_validate({"anchor": anchor, "regularizer": kind})
+        found = term_losses({"even": term}, batch, anchor_sets, vectors, passages)["even"]
+        torch.testing.assert_close(found, slow)
+        for tensor in vectors.values():
+            gradients = [torch.autograd.grad(loss, tensor, retain_graph=True)[0] for loss in (found, slow)]
+            torch.testing.assert_close(*gradients)
+
+
 def test_a_regularizer_is_of_the_whole_step_and_contrasts_nothing():
     term = Term.model_validate({"regularizer": "alignment", "weight": 0.5})
     assert term.in_batch_negatives and Term.model_validate(term.model_dump()) == term

@@ -16,4 +16,6 @@ class Regularizer(Component):
     def __call__(self, anchors: torch.Tensor, positives: torch.Tensor, pairs: torch.Tensor) -> torch.Tensor:
         """anchors (A, D) and positives (P, D) float32, each text of the step once; pairs (N, 2) int64,
         positions of an anchor and its positive -> scalar.
+
+        Each passage of a document in several passages (MaxP) is a text; a pair has its best for the query.
         """
