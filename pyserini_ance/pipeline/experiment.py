@@ -1,11 +1,9 @@
 """Run one experiment: prepare the data, rank by BM25, train each stage, export the model and fill the results
 table."""
 
-import logging
 import time
-import traceback
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -27,27 +25,24 @@ from pyserini_ance.pipeline.bm25_rankings import (
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
 from pyserini_ance.pipeline.hybrid_row import fusion_command, hybrid_row
 from pyserini_ance.pipeline.initial_weights import InitialWeights
-from pyserini_ance.pipeline.model_export import Results, export, write_qrels
+from pyserini_ance.pipeline.model_export import Results, export, unimproved_stages, write_qrels
 from pyserini_ance.pipeline.preparation import check_indexes, check_tools, prepare, recorded_splits
-from pyserini_ance.pipeline.refresher_subprocess import check_refresher, refresh_command, refresher_subprocess
-from pyserini_ance.recipe.absolute_paths import absolute
-from pyserini_ance.recipe.load import dump
+from pyserini_ance.pipeline.refresher_subprocess import check_refresher, refresh_command
+from pyserini_ance.pipeline.run_session import RunSession
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, drop_moments, publish_checkpoint
 from pyserini_ance.runs.provenance import environment
-from pyserini_ance.runs.retention import clean_up, clean_up_finished
-from pyserini_ance.runs.rundir import RunDir, RunLog, step_of
-from pyserini_ance.storage.files import write_json, write_whole
-from pyserini_ance.storage.role_lock import Status
+from pyserini_ance.runs.retention import clean_up
+from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.storage.files import write_json
 from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
-from pyserini_ance.trainer.resume import check_same_run, read_replay, replay_logs
+from pyserini_ance.trainer.resume import check_same_run, replay_logs
 from pyserini_ance.trainer.trainer import StageTrainer
 
-log = logging.getLogger(__name__)
 INITIAL = TrainingProgress("initial", 0)
 
 
@@ -76,19 +71,16 @@ class Experiment:
     """
 
     def __init__(self, recipe: Recipe, folder: Path, world: World, callbacks: Sequence[TrainerCallback] = ()):
-        self.recipe = recipe
-        self.callbacks = tuple(callbacks)
+        self.recipe, self.callbacks = recipe, tuple(callbacks)
         self.run_dir = RunDir(folder)
-        self.world = world
-        self.device = world.device
+        self.world, self.device = world, world.device
         if recipe.threads:
             torch.set_num_threads(recipe.threads)
         # The main process resolves `auto` for all ranks: every rank encodes a step in the same precision.
         precision = world.on_main(lambda: resolve_precision(recipe.precision, recipe.device))
         self.accelerator = accelerator_of(recipe.model_copy(update={"precision": precision}))
         self.log = RunLog(self.run_dir, self.world.is_main)
-        self.previous_refresher: dict[str, Any] | None = None
-        self.subprocess_failure: Callable[[], str | None] = lambda: None
+        self.session = RunSession(recipe, self.run_dir, world)
 
     def run(
         self, overwrite: bool = False, resume: bool = False, replay: Path | None = None
@@ -116,7 +108,7 @@ class Experiment:
                 "data and tokens": round(prepare_seconds, 1),
                 total: round(time.perf_counter() - start, 1),
             }
-            warnings = self.world.on_main(self._warnings)
+            warnings = self.world.on_main(lambda: unimproved_stages(self.recipe, self.log))
             results = Results(self.recipe, rows, seconds, exported, warnings)
             self.world.on_main(lambda: write_json(self.run_dir.measures, results.as_json()))
         return results if self.world.is_main else None
@@ -134,32 +126,12 @@ class Experiment:
         check_indexes(self.recipe, untrained.dimension)
         initial = InitialWeights.read(self.recipe, self.run_dir, untrained, resume)
         provenance = environment(self.device, self.world.size, data.collection)
-        self._open({**provenance, "initial_weights": initial.as_json()}, stack, overwrite, resume, replay)
+        provenance |= {"initial_weights": initial.as_json()}
+        stack.enter_context(self.session.opened(provenance, overwrite, resume, replay))
         for split in map(data.collection.split, recorded_splits(self.recipe)):
             if split.is_judged:
                 write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
         return {INITIAL.stage: self.publish_untrained(untrained), **initial.publish()}
-
-    def _open(
-        self, provenance: dict[str, Any], stack: ExitStack, overwrite: bool, resume: bool, replay: Path | None
-    ) -> None:
-        """Lock the run directory until `stack` is closed; start a refresher subprocess if the recipe needs
-        one."""
-        if resume:
-            self.run_dir.reopen()
-            self.previous_refresher = self.run_dir.refresher.read()
-        else:
-            decisions = read_replay(replay, self.recipe) if replay else None
-            self.run_dir.create(dump(absolute(self.recipe)), overwrite)
-            write_json(self.run_dir.environment, provenance)
-            if decisions is not None:
-                write_whole(self.run_dir.replay, decisions)
-        stack.enter_context(self._cleaning_up())
-        self.subprocess_failure = stack.enter_context(refresher_subprocess(self.recipe, self.run_dir))
-        stack.enter_context(self.run_dir.held())
-        stack.enter_context(self._recording_the_end())
-        if resume:
-            self.log.decide("resume", environment=provenance)
 
     def _rows(
         self, data: PreparedData, initial: dict[str, Checkpoint], resume: bool
@@ -234,29 +206,6 @@ class Experiment:
         assert not isinstance(init_from, str) and init_from.stage is not None
         return results[init_from.stage]
 
-    def _warnings(self) -> list[str]:
-        """A line for each stage whose result is its start."""
-        return [
-            f"stage {ended['stage']} never improved on its start: the result is "
-            f"{self._start_of(ended['stage'])}"
-            for ended in self.log.decisions("stage_end")
-            if step_of(ended["result"]) == 0
-        ]
-
-    def _start_of(self, name: str) -> str:
-        """What a stage starts from, in words."""
-        init_from, previous = self.recipe.stages[name].init_from, self.recipe.stage_before(name)
-        if init_from == "initial" or (init_from == "previous" and previous is None):
-            return "the untrained encoder"
-        if init_from == "previous":
-            return f"that of stage {previous}"
-        assert not isinstance(init_from, str)
-        return (
-            f"its initial weights, {init_from}"
-            if init_from.is_external
-            else f"that of stage {init_from.stage}"
-        )
-
     def _mark(self, where: str) -> None:
         if self.world.is_main:
             self.run_dir.mark("running", where)
@@ -310,8 +259,8 @@ class Experiment:
             self.recipe.refresher,
             command,
             self.world,
-            self.previous_refresher,
-            self.subprocess_failure,
+            self.session.previous_refresher,
+            self.session.subprocess_failure,
         )
         async_executor.reset()
 
@@ -332,37 +281,6 @@ class Experiment:
             self.callbacks,
         )
         return training.train()
-
-    @contextmanager
-    def _cleaning_up(self) -> Iterator[None]:
-        """Clean up again once the refresher subprocess has ended, which may have worked beyond the end of the
-        run."""
-        yield
-        clean_up_finished(self.run_dir, self.recipe)
-
-    @contextmanager
-    def _recording_the_end(self) -> Iterator[None]:
-        """Record how and where the run ended.
-
-        On a full disk the reason may be lost, but not the last step.
-        """
-        try:
-            with self.world.reraise_peer_error():
-                yield
-        except BaseException as error:
-            where = self.run_dir.trainer.where
-            status: Status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
-            try:
-                self.run_dir.mark(status, where, reason=str(error) or type(error).__name__)
-                self.run_dir.error.write_text(traceback.format_exc(), encoding="utf-8")
-            except (OSError, RuntimeError) as second:
-                log.error("cannot record the end of the run in %s: %s", self.run_dir.state, second)
-            cure = f"continue with: {self.run_dir.resume_command(self.world.size)}"
-            if getattr(error, "needs_new_recipe", False):
-                cure = f"change the recipe and start again with: --output {self.run_dir.folder} --overwrite"
-            log.error("%s at %s; %s", status, where, cure)
-            raise
-        self.run_dir.mark("finished", "the end")
 
 
 def accelerator_of(recipe: Recipe) -> Accelerator:

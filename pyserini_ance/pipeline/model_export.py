@@ -22,6 +22,7 @@ from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, extra_columns
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.provenance import config_hash
+from pyserini_ance.runs.rundir import RunLog, step_of
 from pyserini_ance.storage.files import copy_whole, write_whole
 from pyserini_ance.storage.publish import whole_folder
 from pyserini_ance.vectors.encoding import ShardedVectors
@@ -187,6 +188,29 @@ def _below_untrained(rows: Sequence[dict[str, Any]], measure: str) -> list[str]:
         f"{final['row']} is below the untrained encoder: {measure} {final[measure]:.4f} instead of "
         f"{untrained[measure]:.4f}. See docs/guides/choosing-a-method.md, When mined negatives do harm"
     ]
+
+
+def unimproved_stages(recipe: Recipe, run_log: RunLog) -> list[str]:
+    """A warning for each stage whose result is its start."""
+    return [
+        f"stage {ended['stage']} never improved on its start: the result is "
+        f"{_start_of(recipe, ended['stage'])}"
+        for ended in run_log.decisions("stage_end")
+        if step_of(ended["result"]) == 0
+    ]
+
+
+def _start_of(recipe: Recipe, name: str) -> str:
+    """What a stage starts from, in words."""
+    init_from, previous = recipe.stages[name].init_from, recipe.stage_before(name)
+    if init_from == "initial" or (init_from == "previous" and previous is None):
+        return "the untrained encoder"
+    if init_from == "previous":
+        return f"that of stage {previous}"
+    assert not isinstance(init_from, str)
+    return (
+        f"its initial weights, {init_from}" if init_from.is_external else f"that of stage {init_from.stage}"
+    )
 
 
 def write_qrels(collection: Collection, split: str, path: Path) -> None:

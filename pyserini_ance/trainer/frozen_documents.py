@@ -7,11 +7,16 @@ import numpy as np
 import torch
 
 from pyserini_ance.data.collection import KnownPositives, is_known_positive
+from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.rankings import read_ranking
+from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.live import Live
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.runs.checkpoint import Checkpoint
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.batch import Batch, TermRows
 from pyserini_ance.vectors.faiss_index import FLAT
 
@@ -69,7 +74,26 @@ class FrozenDocuments:
 
     All processes make the same calls with equal query vectors and get the same candidates. Indexes are
     trained with `seed`. `live_metrics` measures the searches, also against BM25 on the main process.
+    `seconds` is the time spent on the vectors, by part.
     """
+
+    @classmethod
+    def of(
+        cls, recipe: Recipe, stage: Stage, data: PreparedData, run: RunDir, world: World, source: Checkpoint
+    ) -> "FrozenDocuments":
+        """Encode the documents with the checkpoint `source`, or reuse vectors of the same document tower,
+        whose hash stays the same in this stage."""
+        snapshot = Snapshot(
+            source.encoder,
+            source.weights,
+            data,
+            recipe.encoding,
+            run.scratch,
+            world.device,
+            world,
+            source.document_weights,
+        )
+        return cls(stage, snapshot, recipe.seed)
 
     def __init__(self, stage: Stage, snapshot: Snapshot, seed: int):
         self.vectors, self.rows_of, self.device = (
@@ -93,6 +117,7 @@ class FrozenDocuments:
         self.live_metrics = LiveSearchMetrics(
             self.known_positives, _bm25(snapshot, max((source.top_k for source in sources), default=0))
         )
+        self.seconds = {part: round(seconds, 3) for part, seconds in snapshot.seconds.items()}
 
     def add_live_candidates(
         self, batch: Batch, queries: torch.Tensor, share: float, known_positives: KnownPositives | None = None

@@ -110,6 +110,15 @@ def learning_rate(stage: Stage, step: int) -> float:
     return rate * DECAYS[schedule.kind](left)
 
 
+def update_weights(optimizer: torch.optim.Optimizer, rate: float) -> float:
+    """Run the optimizer's step with learning rate `rate`, which is returned, and drop the gradients."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return rate
+
+
 def warmup_hint(name: str, stage: Stage) -> str | None:
     """The advice for a stage that ends before its learning rate has risen; None for others.
 

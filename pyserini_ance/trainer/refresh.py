@@ -294,6 +294,10 @@ class Refreshes:
     def queues(self) -> list[RefreshQueue]:
         return [self.tables] if self.dev is None else [self.tables, self.dev]
 
+    def are_due(self, step: int) -> bool:
+        """Whether a product is made from the checkpoint of step `step`."""
+        return any(queue.product.is_due(step) for queue in self.queues)
+
     @property
     def pending_steps(self) -> set[int]:
         """Steps of the checkpoints from which a product is still to be made or adopted."""

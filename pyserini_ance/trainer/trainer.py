@@ -10,34 +10,30 @@ from dataclasses import replace
 
 import torch
 from accelerate import Accelerator
-from torch import Tensor, nn
+from torch import Tensor
 from tqdm import tqdm
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import PeerError, uninterrupted
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import load_encoder
-from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.optimization import Average
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint, restore_moments
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, restore_moments
 from pyserini_ance.runs.generation import PreviousStage, ProductKind
-from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir, RunLog
 from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.trainer.averaging import average_stage, parts_of
 from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch
-from pyserini_ance.trainer.callbacks import TrainerCallback
+from pyserini_ance.trainer.callbacks import StageClock, TrainerCallback
+from pyserini_ance.trainer.checkpoints import StageCheckpoints
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
-from pyserini_ance.trainer.optim import build_optimizer, learning_rate, warmup_hint
+from pyserini_ance.trainer.optim import build_optimizer, learning_rate, update_weights, warmup_hint
 from pyserini_ance.trainer.refresh import AdoptionLog, Refreshes, RefreshQueue
 from pyserini_ance.trainer.resume import Resumed, resume_stage
 from pyserini_ance.trainer.row_gradients import use_row_gradients
-from pyserini_ance.trainer.stage_clock import StageClock
 from pyserini_ance.trainer.step import BatchEncoder
 
 log = logging.getLogger(__name__)
@@ -85,18 +81,13 @@ class StageTrainer:
         )
         resumed = resume_stage(run, name, self.refreshes, self.log, world) if resume else Resumed()
         self.progress = resumed.progress or TrainingProgress(name, 0)
-        refreshed = (
-            step
-            for step in range(self.stage.steps + 1)
-            if any(queue.product.is_due(step) for queue in self.refreshes.queues)
-        )
-        self.clock = StageClock(self.progress.step, self.stage.steps, set(refreshed))
+        refreshed = set(filter(self.refreshes.are_due, range(self.stage.steps + 1)))
+        self.clock = StageClock(self.progress.step, self.stage.steps, refreshed)
         # The progress that belongs to the weights in memory: before the refresh of the current step, which a
         # resumed run repeats.
         self.resumable = self.progress
         self.anchor_sets = anchor_sets_of(data.anchor_sets, self.refreshes.negatives.tables.values())
 
-        self.initial = initial
         source = resumed.checkpoint or initial
         self.encoder = load_encoder(source.encoder, world.device)
         self.encoder.towers.train()
@@ -104,12 +95,17 @@ class StageTrainer:
         if self.stage.trainable == "query_tower":
             self.encoder.untie()
             self.encoder.towers.freeze("document")
-            self.documents = self._freeze_documents(source)
+            self.documents = FrozenDocuments.of(recipe, self.stage, data, run, world, source)
+            parts = self.documents.seconds
+            self.log.metric("documents", stage=name, step=self.progress.step, parts=parts)
         if world.size == 1 and world.device == "cpu":
             use_row_gradients(self.encoder.towers)
         self.optimizer = build_optimizer(self.encoder.towers, self.stage.optimizer)
         if resumed.checkpoint or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer)
+        self.checkpoints = StageCheckpoints(
+            recipe, name, run, world, self.log, self.encoder, self.optimizer, self.refreshes, initial
+        )
         self.batch_encoder = BatchEncoder(
             self.stage,
             data,
@@ -140,9 +136,9 @@ class StageTrainer:
         try:
             self._run_steps()
         except (KeyboardInterrupt, PeerError):
-            self._save_interrupted()
+            self.checkpoints.save_interrupted(self.resumable)
             raise
-        return self._finish()
+        return self.checkpoints.result(self.progress)
 
     def _run_steps(self) -> None:
         bar = progress_bar(
@@ -185,12 +181,13 @@ class StageTrainer:
             totals = {name: totals[name] + chunk.share * values[name] for name in terms}
             ignored_pairs.update(counts)
             chunk.backward(weighted_sum(terms, losses))
-        self.world.sum_gradients(self.encoder.towers.parameters())
-        grad_norm = self._clip_gradients()
+        towers, max_norm = self.encoder.towers, self.stage.optimizer.max_grad_norm
+        self.world.sum_gradients(towers.parameters())
+        grad_norm = float(self.accelerator.clip_grad_norm_(towers.parameters(), max_norm))
         loss = sum(term.weight * totals[name] for name, term in terms.items())
         self._check_finite(step, loss, grad_norm)
         with uninterrupted():  # at its end, weights, log and progress are those of the same step
-            rate = self._update_weights(step)
+            rate = update_weights(self.optimizer, learning_rate(self.stage, step))
             live = self.documents.live_metrics.pop() if self.documents else {}
             seconds = round(time.perf_counter() - start, 4)
             masked = {"false_negatives": dict(ignored_pairs)} if ignored_pairs.keys() else {}
@@ -202,11 +199,6 @@ class StageTrainer:
         for callback in self.callbacks:
             callback.on_step_end(self.name, step, totals, {"loss": loss, **metrics})
 
-    def _clip_gradients(self) -> float:
-        """Clip the gradients; return their norm before clipping."""
-        parameters, max_norm = self.encoder.towers.parameters(), self.stage.optimizer.max_grad_norm
-        return float(self.accelerator.clip_grad_norm_(parameters, max_norm))
-
     def _check_finite(self, step: int, loss: float, grad_norm: float) -> None:
         if not (math.isfinite(loss) and math.isfinite(grad_norm)):
             raise LossNotFinite(
@@ -215,41 +207,15 @@ class StageTrainer:
                 f"lower stages.{self.name}.optimizer.learning_rate or use precision: fp32"
             )
 
-    def _update_weights(self, step: int) -> float:
-        """Run the optimizer's step; return the learning rate."""
-        rate = learning_rate(self.stage, step)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.step()
-        self.optimizer.zero_grad(set_to_none=True)
-        return rate
-
-    def _freeze_documents(self, source: Checkpoint) -> FrozenDocuments:
-        """Encode the documents, or reuse vectors of the same document tower, whose hash stays the same in
-        this stage."""
-        snapshot = Snapshot(
-            source.encoder,
-            source.weights,
-            self.data,
-            self.recipe.encoding,
-            self.run.scratch,
-            self.world.device,
-            self.world,
-            source.document_weights,
-        )
-        documents = FrozenDocuments(self.stage, snapshot, self.recipe.seed)
-        parts = {part: round(seconds, 3) for part, seconds in snapshot.seconds.items()}
-        self.log.metric("documents", stage=self.name, step=self.progress.step, parts=parts)
-        return documents
-
     def _refresh(self, step: int) -> None:
         """Before step `step`: publish a checkpoint if due, request the products due from it, and adopt
         products."""
         start = time.perf_counter()
-        is_due = any(queue.product.is_due(step) for queue in self.refreshes.queues)
+        is_due = self.refreshes.are_due(step)
         tables_before = dict(self.refreshes.negatives.table_steps)
         published = self.resumable
-        checkpoint = self._publish() if is_due or self._saving_is_due(step) else None
+        save = is_due or self.checkpoints.are_due(step)
+        checkpoint = self.checkpoints.publish(published) if save else None
 
         seconds: dict[str, float] = {}
         generations = self._advance(self.refreshes.tables, step, checkpoint, seconds)
@@ -267,8 +233,9 @@ class StageTrainer:
             seconds = {"seconds": round(time.perf_counter() - start, 3), **seconds}
             self.log.metric("refresh", stage=self.name, step=step, **seconds)
         if checkpoint:
+            in_use = set(tables_before.values())
             # On the main process; the others wait, long on a slow disk.
-            self.world.on_main(lambda: self._prune(published, set(tables_before.values())))
+            self.world.on_main(lambda: self.checkpoints.prune(published, self.progress, in_use))
 
     def _advance[T](
         self, queue: RefreshQueue[T], step: int, checkpoint: Checkpoint | None, seconds: dict[str, float]
@@ -290,34 +257,6 @@ class StageTrainer:
         for callback in self.callbacks:
             callback.on_dev_measure(self.name, evaluated_step, self.stage.evaluate.measure, score)
 
-    def _saving_is_due(self, step: int) -> bool:
-        every = self.stage.save_every_steps
-        return step == self.stage.steps or bool(step and every and step % every == 0)
-
-    def _publish(self) -> Checkpoint:
-        self.world.assert_same(_checksum(self.encoder.towers), "the weights")
-
-        hashes = self.world.on_main(self._write_checkpoint)
-        return Checkpoint(self.run.checkpoint(self.name, self.resumable.step), *hashes)
-
-    def _write_checkpoint(self) -> tuple[str, str]:
-        """Publish the weights in memory, on the main process; return the hashes of the towers."""
-        checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, self.resumable)
-        self.run.mark("running", f"stage {self.name}, step {self.resumable.step}")
-        return checkpoint.hashes
-
-    def _save_interrupted(self) -> None:
-        """Publish a checkpoint of the step reached, so that `--resume` repeats at most the step in progress.
-
-        The main process does it alone: all processes have the same weights, and others may have ended.
-        """
-        if not self.world.is_main or self.resumable.step == 0:
-            return
-        try:
-            self._write_checkpoint()
-        except (OSError, RuntimeError) as error:
-            log.error("no checkpoint of stage %s, step %d: %s", self.name, self.resumable.step, error)
-
     def _is_out_of_patience(self, step: int) -> bool:
         patience = self.stage.evaluate and self.stage.evaluate.patience
         if not patience or self.progress.since_best < patience:
@@ -331,64 +270,6 @@ class StageTrainer:
         )
         return True
 
-    def _prune(self, published: TrainingProgress, tables_in_use: set[int]) -> None:
-        """Remove what neither the recipe keeps nor a run resumed from the checkpoint just published needs.
-
-        `tables_in_use` are the steps of the tables that were in use when it was published.
-        """
-        pending = self.refreshes.pending_steps
-        tables = tables_in_use | pending | set(self.refreshes.negatives.table_steps.values())
-        # The best checkpoint in `published` stays until the next one is published: a resumed run starts from
-        # there.
-        best = {p.best_step for p in (published, self.progress)}
-        if self.stage.average is not None:
-            best |= {p.trained_step for p in (published, self.progress)}
-        averaged = self.stage.averaged_steps(published.step)
-        checkpoints = {published.step, *pending, *averaged, *(step for step in best if step is not None)}
-        vectors = {published.step, *pending}
-        prune_stage(self.run, self.name, self.recipe.retention, checkpoints, vectors, tables)
-
-    def _finish(self) -> Checkpoint:
-        """Return the result: the best checkpoint by the dev score if it is kept, the last, or an average."""
-        self.refreshes.close()
-        step = self.progress.best_step if self._keeps_best else self.progress.step
-        if self.stage.average is not None and self._average(self.stage.average):
-            step = self._average_step
-        assert step is not None, "the last checkpoint is always evaluated"
-        result = Checkpoint.open(self.run.checkpoint(self.name, step))
-        if step == 0:
-            log.warning("stage %s never improved on its start, which is its result", self.name)
-        end = {"result": result.folder.name, "weights": result.weights}
-        self.log.decide("stage_end", stage=self.name, step=self.progress.step, **end)
-        tables = set(self.refreshes.negatives.table_steps.values())
-        self.world.on_main(
-            lambda: prune_stage(self.run, self.name, self.recipe.retention, {step}, {step}, tables)
-        )
-        return result
-
-    @property
-    def _keeps_best(self) -> bool:
-        return self.stage.evaluate is not None and self.stage.evaluate.keep_best
-
-    @property
-    def _average_step(self) -> int:
-        """The step in the name of the average: one after the last, so that no other checkpoint has it."""
-        return self.stage.steps + 1
-
-    def _average(self, average: Average) -> bool:
-        """Publish the average of weights; return whether it is the stage's result.
-
-        All processes call it. A resumed run repeats it, with the same weights.
-        """
-        progress = self.progress
-        one = progress.trained_step if self._keeps_best else progress.step
-        assert one is not None, "the last checkpoint is always evaluated"
-        steps = self.stage.averaged_steps(progress.step) or [one]
-        trained = [Checkpoint.open(self.run.checkpoint(self.name, step)) for step in steps]
-        parts = parts_of(average, self.initial, trained)
-        dev_score = self.refreshes.dev_score if self._keeps_best else None
-        return average_stage(self.run, self.log, self.world, progress, self._average_step, parts, dev_score)
-
 
 def _to_host(
     losses: Mapping[str, Tensor], counts: Mapping[str, Tensor]
@@ -401,7 +282,3 @@ def _to_host(
         dict(zip(losses, values[:number], strict=True)),
         {name: int(value) for name, value in zip(counts, values[number:], strict=True)},
     )
-
-
-def _checksum(towers: nn.Module) -> float:
-    return float(sum(p.detach().double().sum() for p in towers.parameters()))

@@ -16,7 +16,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline import experiment
 from pyserini_ance.pipeline.dry_run import evaluation_steps, refresh_steps
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
-from pyserini_ance.pipeline.model_export import write_qrels
+from pyserini_ance.pipeline.model_export import unimproved_stages, write_qrels
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.components import SettingError
@@ -119,7 +119,7 @@ def test_a_stage_that_never_improved_is_named_with_what_its_result_is(small_reci
     made.run_dir.folder.mkdir()
     for name, step in ends.items():
         made.log.decide("stage_end", stage=name, step=10, result=f"{name}-{step:08d}", weights="w")
-    assert made._warnings() == [
+    assert unimproved_stages(made.recipe, made.log) == [
         "stage first never improved on its start: the result is the untrained encoder",
         "stage again never improved on its start: the result is that of stage first",
         "stage from-first never improved on its start: the result is that of stage first",
@@ -309,7 +309,7 @@ def test_an_unreadable_state_does_not_hide_the_cause(small_recipe, tmp_path, cap
     run = experiment.Experiment(small_recipe(STAGES), tmp_path / "run", World())
     run.run_dir.create("")
     run.run_dir.mark("running", "stage warm, step 3")
-    with pytest.raises(KeyboardInterrupt), run._recording_the_end():
+    with pytest.raises(KeyboardInterrupt), run.session.recording_the_end():
         spoil(run.run_dir.state)
         raise KeyboardInterrupt
     assert "stopped at stage warm, step 3; continue with: pyserini-ance train" in caplog.text
@@ -335,6 +335,6 @@ def test_the_advice_fits_the_error(small_recipe, tmp_path, caplog, error, cure):
     run = experiment.Experiment(small_recipe(STAGES), tmp_path / "run", World())
     run.run_dir.create("")
     run.run_dir.mark("running", "stage warm, step 3")
-    with pytest.raises(type(error)), run._recording_the_end():
+    with pytest.raises(type(error)), run.session.recording_the_end():
         raise error
     assert caplog.messages == [f"failed at stage warm, step 3; {cure.format(tmp_path / 'run')}"]

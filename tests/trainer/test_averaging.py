@@ -137,21 +137,21 @@ def test_the_last_evaluated_checkpoints_are_averaged_and_kept_until_then(trainin
         publish_evaluation(made.run.evaluation("a", order.step), value, order.weights, {})
 
     stage = made.stage(rising)
-    prune, seen = stage._prune, []
+    prune, seen = stage.checkpoints.prune, []
 
     def watched(*arguments):
         prune(*arguments)
         seen.append(sorted(folder.name[-2:] for folder in made.run.checkpoints.glob("a-*")))
 
-    stage._prune = watched
+    stage.checkpoints.prune = watched
     kept: dict[str, dict] = {}
-    finish = stage._finish
+    finish = stage.checkpoints.result
 
-    def finished():
+    def finished(progress):
         kept.update({f.name[-2:]: weights_of(f / "encoder") for f in made.run.checkpoints.glob("a-*")})
-        return finish()
+        return finish(progress)
 
-    stage._finish = finished
+    stage.checkpoints.result = finished
     result = stage.train()
     assert seen == [
         ["02"],

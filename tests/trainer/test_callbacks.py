@@ -1,6 +1,6 @@
 """The time left of a stage."""
 
-from pyserini_ance.trainer.stage_clock import StageClock
+from pyserini_ance.trainer.callbacks import StageClock
 
 
 def test_what_is_left_includes_the_refreshes_to_come():

@@ -1,0 +1,135 @@
+"""The checkpoints of a stage: when they are published and removed, and which one is the result."""
+
+import logging
+
+from torch import nn
+from torch.optim import Optimizer
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.optimization import Average
+from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
+from pyserini_ance.runs.retention import prune_stage
+from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.trainer.averaging import average_stage, parts_of
+from pyserini_ance.trainer.refresh import Refreshes
+
+log = logging.getLogger(__name__)
+
+
+class StageCheckpoints:
+    """Publishes the weights of `encoder` and the state of `optimizer`; all processes make the same calls.
+
+    `refreshes` tell which checkpoints and tables are still needed. `initial` is what the stage started from.
+    """
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        name: str,
+        run: RunDir,
+        world: World,
+        log: RunLog,
+        encoder: Encoder,
+        optimizer: Optimizer,
+        refreshes: Refreshes,
+        initial: Checkpoint,
+    ):
+        self.recipe, self.name, self.stage = recipe, name, recipe.stages[name]
+        self.run, self.world, self.log = run, world, log
+        self.encoder, self.optimizer, self.refreshes = encoder, optimizer, refreshes
+        self.initial = initial
+
+    def are_due(self, step: int) -> bool:
+        """Whether the weights before step `step` are saved even if nothing is made from them."""
+        every = self.stage.save_every_steps
+        return step == self.stage.steps or bool(step and every and step % every == 0)
+
+    def publish(self, progress: TrainingProgress) -> Checkpoint:
+        """Publish the weights in memory, which are those of `progress`."""
+        self.world.assert_same(_checksum(self.encoder.towers), "the weights")
+
+        hashes = self.world.on_main(lambda: self._write(progress))
+        return Checkpoint(self.run.checkpoint(self.name, progress.step), *hashes)
+
+    def _write(self, progress: TrainingProgress) -> tuple[str, str]:
+        """Publish the weights on the main process; return the hashes of the towers."""
+        checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, progress)
+        self.run.mark("running", f"stage {self.name}, step {progress.step}")
+        return checkpoint.hashes
+
+    def save_interrupted(self, progress: TrainingProgress) -> None:
+        """Publish a checkpoint of the step reached, so that `--resume` repeats at most the step in progress.
+
+        The main process does it alone: all processes have the same weights, and others may have ended.
+        """
+        if not self.world.is_main or progress.step == 0:
+            return
+        try:
+            self._write(progress)
+        except (OSError, RuntimeError) as error:
+            log.error("no checkpoint of stage %s, step %d: %s", self.name, progress.step, error)
+
+    def prune(self, published: TrainingProgress, progress: TrainingProgress, tables_in_use: set[int]) -> None:
+        """Remove what neither the recipe keeps nor a run resumed from the checkpoint just published needs.
+
+        `published` is the progress in that checkpoint, `progress` that after the refresh. `tables_in_use` are
+        the steps of the tables that were in use when it was published.
+        """
+        pending = self.refreshes.pending_steps
+        tables = tables_in_use | pending | set(self.refreshes.negatives.table_steps.values())
+        # The best checkpoint in `published` stays until the next one is published: a resumed run starts from
+        # there.
+        best = {p.best_step for p in (published, progress)}
+        if self.stage.average is not None:
+            best |= {p.trained_step for p in (published, progress)}
+        averaged = self.stage.averaged_steps(published.step)
+        checkpoints = {published.step, *pending, *averaged, *(step for step in best if step is not None)}
+        vectors = {published.step, *pending}
+        prune_stage(self.run, self.name, self.recipe.retention, checkpoints, vectors, tables)
+
+    def result(self, progress: TrainingProgress) -> Checkpoint:
+        """End the stage; return its result: the best checkpoint by the dev score if it is kept, the last, or
+        an average."""
+        self.refreshes.close()
+        step = progress.best_step if self._keeps_best else progress.step
+        if self.stage.average is not None and self._average(self.stage.average, progress):
+            step = self._average_step
+        assert step is not None, "the last checkpoint is always evaluated"
+        result = Checkpoint.open(self.run.checkpoint(self.name, step))
+        if step == 0:
+            log.warning("stage %s never improved on its start, which is its result", self.name)
+        end = {"result": result.folder.name, "weights": result.weights}
+        self.log.decide("stage_end", stage=self.name, step=progress.step, **end)
+        tables = set(self.refreshes.negatives.table_steps.values())
+        self.world.on_main(
+            lambda: prune_stage(self.run, self.name, self.recipe.retention, {step}, {step}, tables)
+        )
+        return result
+
+    @property
+    def _keeps_best(self) -> bool:
+        return self.stage.evaluate is not None and self.stage.evaluate.keep_best
+
+    @property
+    def _average_step(self) -> int:
+        """The step in the name of the average: one after the last, so that no other checkpoint has it."""
+        return self.stage.steps + 1
+
+    def _average(self, average: Average, progress: TrainingProgress) -> bool:
+        """Publish the average of weights; return whether it is the stage's result.
+
+        All processes call it. A resumed run repeats it, with the same weights.
+        """
+        one = progress.trained_step if self._keeps_best else progress.step
+        assert one is not None, "the last checkpoint is always evaluated"
+        steps = self.stage.averaged_steps(progress.step) or [one]
+        trained = [Checkpoint.open(self.run.checkpoint(self.name, step)) for step in steps]
+        parts = parts_of(average, self.initial, trained)
+        dev_score = self.refreshes.dev_score if self._keeps_best else None
+        return average_stage(self.run, self.log, self.world, progress, self._average_step, parts, dev_score)
+
+
+def _checksum(towers: nn.Module) -> float:
+    return float(sum(p.detach().double().sum() for p in towers.parameters()))
