@@ -37,39 +37,57 @@ class Lamb(torch.optim.Optimizer):
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # gradients are computed before
         for group in self.param_groups:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._move(
-                        parameter, **{name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
-                    )
+            settings = {name: group[name] for name in ("lr", "betas", "eps", "weight_decay")}
+            parameters = [parameter for parameter in group["params"] if parameter.grad is not None]
+            for together in _moved_together(parameters):
+                self._move(together, **settings)
 
     def _move(
-        self, parameter: torch.Tensor, lr: float, betas: tuple[float, float], eps: float, weight_decay: float
+        self,
+        parameters: list[torch.Tensor],
+        lr: float,
+        betas: tuple[float, float],
+        eps: float,
+        weight_decay: float,
     ) -> None:
-        first, second = self._moments(parameter)
-        gradient = parameter.grad
-        assert gradient is not None
-        first.lerp_(gradient, 1 - betas[0])
-        second.mul_(betas[1]).addcmul_(gradient, gradient, value=1 - betas[1])
-        update = second.sqrt().add_(eps)
-        # One new tensor, not two: on CPU, allocating those of an embedding takes most of the time.
-        torch.div(first, update, out=update)
+        gradients = [p.grad for p in parameters if p.grad is not None]
+        first, second = self._moments("exp_avg", parameters), self._moments("exp_avg_sq", parameters)
+        torch._foreach_lerp_(first, gradients, 1 - betas[0])
+        torch._foreach_mul_(second, betas[1])
+        torch._foreach_addcmul_(second, gradients, gradients, value=1 - betas[1])
+        updates = torch._foreach_sqrt(second)
+        torch._foreach_add_(updates, eps)
+        # One tensor's quotient replaces the divisor: on CPU, allocating another one of an embedding's size
+        # takes most of the time. No operator divides many tensors without new ones.
+        if len(parameters) == 1:
+            torch.div(first[0], updates[0], out=updates[0])
+        else:
+            updates = torch._foreach_div(first, updates)
         if weight_decay:
-            update.add_(parameter, alpha=weight_decay)
-        parameter.addcmul_(update, _trust(parameter, update), value=-lr)
+            torch._foreach_add_(updates, parameters, alpha=weight_decay)
+        torch._foreach_addcmul_(parameters, updates, _trust(parameters, list(updates)), value=-lr)
 
-    def _moments(self, parameter: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        state = self.state[parameter]
-        for name in ("exp_avg", "exp_avg_sq"):  # torch's names for them, as checkpoints have them
-            if name not in state:
+    def _moments(self, name: str, parameters: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The moments under torch's name for them, as checkpoints have them; zeros before the first step."""
+        for parameter in parameters:
+            if name not in (state := self.state[parameter]):
                 state[name] = torch.zeros_like(parameter)
-        return state["exp_avg"], state["exp_avg_sq"]
+        return [self.state[parameter][name] for parameter in parameters]
 
 
-def _trust(parameter: torch.Tensor, update: torch.Tensor) -> torch.Tensor:
-    """Return the trust ratio as a tensor without dimensions, so that nothing waits for the GPU."""
-    norm, length = torch.linalg.vector_norm(parameter), torch.linalg.vector_norm(update)
-    return torch.where((norm > 0) & (length > 0), norm.clamp(max=LARGEST_NORM) / length, 1.0)
+def _moved_together(parameters: list[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Return all parameters of a GPU together, so that one operator serves them all; on CPU each alone.
+
+    A CPU has nothing to launch, and temporary tensors of one parameter's size stay in its cache.
+    """
+    on_gpu = bool(parameters) and parameters[0].device.type != "cpu"
+    return [parameters] if on_gpu else [[parameter] for parameter in parameters]
+
+
+def _trust(parameters: list[torch.Tensor], updates: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Return the trust ratios as tensors without dimensions, so that nothing waits for the GPU."""
+    norms, lengths = torch.stack(torch._foreach_norm(parameters)), torch.stack(torch._foreach_norm(updates))
+    return torch.where((norms > 0) & (lengths > 0), norms.clamp(max=LARGEST_NORM) / lengths, 1.0).unbind()
 
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {

@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+from helpers.device_counts import META, DeviceCounts
 
 from pyserini_ance.trainer.optim import Lamb
 
@@ -89,3 +90,54 @@ def test_a_gradient_of_zeros_moves_nothing():
     parameter.grad = torch.zeros(2)
     lamb({"params": [parameter]}).step()
     assert parameter.tolist() == [1, 1]
+
+
+def one_by_one(parameters: list[torch.Tensor], state: list[list[torch.Tensor]], rate: float, decay: float):
+    """A step of one tensor after the other, by single operators."""
+    for parameter, (first, second) in zip(parameters, state, strict=True):
+        first.lerp_(parameter.grad, 1 - BETAS[0])
+        second.mul_(BETAS[1]).addcmul_(parameter.grad, parameter.grad, value=1 - BETAS[1])
+        update = first / second.sqrt().add_(EPS)
+        update.add_(parameter, alpha=decay)
+        norm, length = torch.linalg.vector_norm(parameter), torch.linalg.vector_norm(update)
+        ratio = torch.where((norm > 0) & (length > 0), norm.clamp(max=10.0) / length, 1.0)
+        parameter.addcmul_(update, ratio, value=-rate)
+
+
+@pytest.mark.parametrize("together", [False, True], ids=["as on CPU", "as on a GPU"])
+def test_tensors_together_move_to_the_same_bits_as_one_by_one(together):
+    generator = torch.Generator().manual_seed(1)
+    shapes = [(40, 8), (8, 8), (3, 5), (8,)]
+    starts = [torch.randn(shape, generator=generator) for shape in shapes]
+    parameters, expected = ([torch.nn.Parameter(p.clone()) for p in starts] for _ in range(2))
+    state = [[torch.zeros_like(p), torch.zeros_like(p)] for p in expected]
+    optimizer = lamb({"params": parameters, "weight_decay": 0.01})
+    for step in range(5):
+        for p, other in zip(parameters, expected, strict=True):
+            p.grad = other.grad = torch.randn(p.shape, generator=generator)
+        with torch.no_grad():
+            one_by_one(expected, state, 0.1 * (5 - step), 0.01)
+            if together:
+                optimizer._move(parameters, 0.1 * (5 - step), BETAS, EPS, 0.01)
+        if not together:
+            optimizer.param_groups[0]["lr"] = 0.1 * (5 - step)
+            optimizer.step()
+        for p, other in zip(parameters, expected, strict=True):
+            assert torch.equal(p, other)
+
+
+def test_a_step_on_a_gpu_launches_as_many_operators_for_two_hundred_tensors_as_for_two():
+    def step(matrices: int, vectors: int) -> DeviceCounts:
+        groups = [[torch.nn.Parameter(torch.empty(shape, device=META)) for _ in range(count)]
+                  for shape, count in (((4, 4), matrices), ((4,), vectors))]  # fmt: skip
+        optimizer = lamb({"params": groups[0], "weight_decay": 0.1}, {"params": groups[1]})
+        for parameter in (p for group in groups for p in group):
+            parameter.grad = torch.empty_like(parameter)
+        optimizer.step()  # makes the moments
+        with DeviceCounts() as counts:
+            optimizer.step()
+        return counts
+
+    for counts in (step(1, 1), step(76, 123)):  # the latter: BERT-base
+        # One of them, whose factors are single numbers, still runs a kernel for each tensor.
+        assert (counts.launches.total(), counts.waits.total(), counts.copies.total()) == (35, 0, 0)
