@@ -138,8 +138,9 @@ class Format(Component):
         folder: a new folder that documents are written to as they are read and memory-mapped from, so that
         few of them are in memory at a time; None keeps them in memory. check: called with the names of the
         documents' fields once the first document is read. documents_per_part: with a folder, the documents of
-        which a hash and a line number are in memory at a time. part_file: with a folder, a file about its
-        last part of this size; a reading that was killed, with the same settings, continues after it.
+        which a hash and a line number are in memory at a time. part_file: with a folder, a JSON file that
+        describes its last finished part of so many documents; a reading with the same settings that was
+        killed continues after this part.
 
         Raises ValueError for a repeated id, a text that is empty or holds a NUL, a judgment of an unknown id,
         two grades for one pair, a split without usable queries or without judgments and answers, documents

@@ -89,7 +89,7 @@ def _remove_old(collections: Path, own: Path) -> None:
                     remove(place)
 
 
-class NotThere(Exception):
+class CannotContinue(Exception):
     """There is no part after which a reading can continue."""
 
 
@@ -104,16 +104,16 @@ class Parts:
         self._states = file_states(documents.files)  # None: a file may change without another time
 
     def last(self) -> dict[str, Any]:
-        """The last finished part. Raises NotThere, with the reason, if a reading cannot continue after it."""
+        """The last finished part. Raises CannotContinue, with the reason, if there is none that holds."""
         try:
             part = read_json_object(self._path)
         except RuntimeError as error:
-            raise NotThere(error) from error
+            raise CannotContinue(error) from error
         if part is None:
-            raise NotThere("no part was finished")
+            raise CannotContinue("no part was finished")
         if part["files"] != self._states:
             changed = [path for path, *state in part["files"] if [path, *state] not in (self._states or [])]
-            raise NotThere(f"the files have changed: {', '.join(changed) or 'there are more of them'}")
+            raise CannotContinue(f"the files have changed: {', '.join(changed) or 'there are more of them'}")
         self._left_out.update(part["left_out"])
         return part
 
@@ -155,11 +155,11 @@ class OnDisk:
         """
         try:
             if not isinstance(documents, LineDocuments):
-                raise NotThere("its documents are not one line each")
+                raise CannotContinue("its documents are not one line each")
             self._parts = Parts(part_file, documents, left_out)
             part = self._parts.last()
             self._writer = self._continue(part["texts"])
-        except NotThere as reason:
+        except CannotContinue as reason:
             if self._folder.exists():
                 log.info("the interrupted reading begins anew: %s", reason)
             part_file.unlink(missing_ok=True)
@@ -177,7 +177,7 @@ class OnDisk:
     def _continue(self, texts: dict[str, Any]) -> TextsWriter:
         """A writer that continues after `texts`; what was written after them is cut off.
 
-        Raises NotThere if they are not in the folder.
+        Raises CannotContinue if they are not in the folder.
         """
         for path in self._folder.glob("*"):
             if path.name not in texts["bytes"]:
@@ -185,14 +185,14 @@ class OnDisk:
         for name, size in texts["bytes"].items():
             path = self._folder / name
             if not path.exists() or path.stat().st_size < size:
-                raise NotThere(f"{path} has less than {size:,} bytes")
+                raise CannotContinue(f"{path} has less than {size:,} bytes")
             if path.stat().st_nlink > 1:  # a stored collection has the same file
                 copy_whole(path, path)
             os.truncate(path, size)
         writer = TextsWriter(self._folder, texts["fields"], self._documents_per_part, texts["rows"])
         if writer.digest != texts["digest"]:
             writer.close()
-            raise NotThere(f"{self._folder} has other texts than were written")
+            raise CannotContinue(f"{self._folder} has other texts than were written")
         return writer
 
     def add(self, entry: Entry) -> None:
