@@ -52,8 +52,8 @@ def refresh_intervals(run: Path) -> list[RefreshInterval]:
     stages = RunDir(run).read_recipe().stages
     if partial := [name for name, stage in stages.items() if not stage.mines_all_queries]:
         raise ValueError(
-            f"{run}: stage {partial[0]} has refresh.query_chunks or min_candidates, with which each refresh "
-            "has tables of different training queries; forgetting needs the same queries"
+            f"{run}: stage {partial[0]} has refresh.query_chunks, refresh.positives_top_k or min_candidates, "
+            "with which each refresh has tables of different training queries; forgetting needs the same"
         )
     records = read_json_lines(RunDir(run).metrics)
     generations = [record for record in records if record["event"] == "generation"]

@@ -112,10 +112,11 @@ class Counts:
     @classmethod
     def of(cls, collection: Collection, name: str) -> "Counts":
         split, skipped = collection.split(name), collection.skipped
-        used, judgments = len(split.queries), len(split.qrels.rows)
+        kept, judgments = len(split.queries), len(split.qrels.rows)
+        used = len(split.known_positives("query").anchors) if split.is_judged else kept
         prefix = f"{name} judgments of "
         skipped_judgments = sum(count for what, count in skipped.items() if what.startswith(prefix))
-        queries = used + skipped.get(f"{name} queries without positives", 0)
+        queries = kept + skipped.get(f"{name} queries without positives", 0)
         return cls(queries, used, judgments + skipped_judgments)
 
     def compare(self, published: SplitCounts) -> Iterator[tuple[str, int, int]]:

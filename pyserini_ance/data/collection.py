@@ -241,7 +241,8 @@ class Qrels:
 class Split:
     """A named set of queries.
 
-    Each has at least one relevant document, or the whole split has no judgments.
+    Each has at least one relevant document, unless `data.keep_unjudged` names the split, or the whole split
+    has no judgments.
     """
 
     name: str

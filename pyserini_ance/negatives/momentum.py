@@ -17,7 +17,8 @@ class Momentum(TableSource):
     """The tables of the term of the same name in the previous stage, concatenated; duplicates are kept.
 
     The first stage has no previous tables (Eq. 7) and cannot use this source. Scores are those of the
-    earlier mining. Pairs that filters of the previous stage promoted are neither candidates nor positives.
+    earlier mining. Pairs that the previous stage promoted are neither candidates nor positives. An anchor
+    that they lack, a question with a new positive, has no candidates of them.
     """
 
     kind: Literal["momentum"] = "momentum"
@@ -34,5 +35,5 @@ class Momentum(TableSource):
                 "negatives momentum: there are no tables of a previous stage; remove this source from the "
                 "first stage"
             )
-        own = [table.of_anchors(anchor_set.anchors) for table in context.previous_stage]
+        own = [table.filled_up(anchor_set.anchors) for table in context.previous_stage]
         return concatenate([replace(table, promoted=None) for table in own], self.kind, {}, snapshot.world)

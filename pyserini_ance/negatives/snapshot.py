@@ -92,7 +92,7 @@ class Snapshot:
 
     @cached_property
     def encoder(self) -> Encoder:
-        with self._timed("load"):
+        with self.timed("load"):
             return load_encoder(self.model, self.device)
 
     @cached_property
@@ -110,7 +110,7 @@ class Snapshot:
             "precision": self.precision,
         }
         folder, encoder = self._vectors_folder, self.encoder
-        with self._timed("encode_documents"):
+        with self.timed("encode_documents"):
             return encode_shards(
                 folder,
                 key,
@@ -140,7 +140,7 @@ class Snapshot:
     def encode_queries(self, split: str, rows: np.ndarray, precision: Precision | None = None) -> np.ndarray:
         """(R, D) float32 of the queries `rows` (R,) of a split, in `precision` (default: the snapshot's)."""
         encoder, precision = self.encoder, precision or self.precision
-        with self._timed("encode_queries"):
+        with self.timed("encode_queries"):
             return encode_some(
                 encoder,
                 self.data.queries[split],
@@ -163,7 +163,7 @@ class Snapshot:
         if "document_vectors" in vars(self) or self.world.on_main(lambda: has_shards(folder, self.world)):
             return self.document_vectors[rows], passages
         encoder, precision = self.encoder, self.precision
-        with self._timed("encode_documents"):
+        with self.timed("encode_documents"):
             vectors = encode_some(
                 encoder,
                 self.data.documents,
@@ -283,13 +283,13 @@ class Snapshot:
         """
         if not isinstance(documents, ShardedVectors):
             documents = ShardedVectors.split(documents, self.world)
-        with self._timed("build"):
+        with self.timed("build"):
             own = self._searcher(documents.own)
 
         def search(queries: np.ndarray, k: int) -> Ranking:
             return search_shards(own, queries, documents, k, self.world, shares)
 
-        with self._timed("search"):
+        with self.timed("search"):
             return search(queries, k) if passages is None else passages.search(search, queries, k)
 
     def _searcher(self, vectors: np.ndarray | torch.Tensor) -> Searcher:
@@ -304,7 +304,7 @@ class Snapshot:
         next to its vectors. Raises what `make_index` raises.
         """
         vectors = self.document_vectors
-        with self._timed("build"):
+        with self.timed("build"):
             search = self._static_index(index, seed, vectors)
         return search if self.passages is None else partial(self.passages.search, search)
 
@@ -332,10 +332,12 @@ class Snapshot:
         return vectors_folder(self.scratch, self.document_weights, self.precision)
 
     @contextmanager
-    def _timed(self, part: str) -> Iterator[None]:
-        start = time.perf_counter()
+    def timed(self, part: str) -> Iterator[None]:
+        """Add the seconds of a block to those of a part, but for what the block adds to any part."""
+        start, before = time.perf_counter(), sum(self.seconds.values())
         yield
-        self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start
+        within = sum(self.seconds.values()) - before
+        self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start - within
 
 
 def _key(side: Side, rows: np.ndarray, over: Searched) -> RankingKey:

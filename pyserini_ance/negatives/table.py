@@ -175,6 +175,28 @@ class NegativeTable:
         chosen = {name: array[positions] for name in PER_ANCHOR if (array := getattr(self, name)) is not None}
         return replace(self, **chosen)
 
+    def filled_up(self, anchors: np.ndarray) -> "NegativeTable":
+        """The table of these anchors (A,), ascending; those that it lacks have no candidates."""
+        is_known = np.isin(anchors, self.anchors)
+        if is_known.all():
+            return self.of_anchors(anchors)
+        own = self.of_anchors(anchors[is_known])
+        missing = {"candidates": PADDING, "scores": -np.inf, "origin": 0, "positive_ranks": 0}
+        filled: dict[str, Any] = {"anchors": anchors}
+        for name in PER_ANCHOR[1:]:
+            if (array := getattr(own, name)) is not None:
+                shape = (len(anchors), *array.shape[1:])
+                filled[name] = np.full(shape, missing.get(name, np.nan), array.dtype)
+                filled[name][is_known] = array
+        return replace(self, **filled)
+
+    def promoting(self, pairs: np.ndarray) -> "NegativeTable":
+        """The same table, with more promoted pairs (P, 2)."""
+        if not len(pairs):
+            return self
+        known = np.empty((0, 2), np.int32) if self.promoted is None else self.promoted
+        return replace(self, promoted=np.unique(np.concatenate([known, pairs]), axis=0))
+
     def of_generation(self, name: str) -> "NegativeTable":
         """The same table with an `origin` array; `name` is the generation that it was mined for."""
         if self.origin is not None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 from itertools import product
 
+from pyserini_ance.data.answer_matching import ANSWERS, FIELD
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.passages import check_delimiter
 from pyserini_ance.data.prepared import AnchorSet
@@ -181,6 +182,8 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
     _check_unjudged(recipe, collection)
     _check_test_differs_from_dev(recipe, collection)
     _check_chunks(recipe, collection)
+    if any(stage.effective_refresh.positives_top_k for stage in recipe.stages.values()):
+        _check_answers(collection, training.name)
     for split, rerank in recipe.final_evaluation.reranked.items():
         if rerank.file:
             read_candidates(rerank, collection.split(split), collection.documents, rerank.file)
@@ -189,6 +192,19 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
             source.check_data(AnchorSet.of(collection, training.name, term.anchor))
         if term.teacher is not None:
             term.teacher.check_data(AnchorSet.of(collection, training.name, term.anchor))
+
+
+def _check_answers(collection: Collection, split: str) -> None:
+    """Raise ValueError if questions have no answers to find positives by, or documents no text."""
+    for what, texts, field in (
+        (f"the queries of split {split!r}", collection.split(split).queries, ANSWERS),
+        ("the documents", collection.documents, FIELD),
+    ):
+        if field not in texts.columns:
+            raise ValueError(
+                f"refresh.positives_top_k looks for documents that contain an answer, but {what} have no "
+                f"field {field!r} (they have {', '.join(texts.columns)}); remove positives_top_k"
+            )
 
 
 def _dev_evaluations(recipe: Recipe) -> list[Evaluate]:

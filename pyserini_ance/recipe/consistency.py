@@ -35,6 +35,7 @@ def check_consistency(recipe: "Recipe") -> None:
     _check_bm25_hits(recipe)
     _check_previous_stages(recipe)
     _check_evaluated_splits(recipe)
+    _check_unjudged(recipe)
     _check_reranking(recipe)
 
 
@@ -148,6 +149,33 @@ def _check_evaluated_splits(recipe: "Recipe") -> None:
             raise ValueError(
                 f"final_evaluation.{key} names split {split!r}{did_you_mean(split, splits)}; "
                 f"splits of `data`: {', '.join(splits)}{cure}"
+            )
+
+
+def _check_unjudged(recipe: "Recipe") -> None:
+    """Only training splits keep queries without positives, which only `refresh.positives_top_k` uses."""
+    kept = recipe.data.keep_unjudged
+    finding = [name for name, one in recipe.stages.items() if one.effective_refresh.positives_top_k]
+    if finding and not kept:
+        raise ValueError(
+            f"stages.{finding[0]}.refresh.positives_top_k finds positives for questions without one, but "
+            f"`data` leaves them out; set data.keep_unjudged=[{', '.join(recipe.train_split.splits)}]"
+        )
+    evaluated = {split for one in recipe.stages.values() if one.evaluate for split in one.evaluate.split}
+    evaluated |= set(recipe.final_evaluation.split)
+    if recipe.data.hold_out:
+        evaluated.add(recipe.data.hold_out.source)
+    for split in kept:
+        if split not in recipe.train_split.splits or split in evaluated:
+            raise ValueError(
+                f"data.keep_unjudged names split {split!r}, which is evaluated, held out from, or not "
+                f"trained on; expected splits of train_split alone: {', '.join(recipe.train_split.splits)}"
+            )
+    for name, stage in recipe.stages.items():
+        if kept and stage.effective_refresh.query_chunks > 1:
+            raise ValueError(
+                f"stages.{name}.refresh.query_chunks divides queries that all have positives, but "
+                "data.keep_unjudged keeps others; remove one of them"
             )
 
 

@@ -82,6 +82,11 @@ class Refresh(Product):
     chunk alone (5 in microsoft/ANCE, `--ann_chunk_factor`). Merged splits are chunked one by one. 1: all
     queries, as in the paper."""
 
+    positives_top_k: PositiveInt | None = None
+    """At each mining, a question that the judgments give no positive gets the first of this many retrieved
+    documents that contains one of its answers, as in the code of ANCE-Tele (200); a question without such a
+    document does not train until the next mining. `data.keep_unjudged` keeps these questions. Null: only
+    questions with judgments train."""
     restart_queries: bool = False
     """Whether the order of queries begins anew, in another order, with every adoption of new negatives, as
     microsoft/ANCE reads each new file from its beginning; false: the epoch goes on."""
@@ -99,6 +104,15 @@ class Refresh(Product):
         if self.lag_steps is None:
             return self.max_staleness_steps or 2 * self.every_steps
         return self.every_steps + self.lag_steps - 1
+
+    @model_validator(mode="after")
+    def check_positives(self) -> "Refresh":
+        if self.positives_top_k and self.query_chunks > 1:
+            raise ValueError(
+                "positives_top_k finds positives for all questions, but query_chunks mines for some at a "
+                "time; remove one of them"
+            )
+        return self
 
     @model_validator(mode="after")
     def check_staleness(self) -> "Refresh":

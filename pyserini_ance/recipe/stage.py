@@ -95,9 +95,9 @@ class Stage(Settings):
     @property
     def mines_all_queries(self) -> bool:
         """Whether the tables of each refresh have all training queries."""
-        return self.effective_refresh.query_chunks == 1 and not any(
-            getattr(source, "min_candidates", 0) for source in self.sources
-        )
+        refresh = self.effective_refresh
+        leaves_out = any(getattr(source, "min_candidates", 0) for source in self.sources)
+        return refresh.query_chunks == 1 and refresh.positives_top_k is None and not leaves_out
 
     @property
     def horizon_steps(self) -> int:

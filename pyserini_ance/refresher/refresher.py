@@ -15,6 +15,7 @@ import numpy as np
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.mined import resolved_top_k
+from pyserini_ance.negatives.positives import find_positives
 from pyserini_ance.negatives.shares import mine_in_shares
 from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
 from pyserini_ance.negatives.source import MiningContext, TableSource
@@ -102,18 +103,20 @@ class Refresher:
         chunk = self._query_chunk(request.step, stage.effective_refresh)
         tables: dict[TableKey, NegativeTable] = {}
         reports: dict[str, dict[str, Any]] = {}
+        with snapshot.timed("filter"):
+            positives = find_positives(snapshot, stage.effective_refresh.positives_top_k)
         for key, source in mined_sources(stage, dynamic_only=request.step > 0).items():
-            start, seconds_before = time.perf_counter(), sum(snapshot.seconds.values())
-            anchor_set = snapshot.anchor_set(stage.terms[key[0]].anchor, chunk if source.is_dynamic else None)
-            context = self._mining_context(request, key, previous_tables)
-            tables[key] = mine_in_shares(source, snapshot, anchor_set, context)
-            reports[table_name(key)] = {
-                "short_queries": source.check(tables[key], self.data.collection, self.data.split),
-                **table_report(tables[key], compared.get(key), source, anchor_set),
-            }
-            within = sum(snapshot.seconds.values()) - seconds_before
-            filter_seconds = snapshot.seconds.get("filter", 0.0) + time.perf_counter() - start - within
-            snapshot.seconds["filter"] = filter_seconds
+            with snapshot.timed("filter"):
+                of_chunk, anchor = chunk if source.is_dynamic else None, stage.terms[key[0]].anchor
+                anchor_set = snapshot.anchor_set(anchor, of_chunk).with_positives(positives)
+                context = self._mining_context(request, key, previous_tables)
+                table = mine_in_shares(source, snapshot, anchor_set, context)
+                # Not of static tables: later minings find other positives, which replace these.
+                tables[key] = table.promoting(positives) if source.is_dynamic else table
+                reports[table_name(key)] = {
+                    "short_queries": source.check(tables[key], self.data.collection, self.data.split),
+                    **table_report(tables[key], compared.get(key), source, anchor_set),
+                }
         teacher_scores, teacher_reports = self._teach(request, tables, snapshot, chunk)
 
         def publish() -> None:

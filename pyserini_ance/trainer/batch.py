@@ -171,9 +171,9 @@ def _mined_queries(anchor_sets: Mapping[Side, AnchorSet], tables: Iterable[Negat
         if table.anchor_side == "query":
             queries = np.intersect1d(queries, table.anchors, assume_unique=True)
         else:  # all positives of the query, since any of them may be drawn
-            is_mined = np.isin(known_positives.rows, table.anchors)
-            has_all = np.logical_and.reduceat(is_mined, known_positives.offsets[:-1])
-            queries = queries[has_all[queries]]
+            own = known_positives.subset(queries)
+            is_mined = np.isin(own.rows, table.anchors)
+            queries = queries[np.logical_and.reduceat(is_mined, own.offsets[:-1])]
     return queries
 
 

@@ -81,6 +81,16 @@ def test_promotions_end_with_their_stage_and_those_of_a_mix_are_those_of_its_tab
     assert Momentum().mine(snapshot, snapshot.anchor_set("query"), context).promoted is None
 
 
+def test_an_anchor_that_the_previous_tables_lack_has_no_candidates(snapshot):
+    whole = snapshot.anchor_set("query")
+    previous = Ann(top_k=2).mine(snapshot, whole).of_generation("a-00000000")
+    short = previous.of_anchors(previous.anchors[1:])
+    table = Momentum().mine(snapshot, whole, MiningContext("b-00000000", (short,)))
+    assert table.anchors.tolist() == previous.anchors.tolist() and table.counts.tolist()[0] == 0
+    assert table.candidates[1:].tolist() == previous.candidates[1:].tolist()
+    assert table.scores[1:].tolist() == previous.scores[1:].tolist()
+
+
 def test_each_process_takes_its_share_of_the_previous_tables(snapshot):
     whole = snapshot.anchor_set("query")
     previous = Ann(top_k=2).mine(snapshot, whole).of_generation("a-00000000")

@@ -508,7 +508,8 @@ SAID = {
     "nq/ance-tele-reference": {
         **OPENQA,
         **CODE,
-        "stages.epi-3.steps": 40 * 58_880 // 128,
+        "stages.epi-3.steps": 40 * 79_168 // 128,
+        "stages.epi-2.refresh.positives_top_k": 200,
         **of("epi-1", {"sources.0.top_k": 160}),
     },
     "triviaqa/dpr": {**DPR, "stages.dpr.steps": -(-40 * 60_413 // 128)},
@@ -526,7 +527,8 @@ SAID = {
     "triviaqa/ance-tele-reference": {
         **OPENQA,
         **CODE,
-        "stages.epi-3.steps": -(-40 * 60_413 // 128),
+        "stages.epi-3.steps": 40 * 78_785 // 128,
+        "stages.epi-2.refresh.positives_top_k": 200,
         **of("epi-1", {"sources.0.top_k": 160}),
     },
     "openqa-multi/dpr": {

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
+from pydantic import model_validator
+
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats.builder import Entry, Judgment, LineDocuments, trec_judgments
 from pyserini_ance.data.formats.format import Format, RawData, read_queries
@@ -68,8 +70,18 @@ class Questions(Settings):
 
     questions: Path
     """A training file of DPR (.json), or questions with answers, one per line."""
+    positives: Path | None = None
+    """A training file of DPR whose relevant passages are those of the questions of the same text: NQ's
+    (biencoder-nq-train.json) lists 58,880 of the 79,168 training questions (nq-train.qa.csv). Null: none."""
     qrels: Path | None = None
     """A TREC qrels file; null: those of the training file, if it is one."""
+
+    @model_validator(mode="after")
+    def check_judgments(self) -> "Questions":
+        if self.positives and (self.qrels or extension(self.questions) == ".json"):
+            other = "qrels" if self.qrels else "a training file as `questions`"
+            raise ValueError(f"`positives` and {other} both give relevant passages; remove one of them")
+        return self
 
 
 def read_questions(path: Path) -> Texts:
@@ -109,6 +121,9 @@ def _without_mark(question: Entry) -> Entry:
 def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgment] | None]:
     path = find_file(files.questions, f"{key}.questions")
     qrels = find_file(files.qrels, f"{key}.qrels") if files.qrels else None
+    if files.positives:
+        questions = list(_questions(path))
+        return questions, _positives_of(questions, find_file(files.positives, f"{key}.positives"))
     if extension(path) != ".json":
         return _questions(path), trec_judgments(qrels) if qrels else None
     questions, positives = judged_questions(path, LAYOUT)
@@ -127,6 +142,22 @@ def _passage_in(line: Line) -> Entry | None:
             f"a header {shown(line.text)}", expected, "delete the line, or write the columns in this order"
         )
     return None
+
+
+def _positives_of(questions: Iterable[Entry], path: Path) -> Iterator[Judgment]:
+    """The judgments of a training file, of all questions of the same text.
+
+    A text that no question has is the id of an unknown query, which `data.unknown_ids` decides about.
+    """
+    ids: dict[str, list[str]] = {}
+    for question in questions:
+        ids.setdefault(" ".join(question.fields["text"].split()), []).append(question.id)
+    listed, judgments = judged_questions(path, LAYOUT)
+    texts = {question.id: " ".join(question.fields["text"].split()) for question in listed}
+    for judgment in judgments:
+        text = texts[judgment.query]
+        for id in ids.get(text, [text]):
+            yield judgment._replace(query=id)
 
 
 def _questions(path: Path) -> Iterator[Entry]:

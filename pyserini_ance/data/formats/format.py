@@ -54,6 +54,9 @@ class Format(Component):
     """Judgments of ids that the collection lacks are an error (`refuse`) or ignored (`skip`)."""
     empty_documents: Literal["refuse", "skip"] = "refuse"
     """Documents without text are an error (`refuse`), or left out with their judgments (`skip`)."""
+    keep_unjudged: tuple[str, ...] = ()
+    """Training splits that keep queries without a relevant document, for `refresh: {positives_top_k: N}`; in
+    all others they are left out."""
     train_queries: DocumentQueries | None = None
     """Training queries made from the documents, in place of the data's own; null: those of the data."""
     hold_out: HoldOut | None = None
@@ -205,6 +208,8 @@ class Format(Component):
                 f"{self.relevance_threshold} (data.relevance_threshold); correct the split"
                 + (f": {', '.join(files)}" if files else "")
             )
+        if name in self.keep_unjudged:
+            return Split(name, queries, qrels)
         used = qrels.subset(with_positives)
         _count_skipped(skipped, f"{name} queries without positives", len(queries) - len(with_positives))
         _count_skipped(

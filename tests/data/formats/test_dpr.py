@@ -72,6 +72,29 @@ def test_the_files_are_read(recipe):
     assert collection.skipped == {"train queries without positives": 1, "test queries without positives": 1}
 
 
+def test_questions_may_have_their_passages_in_another_file(recipe, tmp_path):
+    """By text, whatever the blanks; `keep_unjudged` keeps the others, in the order of the questions."""
+    (tmp_path / "all.csv").write_text("who\t['a']\nno one\t['b']\nwhich year\t['c']\nwho\t['d']\n")
+    train = {"questions": tmp_path / "all.csv", "positives": tmp_path / "train.json"}
+    settings = {**recipe, "splits": {**recipe["splits"], "train": train}}
+    with pytest.raises(ValueError, match="unknown"):
+        (tmp_path / "train.json").write_text(json.dumps([record("nobody asks", ["1"])]))
+        Dpr.model_validate(settings).read()
+    (tmp_path / "train.json").write_text(
+        json.dumps([record("which  year", ["2", "1"]), record("who", ["1"])])
+    )
+    kept = Dpr.model_validate({**settings, "keep_unjudged": ["train"]}).read().split("train")
+    assert list(kept.queries.columns["text"]) == ["who", "no one", "which year", "who"]
+    assert [kept.qrels.relevant(row).tolist() for row in range(4)] == [[0], [], [1, 0], [0]]
+    assert answers(kept) == [["a"], ["b"], ["c"], ["d"]]
+    used = Dpr.model_validate(settings).read()
+    assert used.split("train").queries.ids == ["0", "2", "3"]
+    assert used.skipped["train queries without positives"] == 1
+    for more in ({"qrels": tmp_path / "test.qrels"}, {"questions": tmp_path / "train.json"}):
+        with pytest.raises(ValueError, match="both give relevant passages"):
+            Dpr.model_validate({**recipe, "splits": {"train": {**train, **more}}})
+
+
 def test_question_marks_at_the_end_are_kept_or_removed_as_in_the_codes_of_dpr_and_ance(recipe, tmp_path):
     """`if question[-1] == "?": question = question[:-1]`: one mark, and only at the end."""
     (tmp_path / "train.json").write_text(
