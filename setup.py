@@ -50,6 +50,7 @@ EXTRAS = {
     ],
     "rerank": ["sentence-transformers>=5.2"],  # cross-encoders: `pyserini-ance rerank`, teacher cross_encoder
     "ir-datasets": ["ir-datasets>=0.5"],  # for data of kind ir_datasets
+    "report": ["matplotlib"],  # for report.html of a run, and `pyserini-ance compare --curve`
     "lint": ["ruff>=0.15", "mypy>=1.18", "types-PyYAML"],
     "docs": ["mkdocs-material>=9"],  # for `make docs`
     # ir-datasets reads samples as the formats here do; it reads those of DPR with ijson.

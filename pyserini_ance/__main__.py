@@ -13,6 +13,7 @@ COMMANDS = {
     "search": "run Pyserini's own commands with embedded Java and our encoders",
     "evaluate": "measure run files, or compare runs with published figures",
     "compare": "put finished runs into one table, with significance tests and curves",
+    "report": "write the report of a run, or of several on one page, as HTML",
     "compare-queries": "list the queries that a ranking wins and loses most against another",
     "coverage": "measure how often the first k passages contain an answer",
     "train-teacher": "train a cross-encoder on a run's mined negatives, to teach and to rerank",

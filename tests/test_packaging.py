@@ -86,6 +86,7 @@ def test_metadata(wheel):
         "pydocs",
         "rerank",
         "ir-datasets",
+        "report",
         "lint",
         "docs",
         "test",

@@ -2,7 +2,7 @@
 
 import logging
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -36,22 +36,36 @@ def dev_curve(metrics: Path) -> list[DevPoint]:
 
     The time of dev evaluations is not counted: it is the same in all runs that are compared.
     """
+    return dev_points(read_json_lines(metrics))
+
+
+def dev_points(records: Sequence[Mapping[str, Any]]) -> list[DevPoint]:
+    """The points of a run, as `dev_curve`, from the records of its metrics."""
     points = []
     reached: dict[tuple[str, int], tuple[int, float]] = {}
-    steps, seconds = 0, 0.0
-    for record in read_json_lines(metrics):
+    steps = 0
+    for record, seconds in zip(records, training_seconds(records), strict=True):
         if record["event"] in TIMED_EVENTS:
             reached.setdefault((record["stage"], record["step"]), (steps, seconds))
             steps += record["event"] == "step"
-            seconds += record["seconds"] - record.get("dev_seconds", 0.0)
-        elif record["event"] == "documents":  # frozen documents are encoded and indexed once
-            seconds += sum(record["parts"].values())
         elif record["event"] == "dev":
             key = (record["stage"], record["checkpoint_step"])
             points.append(
                 DevPoint(*key, record["measure"], *reached.get(key, (steps, seconds)), record["value"])
             )
     return points
+
+
+def training_seconds(records: Iterable[Mapping[str, Any]]) -> list[float]:
+    """Seconds of training before each record, without dev evaluations."""
+    before, seconds = [], 0.0
+    for record in records:
+        before.append(seconds)
+        if record["event"] in TIMED_EVENTS:
+            seconds += record["seconds"] - record.get("dev_seconds", 0.0)
+        elif record["event"] == "documents":  # frozen documents are encoded and indexed once
+            seconds += sum(record["parts"].values())
+    return before
 
 
 def mean_curves(runs: Sequence[tuple[str, Path]]) -> dict[str, list[DevPoint]]:

@@ -233,6 +233,27 @@ def significance(
     return by_row
 
 
+def significance_in_run(run: RunDir, result: str, others: Sequence[str]) -> dict[str, dict[str, Difference]]:
+    """Compare the row `result` of a run with its rows `others`, query by query, by other row and by measure.
+
+    The differences are those of the result from the other row. Rows without a ranking are left out.
+    p values are corrected for the number of rows (Holm). Raises ValueError if there are no judgments.
+    """
+    qrels = _common_qrels([run])
+    values = {
+        row: _per_query(run, row, qrels)
+        for row in (result, *others)
+        if all(run.ranking(row, split).exists() for split in qrels)
+    }
+    baseline = values.pop(result)
+    by_row: dict[str, dict[str, Difference]] = {row: {} for row in values}
+    for measure in baseline:
+        of_measure = differences({row: values[row][measure] for row in values}, baseline[measure])
+        for row, other in of_measure.items():
+            by_row[row][measure] = Difference(0.0 - other.mean, other.p, other.losses, other.ties, other.wins)
+    return by_row
+
+
 def significance_cells(by_measure: Mapping[str, Difference], baseline: str) -> dict[str, str]:
     """The cells of one row by column: the difference, its p value, and queries won, tied and lost."""
     return {

@@ -15,8 +15,14 @@ NO_EXPECTATION = "no expectation for this variant of"
 def expectation(recipe: Recipe, row: Mapping[str, Any]) -> str:
     """A table of the scores that the recipe expects next to those of the last stage's `row`, or a sentence
     that says why a variant has none; "" if nothing is expected."""
+    rows, columns, sentence = expected_rows(recipe, row)
+    return table(rows, columns) if rows else sentence
+
+
+def expected_rows(recipe: Recipe, row: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str], str]:
+    """Rows and columns of the table of `expectation`, and its sentence if there are none."""
     if recipe.variant_of:
-        return f"{NO_EXPECTATION} {recipe.variant_of}"
+        return [], [], f"{NO_EXPECTATION} {recipe.variant_of}"
     columns = recipe.final_evaluation.columns
     expected = {
         columns[key]: value
@@ -25,9 +31,9 @@ def expectation(recipe: Recipe, row: Mapping[str, Any]) -> str:
         if (key := (split, measure)) in columns and columns[key] in row
     }
     if not expected:
-        return ""
+        return [], [], ""
     if variant := variant_start(recipe):
-        return f"{NO_EXPECTATION} {variant}"
+        return [], [], f"{NO_EXPECTATION} {variant}"
     rows = [
         {
             row["row"]: column,
@@ -37,7 +43,7 @@ def expectation(recipe: Recipe, row: Mapping[str, Any]) -> str:
         }
         for column, value in expected.items()
     ]
-    return table(rows, [row["row"], "expected", "measured", "difference"])
+    return rows, [row["row"], "expected", "measured", "difference"], ""
 
 
 def variant_of(run: Recipe, recipe: Recipe) -> str:

@@ -46,11 +46,16 @@ def _line(texts: Sequence[str], widths: Sequence[int], right: Sequence[bool]) ->
 
 
 def _text(value: Any, column: str) -> str:
+    return cell_text(value, column).replace("|", "\\|")
+
+
+def cell_text(value: Any, column: str) -> str:
+    """A value as tables show it, before any escaping."""
     if value is None:
         return "-"
     if isinstance(value, float):
         return f"{value:.1f}" if column.endswith(("seconds", " ms")) else f"{value:.4f}"
-    return str(value).replace("|", "\\|")
+    return str(value)
 
 
 def read_results(run: Path) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 machine."""
 
 import math
-import resource
 import tempfile
 import time
 from collections.abc import Iterator
@@ -11,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
@@ -25,6 +23,7 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product, Refresh
 from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.runs.provenance import peak_memory_bytes
 from pyserini_ance.vectors.encoding import encode_some
 
 SAMPLED_DOCUMENTS = 256
@@ -205,17 +204,8 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
 
 
 def _peak_memory(world: World) -> str:
-    """The most memory that each process of `world` has had so far, and the largest child of each, if any.
-
-    The children are Java for BM25, and a refresher. GPU memory is what torch allocated on the process's
-    device. Called by all processes.
-    """
-    own, children = (
-        resource.getrusage(who).ru_maxrss << 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    )
-    gpu = torch.cuda.max_memory_allocated(world.device) if world.device.startswith("cuda") else 0
-    peaks = torch.cat(world.gather(torch.tensor([[own, gpu, children]], dtype=torch.int64)))
-    columns = peaks.T.tolist()
+    """The peak memory of each process of `world`, in words. Called by all processes."""
+    columns = list(zip(*(peaks.values() for peaks in peak_memory_bytes(world)), strict=True))
     labels = ("each process" if world.size > 1 else "this process", "its GPU, by torch", "its largest child")
     phrases = [
         f"{', '.join(f'{peak / GIB:.2f}' for peak in column)} GiB ({label})"

@@ -11,6 +11,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
+from pyserini_ance.analysis.report import report_at_end
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder, resolve_precision
@@ -34,7 +35,7 @@ from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, drop_moments, publish_checkpoint
-from pyserini_ance.runs.provenance import environment
+from pyserini_ance.runs.provenance import environment, highest_peak_bytes
 from pyserini_ance.runs.retention import clean_up
 from pyserini_ance.runs.rundir import RunDir, RunLog
 from pyserini_ance.storage.files import write_json
@@ -109,9 +110,14 @@ class Experiment:
                 total: round(time.perf_counter() - start, 1),
             }
             warnings = self.world.on_main(lambda: unimproved_stages(self.recipe, self.log))
-            results = Results(self.recipe, rows, seconds, exported, warnings)
-            self.world.on_main(lambda: write_json(self.run_dir.measures, results.as_json()))
+            memory = highest_peak_bytes(self.world)
+            results = Results(self.recipe, rows, seconds, exported, warnings, memory)
+            self.world.on_main(lambda: self._write_results(results))
         return results if self.world.is_main else None
+
+    def _write_results(self, results: Results) -> None:
+        write_json(self.run_dir.measures, results.as_json())
+        report_at_end(self.run_dir)
 
     def _begin(
         self, data: PreparedData, stack: ExitStack, overwrite: bool, resume: bool, replay: Path | None

@@ -3,8 +3,8 @@ results table."""
 
 import shutil
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import indent
 from typing import TYPE_CHECKING, Any
@@ -126,7 +126,7 @@ class Results:
     `rows`: BM25, the untrained encoder, external initial weights, each stage's result, and the hybrid of BM25
     and the last, with measures and seconds. `seconds`: of each phase of the run. `exported`: the model's
     Pyserini class, the search command, and with BM25 the fusion command. `warnings`: on stages that did not
-    improve.
+    improve. `memory_bytes`: the highest peak of a process, by kind.
     """
 
     recipe: Recipe
@@ -134,6 +134,7 @@ class Results:
     seconds: dict[str, float]
     exported: dict[str, Any]
     warnings: Sequence[str] = ()
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """The content of `measures.json`."""
@@ -143,6 +144,7 @@ class Results:
             "measures": measure_columns(self.recipe.final_evaluation),
             "rows": self.rows,
             "seconds": self.seconds,
+            **({"memory_bytes": dict(self.memory_bytes)} if self.memory_bytes else {}),
             "export": self.exported,
             **({"warnings": warnings} if (warnings := self.all_warnings) else {}),
         }

@@ -2,7 +2,11 @@
 
 import os
 import platform
+import resource
+import shlex
 import subprocess
+import sys
+from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -10,6 +14,7 @@ import torch
 
 import pyserini_ance
 from pyserini_ance.data.collection import Collection
+from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.absolute_paths import absolute
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import load
@@ -30,6 +35,7 @@ PACKAGES = (
     "numpy",
     "safetensors",
 )
+MEMORY_KINDS = ("process", "GPU", "largest child")
 GIT_SECONDS = 5  # a run does not wait longer for its commit
 # Keys of where a run computes, not what.
 RUNTIME_KEYS = ("cache", "documents_per_part", "device", "threads", "refresher")
@@ -39,6 +45,7 @@ def environment(device: str, processes: int, collection: Collection) -> dict:
     """Everything besides the recipe that a measure may depend on."""
     threads = torch.get_num_threads()
     return {
+        "command": command_line(sys.argv),
         "pyserini_ance": pyserini_ance.__version__,
         "commit": commit_of(Path(pyserini_ance.__file__).parent),
         "python": platform.python_version(),
@@ -57,6 +64,34 @@ def environment(device: str, processes: int, collection: Collection) -> dict:
             "skipped": collection.skipped,
         },
     }
+
+
+def command_line(argv: Sequence[str]) -> str:
+    """The command that started this process, as one types it."""
+    program = Path(argv[0])
+    module = {"__main__.py": "pyserini_ance", "train.py": "pyserini_ance.train"}.get(program.name)
+    return shlex.join([*(["python", "-m", module] if module else [program.name]), *argv[1:]])
+
+
+def peak_memory_bytes(world: World) -> list[dict[str, int]]:
+    """The most memory that each process has had so far, what torch allocated on its GPU, and its largest
+    child, by rank.
+
+    The children are Java for BM25, and a refresher. A process without a GPU or children has 0. Called by all
+    processes.
+    """
+    own, child = (
+        resource.getrusage(who).ru_maxrss << 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    )
+    gpu = torch.cuda.max_memory_allocated(world.device) if world.device.startswith("cuda") else 0
+    peaks = torch.cat(world.gather(torch.tensor([[own, gpu, child]], dtype=torch.int64)))
+    return [dict(zip(MEMORY_KINDS, of_rank, strict=True)) for of_rank in peaks.tolist()]
+
+
+def highest_peak_bytes(world: World) -> dict[str, int]:
+    """The highest of `peak_memory_bytes` over all processes, by kind. Called by all processes."""
+    peaks = peak_memory_bytes(world)
+    return {kind: max(of_rank[kind] for of_rank in peaks) for kind in MEMORY_KINDS}
 
 
 def commit_of(package: Path) -> dict | None:

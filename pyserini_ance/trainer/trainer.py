@@ -22,6 +22,7 @@ from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, restore_moments
 from pyserini_ance.runs.generation import PreviousStage, ProductKind
+from pyserini_ance.runs.provenance import highest_peak_bytes
 from pyserini_ance.runs.rundir import RunDir, RunLog
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch
@@ -231,7 +232,8 @@ class StageTrainer:
         self.clock.refreshed(step, time.perf_counter() - start)
         if is_due or scores or tables_before != self.refreshes.negatives.table_steps:
             seconds = {"seconds": round(time.perf_counter() - start, 3), **seconds}
-            self.log.metric("refresh", stage=self.name, step=step, **seconds)
+            memory = {"memory_bytes": highest_peak_bytes(self.world)}
+            self.log.metric("refresh", stage=self.name, step=step, **seconds, **memory)
         if checkpoint:
             in_use = set(tables_before.values())
             # On the main process; the others wait, long on a slow disk.

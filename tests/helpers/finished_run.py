@@ -30,8 +30,8 @@ def finished(
         if row["row"] not in ("bm25", "untrained"):
             row["train seconds"] = 1.0
     made[-1] |= beside or {}
-    write_json(
-        run.measures, {"recipe": name, "config_hash": config_hash(loaded), "measures": columns, "rows": made}
-    )
+    head = {"recipe": name, "config_hash": config_hash(loaded), "measures": columns}
+    export = {"command": "pyserini-ance search faiss"}
+    write_json(run.measures, {**head, "rows": made, "seconds": {}, "export": export})
     run.mark("finished", "the end")
     return folder

@@ -20,11 +20,13 @@ TIMED = {
     "manifest.json",
     "pyserini_ance.json",  # of an encoder: names the folder that training went on from
     "report.json",
+    "report.html",
 }
 
 
 def without_times(record: dict) -> dict:
-    return {key: value for key, value in record.items() if "seconds" not in key and key != "parts"}
+    """A record without seconds and peaks of memory."""
+    return {k: v for k, v in record.items() if "seconds" not in k and k not in ("parts", "memory_bytes")}
 
 
 def files(folder: Path) -> dict[str, str]:

@@ -8,11 +8,14 @@ import shlex
 import signal
 from pathlib import Path
 
+import numpy as np
 import pytest
+from helpers import report_pages
 from helpers.run_outcome import folders, outcome
 from helpers.waiting import until
 
 from pyserini_ance.distributed.world import World
+from pyserini_ance.evaluation.tables import SECONDS
 from pyserini_ance.pipeline import experiment
 from pyserini_ance.pipeline.dry_run import evaluation_steps, refresh_steps
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
@@ -77,6 +80,7 @@ def test_a_run_leaves_what_it_promises(undisturbed):
         "qrels.test.txt",
         "measures.json",
         "metrics.jsonl",
+        "report.html",
     }
     assert promised | {"checkpoints", "negatives", "decisions.jsonl", "environment.json", "state.json"} <= {
         name.partition("/")[0] for name in found["files"]
@@ -338,3 +342,35 @@ def test_the_advice_fits_the_error(small_recipe, tmp_path, caplog, error, cure):
     with pytest.raises(type(error)), run.session.recording_the_end():
         raise error
     assert caplog.messages == [f"failed at stage warm, step 3; {cure.format(tmp_path / 'run')}"]
+
+
+@pytest.mark.core
+def test_the_report_has_the_numbers_of_the_run(undisturbed):
+    page = (undisturbed / "report.html").read_text()
+    measures = json.loads((undisturbed / "measures.json").read_text())
+    by_column = {column: rows[1:] for rows in report_pages.tables(page) for column in rows[0]}
+    assert by_column["test seconds"] == [
+        [row["row"], f"{row['RR@10']:.4f}", f"{row['R@20']:.4f}"]
+        + [f"{row[name]:.1f}" if name in row else "-" for name in SECONDS if name != "dev seconds"]
+        for row in measures["rows"]
+    ]
+    records = read_json_lines(undisturbed / "metrics.jsonl")
+    mined = [record for record in records if record["event"] == "generation"]
+    assert [row[1:3] for row in by_column["adopted at"]] == [
+        [str(record["step"]), str(record["checkpoint_step"])] for record in mined
+    ]
+    dev = [(4 + r["checkpoint_step"], r["value"]) for r in records if r["event"] == "dev"]
+    drawn = report_pages.points(report_pages.plot(page, "Dev measure over steps"))
+    assert np.abs(np.subtract(drawn, dev)).max(0) == pytest.approx([0, 0], abs=2e-3)
+    losses = [r["terms"]["query"] for r in records if r["event"] == "step" and r["stage"] == "ance"]
+    drawn = report_pages.points(report_pages.plot(page, "Loss by term"))[-len(losses) :]
+    assert [y for _, y in drawn] == pytest.approx(losses, abs=2e-3)
+    assert f"{measures['memory_bytes']['process'] / 2**30:.2f}" in by_column["process"][-1]
+
+
+@pytest.mark.core
+def test_the_report_fits_a_phone_and_a_desktop(undisturbed, tmp_path):
+    page = (undisturbed / "report.html").read_text()
+    assert report_pages.external_references(page) == []
+    for found in report_pages.in_browser(page, tmp_path).values():
+        assert found["needed"] <= found["width"] and found["problems"] == [] and found["plots"] > 5

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.run_outcome import without_times
 from helpers.stage_fixture import MIXED, Training
 
 from pyserini_ance.encoders.load_save import load_encoder
@@ -208,10 +209,8 @@ def test_a_frozen_document_tower_stays_bitwise_the_same(training):
 
 
 def records(made: Training) -> list[dict]:
-    return [
-        {key: value for key, value in record.items() if "seconds" not in key and key != "parts"}
-        for record in read_json_lines(made.run.metrics) + read_json_lines(made.run.decisions)
-    ]
+    records = read_json_lines(made.run.metrics) + read_json_lines(made.run.decisions)
+    return [without_times(record) for record in records]
 
 
 def contents(made: Training) -> dict[str, bytes]:

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.run_outcome import without_times
 from helpers.stage_fixture import MIXED, Training
 
 from pyserini_ance.distributed.world import World
@@ -194,10 +195,7 @@ def test_a_loss_that_is_no_number_stops_the_run_before_it_reaches_the_weights(
 def everything(made: Training) -> list[dict]:
     """What a run records, but for times."""
     records = read_json_lines(made.run.metrics) + read_json_lines(made.run.decisions)
-    return [
-        {key: value for key, value in record.items() if "seconds" not in key and key != "parts"}
-        for record in records
-    ]
+    return [without_times(record) for record in records]
 
 
 EVERY = {"every_steps": 4}

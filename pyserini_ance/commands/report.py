@@ -1,0 +1,57 @@
+"""`pyserini-ance report`: the report of a run, or of several runs compared, as one HTML file."""
+
+import argparse
+from pathlib import Path
+
+from pyserini_ance.analysis.grid_tables import runs_in
+from pyserini_ance.analysis.report import REPORT, write_report
+from pyserini_ance.analysis.report_comparison import comparison_report
+from pyserini_ance.analysis.report_plots import check_installed
+from pyserini_ance.analysis.run_comparison import TESTS
+from pyserini_ance.commands import console
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import write_whole
+
+DETAILS = f"""\
+A run writes its {REPORT} at its end; the command writes it again, or that of a run that stopped.
+The file holds all it shows: it opens without network, and can be sent as it is."""
+EXAMPLE = """pyserini-ance report runs/demo-ance
+  pyserini-ance report runs/demo-ance runs/demo-rand-batch --output compared.html"""
+COMPARED = "comparison.html"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    args = _parse(arguments)
+    check_installed()
+    runs = [run for folder in args.runs for run in runs_in(folder)]
+    if len(runs) == 1:
+        path = write_report(RunDir(runs[0]), args.output)
+    else:
+        path = args.output or Path(COMPARED)
+        write_whole(path, comparison_report(runs, args.significance, args.test))
+    print(f"written: {path}")
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    parser = console.command_parser(
+        "report", "Write the report of a run, or of several on one page, as HTML.", EXAMPLE, DETAILS
+    )
+    parser.add_argument(
+        "runs",
+        nargs="+",
+        type=Path,
+        metavar="RUN",
+        help="run directories, finished or not, or the folder of a grid",
+    )
+    parser.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE.html",
+        help=f"the file to write (default: {REPORT} in the run, or {COMPARED} here for several)",
+    )
+    test = parser.add_argument_group("significance, with several runs")
+    test.add_argument(
+        "--significance", metavar="ROW", help="test against this row of the table (default: the first recipe)"
+    )
+    test.add_argument("--test", choices=TESTS, default="t", help="paired test (default: %(default)s)")
+    return parser.parse_args(arguments)

@@ -1,0 +1,31 @@
+import pytest
+from helpers.base_recipe import BASE
+from helpers.finished_run import finished
+
+from pyserini_ance.commands import report
+
+
+@pytest.fixture
+def runs(tmp_path) -> list[str]:
+    (tmp_path / "base.yaml").write_text(BASE)
+    folders = [tmp_path / name for name in ("one", "two")]
+    return [str(finished(f, tmp_path / "base.yaml", {"only": 0.5}, name=f"set/{f.name}")) for f in folders]
+
+
+def test_one_run_has_its_report_in_its_folder_or_where_one_wants_it(runs, tmp_path, capsys):
+    report.main(runs[:1])
+    assert capsys.readouterr().out == f"written: {tmp_path}/one/report.html\n"
+    report.main([runs[0], "--output", str(tmp_path / "mine.html")])
+    assert (tmp_path / "mine.html").read_text() == (tmp_path / "one/report.html").read_text()
+
+
+def test_several_runs_have_one_page(runs, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    report.main(runs)
+    assert capsys.readouterr().out == "written: comparison.html\n"
+    assert "2 runs of set/one, set/two" in (tmp_path / "comparison.html").read_text()
+
+
+def test_what_is_no_run_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path} holds no run"):
+        report.main([str(tmp_path)])
