@@ -51,10 +51,11 @@ EXTRAS = {
     "rerank": ["sentence-transformers>=5.2"],  # cross-encoders: `pyserini-ance rerank`, teacher cross_encoder
     "ir-datasets": ["ir-datasets>=0.5"],  # for data of kind ir_datasets
     "report": ["matplotlib"],  # for report.html of a run, and `pyserini-ance compare --curve`
+    "tensorboard": ["tensorboard>=2.19"],  # for log_with: tensorboard
     "lint": ["ruff>=0.15", "mypy>=1.18", "types-PyYAML"],
     "docs": ["mkdocs-material>=9"],  # for `make docs`
     # ir-datasets reads samples as the formats here do; it reads those of DPR with ijson.
-    "test": ["pytest>=8", "pytest-xdist>=3.6", "setuptools>=77", "ir-datasets>=0.5", "ijson>=3"],
+    "test": ["tensorboard>=2.19", "pytest>=8", "pytest-xdist>=3.6", "setuptools>=77", "ir-datasets>=0.5", "ijson>=3"],
 }
 
 

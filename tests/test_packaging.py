@@ -87,6 +87,7 @@ def test_metadata(wheel):
         "rerank",
         "ir-datasets",
         "report",
+        "tensorboard",
         "lint",
         "docs",
         "test",

@@ -42,6 +42,7 @@ from pyserini_ance.storage.files import write_json
 from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
 from pyserini_ance.trainer.resume import check_same_run, replay_logs
+from pyserini_ance.trainer.trackers import tracking
 from pyserini_ance.trainer.trainer import StageTrainer
 
 INITIAL = TrainingProgress("initial", 0)
@@ -134,6 +135,7 @@ class Experiment:
         provenance = environment(self.device, self.world.size, data.collection)
         provenance |= {"initial_weights": initial.as_json()}
         stack.enter_context(self.session.opened(provenance, overwrite, resume, replay))
+        stack.enter_context(tracking(self.recipe, self.run_dir))
         for split in map(data.collection.split, recorded_splits(self.recipe)):
             if split.is_judged:
                 write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))

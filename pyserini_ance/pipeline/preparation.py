@@ -29,6 +29,7 @@ from pyserini_ance.pipeline.data_checks import (
 )
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import sha256_json
+from pyserini_ance.trainer.trackers import check_trackers
 from pyserini_ance.vectors.faiss_index import FLAT, check_index
 
 log = logging.getLogger(__name__)
@@ -39,6 +40,7 @@ def check_tools(recipe: Recipe) -> None:
     from pyserini_ance.pyserini_bridge.export import require_faiss
     from pyserini_ance.pyserini_bridge.java import choose_java
 
+    check_trackers(recipe.log_with)
     require_faiss()
     if recipe.bm25 is not None:
         choose_java()

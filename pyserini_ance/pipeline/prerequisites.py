@@ -122,8 +122,8 @@ def _prerequisite(init_from: InitFrom, expected: Recipe, key: str) -> Prerequisi
 def inherit(required: Recipe, recipe: Recipe, as_in_file: Recipe | None) -> Recipe:
     """`required` with the overrides of `recipe` that hold for both: of the data, and of where runs compute.
 
-    An override of `data`, `cache`, `device`, `threads` or `refresher` is inherited if the files of both
-    recipes have the same value there, below `data` key by key: `data.folder=...` moves one set for all
+    An override of `data`, `cache`, `device`, `threads`, `refresher` or `log_with` is inherited if the files
+    of both have the same value there, below `data` key by key: `data.folder=...` moves one set for all
     recipes that read it, and leaves a prerequisite on other data alone. Other overrides, the seed too, say
     how one run trains.
     """

@@ -21,8 +21,14 @@ if TYPE_CHECKING:  # at run time, component packages import the recipe, and comp
 else:
     Format = Family = Component
 
+Tracker = Literal["tensorboard", "wandb", "trackio", "mlflow"]
 RESERVED_NAMES = {"bm25", "untrained", "initial", "hybrid"}  # rows and checkpoints that are not stages
 START_PREFIX = "start-"  # prefixes a stage's name in the row and checkpoint of its external initial weights
+
+
+def _as_list(value: Any) -> Any:
+    """One name is a list of it; null is none."""
+    return [value] if isinstance(value, str) else value or []
 
 
 class Encoding(Settings):
@@ -151,6 +157,9 @@ class Recipe(Settings):
     """The precision of training; `auto` is bf16 where the processor is fast at it."""
     cache: Path = Field(default=Path("~/.cache/pyserini_ance"), validate_default=True)
     """The folder of prepared data, which runs share."""
+    log_with: Annotated[tuple[Tracker, ...], BeforeValidator(_as_list)] = ()
+    """The trackers that get what `metrics.jsonl` records: `tensorboard`, `wandb`, `trackio` or `mlflow`, each
+    a package of that name."""
     documents_per_part: PositiveInt = 1_000_000
     """Documents whose ids are in memory at once while a collection is read, about 70 bytes each; a reading
     that is killed continues after the last such part."""

@@ -18,7 +18,7 @@ DESCRIPTIVE_KEYS = ("description", "expect", "variant_of")  # they describe a ru
 NO_INFLUENCE: dict[str, Any] = {
     **dict.fromkeys(("name", "seed", *DESCRIPTIVE_KEYS), True),
     **dict.fromkeys(("device", "threads", "precision", "encoding", "refresher", "retention"), True),
-    **dict.fromkeys(("cache", "documents_per_part"), True),
+    **dict.fromkeys(("cache", "documents_per_part", "log_with"), True),
     "bm25": {"threads", "index", "rm3"},
     "stages": {"__all__": {"chunk_queries", "save_every_steps"}},
     "data": True,  # compared without its paths

@@ -37,8 +37,8 @@ PACKAGES = (
 )
 MEMORY_KINDS = ("process", "GPU", "largest child")
 GIT_SECONDS = 5  # a run does not wait longer for its commit
-# Keys of where a run computes, not what.
-RUNTIME_KEYS = ("cache", "documents_per_part", "device", "threads", "refresher")
+# Keys of where a run computes and is seen, not of what it computes.
+RUNTIME_KEYS = ("cache", "documents_per_part", "device", "threads", "refresher", "log_with")
 
 
 def environment(device: str, processes: int, collection: Collection) -> dict:

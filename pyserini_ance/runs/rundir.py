@@ -3,7 +3,7 @@
 import json
 import shlex
 import shutil
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -70,6 +70,8 @@ class RunDir:
         self.model = folder / "model"
         self.index = folder / "index"
         self.run_files = folder / "runs"
+        # Called with each record of the metrics as it is written, in this process.
+        self.listeners: list[Callable[[dict[str, Any]], None]] = []
 
     def checkpoint(self, stage: str, step: int) -> Path:
         """A published folder with `encoder/`.
@@ -268,7 +270,10 @@ class RunLog:
     def metric(self, event: str, **values: Any) -> None:
         """Append a record to the metrics."""
         if self.writes:
-            append_json_line(self.run.metrics, {"event": event, **values})
+            record = {"event": event, **values}
+            append_json_line(self.run.metrics, record)
+            for listener in self.run.listeners:
+                listener(record)
 
     def decide(self, event: str, **values: Any) -> None:
         """Append a record to the decisions, and return when it is on disk."""

@@ -1,0 +1,190 @@
+"""Trackers: what `metrics.jsonl` records also goes to TensorBoard, Weights & Biases, Trackio or MLflow."""
+
+import importlib.util
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
+
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import append_json_line, read_json_lines, read_json_object, write_json
+
+PROJECT = "pyserini_ance"
+WHERE = ("event", "stage", "step", "weights")  # keys of a record that are not values
+OFFLINE = {
+    "wandb": "Without network set WANDB_MODE=offline.",
+    "mlflow": "MLFLOW_TRACKING_URI says where runs are kept.",
+}
+log = logging.getLogger(__name__)
+
+
+def check_trackers(names: Sequence[str]) -> None:
+    """Raise RuntimeError with the command that installs a tracker of `log_with` if it is missing."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise RuntimeError(
+                f"log_with: the package {name} is not installed. Install it with `pip install {name}`, or "
+                f"remove {name} from log_with"
+            )
+
+
+def series(record: Mapping[str, Any]) -> dict[str, float]:
+    """The numbers of a record of `metrics.jsonl`, by path: `step/terms/query`; a dev score by its measure."""
+    if record["event"] == "dev":
+        record = {**record, record["measure"]: record["value"]}
+        del record["value"]
+    values = {key: value for key, value in record.items() if key not in WHERE}
+    return dict(_numbers(record["event"], values))
+
+
+def _numbers(path: str, value: Any) -> Iterator[tuple[str, float]]:
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _numbers(f"{path}/{key}", inner)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield path, value
+
+
+class Trackers:
+    """The trackers of one run, in the main process.
+
+    A value's step counts the steps of all stages. `sent.jsonl` has a line for each record before it is sent:
+    a resumed run makes records again that trackers have, with the same values, and does not send them again;
+    a kill loses one record at most. A tracker that fails is left out from then on: the run goes on.
+    """
+
+    def __init__(self, run: RunDir, names: Sequence[str]):
+        self.run, self.names = run, tuple(names)
+        self.folder = run.folder / "trackers"
+        self._ids = self.folder / "ids.json"
+        self._sent = self.folder / "sent.jsonl"
+        self._first: dict[str, int] = {}  # the steps of all stages before a stage
+        self._steps: dict[str, int] = {}  # the steps done of each stage
+        self._last: tuple[int, list[str]] = (-1, [])  # the last step sent, and the events sent of it
+        self.trackers: list[GeneralTracker] = []
+
+    def start(self, config: Mapping[str, Any]) -> None:
+        """Open each tracker's run, or reopen that of a resumed run; `config` are the settings to show.
+
+        Raises RuntimeError for a tracker that cannot be started.
+        """
+        self.folder.mkdir(exist_ok=True)
+        ids = read_json_object(self._ids) or {}
+        for name in self.names:
+            tracker = LOGGER_TYPE_TO_CLASS[name](**self._settings(name, ids.get(name)))
+            try:
+                tracker.start()
+                if name not in ids:
+                    tracker.store_init_configuration(_named_for(tracker, config))
+            except Exception as error:  # each package has its own kinds of errors
+                raise RuntimeError(
+                    f"log_with: {name} cannot be started: {error}. {OFFLINE.get(name, '')}"
+                ) from error
+            ids[name] = _id_of(name, tracker)
+            self.trackers.append(tracker)
+        write_json(self._ids, ids)
+        for position, event in read_json_lines(self._sent):
+            self._note(position, event)
+        for record in read_json_lines(self.run.metrics):  # of a resumed run
+            self._position(record)
+
+    def _settings(self, name: str, run_id: str | None) -> dict[str, Any]:
+        """The arguments of accelerate's class for a new run, or for the run of that id."""
+        run_name = self.run.folder.resolve().name
+        if name == "tensorboard":
+            return {"run_name": PROJECT, "logging_dir": self.folder}
+        if name == "mlflow":
+            return {"experiment_name": PROJECT, "run_id": run_id, "run_name": run_name}
+        more = {"id": run_id, "dir": str(self.folder)} if name == "wandb" else {}
+        return {"run_name": PROJECT, "name": run_name, "resume": "allow", **more}
+
+    def send(self, record: Mapping[str, Any]) -> None:
+        """Send a record that was just appended to the metrics, unless it was sent before."""
+        if "stage" not in record:
+            return
+        position, event, values = self._position(record), record["event"], series(record)
+        last, events = self._last
+        if not values or position < last or (position == last and event in events):
+            return
+        append_json_line(self._sent, [position, event])
+        self._note(position, event)
+        for tracker in list(self.trackers):
+            with self._left_out_if_it_fails(tracker):
+                tracker.log(_named_for(tracker, values), step=position)
+
+    def finish(self) -> None:
+        """Close the trackers."""
+        for tracker in list(self.trackers):
+            with self._left_out_if_it_fails(tracker):
+                tracker.finish()
+
+    def _position(self, record: Mapping[str, Any]) -> int:
+        """The steps of all stages before that of a record."""
+        stage = record.get("stage", "")
+        if stage not in self._first:
+            self._first[stage] = sum(self._steps.values())
+        if record["event"] == "step":
+            self._steps[stage] = max(self._steps.get(stage, 0), record["step"] + 1)
+        return self._first[stage] + int(record.get("step", 0))
+
+    def _note(self, position: int, event: str) -> None:
+        last, events = self._last
+        self._last = (position, [*events, event] if position == last else [event])
+
+    @contextmanager
+    def _left_out_if_it_fails(self, tracker: GeneralTracker) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # a service that cannot be reached must not end a run
+            log.warning("%s failed and gets nothing more: %s", tracker.name, error)
+            self.trackers.remove(tracker)
+
+
+def _named_for(tracker: GeneralTracker, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values by their names, for MLflow of the characters that it allows: `dev/RR_10`."""
+    if tracker.name != "mlflow":
+        return dict(values)
+    return {re.sub(r"[^\w./ -]", "_", name): value for name, value in values.items()}
+
+
+def _id_of(name: str, tracker: GeneralTracker) -> str:
+    """What a resumed run opens the tracker's run by; empty where its folder or name does."""
+    if name == "wandb":
+        return str(tracker.tracker.id)
+    return str(tracker.tracker.info.run_id) if name == "mlflow" else ""
+
+
+@contextmanager
+def tracking(recipe: Recipe, run: RunDir) -> Iterator[None]:
+    """While inside, send what is recorded in the run's metrics to the trackers of `log_with`."""
+    if not recipe.log_with:
+        yield
+        return
+    trackers = Trackers(run, recipe.log_with)
+    trackers.start(settings(recipe))
+    run.listeners.append(trackers.send)
+    try:
+        yield
+    finally:
+        run.listeners.remove(trackers.send)
+        trackers.finish()
+
+
+def settings(recipe: Recipe) -> dict[str, Any]:
+    """The recipe's settings by dotted key, as trackers show them: numbers and texts."""
+    return dict(_leaves("", recipe.model_dump(mode="json")))
+
+
+def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from _leaves(f"{key}.{name}" if key else name, inner)
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            yield from _leaves(f"{key}.{position}", inner)
+    elif value is not None:
+        yield key, value

@@ -1,0 +1,212 @@
+"""Trackers get what metrics.jsonl has, once, also when a run is killed and resumed."""
+
+import importlib.util
+import json
+
+import pytest
+from accelerate import PartialState
+from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
+
+from pyserini_ance.recipe.load import load
+from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.storage.files import read_json_lines
+from pyserini_ance.trainer.trackers import Trackers, check_trackers, series, settings, tracking
+
+NAMES = ("tensorboard", "wandb", "trackio", "mlflow")
+
+
+@pytest.fixture(autouse=True)
+def accelerate_state():
+    """As in a run, whose Accelerator has made it: accelerate's trackers log with it."""
+    PartialState(cpu=True)
+
+
+def log_steps(run: RunDir, stage: str, first: int, last: int) -> None:
+    """The records of steps `first` to `last` - 1, with a refresh and a dev score before each second one."""
+    log = RunLog(run)
+    for step in range(first, last):
+        at = {"stage": stage, "step": step}
+        if step % 2 == 0:
+            tables = {"query.0": {"kind": "ann", "new_share": None if step == 0 else 0.5}}
+            log.metric("generation", **at, checkpoint_step=step, tables=tables)
+            log.metric("dev", **at, checkpoint_step=step, measure="RR@10", value=step / 8)
+        log.metric("step", **at, loss=1 / (step + 1), terms={"query": 0.5 * step}, seconds=0.25)
+
+
+def run_until_killed_and_resumed(folder, name: str) -> RunDir:
+    """Two stages; in the second, steps 2 and 3 were done when the run was killed, and step 2 is repeated."""
+    recipe = load("demo/ance", f"log_with={name}").recipe
+    run = RunDir(folder)
+    folder.mkdir()
+    with tracking(recipe, run):
+        log_steps(run, "warm", 0, 3)
+        log_steps(run, "ance", 0, 4)
+    assert run.listeners == []
+    resumed = RunDir(folder)
+    with tracking(recipe, resumed):
+        RunLog(resumed).forget_after("ance", 2)
+        log_steps(resumed, "ance", 2, 6)
+    return resumed
+
+
+def expected(run: RunDir) -> dict[str, list[tuple[int, float]]]:
+    """The points of each series, from the metrics; the second stage begins at 3."""
+    points: dict[str, list[tuple[int, float]]] = {}
+    for record in read_json_lines(run.metrics):
+        for name, value in series(record).items():
+            points.setdefault(name, []).append((record["step"] + 3 * (record["stage"] == "ance"), value))
+    return points
+
+
+def test_series_are_the_numbers_of_a_record_by_path():
+    at = {"stage": "ance", "step": 4}
+    terms = {"query": 0.5, "dual": 2}
+    assert series({"event": "step", **at, "loss": 1.5, "terms": terms, "final": True}) == {
+        "step/loss": 1.5,
+        "step/terms/query": 0.5,
+        "step/terms/dual": 2,
+    }
+    assert series({"event": "dev", **at, "checkpoint_step": 4, "measure": "RR@10", "value": 0.25}) == {
+        "dev/RR@10": 0.25,
+        "dev/checkpoint_step": 4,
+    }
+
+
+def test_tensorboard_has_each_point_once_after_a_kill(tmp_path):
+    pytest.importorskip("tensorboard")
+    from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
+
+    run = run_until_killed_and_resumed(tmp_path / "run", "tensorboard")
+    found: dict[str, list[tuple[int, float]]] = {}
+    events = EventMultiplexer().AddRunsFromDirectory(str(run.folder)).Reload()
+    for name, kinds in events.Runs().items():
+        for tag in kinds["scalars"]:
+            points = [(event.step, event.value) for event in events.Scalars(name, tag)]
+            found.setdefault(tag, []).extend(points)
+    assert {tag: sorted(points) for tag, points in found.items()} == {
+        name: [(step, pytest.approx(value)) for step, value in points]
+        for name, points in expected(run).items()
+    }
+    assert found["dev/RR@10"][-1] == (3 + 4, 0.5)
+
+
+def test_mlflow_has_each_point_once_in_one_run(tmp_path, monkeypatch):
+    mlflow = pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"file://{tmp_path / 'mlruns'}")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    run = run_until_killed_and_resumed(tmp_path / "run", "mlflow")
+    client = mlflow.MlflowClient()
+    run_id = json.loads((run.folder / "trackers" / "ids.json").read_text())["mlflow"]
+    for name, points in expected(run).items():
+        history = client.get_metric_history(run_id, name.replace("@", "_"))
+        assert [(point.step, point.value) for point in history] == points
+    assert client.get_run(run_id).data.params["stages.ance.steps"] == "120"
+
+
+def test_wandb_goes_on_with_its_run_offline(tmp_path, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = run_until_killed_and_resumed(tmp_path / "run", "wandb")
+    run_id = json.loads((run.folder / "trackers" / "ids.json").read_text())["wandb"]
+    files = list((run.folder / "trackers").rglob(f"run-{run_id}.wandb"))
+    assert len(files) == 2  # one of each process, with one id
+
+
+class Recorder(GeneralTracker):
+    """A tracker that keeps what it gets, and fails at a step."""
+
+    name, requires_logging_directory, main_process_only = "wandb", False, False
+    fails_at: int | None = None
+    made: list["Recorder"] = []
+
+    def __init__(self, **settings):
+        self.settings, self.config, self.points, self.is_open = settings, None, [], True
+        self.id = settings["id"] or "abc"
+        Recorder.made.append(self)
+
+    def start(self):
+        pass
+
+    @property
+    def tracker(self):
+        return self
+
+    def store_init_configuration(self, values):
+        self.config = values
+
+    def log(self, values, step=None):
+        if step == self.fails_at:
+            raise OSError("no network")
+        self.points.append((step, values))
+
+    def finish(self):
+        self.is_open = False
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    monkeypatch.setitem(LOGGER_TYPE_TO_CLASS, "wandb", Recorder)
+    monkeypatch.setattr(Recorder, "made", [])
+    return Recorder
+
+
+def test_a_resumed_run_goes_on_where_the_killed_one_was(recorder, tmp_path):
+    run_until_killed_and_resumed(tmp_path / "run", "wandb")
+    first, second = recorder.made
+    assert [step for step, _ in first.points] == [0, 0, 0, 1, 2, 2, 2, 3, 3, 3, 4, 5, 5, 5, 6]
+    assert [step for step, _ in second.points] == [7, 7, 7, 8]
+    assert first.config["stages.ance.steps"] == 120 and second.config is None
+    assert [made.settings["id"] for made in recorder.made] == [None, "abc"]
+    assert not first.is_open and not second.is_open
+
+
+def test_a_tracker_that_fails_does_not_end_the_run(recorder, tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(recorder, "fails_at", 1)
+    run = RunDir(tmp_path)
+    with tracking(load("demo/ance", "log_with=wandb").recipe, run):
+        log_steps(run, "warm", 0, 3)
+    assert caplog.messages == ["wandb failed and gets nothing more: no network"]
+    assert len(read_json_lines(run.metrics)) == 7 and [step for step, _ in recorder.made[0].points] == [
+        0,
+        0,
+        0,
+    ]
+
+
+def test_a_tracker_that_cannot_be_started_ends_the_run_before_training(recorder, tmp_path, monkeypatch):
+    def refuse(tracker):
+        raise OSError("no network")
+
+    monkeypatch.setattr(recorder, "start", refuse)
+    expected = "log_with: wandb cannot be started: no network. Without network set WANDB_MODE=offline."
+    with (
+        pytest.raises(RuntimeError, match=expected),
+        tracking(load("demo/ance", "log_with=wandb").recipe, RunDir(tmp_path)),
+    ):
+        pytest.fail("training began")
+
+
+def test_a_missing_package_is_named_with_the_command_that_installs_it(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(
+        RuntimeError, match=r"log_with: the package wandb is not installed.*pip install wandb"
+    ):
+        check_trackers(["wandb"])
+
+
+def test_an_unknown_tracker_is_refused_with_the_recipe():
+    with pytest.raises(ValueError, match=r"log_with.*tensorboard.*wandb.*trackio.*mlflow"):
+        load("demo/ance", "log_with=[tensorbord]")
+
+
+def test_accelerate_has_a_class_for_each_tracker(tmp_path):
+    assert set(NAMES) <= set(LOGGER_TYPE_TO_CLASS)
+    assert load("demo/ance", f"log_with=[{','.join(NAMES)}]").recipe.log_with == NAMES
+    assert load("demo/ance").recipe.log_with == load("demo/ance", "log_with=null").recipe.log_with == ()
+    for name in NAMES:
+        LOGGER_TYPE_TO_CLASS[name](**Trackers(RunDir(tmp_path), [name])._settings(name, None))
+
+
+def test_settings_are_shown_by_dotted_key():
+    shown = settings(load("demo/ance").recipe)
+    assert shown["stages.ance.terms.query.negatives.0.kind"] == "ann" and None not in shown.values()
