@@ -1,16 +1,21 @@
-"""How much disk a run's rankings, metrics and cache will take, before it runs: for the plan."""
+"""How much disk a run's rankings, metrics, indexes and cache will take, before it runs: for the plan."""
 
 from collections.abc import Sequence
 
+from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.collection_cache import collection_folder
 from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.data.string_arrays import Strings
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, HYBRID, UNTRAINED
+from pyserini_ance.negatives.live import Live
 from pyserini_ance.pipeline.bm25_rankings import bm25_for_evaluation, bm25_for_training
 from pyserini_ance.pipeline.dry_run import times_mined
 from pyserini_ance.pipeline.preparation import tokenized_texts
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.vectors.faiss_index import FLAT, factory_and_search, index_bytes
 
 SAMPLED_IDS = 1000
+LUCENE_BYTES = 1 << 16  # of an index's own files, however few documents it has
 NUMBERS_BYTES = 20  # of a line: a rank of up to 4 digits, a score of 6 decimals, `Q0`, blanks
 RANK_BYTES = 4  # int32
 
@@ -61,6 +66,40 @@ def metrics_bytes(recipe: Recipe, data: PreparedData) -> int:
         if source.is_mined
     ]
     return (sum(mined) + 1) * len(data.split.queries) * RANK_BYTES
+
+
+def factory_index_bytes(recipe: Recipe, passages: int, dimension: int) -> int:
+    """An upper bound on the bytes of all indexes of Faiss factory strings that a run has at any time.
+
+    They are those that a stage's `live` sources search and those of `final_evaluation.indexes`, and once more
+    the ones before them, which are removed later. An exact index is in the vectors.
+    """
+    of_stages = [
+        {source.index for source in stage.components if isinstance(source, Live)}
+        for stage in recipe.stages.values()
+    ]
+    at_once = [set(recipe.final_evaluation.indexes), *of_stages]
+    sizes = [
+        sum(index_bytes(passages, dimension, factory_and_search(index)[0]) for index in indexes - {FLAT})
+        for indexes in at_once
+    ]
+    return 2 * max(sizes)
+
+
+def bm25_index_bytes(recipe: Recipe, documents: Texts) -> int:
+    """An upper bound on the bytes of the BM25 index that the cache gets; 0 if the recipe names an index.
+
+    Lucene writes 0.11 to 0.42 bytes for a byte of text (8 collections of 240 to 33,171 documents). The bound
+    is 1, and 1 more for the terms of each document, which RM3 needs; and each id twice.
+    """
+    if recipe.bm25 is None or recipe.bm25.index != "build":
+        return 0
+    text = sum(map(_text_bytes, documents.columns.values()))
+    return LUCENE_BYTES + text * (2 if recipe.bm25.rm3 else 1) + 2 * _text_bytes(documents.ids)
+
+
+def _text_bytes(texts: Sequence[str]) -> int:
+    return len(texts.text) if isinstance(texts, Strings) else sum(len(text.encode()) for text in texts)
 
 
 def cache_bytes(recipe: Recipe, data: PreparedData) -> int:

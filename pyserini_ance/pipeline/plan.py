@@ -11,7 +11,14 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.negatives.mined import resolved_top_k
-from pyserini_ance.pipeline.disk_sizes import bm25_training_bytes, cache_bytes, metrics_bytes, ranking_bytes
+from pyserini_ance.pipeline.disk_sizes import (
+    bm25_index_bytes,
+    bm25_training_bytes,
+    cache_bytes,
+    factory_index_bytes,
+    metrics_bytes,
+    ranking_bytes,
+)
 from pyserini_ance.pipeline.dry_run import (
     candidates_kept,
     checkpoints_at_once,
@@ -94,12 +101,13 @@ def _automatic_top_k(recipe: Recipe, data: PreparedData) -> list[str]:
 
 @dataclass(frozen=True)
 class DiskSizes:
-    """Sizes in bytes: weights in memory, weight files of a checkpoint, document vectors, all tables of
-    negatives, all rankings, and the ranks of positives in the metrics."""
+    """Sizes in bytes: weights in memory, weight files of a checkpoint, document vectors, indexes of Faiss
+    factory strings, all tables of negatives, all rankings, and the ranks of positives in the metrics."""
 
     weights: int
     weight_files: int
     vectors: int
+    indexes: int
     tables: int
     rankings: int
     metrics: int
@@ -114,6 +122,7 @@ class DiskSizes:
             weights=weights,
             weight_files=weights * recipe.encoder.weight_files,
             vectors=len(data.documents) * encoder.dimension * 4,  # a row for each passage
+            indexes=factory_index_bytes(recipe, len(data.documents), encoder.dimension),
             tables=candidates_kept(recipe) * len(data.split.queries) * 8,
             rankings=ranking_bytes(recipe, data),
             metrics=metrics_bytes(recipe, data),
@@ -129,7 +138,7 @@ class DiskSizes:
         checkpoints, with_moments = checkpoints_at_once(recipe), moments_at_once(recipe)
         vectors, moments = vectors_at_once(recipe), 2 * self.weights
         disk = self.weight_files * (checkpoints + 2) + moments * with_moments
-        disk += self.vectors * vectors + self.tables + self.rankings + self.metrics
+        disk += self.vectors * vectors + self.indexes + self.tables + self.rankings + self.metrics
         copied = self.vectors if recipe.encoding.search == "faiss" else 0
         memory = 5 * self.weights + copied
         block = ROWS_PER_BLOCK * self.vectors // max(1, len(data.documents))
@@ -148,8 +157,10 @@ class DiskSizes:
             f"{min(block, self.vectors) / MIB:.1f} MiB at a time",
             f"disk: at most about {disk / GIB:.2f} GiB in the run directory: {checkpoints} checkpoints of "
             f"{self.weight_files / GIB:.2f}, {with_moments} of them with moments of {moments / GIB:.2f}, "
-            f"{vectors} times the vectors of {self.vectors / GIB:.2f}, negatives {self.tables / GIB:.2f}, "
-            f"rankings {self.rankings / GIB:.2f}, metrics {self.metrics / GIB:.2f}",
+            f"{vectors} times the vectors of {self.vectors / GIB:.2f}"
+            f"{f', compressed indexes {self.indexes / GIB:.2f}' if self.indexes else ''}, "
+            f"negatives {self.tables / GIB:.2f}, rankings {self.rankings / GIB:.2f}, "
+            f"metrics {self.metrics / GIB:.2f}",
             _cache(recipe, data),
             f"final evaluation: encodes all documents {evaluation_encodings(recipe)} times",
         ]
@@ -161,7 +172,8 @@ def _cache(recipe: Recipe, data: PreparedData) -> str:
     text = f"cache: {cache_bytes(recipe, data) / GIB:.2f} GiB of texts and tokens"
     if copied := bm25_training_bytes(recipe, data):
         text += f", {copied / GIB:.2f} of BM25's ranking of the training queries"
-    return f"{text}, and BM25's index" if recipe.bm25 and recipe.bm25.index == "build" else text
+    index = bm25_index_bytes(recipe, data.collection.documents)
+    return f"{text}, at most {index / GIB:.2f} of BM25's index" if index else text
 
 
 def _truncation(recipe: Recipe, data: PreparedData) -> str:

@@ -18,6 +18,9 @@ TRAINING_VECTORS = 1 << 17  # a product quantiser of 8 bits uses half as many
 # Dimensions of a code's part of the vector: with fewer, Faiss itself does not use matrix products.
 MATRIX_PRODUCT_DIMENSIONS = 16
 FILE = "index"
+NUMBER_BYTES, ID_BYTES, HEADER_BYTES = 4, 8, 4096
+INNER_INDEXES = ("index", "base_index", "refine_index", "storage")  # by Faiss's names
+LEVELS = 8  # of a graph, of which few vectors reach the highest
 
 
 class FactoryIndex:
@@ -95,6 +98,48 @@ def new_index(dimension: int, factory: str) -> FaissIndex:
     # Faiss's own name for objects that must live as long as the index.
     index.referenced_objects = [_prepare(component) for component in _components(index)]
     return index
+
+
+def index_bytes(vectors: int, dimension: int, factory: str) -> int:
+    """An upper bound on the bytes of the file that `make_index` writes for so many vectors.
+
+    Counted are each vector's code, id and links of a graph, and once the centroids and matrices that are
+    trained. Raises as `make_index` does.
+    """
+    index = new_index(dimension, factory)  # its components live as long as it does
+    once, each = map(sum, zip(*map(_bytes_of, _components(index)), strict=True))
+    return HEADER_BYTES + int(once) + int(each * vectors)
+
+
+def _bytes_of(component: Any) -> tuple[float, float]:
+    """The bytes of a component: once, and for each vector; those of an unknown kind are its vectors'."""
+    faiss = import_faiss()
+
+    if isinstance(component, faiss.VectorTransform):
+        width = max(component.d_in, component.d_out)
+        return NUMBER_BYTES * (2 * width * width + 4 * width), 0  # a PCA has two matrices and three vectors
+    inner = [getattr(component, name) for name in INNER_INDEXES if hasattr(component, name)]
+    parts = [_bytes_of(part) for index in inner for part in _components(index)]
+    codes = 0 if parts else getattr(component, "code_size", NUMBER_BYTES * component.d)
+    once, each = float(sum(part[0] for part in parts)), codes + float(sum(part[1] for part in parts))
+    if hasattr(component, "nlist"):
+        lists = [_bytes_of(part) for part in _components(component.quantizer)]
+        once += sum(part[0] + component.nlist * part[1] for part in lists)
+        once += component.nlist * 2 * ID_BYTES
+        each += ID_BYTES
+    # An index for fast scans fills the last block of each list.
+    once += getattr(component, "nlist", 1) * getattr(component, "bbs", 0) * each
+    if hasattr(component, "hnsw"):
+        links = component.hnsw.nb_neighbors(0)  # on upper levels a vector has about links / (links - 2) more
+        each += NUMBER_BYTES * (links + 2 * links / max(1, links - 2)) + ID_BYTES + NUMBER_BYTES
+        once += LEVELS * NUMBER_BYTES * links
+    if hasattr(component, "pq"):
+        once += NUMBER_BYTES * component.pq.ksub * component.d
+    if hasattr(component, "aq"):
+        once += 2 * NUMBER_BYTES * component.aq.total_codebook_size * component.d
+    if hasattr(component, "sq"):
+        once += 2 * NUMBER_BYTES * component.d
+    return once, each + ID_BYTES * hasattr(component, "id_map")
 
 
 def check_index(dimension: int, index: str) -> None:

@@ -4,8 +4,16 @@ import numpy as np
 
 import pyserini_ance as pa
 from pyserini_ance.distributed.world import World
+from pyserini_ance.negatives import snapshot
 from pyserini_ance.pipeline import experiment
-from pyserini_ance.pipeline.disk_sizes import bm25_training_bytes, cache_bytes, metrics_bytes, ranking_bytes
+from pyserini_ance.pipeline.disk_sizes import (
+    bm25_index_bytes,
+    bm25_training_bytes,
+    cache_bytes,
+    factory_index_bytes,
+    metrics_bytes,
+    ranking_bytes,
+)
 from pyserini_ance.pipeline.plan import plan
 from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.pyserini_bridge import bm25
@@ -43,6 +51,45 @@ def train(recipe, folder) -> None:
     pa.train(recipe, folder)
 
 
+def indexes_at_once(recipe, folder) -> tuple[int, int, int, str]:
+    """The largest number and size of index files that a run has at a time, the size planned, and the plan."""
+    most, make_index = [], snapshot.make_index
+
+    def watched(*arguments) -> None:
+        make_index(*arguments)
+        files = list(RunDir(folder).scratch.glob("*/index"))
+        most.append((len(files), sum(path.stat().st_size for path in files)))
+
+    snapshot.make_index = watched
+    pa.train(recipe, folder)
+    data = prepare(recipe, World())
+    planned = factory_index_bytes(recipe, len(data.documents), 32)
+    return max(most)[0], max(size for _, size in most), planned, plan(recipe)
+
+
+def test_indexes_of_sources_and_of_the_final_evaluation_are_no_larger_than_planned(
+    small_recipe, run_processes, tmp_path
+):
+    live = [{"kind": "live", "top_k": 5, "index": index} for index in ("SQ8", "IVF2,Flat;nprobe=2", "flat")]
+    stages = {
+        name: {
+            **STAGE,
+            "refresh": None,
+            "trainable": "query_tower",
+            "terms": {"query": {"negatives": sources}},
+        }
+        for name, sources in (("first", live[:1]), ("second", live))
+    }
+    test = {"hits": 20, "measures": ["RR@10"], "indexes": ["HNSW8", "SQ8"], "rows": ["untrained", "stages"]}
+    recipe = small_recipe(stages, final_evaluation=test)
+    [(files, written, planned, shown)] = run_processes(
+        1, indexes_at_once, recipe, tmp_path / "run", join=False
+    )
+    assert files >= 2 and 0 < written <= planned
+    assert ", compressed indexes 0.00, negatives 0.00" in shown
+    assert factory_index_bytes(small_recipe({"a": STAGE}), 30, 32) == 0
+
+
 def test_rankings_and_metrics_are_no_larger_than_planned_and_not_much_smaller(
     small_recipe, run_processes, tmp_path
 ):
@@ -67,6 +114,10 @@ def test_rankings_and_metrics_are_no_larger_than_planned_and_not_much_smaller(
     assert 0.5 * texts <= cache_bytes(recipe, data) <= texts
     shown = plan(recipe)
     assert "rankings 0.00, metrics 0.00\ncache: 0.00 GiB of texts and tokens, 0.00 of BM25's ranking" in shown
+    assert "queries, at most 0.00 of BM25's index" in shown
+    documents = data.collection.documents
+    text = sum(len(one) for one in (*documents.columns["text"], *documents.ids, *documents.ids))
+    assert bm25_index_bytes(recipe, documents) == 65_536 + text
     wanted = recipe.final_evaluation.model_copy(update={"rows": (), "rerank": {}})
     fewer = recipe.model_copy(update={"final_evaluation": wanted})
     assert ranking_bytes(fewer, data) < ranking_bytes(recipe, data)
