@@ -1,5 +1,6 @@
 """Progress of long loops: tqdm's bar on a terminal and in a notebook, plain lines in a log file."""
 
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -56,5 +57,13 @@ class Lines(Bar):
 
 def progress_bar(**settings: Any) -> tqdm:
     """The progress of a loop, with tqdm's settings and `seconds_left`."""
-    is_shown_in_place = sys.stderr.isatty() or "ipykernel" in sys.modules
+    is_shown_in_place = (sys.stderr.isatty() and _columns() > 0) or "ipykernel" in sys.modules
     return Bar(**settings) if is_shown_in_place else Lines(**settings)
+
+
+def _columns() -> int:
+    """The width of the terminal on stderr; some, as of a build service, say 0, and a bar would be empty."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns
+    except (OSError, ValueError):  # stderr was replaced
+        return 80

@@ -145,6 +145,15 @@ class NegativeTables(Product[Generation]):
             self._use(open_generation(self.run.folder / decision["folder"], made_from))
             self.adopted_step = decision["step"]
 
+    def shown_at(self, step: int) -> dict[str, str]:
+        """For the progress of training: the generation in use by the step of its checkpoint, and its age.
+
+        Nothing where all tables are static.
+        """
+        dynamic = mined_sources(self.stage, dynamic_only=True)
+        newest = max((of for key, of in self.table_steps.items() if key in dynamic), default=None)
+        return {} if newest is None else {"gen": str(newest), "age": str(step - newest)}
+
     def _open(self, request: RefreshRequest) -> Generation:
         """Open and verify the tables on every process. Raises on all of them if one process could not."""
         folder = self.run.generation(self.stage_name, request.step)

@@ -196,7 +196,8 @@ class StageTrainer:
             self.log.metric("step", stage=self.name, step=step, loss=loss, terms=totals, **metrics)
             self.progress = self.resumable = replace(self.progress, step=step + 1)
         self.clock.stepped(step, seconds)
-        bar.set_postfix(loss=f"{loss:.4f}", rate=f"{rate:.1e}", refresh=False)
+        # Short enough for 80 columns.
+        bar.set_postfix(loss=f"{loss:.3f}", **self.refreshes.negatives.shown_at(step), refresh=False)
         for callback in self.callbacks:
             callback.on_step_end(self.name, step, totals, {"loss": loss, **metrics})
 

@@ -2,6 +2,7 @@
 
 import io
 import logging
+import os
 
 import pytest
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -70,3 +71,13 @@ def test_a_terminal_has_a_bar_and_a_log_file_lines(monkeypatch):
         monkeypatch.setattr("sys.stderr", stream)
         with progress_bar(desc="x", total=1, file=stream) as bar:
             assert type(bar) is kind
+
+
+@pytest.mark.parametrize(("columns", "kind"), [(80, Bar), (0, Lines)])
+def test_a_terminal_without_width_has_lines(monkeypatch, columns, kind):
+    stream = Terminal()
+    stream.fileno = lambda: 2
+    monkeypatch.setattr("sys.stderr", stream)
+    monkeypatch.setattr("os.get_terminal_size", lambda handle: os.terminal_size((columns, 24)))
+    with progress_bar(desc="x", total=1, file=stream) as bar:
+        assert type(bar) is kind

@@ -139,6 +139,19 @@ def test_tables_mined_once_stay_beside_those_that_are_refreshed(adoption_of):
     }
 
 
+def test_progress_shows_the_generation_in_use_and_its_age(adoption_of):
+    adoption = adoption_of(stage())
+    assert adoption.negatives.shown_at(0) == {}
+    adopt(adoption, 0, 4)
+    assert adoption.negatives.shown_at(7) == {"gen": "4", "age": "3"}
+
+
+def test_static_negatives_have_no_age_to_show(adoption_of):
+    adoption = adoption_of(stage(SOURCES[:1], refresh=None))
+    adopt(adoption, 0)
+    assert adoption.negatives.tables and adoption.negatives.shown_at(7) == {}
+
+
 def test_without_an_order_nothing_is_made_or_adopted(adoption_of):
     adoption = adoption_of(stage(evaluate={"every_steps": 6}))
     assert adoption.tables.advance(3, None) == adoption.dev.advance(3, None) == []
