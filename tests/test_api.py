@@ -314,6 +314,7 @@ def test_filters_report_what_they_removed(run, recipe, collection):
     assert (mined.rows != PADDING).all()
     described = mined.describe()
     assert "| relative_margin" in described and "| ann " in described
+    assert "\n- candidates per query: " in described and "\n- candidates removed: " in described
 
 
 def test_a_filter_that_promotes_adds_positives_to_the_files(run, recipe, collection, tmp_path):

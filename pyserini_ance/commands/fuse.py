@@ -14,14 +14,16 @@ from ir_measures import Measure
 from pyserini_ance.commands import console
 from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run, write_run
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
+from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.metrics import evaluate
-from pyserini_ance.evaluation.tables import BM25, table
+from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.ranking_inputs import collection_of, parse_ranking_name, ranking_file
 from pyserini_ance.pyserini_bridge.searchers import DECIMALS, METHODS, fuse
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.runs.rundir import RunDir
 
 DETAILS = "methods:\n" + "\n".join(f"  {name:<14}{method.description}" for name, method in METHODS.items())
+LEGEND = "the last row is the fusion, as written to --output; the rows above are what it fuses"
 EXAMPLE = "pyserini-ance fuse runs/demo-ance --method hybrid --choose-on dev --output fused.trec"
 Judge = Callable[[Run], dict[str, float]]  # a run's measures
 
@@ -45,7 +47,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(f"{measures[0]} on {args.choose_on} by weight: {listed}\n")
     judge = hybrid.judge(split, measures, read_qrels(args.qrels) if args.qrels else None)
     rows = hybrid.rows(split, judge, args.output, weight)
-    print(table(rows, list(rows[0])))
+    print(table_with_legend(rows, list(rows[0]), LEGEND))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -13,6 +13,7 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.collection_cache import collection_folder
 from pyserini_ance.data.formats.empty_documents import DOCUMENTS
 from pyserini_ance.data.formats.files import SplitCounts, input_files
+from pyserini_ance.evaluation.legends import legend, table_with_legend
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.pipeline.bm25_rankings import (
     bm25_for_evaluation,
@@ -44,7 +45,13 @@ COUNT_COLUMNS = [
     "skipped",
     "published",
 ]
+COUNT_LEGEND = (
+    "used: documents with text; queries with a relevant document, of a split without judgments all",
+    "cut: share of the texts that are longer than what the encoder reads, and how many tokens that is",
+    "published: counts by the paper or publisher",
+)
 STEP_COLUMNS = ["step", "seconds", "MiB", "where"]
+STEP_LEGEND = "MiB, where: what the step's folder in the cache holds now; runs share it"
 MIB = 1 << 20
 
 
@@ -71,8 +78,9 @@ def prepare_data(recipe: Recipe) -> str:
         steps.add_output(*cached_folders(recipe, collection))
     warnings = [*count_warnings(recipe, collection), *describe_initial_weights(recipe)]
     sections = [
-        table(list(count_rows(recipe, collection, tokenized)), COUNT_COLUMNS),
+        table_with_legend(list(count_rows(recipe, collection, tokenized)), COUNT_COLUMNS, *COUNT_LEGEND),
         table(steps.rows, STEP_COLUMNS),
+        legend([], STEP_LEGEND),
         "\n".join(warnings),
     ]
     return "\n\n".join(filter(None, sections))

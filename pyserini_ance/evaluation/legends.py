@@ -29,6 +29,15 @@ LEGENDS = {
     r"(.* )?queries .*": "queries ...: each relevant document searches the queries (query retrieval)",
     r"(.*)-rerank .*": "SPLIT-rerank: a given ranking of the split, in the order of the model's scores",
     r"(.* )?mean ms": "ms: milliseconds per query, mean and percentiles",
+    "candidates per query": "candidates per query: found and not filtered out, mean (lowest-highest)",
+    "negatives per query": "negatives per query: drawn from the candidates, mean (lowest-highest)",
+    "filled at random": "filled at random: queries with fewer candidates than negatives",
+    "candidates removed": "candidates removed: counted for the first filter that removes them; promoted ones "
+    "become positives",
+    "median tokens": "tokens: of all texts together, and the median of a text, before cutting",
+    "drawn queries": "drawn queries: in all steps; repeats in a row (`repeats_per_query`) count once",
+    "dev evaluations": "refreshes, dev evaluations: how many; a refresh encodes and mines",
+    "documents to encode": "documents to encode: their passages, for all refreshes and dev evaluations",
     r"(.* )?EM": "EM, F1: answers that match a gold answer exactly; overlap of their words with it",
 }
 

@@ -21,7 +21,7 @@ from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.cross_encoder_model import record_text
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.evaluation.tables import table
+from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.negatives.filters.base import PROMOTED
 from pyserini_ance.negatives.shares import mine_in_shares
 from pyserini_ance.negatives.snapshot import Snapshot
@@ -86,8 +86,8 @@ class MinedNegatives:
         if self.table.promoted is not None:
             filters.append({"filter": PROMOTED, "candidates removed": len(self.table.promoted)})
         seconds = ", ".join(f"{part} {value:.1f}" for part, value in self.seconds.items())
-        parts = [table([row], list(row))]
-        parts += [table(filters, list(filters[0]))] if filters else []
+        parts = [table_with_legend([row], list(row))]
+        parts += [table_with_legend(filters, list(filters[0]))] if filters else []
         return "\n\n".join([*parts, f"seconds: {seconds}"] if seconds else parts)
 
     def to_texts(self) -> list[dict[str, Any]]:

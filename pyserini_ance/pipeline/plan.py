@@ -9,7 +9,7 @@ from pyserini_ance.data.collection import PLURALS
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
-from pyserini_ance.evaluation.tables import table
+from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.negatives.mined import resolved_top_k
 from pyserini_ance.pipeline.disk_sizes import (
     bm25_index_bytes,
@@ -41,7 +41,7 @@ STAGE_COLUMNS = [
     "stage",
     "init_from",
     "steps",
-    "queries drawn",
+    "drawn queries",
     "epochs",
     "mode",
     "refreshes",
@@ -49,6 +49,11 @@ STAGE_COLUMNS = [
     "documents to encode",
     "learning rate",
 ]
+STAGE_LEGEND = (
+    "epochs: how many times each training query is drawn",
+    "mode: sync, training waits for refreshes and evaluations; async, another process makes them, and "
+    "training adopts them so many steps later",
+)
 
 
 def plan(recipe: Recipe) -> str:
@@ -82,7 +87,9 @@ def measured_plan(recipe: Recipe, steps: int) -> str | None:
 def _describe(recipe: Recipe, data: PreparedData) -> str:
     rows = [_stage_row(name, stage, recipe.train_split, data) for name, stage in recipe.stages.items()]
     sizes = DiskSizes.of(recipe, data).describe(recipe, data)
-    return "\n".join([sizes, *_automatic_top_k(recipe, data), "", table(rows, STAGE_COLUMNS)])
+    return "\n".join(
+        [sizes, *_automatic_top_k(recipe, data), "", table_with_legend(rows, STAGE_COLUMNS, *STAGE_LEGEND)]
+    )
 
 
 def _automatic_top_k(recipe: Recipe, data: PreparedData) -> list[str]:

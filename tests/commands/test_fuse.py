@@ -55,9 +55,15 @@ def cells(line: str) -> list[str]:
     return [cell.strip() for cell in line.split("|")[1:-1]]
 
 
+def table_lines(printed: str) -> list[str]:
+    """The lines of the table in what a command prints; a legend follows it."""
+    assert "\n\n- the last row is the fusion" in printed
+    return [line for line in printed.splitlines() if line.startswith("|")]
+
+
 def test_a_run_directory_and_its_bm25(run, tmp_path, capsys):
     fuse.main([str(run.folder), "--output", str(tmp_path / "fused.trec")])
-    rows = [cells(line) for line in capsys.readouterr().out.splitlines()]
+    rows = [cells(line) for line in table_lines(capsys.readouterr().out)]
     # by hand: BM25 1 and 1/2; dense 1/2 and 1; summed 10.85 against 10, and 5 against 9
     assert rows[2:] == [[f"{run.folder}:bm25", "0.7500"], [str(run.folder), "0.7500"], ["rrf", "0.7500"]]
     assert read_run(tmp_path / "fused.trec")["test-0"] == {"red": 10.85, "blue": 10.0}
@@ -77,13 +83,13 @@ def test_the_weight_is_chosen_on_another_split(run, tmp_path, capsys):
             str(tmp_path / "fused.trec"),
         ]
     )
-    said = capsys.readouterr().out.splitlines()
+    said = capsys.readouterr().out
     # w x 9 + 1.85 beats w x 8 + 2 from 0.15 on; w x 1 + 4 beats w x 9 up to 0.5: the first weight between
-    assert said[0].startswith(
+    assert said.startswith(
         "MRR@10 on dev by weight: 0.005: 0.7500, 0.01: 0.7500, 0.02: 0.7500, 0.05: 0.7500, 0.1: "
         "0.7500, 0.2: 1.0000, 0.5: "
     )
-    assert cells(said[-1]) == ["hybrid, weight 0.2", "1.0000"]
+    assert cells(table_lines(said)[-1]) == ["hybrid, weight 0.2", "1.0000"]
 
 
 def test_files_and_rows(run, tmp_path, capsys):
@@ -101,7 +107,7 @@ def test_files_and_rows(run, tmp_path, capsys):
         "P@1",
     ]
     fuse.main([str(file), str(file.with_name("run")), "--qrels", str(qrels), *flags])
-    assert cells(capsys.readouterr().out.splitlines()[-1]) == ["hybrid, weight 0.1", "1.0000"]
+    assert cells(table_lines(capsys.readouterr().out)[-1]) == ["hybrid, weight 0.1", "1.0000"]
     with pytest.raises(
         ValueError,
         match=r"own.trec is of one split; to choose a weight on 'dev' pass rankings of run directories",

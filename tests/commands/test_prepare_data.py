@@ -68,6 +68,8 @@ def test_the_table_shows_what_was_read_and_where_it_is_stored(recipe):
         recipe.cache / "tokens"
     )
     assert "warning" not in report
+    legend = [line.partition(":")[0] for line in report.splitlines() if line.startswith("- ")]
+    assert legend == ["- tokens", "- used", "- cut", "- published", "- MiB, where"]
 
 
 def test_training_uses_the_prepared_data(recipe, monkeypatch):

@@ -2,8 +2,10 @@
 
 import pytest
 
+from pyserini_ance.commands.prepare import COUNT_COLUMNS
 from pyserini_ance.evaluation.legends import LEGENDS, legend, table_with_legend
 from pyserini_ance.evaluation.tables import SECONDS
+from pyserini_ance.pipeline.plan import STAGE_COLUMNS
 
 
 def test_a_table_has_the_lines_of_its_columns_and_further_ones():
@@ -16,6 +18,13 @@ def test_a_table_has_the_lines_of_its_columns_and_further_ones():
         "- Hole@k: share of the first k documents that are not judged\n"
         "- a: mine"
     )
+
+
+def test_columns_of_a_plan_do_not_take_the_lines_of_others():
+    assert legend(STAGE_COLUMNS).splitlines() == [
+        f"- {LEGENDS[column]}" for column in ("drawn queries", "dev evaluations", "documents to encode")
+    ]
+    assert legend(COUNT_COLUMNS) == f"- {LEGENDS['median tokens']}"
 
 
 def test_several_runs_need_a_line_and_measures_do_not():

@@ -108,4 +108,5 @@ def test_what_is_kept_and_in_work_at_once_is_in_the_disk_that_a_run_takes(small_
     background = {**STAGE, "refresh": {"every_steps": 5, "mode": "async", "adopt": {"after_steps": 9}}}
     text = plan(small_recipe({"a": STATIC, "b": background}, retention={"save_total_limit": 3}))
     assert "in the run directory: 10 checkpoints of " in text
+    assert "\n- drawn queries: " in text and "\n- mode: sync, training waits" in text
     assert ", 6 of them with moments of " in text and ", 5 times the vectors of " in text
