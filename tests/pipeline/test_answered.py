@@ -60,7 +60,8 @@ def test_one_of_a_split_that_the_run_does_not_test(asked_recipe, tmp_path):
 def test_a_fused_one(run, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(fusion, "fuse", lambda runs, method, weight=None: runs[0])  # Pyserini runs elsewhere
     fuse.main([str(run.folder), "--output", str(tmp_path / "fused.trec")])
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()]
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed]
     assert rows[2:] == [
         [f"{run.folder}:bm25", "0.2500", "0.2500"],
         [str(run.folder), "0.2500", "0.5000"],
