@@ -22,10 +22,14 @@ if TYPE_CHECKING:
 
 
 class Tower(nn.Module):
-    """One tower: side, ids (B, L) and mask (B, L) -> vectors (B, D) float32."""
+    """One tower: side, ids (B, L) and mask (B, L) -> vectors (B, D) float32.
+
+    A tower that does not need a mask gets None where no text is padded.
+    """
 
     dimension: int
     longest_input: int
+    needs_mask: ClassVar[bool] = True
 
 
 class TwoTower(nn.Module):
@@ -72,9 +76,10 @@ class TwoTower(nn.Module):
                 self.tower(side).eval()
         return self
 
-    def forward(self, side: Side, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """ids (B, L) and mask (B, L) of one side -> vectors (B, D) float32."""
-        return self.tower(side)(side, ids, mask)
+    def forward(self, side: Side, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """ids (B, L) and mask (B, L) of one side -> vectors (B, D) float32; mask None: no text is padded."""
+        tower = self.tower(side)
+        return tower(side, ids, torch.ones_like(ids) if mask is None and tower.needs_mask else mask)
 
 
 SIDE_FILE = "pyserini_ance.json"  # in a saved folder: the settings that Hugging Face's files lack
@@ -241,9 +246,28 @@ def longest_input(model: "PreTrainedModel") -> int:
     return longest
 
 
-def pool(hidden: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
-    """hidden (B, L, H), mask (B, L) -> (B, H) float32; means use float32, because bf16 sums lose digits."""
+# Encoders in which nothing but the mask that they are given hides padding from attention.
+MASKED_ALONE = {"bert", "camembert", "distilbert", "electra", "roberta", "xlm-roberta"}
+
+
+def attention_mask(model: Any, mask: torch.Tensor | None) -> torch.Tensor | None:
+    """Return the mask (B, L) in the form that `model` takes without a look at its values.
+
+    To find out whether nothing is padded, transformers reads the mask of fused attention, for which the host
+    waits; it takes a mask (B, 1, 1, L) as it is.
+    """
+    config = model.config
+    if mask is None or config._attn_implementation != "sdpa" or config.model_type not in MASKED_ALONE:
+        return mask
+    return mask.bool()[:, None, None, :]
+
+
+def pool(hidden: torch.Tensor, mask: torch.Tensor | None, pooling: str) -> torch.Tensor:
+    """hidden (B, L, H), mask (B, L) or None -> (B, H) float32; means use float32, because bf16 sums lose
+    digits."""
     if pooling == "cls":
         return hidden[:, 0].float()
+    if mask is None:
+        return hidden.float().sum(1) / hidden.shape[1]
     weights = mask.unsqueeze(-1).float()
     return (hidden.float() * weights).sum(1) / weights.sum(1).clamp(min=1e-9)

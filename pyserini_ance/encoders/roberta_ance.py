@@ -14,7 +14,15 @@ from torch import nn
 from torch.nn import functional
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders.family import Family, Switch, Tower, at, longest_input, quiet_transformers
+from pyserini_ance.encoders.family import (
+    Family,
+    Switch,
+    Tower,
+    at,
+    attention_mask,
+    longest_input,
+    quiet_transformers,
+)
 from pyserini_ance.encoders.layer_reduction import Layers, reduce_layers
 from pyserini_ance.encoders.released import (
     ANCE,
@@ -37,14 +45,17 @@ TOKEN_TYPES = "roberta.embeddings.token_type_embeddings.weight"
 class RobertaAnceTower(Tower):
     """RoBERTa with ANCE's head."""
 
+    needs_mask = False
+
     def __init__(self, model: Any, layer_norm: Switch, normalize: Switch):
         super().__init__()
         self.model, self.layer_norm, self.normalize = model, layer_norm, normalize
         self.dimension = model.config.head_dimension
         self.longest_input = longest_input(model)
 
-    def forward(self, side: Side, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        hidden = self.model.roberta(input_ids=ids, attention_mask=mask).last_hidden_state
+    def forward(self, side: Side, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        masked = attention_mask(self.model, mask)
+        hidden = self.model.roberta(input_ids=ids, attention_mask=masked).last_hidden_state
         vectors = self.model.embeddingHead(hidden[:, 0])
         vectors = (self.model.norm(vectors) if at(side, self.layer_norm) else vectors).float()
         return functional.normalize(vectors, dim=-1) if at(side, self.normalize) else vectors
@@ -169,6 +180,8 @@ def _model_class() -> "type[PreTrainedModel]":
     class AnceModel(PreTrainedModel):
         config_class = RobertaConfig
         base_model_prefix = "roberta"
+        # Without these, transformers computes attention by itself, on every device.
+        _supports_sdpa = _supports_flash_attn = _supports_attention_backend = True
 
         def __init__(self, config: "RobertaConfig"):
             super().__init__(config)

@@ -19,6 +19,7 @@ from pyserini_ance.encoders.family import (
     Switch,
     Tower,
     at,
+    attention_mask,
     longest_input,
     pool,
     quiet_transformers,
@@ -42,6 +43,8 @@ PROJECTION = "projection.safetensors"
 class TransformerTower(Tower):
     """A Hugging Face model, pooling, and optionally a linear layer."""
 
+    needs_mask = False
+
     def __init__(self, backbone: Any, pooling: str, normalize: Switch, projection: nn.Linear | None):
         super().__init__()
         self.backbone, self.projection = backbone, projection
@@ -49,8 +52,9 @@ class TransformerTower(Tower):
         self.dimension = projection.out_features if projection else backbone.config.hidden_size
         self.longest_input = longest_input(backbone)
 
-    def forward(self, side: Side, ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        hidden = self.backbone(input_ids=ids, attention_mask=mask).last_hidden_state
+    def forward(self, side: Side, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        masked = attention_mask(self.backbone, mask)
+        hidden = self.backbone(input_ids=ids, attention_mask=masked).last_hidden_state
         vectors = pool(hidden, mask, self.pooling)
         vectors = self.projection(vectors).float() if self.projection else vectors
         return functional.normalize(vectors, dim=-1) if at(side, self.normalize) else vectors

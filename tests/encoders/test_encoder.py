@@ -1,10 +1,14 @@
 import numpy as np
 import pytest
 import torch
+from helpers.device_counts import META, DeviceCounts
+from helpers.small_set import TINY_SHAPE
+from transformers import AutoConfig, AutoModel
 
 from pyserini_ance.data.token_store import TokenStore
-from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.encoders.encoder import Encoder, _packed, _unpacked, padded_batch, to_device
+from pyserini_ance.encoders.family import MASKED_ALONE, attention_mask, pool
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 
 SEED = 1
 
@@ -98,3 +102,100 @@ def test_a_length_without_room_for_text_is_refused(family, tiny_bert):
     settings = {"query": {"length_tokens": 2}, "document": {"length_tokens": 8}}
     with pytest.raises(ValueError, match=r"query.length_tokens is 2, and 2 of them are special tokens"):
         initial_encoder(family("transformer", tiny_bert, tokenization=settings), SEED)
+
+
+ARRAYS = [
+    np.array([[True, False, True]]),
+    np.arange(6, dtype=np.int32).reshape(2, 3)[:, ::-1],
+    np.empty((0, 4), np.int64),
+    np.array([[0.5, np.nan]], np.float32),
+    np.arange(3),
+]
+
+
+def test_arrays_go_over_together_and_come_out_alike():
+    arrays = [np.ascontiguousarray(array) for array in ARRAYS]
+    unpacked = _unpacked(_packed(arrays, pinned=False), arrays)
+    for tensor, on_cpu, array in zip(unpacked, to_device(torch.device("cpu"), *ARRAYS), ARRAYS, strict=True):
+        assert tensor.dtype == on_cpu.dtype == torch.from_numpy(array[:0].copy()).dtype
+        np.testing.assert_array_equal(tensor.numpy(), array)
+        np.testing.assert_array_equal(on_cpu.numpy(), array)
+    with DeviceCounts() as counts:
+        moved = to_device(META, *ARRAYS)
+    assert [t.shape for t in moved] == [a.shape for a in ARRAYS] and all(t.is_meta for t in moved)
+    assert (counts.waits.total(), counts.copies) == (0, {"to device": 1})
+
+
+def test_attention_is_fused_on_a_gpu_and_eager_on_a_cpu(encoder, saved):
+    assert encoder.attention == "eager"
+    on_gpu = load_encoder(saved(encoder), "meta")
+    assert on_gpu.attention == "sdpa"
+    with DeviceCounts() as counts:
+        on_gpu.towers("document", torch.ones(2, 3, dtype=torch.int64, device=META), None)
+    assert counts.launches["_safe_softmax"] == TINY_SHAPE["num_hidden_layers"]  # torch's own attention
+    assert counts.launches["_softmax"] == 0
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_no_mask_where_all_texts_are_equally_long(encoder, device):
+    lists = [[7, 8, 9], [9, 8, 7], [7]]
+    tokens = TokenStore.of_lists(lists, encoder.tokenizer.specials)
+    ids, mask = padded_batch(tokens, np.array([0, 1]), 24, torch.device(device))
+    assert mask is None and ids.device.type == device and ids.shape[0] == 2
+    with DeviceCounts() as counts:
+        _, mask = padded_batch(tokens, np.array([0, 2]), 24, torch.device(device))
+    assert mask.shape == (2, ids.shape[1]) and counts.waits.total() == 0
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+def test_vectors_and_gradients_without_a_mask_are_those_with_one_of_ones(encoder, attention):
+    for module in encoder.towers.modules():
+        if hasattr(module, "set_attn_implementation"):
+            module.set_attn_implementation(attention)
+    ids = torch.randint(5, 20, (4, 7), generator=torch.Generator().manual_seed(0))
+
+    def results(mask) -> list[torch.Tensor]:
+        encoder.towers.zero_grad()
+        vectors = encoder.towers("document", ids, mask)
+        vectors.pow(3).sum().backward()
+        return [vectors, *(p.grad for p in encoder.towers.parameters() if p.grad is not None)]
+
+    for one, other in zip(results(None), results(torch.ones_like(ids)), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("model_type", sorted(MASKED_ALONE))
+def test_a_mask_for_fused_attention_hides_the_padding_without_a_wait(model_type):
+    names = {"dim": "hidden_size", "n_layers": "num_hidden_layers", "n_heads": "num_attention_heads"}
+    shape = {**TINY_SHAPE, "hidden_dim": 64, **{new: TINY_SHAPE[old] for new, old in names.items()}}
+    config = AutoConfig.for_model(model_type, vocab_size=50, pad_token_id=1, **shape)
+    torch.manual_seed(0)
+    model = AutoModel.from_config(config, attn_implementation="sdpa").eval()
+    ids = torch.tensor([[5, 6, 7, 8], [9, 10, 1, 1]])
+    mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
+    assert attention_mask(model, mask).shape == (2, 1, 1, 4)
+    ours = model(input_ids=ids, attention_mask=attention_mask(model, mask)).last_hidden_state
+    theirs = model(input_ids=ids, attention_mask=mask).last_hidden_state
+    torch.testing.assert_close(ours[mask.bool()], theirs[mask.bool()])
+    without = model(input_ids=ids).last_hidden_state
+    assert (without - theirs)[1, :2].abs().max() > 1e-3
+    model, ids, mask = model.to(META), ids.to(META), mask.to(META)
+    for given, waits in ((mask, 1), (attention_mask(model, mask), 0), (None, 0)):
+        with DeviceCounts() as counts:
+            model(input_ids=ids, attention_mask=given)
+        assert counts.waits.total() == waits
+
+
+def test_other_models_get_the_mask_as_it_is():
+    """MPNet adds to it; ModernBERT looks through windows, which a ready mask would open."""
+    mask = torch.tensor([[1, 0]])
+    for model_type in ("mpnet", "modernbert"):
+        model = AutoModel.from_config(
+            AutoConfig.for_model(model_type, vocab_size=50, pad_token_id=1, **TINY_SHAPE)
+        )
+        assert attention_mask(model, mask) is mask
+
+
+def test_means_without_a_mask():
+    hidden = torch.randn(3, 7, 5, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(pool(hidden, None, "mean"), pool(hidden, torch.ones(3, 7), "mean"))

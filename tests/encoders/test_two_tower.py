@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch import nn
 
-from pyserini_ance.encoders.family import TwoTower
+from pyserini_ance.encoders.family import Tower, TwoTower
 
 
-class Scale(nn.Module):
+class Scale(Tower):
     def __init__(self, factor: float):
         super().__init__()
         self.factor = nn.Parameter(torch.tensor(factor))
@@ -19,6 +19,11 @@ def test_each_side_goes_through_its_tower():
     assert not towers.tied and len(list(towers.parameters())) == 2
     assert towers("query", ids, mask).tolist() == [[2.0, 0.0]]
     assert towers("document", ids, mask).tolist() == [[3.0, 0.0]]
+
+
+def test_a_tower_that_needs_a_mask_gets_one_of_ones_where_no_text_is_padded():
+    towers, ids = TwoTower(Scale(2.0)), torch.tensor([[1, 5]])
+    assert towers("query", ids, None).tolist() == [[2.0, 10.0]]
 
 
 def test_tied_towers_share_every_weight():
