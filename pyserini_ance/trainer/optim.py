@@ -90,8 +90,16 @@ def _trust(parameters: list[torch.Tensor], updates: list[torch.Tensor]) -> tuple
     return torch.where((norms > 0) & (lengths > 0), norms.clamp(max=LARGEST_NORM) / lengths, 1.0).unbind()
 
 
+class AdamW(torch.optim.AdamW):
+    """torch's AdamW, which on a machine with a GPU asks it about graph captures even in steps on the CPU."""
+
+    def _accelerator_graph_capture_health_check(self) -> None:
+        if any(parameter.is_cuda for group in self.param_groups for parameter in group["params"][:1]):
+            super()._accelerator_graph_capture_health_check()
+
+
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adamw": partial(torch.optim.AdamW, fused=True),
+    "adamw": partial(AdamW, fused=True),
     "lamb": Lamb,
 }
 # The share of the rate, by the share of the steps after warm-up that is left (1 to 0).

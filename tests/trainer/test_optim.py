@@ -1,12 +1,11 @@
 import math
 
 import pytest
-import torch
 from torch import nn
 
 from pyserini_ance.recipe.optimization import Optimizer
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.trainer.optim import Lamb, build_optimizer, learning_rate, warmup_hint
+from pyserini_ance.trainer.optim import AdamW, Lamb, build_optimizer, learning_rate, warmup_hint
 
 
 def stage(
@@ -84,7 +83,7 @@ def test_schedules_that_would_waste_steps_are_refused(settings, message):
         stage(**settings)
 
 
-@pytest.mark.parametrize(("kind", "cls"), [("adamw", torch.optim.AdamW), ("lamb", Lamb)])
+@pytest.mark.parametrize(("kind", "cls"), [("adamw", AdamW), ("lamb", Lamb)])
 def test_biases_and_norms_are_not_decayed_and_frozen_weights_left_out(kind, cls):
     module = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4), nn.Linear(4, 2))
     module[2].weight.requires_grad = False
