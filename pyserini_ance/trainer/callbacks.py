@@ -1,8 +1,12 @@
-"""What a stage tells while it trains: callbacks of users, and how long the rest will take."""
+"""What a stage tells while it trains: numbers of its steps, the time left; and the callbacks of users."""
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Mapping
 from typing import Any
 
+import torch
+
+from pyserini_ance.recipe.term import Term
 from pyserini_ance.runs.generation import Generation
 
 
@@ -33,6 +37,68 @@ class TrainerCallback:
 
         `measure` is the name in ir-measures. With several dev splits, `value` is the mean over them.
         """
+
+
+class LossNotFinite(RuntimeError):
+    """The loss or its gradient is infinite or NaN."""
+
+    needs_new_recipe = True
+
+
+class StepReport:
+    """The losses, ignored pairs and gradient norm of step `step`.
+
+    They stay on the device until `send` copies them together, for which the host does not wait; `read` waits
+    until they have arrived. `settings` are further values of the step's record.
+    """
+
+    def __init__(self, step: int, terms: Mapping[str, Term]):
+        self.step, self.terms = step, terms
+        self.settings: dict[str, Any] = {}
+        self._chunks: list[tuple[float, list[str]]] = []
+        self._on_device: list[torch.Tensor] = []
+
+    def add(
+        self, losses: Mapping[str, torch.Tensor], ignored: Mapping[str, torch.Tensor], share: float
+    ) -> None:
+        """Add the losses of a chunk, a `share` of the batch, and the pairs that its terms ignored."""
+        self._chunks.append((share, list(ignored)))
+        self._on_device += [*(losses[name] for name in self.terms), *ignored.values()]
+
+    def send(self, grad_norm: torch.Tensor) -> None:
+        """Copy all numbers to the host, with the norm of the gradient before clipping."""
+        # Counts are whole in float32 up to 16 million pairs of a chunk.
+        numbers = torch.stack([number.detach().float() for number in (*self._on_device, grad_norm)])
+        self._numbers = numbers.to("cpu", non_blocking=True)
+        self._arrival = torch.cuda.Event() if numbers.is_cuda else None
+        if self._arrival is not None:
+            self._arrival.record()
+
+    def read(self) -> tuple[dict[str, float], dict[str, Any]]:
+        """Return the unweighted mean of each term over the batch, and the rest of the step's record."""
+        if self._arrival is not None:
+            self._arrival.synchronize()
+        *numbers, grad_norm = self._numbers.tolist()
+        losses, ignored = dict.fromkeys(self.terms, 0.0), dict[str, int]()
+        for share, ignoring in self._chunks:
+            losses = {name: total + share * numbers.pop(0) for name, total in losses.items()}
+            for name in ignoring:
+                ignored[name] = ignored.get(name, 0) + int(numbers.pop(0))
+        loss = sum(term.weight * losses[name] for name, term in self.terms.items())
+        masked = {"false_negatives": ignored} if ignored else {}
+        settings = dict(self.settings)
+        seconds = {"seconds": settings.pop("seconds")} if settings else {}
+        return losses, {"loss": loss, "grad_norm": grad_norm, **settings, **masked, **seconds}
+
+    def check(self, stage: str) -> None:
+        """Raise LossNotFinite if the loss or the norm is not a finite number."""
+        numbers = self.read()[1]
+        if not (math.isfinite(numbers["loss"]) and math.isfinite(numbers["grad_norm"])):
+            raise LossNotFinite(
+                f"stage {stage}, step {self.step}: the loss is {numbers['loss']} and the norm of its "
+                f"gradient {numbers['grad_norm']}; "
+                f"lower stages.{stage}.optimizer.learning_rate or use precision: fp32"
+            )
 
 
 class StageClock:

@@ -10,6 +10,7 @@ from pyserini_ance.data.collection import KnownPositives, is_known_positive
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.encoder import to_device
 from pyserini_ance.negatives.live import Live
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
@@ -138,8 +139,8 @@ class FrozenDocuments:
         """Return vectors (R, D) float32 without gradients; those that the device holds stay there."""
         rows = self.rows_of(documents)[0]
         if self.whole is not None:
-            return self.whole[torch.from_numpy(rows).to(self.device)]
-        return torch.from_numpy(self.vectors[rows]).to(self.device)
+            return self.whole[to_device(self.device, rows)[0]]
+        return to_device(self.device, self.vectors[rows])[0]
 
     def _found(
         self, name: str, queries: np.ndarray, batch: Batch, share: float, known_positives: KnownPositives

@@ -1,8 +1,8 @@
 """The objective: the loss of each term, from the vectors of a batch's texts, through pools of candidates."""
 
 import operator
-from collections.abc import Mapping
-from functools import reduce
+from collections.abc import Callable, Mapping
+from functools import partial, reduce
 
 import numpy as np
 import torch
@@ -10,10 +10,11 @@ import torch
 from pyserini_ance.data.collection import KnownPositives, Side, grades_of, is_known_positive
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.encoders.encoder import to_device
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.term import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
-from pyserini_ance.trainer.losses.base import DistillationLoss
+from pyserini_ance.trainer.losses.base import DistillationLoss, Pairwise
 
 
 def term_losses(
@@ -65,18 +66,38 @@ def _term_loss(
         scores = _scores(vectors[rows.anchor], vectors[rows.candidate], anchors, columns)
     else:
         scores = _best_scores(vectors, rows.anchor, anchors, columns, passages)
-    targets, valid = _like(labels, scores).float(), _like(mask, scores)
+    return _loss_of_scores(name, term, scores, labels, mask, rows.teacher, ignored)
+
+
+def _loss_of_scores(
+    name: str,
+    term: Term,
+    scores: torch.Tensor,
+    labels: np.ndarray,
+    mask: np.ndarray,
+    teacher: np.ndarray | None,
+    ignored: dict[str, torch.Tensor],
+) -> torch.Tensor:
+    """Return the term's mean loss of `scores` (B, n), whose labels, mask and teacher's scores (B, n) the host
+    knows."""
+    loss: Callable[..., torch.Tensor] = term.loss
+    inputs = [labels, mask] if teacher is None else [labels, mask, teacher]
+    targets, valid, *teachers = to_device(scores.device, *inputs)
+    targets = targets.float()
     if term.false_negative_margin is not None:
         likely_positive = _false_negatives(scores, targets, valid, term.false_negative_margin)
         valid, ignored[name] = valid & ~likely_positive, likely_positive.sum()
     if term.num_hardest is not None:
         hardest = _among_hardest(scores, valid & (targets == 0), term.num_hardest)
         valid = valid & ((targets > 0) | hardest)
-    if not isinstance(term.loss, DistillationLoss):
-        return term.loss(scores, targets, valid).mean()
-    assert rows.teacher is not None, "the refresher publishes a teacher's scores with the tables"
-    teacher = _like(rows.teacher, scores)
-    return term.loss(scores, targets, valid & ~teacher.isnan(), teacher).mean()
+    if isinstance(loss, DistillationLoss):
+        assert teacher is not None, "the refresher publishes a teacher's scores with the tables"
+        valid, mask = valid & ~teachers[0].isnan(), mask & ~np.isnan(teacher)
+    else:
+        teachers = []
+    if isinstance(loss, Pairwise):  # nothing above ignores a positive
+        loss = partial(loss, max_positives=int(((labels > 0) & mask).sum(1).max()))
+    return loss(scores, targets, valid, *teachers).mean()
 
 
 def _pairs(rows: TermRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -103,14 +124,16 @@ def _regularized(
     among = None
     if passages is not None:
         texts["document"], among = passages.rows(texts["document"])
-    chosen = {side: vectors[side][_like(positions, vectors[side])] for side, positions in texts.items()}
-    chosen_pairs = _like(pairs, chosen[rows.anchor])
+    device = vectors[rows.anchor].device
+    *places, chosen_pairs = to_device(device, *texts.values(), pairs)
+    chosen = {side: vectors[side][of_side] for side, of_side in zip(texts, places, strict=True)}
     if among is not None:
         query, document = (0, 1) if rows.anchor == "query" else (1, 0)
         pieces, mask = among.of(pairs[:, document])  # (N, pieces)
         scores = _scores(chosen["query"].detach(), chosen["document"].detach(), pairs[:, query], pieces)
-        best = scores.masked_fill(~_like(mask, scores), -torch.inf).argmax(1, keepdim=True)
-        chosen_pairs[:, document] = _like(pieces, scores).gather(1, best)[:, 0]
+        is_piece, of_document = to_device(device, mask, pieces)
+        best = scores.masked_fill(~is_piece, -torch.inf).argmax(1, keepdim=True)
+        chosen_pairs[:, document] = of_document.gather(1, best)[:, 0]
     return chosen[rows.anchor], chosen[rows.candidate], chosen_pairs
 
 
@@ -118,7 +141,8 @@ def _scores(
     own: torch.Tensor, others: torch.Tensor, anchors: np.ndarray, columns: np.ndarray
 ) -> torch.Tensor:
     """Return scores (B, n) of anchors (B,) with candidates (B, n), or (n,) for all anchors (positions)."""
-    left, right = own[_like(anchors, own)], others[_like(columns, others)]
+    own_rows, other_rows = to_device(own.device, anchors, columns)
+    left, right = own[own_rows], others[other_rows]
     return left @ right.T if columns.ndim == 1 else torch.einsum("bd,bnd->bn", left, right)
 
 
@@ -139,7 +163,7 @@ def _best_scores(
         rows = pieces.reshape(*columns.shape[:-1], -1)
         flat = _scores(vectors["query"], vectors["document"], anchors, rows)
         scores = flat.unflatten(1, pieces.shape[-2:])
-    return scores.masked_fill(~_like(mask, scores), -torch.inf).max(-1).values
+    return scores.masked_fill(~to_device(scores.device, mask)[0], -torch.inf).max(-1).values
 
 
 # Rows (columns,) or (B, columns), labels (B, columns) bool, and mask (B, columns) bool.
@@ -190,7 +214,3 @@ def _among_hardest(scores: torch.Tensor, negative: torch.Tensor, n: int) -> torc
     ranked = scores.detach().masked_fill(~negative, -torch.inf)
     top = ranked.topk(min(n, ranked.shape[1]), dim=1).indices
     return torch.zeros_like(negative).scatter_(1, top, True) & negative
-
-
-def _like(array: np.ndarray, like: torch.Tensor) -> torch.Tensor:
-    return torch.from_numpy(np.ascontiguousarray(array)).to(like.device)

@@ -19,19 +19,21 @@ from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, length_sorted_batches
+from pyserini_ance.encoders.encoder import Encoder, length_sorted_batches, padded_batch, to_device
 from pyserini_ance.encoders.family import TwoTower
 from pyserini_ance.random_streams import dropout_seed
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.batch import Batch
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 
+CPU = torch.device("cpu")
+
 
 @contextmanager
-def reproducible_dropout(*key: int | str, rank: int = 0) -> Iterator[None]:
-    """Seed torch's generators from `key` (seed, stage, step, chunk, tower) and `rank`; restore their state on
-    exit."""
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+def reproducible_dropout(*key: int | str, rank: int = 0, device: torch.device = CPU) -> Iterator[None]:
+    """Seed torch's generators, those of the CPU and of `device`, from `key` (seed, stage, step, chunk, tower)
+    and `rank`; restore their state on exit."""
+    devices = [torch.cuda.current_device()] if device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         seed = dropout_seed(*key, rank=rank)
         # Not torch.manual_seed: as long as CUDA is not initialised, it formats the whole stack at every call
@@ -59,12 +61,14 @@ class RankPartition:
 
     def gather(self, own: torch.Tensor) -> torch.Tensor:
         """Return the rows of all texts (N, D), without a graph, from the rows (n, D) of each rank."""
+        if self._world.size == 1:
+            return own.detach()
         back = np.argsort(np.concatenate(self._positions_by_rank))
-        return torch.cat(self._world.gather(own))[torch.from_numpy(back).to(own.device)]
+        return torch.cat(self._world.gather(own))[to_device(own.device, back)[0]]
 
     def select(self, whole: torch.Tensor) -> torch.Tensor:
         """Return this rank's rows (n, D) of `whole` (N, D)."""
-        return whole[torch.from_numpy(self.own).to(whole.device)]
+        return whole if self._world.size == 1 else whole[to_device(whole.device, self.own)[0]]
 
 
 @dataclass(frozen=True)
@@ -99,22 +103,22 @@ class ChunkedEncoder:
         if not chunks:
             return torch.empty(0, self.towers.queries.dimension, device=self.device)
         vectors = torch.cat([self._run(texts, number, chunk) for number, chunk in enumerate(chunks)])
-        return vectors[torch.from_numpy(np.argsort(np.concatenate(chunks))).to(self.device)]
+        return vectors[to_device(self.device, np.argsort(np.concatenate(chunks)))[0]]
 
     def forward_backward(self, texts: TextBatch, gradients: torch.Tensor) -> None:
         """Encode again, chunk by chunk with the same dropout, and pass `gradients` (U, D) back through each
         chunk."""
         for number, chunk in enumerate(self._chunks(texts)):
             vectors = self._run(texts, number, chunk)
-            vectors.backward(gradients[torch.from_numpy(chunk).to(self.device)])
+            vectors.backward(gradients[to_device(self.device, chunk)[0]])
 
     def _chunks(self, texts: TextBatch) -> list[np.ndarray]:
         return length_sorted_batches(texts.lengths(), self.tokens_per_batch, texts.texts_per_chunk)
 
     def _run(self, texts: TextBatch, number: int, chunk: np.ndarray) -> torch.Tensor:
-        arrays = texts.tokens.batch(texts.rows[chunk], texts.length_tokens)
-        ids, mask = (torch.from_numpy(array).to(self.device) for array in arrays)
-        with reproducible_dropout(*self.key, number, texts.side, rank=self.world.rank), self.autocast():
+        ids, mask = padded_batch(texts.tokens, texts.rows[chunk], texts.length_tokens, self.device)
+        key, rank = (*self.key, number, texts.side), self.world.rank
+        with reproducible_dropout(*key, rank=rank, device=self.device), self.autocast():
             return self.towers(texts.side, ids, mask).float()
 
 

@@ -2,13 +2,10 @@
 weights."""
 
 import logging
-import math
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-import torch
 from accelerate import Accelerator
 from torch import Tensor
 from tqdm import tqdm
@@ -26,7 +23,7 @@ from pyserini_ance.runs.provenance import highest_peak_bytes
 from pyserini_ance.runs.rundir import RunDir, RunLog
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch
-from pyserini_ance.trainer.callbacks import StageClock, TrainerCallback
+from pyserini_ance.trainer.callbacks import StageClock, StepReport, TrainerCallback
 from pyserini_ance.trainer.checkpoints import StageCheckpoints
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
@@ -38,12 +35,6 @@ from pyserini_ance.trainer.row_gradients import use_row_gradients
 from pyserini_ance.trainer.step import BatchEncoder
 
 log = logging.getLogger(__name__)
-
-
-class LossNotFinite(RuntimeError):
-    """The loss or its gradient is infinite or NaN."""
-
-    needs_new_recipe = True
 
 
 class StageTrainer:
@@ -92,6 +83,9 @@ class StageTrainer:
         source = resumed.checkpoint or initial
         self.encoder = load_encoder(source.encoder, world.device)
         self.encoder.towers.train()
+        # A GPU works on a step while the host plans the next one: a step's numbers are read one step late.
+        self.runs_ahead = self.encoder.device.type != "cpu"
+        self.unread: list[StepReport] = []  # of steps whose numbers have not been read
         self.documents: FrozenDocuments | None = None
         if self.stage.trainable == "query_tower":
             self.encoder.untie()
@@ -118,11 +112,12 @@ class StageTrainer:
             self.documents,
         )
         log.info(
-            "stage %s: from %s, step %d, on %s, processes: %d",
+            "stage %s: from %s, step %d, on %s, attention: %s, processes: %d",
             name,
             source.folder.name,
             self.progress.step,
             world.device,
+            self.encoder.attention,
             world.size,
         )
         if hint := warmup_hint(name, self.stage):
@@ -137,6 +132,7 @@ class StageTrainer:
         try:
             self._run_steps()
         except (KeyboardInterrupt, PeerError):
+            self._catch_up()
             self.checkpoints.save_interrupted(self.resumable)
             raise
         return self.checkpoints.result(self.progress)
@@ -159,10 +155,7 @@ class StageTrainer:
                 bar.update()
 
     def _train_step(self, step: int, bar: tqdm) -> None:
-        start, terms = time.perf_counter(), self.stage.terms
-        totals = dict.fromkeys(terms, 0.0)
-        ignored_pairs: Counter[str] = Counter()
-
+        start, report = time.perf_counter(), StepReport(step, self.stage.terms)
         batch = plan_batch(
             self.stage,
             self.number,
@@ -177,37 +170,58 @@ class StageTrainer:
         known_positives = self.anchor_sets["query"].known_positives
         for chunk in self.batch_encoder.encode(batch, step, known_positives):
             ignored: dict[str, Tensor] = {}
-            losses = term_losses(terms, chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages, ignored)
-            values, counts = _to_host(losses, ignored)
-            totals = {name: totals[name] + chunk.share * values[name] for name in terms}
-            ignored_pairs.update(counts)
-            chunk.backward(weighted_sum(terms, losses))
+            losses = term_losses(
+                self.stage.terms, chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages, ignored
+            )
+            report.add(losses, ignored, chunk.share)
+            chunk.backward(weighted_sum(self.stage.terms, losses))
         towers, max_norm = self.encoder.towers, self.stage.optimizer.max_grad_norm
         self.world.sum_gradients(towers.parameters())
-        grad_norm = float(self.accelerator.clip_grad_norm_(towers.parameters(), max_norm))
-        loss = sum(term.weight * totals[name] for name, term in terms.items())
-        self._check_finite(step, loss, grad_norm)
+        report.send(self.accelerator.clip_grad_norm_(towers.parameters(), max_norm))
+        if not self.runs_ahead:
+            report.check(self.name)
         with uninterrupted():  # at its end, weights, log and progress are those of the same step
             rate = update_weights(self.optimizer, learning_rate(self.stage, step))
             live = self.documents.live_metrics.pop() if self.documents else {}
             seconds = round(time.perf_counter() - start, 4)
-            masked = {"false_negatives": dict(ignored_pairs)} if ignored_pairs.keys() else {}
-            metrics = {"grad_norm": grad_norm, "learning_rate": rate, **live, **masked, "seconds": seconds}
-            self.log.metric("step", stage=self.name, step=step, loss=loss, terms=totals, **metrics)
+            report.settings = {"learning_rate": rate, **live, "seconds": seconds}
             self.progress = self.resumable = replace(self.progress, step=step + 1)
-        self.clock.stepped(step, seconds)
-        # Short enough for 80 columns.
-        bar.set_postfix(loss=f"{loss:.3f}", **self.refreshes.negatives.shown_at(step), refresh=False)
-        for callback in self.callbacks:
-            callback.on_step_end(self.name, step, totals, {"loss": loss, **metrics})
+            self.unread.append(report)
+            finished = self._log_steps(unread=int(self.runs_ahead))
+        self._tell(finished, bar)
 
-    def _check_finite(self, step: int, loss: float, grad_norm: float) -> None:
-        if not (math.isfinite(loss) and math.isfinite(grad_norm)):
-            raise LossNotFinite(
-                f"stage {self.name}, step {step}: the loss is {loss} and the norm of its gradient "
-                f"{grad_norm}; "
-                f"lower stages.{self.name}.optimizer.learning_rate or use precision: fp32"
-            )
+    def _log_steps(self, unread: int = 0) -> list[StepReport]:
+        """Log the steps so far, but for the last `unread`, and return their reports.
+
+        Raises LossNotFinite for a step whose loss or gradient is not finite.
+        """
+        finished = []
+        while len(self.unread) > unread:
+            report = self.unread.pop(0)
+            report.check(self.name)
+            losses, metrics = report.read()
+            record = {"loss": metrics["loss"], "terms": losses} | metrics
+            self.log.metric("step", stage=self.name, step=report.step, **record)
+            finished.append(report)
+        return finished
+
+    def _tell(self, finished: Sequence[StepReport], bar: tqdm | None = None) -> None:
+        """Tell the clock, the progress bar and the callbacks about steps."""
+        for report in finished:
+            losses, metrics = report.read()
+            self.clock.stepped(report.step, metrics["seconds"])
+            if bar is not None:
+                ages = self.refreshes.negatives.shown_at(report.step)
+                # Short enough for 80 columns.
+                bar.set_postfix(loss=f"{metrics['loss']:.3f}", **ages, refresh=False)
+            for callback in self.callbacks:
+                callback.on_step_end(self.name, report.step, losses, metrics)
+
+    def _catch_up(self) -> None:
+        """Wait for the device and log all steps so far, before weights are used or products adopted."""
+        with uninterrupted():
+            finished = self._log_steps()
+        self._tell(finished)
 
     def _refresh(self, step: int) -> None:
         """Before step `step`: publish a checkpoint if due, request the products due from it, and adopt
@@ -217,11 +231,15 @@ class StageTrainer:
         tables_before = dict(self.refreshes.negatives.table_steps)
         published = self.resumable
         save = is_due or self.checkpoints.are_due(step)
+        if save:
+            self._catch_up()
         checkpoint = self.checkpoints.publish(published) if save else None
 
         seconds: dict[str, float] = {}
         generations = self._advance(self.refreshes.tables, step, checkpoint, seconds)
         scores = self._advance(self.refreshes.dev, step, checkpoint, seconds) if self.refreshes.dev else []
+        if generations or scores:
+            self._catch_up()
         if generations:
             tables = self.refreshes.negatives.tables.values()
             self.anchor_sets = anchor_sets_of(self.data.anchor_sets, tables)
@@ -272,16 +290,3 @@ class StageTrainer:
             self.progress.best_step,
         )
         return True
-
-
-def _to_host(
-    losses: Mapping[str, Tensor], counts: Mapping[str, Tensor]
-) -> tuple[dict[str, float], dict[str, int]]:
-    """Return the values of losses and of counts, which come over from the device together."""
-    # Counts are whole in float32 up to 16 million pairs of a chunk.
-    values = torch.stack([value.detach().float() for value in (*losses.values(), *counts.values())]).tolist()
-    number = len(losses)
-    return (
-        dict(zip(losses, values[:number], strict=True)),
-        {name: int(value) for name, value in zip(counts, values[number:], strict=True)},
-    )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from helpers import report_pages
 from helpers.run_outcome import folders, outcome
 from helpers.waiting import until
@@ -26,7 +27,7 @@ from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.storage.publish import publishing
-from pyserini_ance.trainer.trainer import LossNotFinite
+from pyserini_ance.trainer.callbacks import LossNotFinite
 
 OPTIMIZER = {"learning_rate": 1e-3}
 LOSS = {"kind": "nll", "scale": 0.1}
@@ -113,6 +114,26 @@ def test_a_run_leaves_what_it_promises(undisturbed):
     assert state(undisturbed)["status"] == "finished"
     assert not list(undisturbed.glob("checkpoints/*/training.safetensors"))
     assert set(json.loads((undisturbed / "index" / "encoder.json").read_text())) >= {"encoder", "weights"}
+
+
+def test_device_cpu_leaves_a_gpu_alone(small_recipe, tmp_path, monkeypatch):
+    """It may be full, or another process's alone."""
+
+    def touched():
+        raise AssertionError("CUDA was initialised")
+
+    monkeypatch.setattr(torch.cuda, "_lazy_init", touched)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(AssertionError, match="was initialised"):
+        torch.cuda.current_device()
+    in_batch = {"in_batch_negatives": True, "loss": LOSS}
+    cached = {**STAGES["warm"], "chunk_queries": 2, "terms": {"query": in_batch}}
+    live = {"query": {"negatives": [{"kind": "live", "top_k": 4}], "loss": LOSS}}
+    queries_alone = {**STAGES["warm"], "trainable": "query_tower", "terms": live}
+    stages = {"cached": cached, "ance": STAGES["ance"], "ltre": queries_alone}
+    experiment.train(small_recipe(stages, device="cpu", precision="auto"), tmp_path / "run")
+    assert state(tmp_path / "run")["status"] == "finished"
 
 
 def test_a_stage_that_never_improved_is_named_with_what_its_result_is(small_recipe, tmp_path):

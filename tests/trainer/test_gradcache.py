@@ -8,14 +8,14 @@ from torch import nn
 
 from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.family import TwoTower
+from pyserini_ance.encoders.family import Tower, TwoTower
 from pyserini_ance.trainer.step import ChunkedEncoder, GradCache, PlainPass, TextBatch, reproducible_dropout
 
 TEXTS = [list(range(5, 5 + length)) for length in (3, 9, 1, 6, 9, 2, 4, 7)]
 TOKENS = TokenStore.of_lists(TEXTS, Specials((1,), (2,), 0))
 
 
-class Tower(nn.Module):
+class Mean(Tower):
     def __init__(self, dropout: float):
         super().__init__()
         self.embeddings, self.linear, self.dropout = nn.Embedding(30, 6), nn.Linear(6, 5), nn.Dropout(dropout)
@@ -34,7 +34,7 @@ def forward(
 
 def towers(dropout: float, tied: bool = True) -> TwoTower:
     torch.manual_seed(0)
-    return TwoTower(Tower(dropout), None if tied else Tower(dropout))
+    return TwoTower(Mean(dropout), None if tied else Mean(dropout))
 
 
 def gradients(module: nn.Module, backward) -> list[torch.Tensor]:

@@ -81,6 +81,14 @@ class Scaled(Scaling, Loss):
     """A loss of scaled scores."""
 
 
+class Pairwise:
+    """A loss of `Pairs`.
+
+    Its call also takes `max_positives`, the highest number of positives of an anchor under the mask: the host
+    knows it from the batch's rows, and would otherwise wait for the device. None: it is counted.
+    """
+
+
 @dataclass(frozen=True)
 class Pairs:
     """Pairs of a positive with a document of a lower label, for B anchors with n columns.
@@ -94,9 +102,10 @@ class Pairs:
     mask: torch.Tensor
 
     @classmethod
-    def of(cls, labels: torch.Tensor, mask: torch.Tensor) -> "Pairs":
+    def of(cls, labels: torch.Tensor, mask: torch.Tensor, max_positives: int | None = None) -> "Pairs":
         positive = (labels > 0) & mask
-        max_positives = int(positive.sum(1).max())
+        if max_positives is None:
+            max_positives = int(positive.sum(1).max())
         # An anchor with fewer positives gets other columns, which the mask excludes.
         is_positive, columns = positive.float().topk(max_positives, dim=1)
         lesser = labels[:, None, :] < labels.gather(1, columns)[:, :, None]

@@ -10,10 +10,10 @@ from typing import Literal
 import torch
 from pydantic import Field
 
-from pyserini_ance.trainer.losses.base import Loss, Pairs
+from pyserini_ance.trainer.losses.base import Loss, Pairs, Pairwise
 
 
-class Hinge(Loss):
+class Hinge(Pairwise, Loss):
     """Mean over all pairs of a positive and a negative.
 
     `margin` is in units of the score: with cosines far below 1.
@@ -23,6 +23,8 @@ class Hinge(Loss):
     margin: float = Field(default=1.0, gt=0)
     """The margin between positive and negative, in units of the score; far below 1 for cosines."""
 
-    def __call__(self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        pairs = Pairs.of(labels, mask)
+    def __call__(
+        self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, max_positives: int | None = None
+    ) -> torch.Tensor:
+        pairs = Pairs.of(labels, mask, max_positives)
         return pairs.mean(torch.relu(self.margin - pairs.differences(scores)))

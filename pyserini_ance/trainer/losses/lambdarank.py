@@ -10,10 +10,10 @@ import torch
 from pydantic import PositiveInt
 from torch.nn.functional import pad, softplus
 
-from pyserini_ance.trainer.losses.base import Pairs, Scaled
+from pyserini_ance.trainer.losses.base import Pairs, Pairwise, Scaled
 
 
-class LambdaRank(Scaled):
+class LambdaRank(Pairwise, Scaled):
     """The mean over all pairs, including pairs that change nothing.
 
     `measure: RR` is 1 / rank of the first relevant document. `nDCG` takes grades as gains, the default of
@@ -33,8 +33,10 @@ class LambdaRank(Scaled):
     def graded(self) -> bool:  # type: ignore[override]  # depends on the measure
         return self.measure == "nDCG"
 
-    def __call__(self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        pairs = Pairs.of(labels, mask)
+    def __call__(
+        self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, max_positives: int | None = None
+    ) -> torch.Tensor:
+        pairs = Pairs.of(labels, mask, max_positives)
         changes = {"RR": self._rr, "nDCG": self._ndcg, "adore_rr": self._sum_rr}[self.measure]
         weights = changes(pairs, ranks_of(scores.detach(), labels, mask), labels, mask)
         return pairs.mean(weights * softplus(-self.scaled(pairs.differences(scores))))

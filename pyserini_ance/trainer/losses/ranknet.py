@@ -8,15 +8,17 @@ from typing import Literal
 import torch
 from torch.nn.functional import softplus
 
-from pyserini_ance.trainer.losses.base import Pairs, Scaled
+from pyserini_ance.trainer.losses.base import Pairs, Pairwise, Scaled
 
 
-class RankNet(Scaled):
+class RankNet(Pairwise, Scaled):
     """Mean over the pairs: the paper does not say sum or mean, the code of its successor ADORE
     (jingtaozhan/DRhard) takes the mean."""
 
     kind: Literal["ranknet"] = "ranknet"
 
-    def __call__(self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        pairs = Pairs.of(labels, mask)
+    def __call__(
+        self, scores: torch.Tensor, labels: torch.Tensor, mask: torch.Tensor, max_positives: int | None = None
+    ) -> torch.Tensor:
+        pairs = Pairs.of(labels, mask, max_positives)
         return pairs.mean(softplus(-self.scaled(pairs.differences(scores))))

@@ -1,0 +1,191 @@
+"""How often the host of a GPU waits in a training step, counted on torch's meta device."""
+
+from collections.abc import Callable
+from contextlib import suppress
+
+import pytest
+import torch
+from helpers.device_counts import META, DeviceCounts
+from helpers.stage_fixture import Training
+from tqdm import tqdm
+
+from pyserini_ance.runs.checkpoint import newest_progress
+from pyserini_ance.storage.files import read_json_lines
+from pyserini_ance.trainer import trainer
+from pyserini_ance.trainer.callbacks import LossNotFinite, TrainerCallback
+from pyserini_ance.trainer.optim import build_optimizer
+from pyserini_ance.trainer.trainer import StageTrainer
+
+RANDOM = [{"kind": "random", "num_negatives": 3}]
+
+
+def own_pool(loss: str, **settings) -> dict:
+    return {"query": {"negatives": RANDOM, "loss": {"kind": loss, **settings}}}
+
+
+def counted_step(training: Training) -> DeviceCounts:
+    """The counts of a stage's first step, with the weights and the attention of a GPU."""
+    stage = training.stage()
+    stage._refresh(0)
+    to_meta(stage)
+    with DeviceCounts() as counts:
+        stage._train_step(0, tqdm(disable=True))
+    return counts
+
+
+def to_meta(stage: StageTrainer) -> None:
+    towers = stage.encoder.towers
+    for module in towers.modules():
+        if hasattr(module, "set_attn_implementation"):
+            module.set_attn_implementation("sdpa")
+    towers.to(META)
+    stage.encoder.device = META
+    if stage.documents is not None:
+        stage.documents.device = META
+        stage.documents.whole = stage.documents.whole.to(META)
+    # torch's fused AdamW knows no meta device.
+    settings = stage.stage.optimizer.model_copy(update={"kind": "lamb"})
+    stage.optimizer = stage.checkpoints.optimizer = build_optimizer(towers, settings)
+
+
+IN_BATCH = {"query": {"in_batch_negatives": True, "loss": {"kind": "nll"}}}
+LIVE = {"query": {"negatives": [{"kind": "live", "top_k": 6}], "loss": {"kind": "lambdarank"}}}
+MARGIN = {"query": {**own_pool("nll")["query"], "false_negative_margin": 0.1, "num_hardest": 1}}
+NDCG = own_pool("lambdarank", measure="nDCG")
+DUAL = {**own_pool("nll"), "document": {**own_pool("bce")["query"], "anchor": "document"}}
+UNIFORM = {**own_pool("nll"), "spread": {"regularizer": {"kind": "uniformity"}}}
+# The host waits when the losses and the norm of the step before have arrived, which the counts leave out.
+CASES = {  # terms, settings of the stage, waits, copies to the device, copies to the host
+    "own pool": (own_pool("nll"), {}, 0, 7, 1),
+    "hinge": (own_pool("hinge"), {}, 0, 7, 1),
+    "RankNet": (own_pool("ranknet"), {}, 0, 7, 1),
+    "LambdaRank": (own_pool("lambdarank"), {}, 0, 7, 1),
+    "nDCG": (NDCG, {"positives": "all"}, 0, 7, 1),
+    "false negatives": (MARGIN, {}, 0, 7, 1),
+    "dual": (DUAL, {}, 0, 9, 1),
+    "regularizer": (UNIFORM, {}, 0, 8, 1),
+    "two chunks": (own_pool("nll"), {"chunk_queries": 2}, 0, 12, 1),
+    "in-batch": (IN_BATCH, {}, 0, 6, 1),
+    "GradCache": (IN_BATCH, {"chunk_queries": 2}, 0, 16, 1),
+    # To search, the host needs the query vectors. The search itself is run on the CPU here, and not counted.
+    "LTRe": (LIVE, {"trainable": "query_tower", "positives": "all"}, 1, 5, 2),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_host_does_not_wait_in_a_step(small_recipe, tmp_path, case):
+    terms, settings, waits, to_device, to_host = CASES[case]
+    counts = counted_step(Training(small_recipe, tmp_path, terms, **settings))
+    assert counts.waits.total() == waits, counts.places
+    assert counts.copies == {"to device": to_device, "to host": to_host}
+
+
+def test_the_counts_see_what_would_wait():
+    numbers, flags = torch.zeros(3, device=META), torch.zeros(3, dtype=torch.bool, device=META)
+    waits: list[tuple[str, Callable]] = [
+        ("_local_scalar_dense", lambda: float(numbers.sum())),
+        ("_local_scalar_dense", lambda: bool(flags.all())),
+        ("to host", lambda: numbers.tolist()),
+        ("to host", lambda: numbers.cpu().numpy()),
+        ("to device", lambda: torch.zeros(3).to(META)),
+        ("to device", lambda: numbers.copy_(torch.zeros(3))),
+        ("nonzero", lambda: flags.nonzero()),
+        ("index", lambda: numbers[flags]),
+    ]
+    for expected, wait in waits:
+        with DeviceCounts() as counts, suppress(NotImplementedError):  # shapes without values
+            wait()
+        assert counts.waits == {expected: 1}
+    with DeviceCounts() as counts:
+        torch.zeros(3).to(META, non_blocking=True)
+        numbers.to("cpu", non_blocking=True)
+        numbers[torch.zeros(2, dtype=torch.int64, device=META)].sum()
+    assert (counts.waits.total(), counts.launches) == (0, {"index": 1, "sum": 1})
+
+
+TWO_TERMS = {**own_pool("nll"), "batch": {**IN_BATCH["query"], "weight": 0.5, "false_negative_margin": 0.0}}
+MINED = {"query": {"negatives": [{"kind": "ann", "top_k": 8, "num_negatives": 2}], "loss": {"kind": "nll"}}}
+STAGES = {
+    "two terms": (TWO_TERMS, {"save_every_steps": 4}),
+    "refreshed": (MINED, {"refresh": {"every_steps": 3}, "evaluate": {"every_steps": 4, "patience": 5}}),
+    "LTRe": (LIVE, {"trainable": "query_tower", "positives": "all"}),
+}
+
+
+class Seen(TrainerCallback):
+    def __init__(self) -> None:
+        self.calls: list = []
+
+    def on_step_end(self, stage, step, losses, metrics):
+        values = {name: value for name, value in metrics.items() if "seconds" not in name}
+        self.calls.append((step, losses, values))
+
+    def on_refresh(self, stage, step, generation):
+        self.calls.append((step, generation.step))
+
+    def on_dev_measure(self, stage, step, measure, value):
+        self.calls.append((step, value))
+
+
+@pytest.mark.parametrize("case", STAGES)
+def test_a_stage_that_reads_its_numbers_late_is_the_same(small_recipe, tmp_path, monkeypatch, case):
+    terms, settings = STAGES[case]
+
+    def trained(folder: str, late: bool):
+        training, seen, unread = Training(small_recipe, tmp_path / folder, terms, **settings), Seen(), []
+        stage = training.stage(callbacks=[seen])
+        stage.runs_ahead, log_steps = late, stage._log_steps
+
+        def counted(**options):
+            unread.append(len(stage.unread))
+            return log_steps(**options)
+
+        monkeypatch.setattr(stage, "_log_steps", counted)
+        result = stage.train()
+        timeless = [
+            {
+                name: value
+                for name, value in record.items()
+                if "seconds" not in name and name not in ("parts", "memory_bytes")
+            }
+            for record in read_json_lines(training.run.metrics)
+        ]
+        return result.weights, timeless, seen.calls, max(unread)
+
+    at_once, late = trained("at-once", False), trained("late", True)
+    assert (at_once[3], late[3]) == (1, 2)
+    assert late[:3] == at_once[:3]
+
+
+def test_an_interrupted_stage_that_reads_its_numbers_late_logs_every_step(small_recipe, tmp_path):
+    class Interrupting(TrainerCallback):
+        def on_step_end(self, stage, step, losses, metrics):
+            if step == 4:
+                raise KeyboardInterrupt
+
+    training = Training(small_recipe, tmp_path / "run", TWO_TERMS)
+    stage = training.stage(callbacks=[Interrupting()])
+    stage.runs_ahead = True
+    with pytest.raises(KeyboardInterrupt):
+        stage.train()
+    assert [record["step"] for record in training.metrics("step")] == [0, 1, 2, 3, 4, 5]
+    assert newest_progress(training.run, "a").step == 6
+    whole = Training(small_recipe, tmp_path / "whole", TWO_TERMS).train()
+    assert training.train(resume=True).weights == whole.weights
+
+
+def test_a_loss_that_is_not_finite_is_found_late_and_never_saved(small_recipe, tmp_path, monkeypatch):
+    training = Training(small_recipe, tmp_path, TWO_TERMS, save_every_steps=4)
+    stage = training.stage()
+    stage.runs_ahead, losses = True, trainer.term_losses
+    broken = torch.tensor(torch.nan)
+
+    def from_step_3(*arguments):
+        of_terms = losses(*arguments)
+        return {n: loss * broken for n, loss in of_terms.items()} if stage.progress.step >= 3 else of_terms
+
+    monkeypatch.setattr(trainer, "term_losses", from_step_3)
+    with pytest.raises(LossNotFinite, match="stage a, step 3: the loss is nan"):
+        stage.train()
+    assert [record["step"] for record in training.metrics("step")] == [0, 1, 2]
+    assert not list(training.run.checkpoints.glob("a-*"))
