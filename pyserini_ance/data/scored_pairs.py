@@ -20,7 +20,7 @@ from pyserini_ance.data.collection import Split, Texts
 from pyserini_ance.data.formats.lines import Line, extension, shown
 from pyserini_ance.data.formats.records import read_records
 from pyserini_ance.data.formats.training_files import Layout, listed_passages
-from pyserini_ance.data.rankings import layout_of
+from pyserini_ance.data.ranking_forms import layout_of
 from pyserini_ance.data.trec import Hit, read_hits
 
 

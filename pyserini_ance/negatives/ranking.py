@@ -13,7 +13,7 @@ KEY = "stages.<stage>.terms.<term>.negatives.<position>.file"
 
 
 class Ranking(RankedSource):
-    """Reads a TREC run, or another format of `data/rankings.py`.
+    """Reads a TREC run, or another format of `data/ranking_forms.py`.
 
     The other formats are MS MARCO's runs and triples, and the negatives in the training files of DPR,
     Tevatron and FlagEmbedding.
