@@ -94,7 +94,7 @@ def _what_was_run(history: RunHistory) -> Section:
     rows = [_stage_row(name, stage) for name, stage in recipe.stages.items()]
     columns = ["stage", "steps", "queries", "learning rate", "terms", "refresh"]
     section.add(html.subheading("Stages"), html.table(rows, columns, long=["terms"]))
-    section.add(html.folded("the whole recipe", dump(recipe)))
+    section.add(html.folded("the whole recipe", html.preformatted(dump(recipe))))
     return section
 
 

@@ -7,7 +7,7 @@ from pyserini_ance.analysis.report_page import Section
 from pyserini_ance.analysis.report_plots import line_plot, stacked_shares
 from pyserini_ance.analysis.run_history import WEIGHTED_SUM, Record, RunHistory, Series
 
-SHOWN_TABLES = 60
+UNFOLDED_TABLES, SHOWN_TABLES = 8, 60
 MARKS = "Ticks on the axis: refreshed negatives."
 Histories = Mapping[str, RunHistory]
 ValueOf = Callable[[Record], float | None]
@@ -168,10 +168,14 @@ def _table_of_tables(section: Section, history: RunHistory) -> None:
         }
         for table in history.tables
     ]
-    section.add(html.subheading("Mined tables"), html.table(rows[-SHOWN_TABLES:], list(rows[0])))
+    shown = html.table(rows[-SHOWN_TABLES:], list(rows[0]))
     if len(rows) > SHOWN_TABLES:
         text = f"The last {SHOWN_TABLES} of {len(rows)} tables; all are in metrics.jsonl."
-        section.add(html.paragraph(text, "note"))
+        shown += html.paragraph(text, "note")
+    if len(rows) > UNFOLDED_TABLES:
+        section.add(html.folded(f"the {len(rows)} mined tables", shown))
+    else:
+        section.add(html.subheading("Mined tables"), shown)
 
 
 def _only(histories: Histories) -> RunHistory | None:

@@ -132,9 +132,9 @@ def preformatted(text: str) -> str:
     return f"<pre>{escape(text)}</pre>"
 
 
-def folded(summary: str, text: str) -> str:
-    """A text as it is, folded below its summary."""
-    return f"<details><summary>{escape(summary)}</summary>{preformatted(text)}</details>"
+def folded(summary: str, content: str) -> str:
+    """HTML content that is folded below its summary."""
+    return f"<details><summary>{escape(summary)}</summary>{content}</details>"
 
 
 def table(

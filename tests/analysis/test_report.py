@@ -90,6 +90,23 @@ def test_a_run_without_judgments_has_no_tests_and_says_why(finished_run):
     assert "No significance tests: " in run_report(RunHistory(RunDir(folder)))
 
 
+@pytest.mark.parametrize(("refreshes", "folded"), [(8, False), (9, True)])
+def test_many_mined_tables_are_folded(base, tmp_path, refreshes, folded):
+    run = RunDir(tmp_path / "run")
+    run.create(dump(load(base).recipe))
+    mined = {"query.0": {"kind": "ann", "candidates": 10, "dropped": {"duplicates": 1}, "new_share": 0.5}}
+    records = [
+        {"event": "generation", "stage": "only", "step": step, "checkpoint_step": step, "tables": mined}
+        for step in range(refreshes)
+    ]
+    more = {"waited_seconds": 0.0, "seconds": {}}
+    run.metrics.write_text("".join(json.dumps({**record, **more}) + "\n" for record in records))
+    shown = run_report(RunHistory(run))
+    rows = next(rows for rows in report_pages.tables(shown) if "adopted at" in rows[0])
+    assert len(rows) == 1 + refreshes and rows[-1][-2:] == ["50.0%", "1"]
+    assert (f"<summary>the {refreshes} mined tables</summary>" in shown) == folded
+
+
 def test_a_failed_run_has_a_report_of_what_it_has(base, tmp_path):
     run = RunDir(tmp_path / "run")
     run.create(dump(load(base).recipe))
