@@ -18,7 +18,8 @@ class TrainerCallback:
     """
 
     def on_step_end(self, stage: str, step: int, losses: dict[str, float], metrics: dict[str, Any]) -> None:
-        """Called after optimizer step `step` (from 0).
+        """Called after optimizer step `step` (from 0). On a GPU it comes while the next step is at work, or
+        before the weights are saved.
 
         `losses` are the unweighted means of the terms over the batch. `metrics` are the other values of the
         step's record in `metrics.jsonl`: `loss` (the weighted sum), `grad_norm` (before clipping),
@@ -104,8 +105,7 @@ class StepReport:
 class StageClock:
     """How long the rest of a stage will take, with its refreshes and dev evaluations.
 
-    Estimates from the steps and refreshes so far; `refresh_steps` are the steps before which there is one.
-
+    It estimates from the steps and refreshes so far; `refresh_steps` are the steps before which there is one.
     Seconds before other steps, waiting for a refresher, count as those of the refreshes.
     """
 
