@@ -16,7 +16,7 @@ PYTHON ?= $(eval PYTHON := $(FOUND))$(PYTHON)
 .PHONY: help demo test test-all test-fast lint docs clean
 
 help:
-	@echo "make demo       install everything, train the demo recipe, write its run to runs/demo-ance"
+	@echo "make demo       install everything, train a small encoder by three methods, compare them: runs/demo"
 	@echo "make test       install everything, run the tests: minutes"
 	@echo "make test-all   run these tests, then the long ones: whole runs, kills and resumes, Pyserini's Java"
 	@echo "make test-fast  run the tests that need no process of their own: under a minute"
@@ -27,7 +27,8 @@ help:
 	@echo "Without a GPU, 5 GB less: make demo TORCH_INDEX=URL, an index of torch's CPU wheels"
 
 demo: $(INSTALLED)
-	$(RUN) -m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite
+	$(RUN) -m pyserini_ance.train --grid demo --output runs/demo --overwrite
+	@$(RUN) -m pyserini_ance compare runs/demo --significance demo-small/rand-batch
 
 # Files run in the order of their names: sorted by their number of tests, files of a few long tests would come
 # last, and one process would wait for the other. Bytecode is written whatever the user's setting is: otherwise the

@@ -55,7 +55,14 @@ EXTRAS = {
     "lint": ["ruff>=0.15", "mypy>=1.18", "types-PyYAML"],
     "docs": ["mkdocs-material>=9"],  # for `make docs`
     # ir-datasets reads samples as the formats here do; it reads those of DPR with ijson.
-    "test": ["tensorboard>=2.19", "pytest>=8", "pytest-xdist>=3.6", "setuptools>=77", "ir-datasets>=0.5", "ijson>=3"],
+    "test": [
+        "pytest>=8",
+        "pytest-xdist>=3.6",
+        "setuptools>=77",
+        "ir-datasets>=0.5",
+        "ijson>=3",
+        "tensorboard>=2.19",
+    ],
 }
 
 

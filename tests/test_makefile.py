@@ -64,7 +64,7 @@ def make(tmp_path):
         ("test", f"{PYTEST} -m not long"),
         ("test-fast", f"{PYTEST} -m fast"),
         ("lint", "-m mypy"),
-        ("demo", "-m pyserini_ance.train demo/ance --output runs/demo-ance --overwrite"),
+        ("demo", "-m pyserini_ance compare runs/demo --significance demo-small/rand-batch"),
     ],
 )
 def test_installs_once_and_then_works_at_once(make, tmp_path, target, last):
