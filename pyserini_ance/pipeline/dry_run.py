@@ -17,7 +17,8 @@ from pyserini_ance.encoders.encoder import Encoder, Precision, resolve_precision
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.negatives.source import Source
-from pyserini_ance.pipeline.experiment import INITIAL, Experiment
+from pyserini_ance.pipeline.experiment import Experiment
+from pyserini_ance.pipeline.initial_weights import INITIAL
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe

@@ -25,16 +25,15 @@ from pyserini_ance.pipeline.bm25_rankings import (
 )
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
 from pyserini_ance.pipeline.hybrid_row import fusion_command, hybrid_row
-from pyserini_ance.pipeline.initial_weights import InitialWeights
+from pyserini_ance.pipeline.initial_weights import INITIAL, InitialWeights, starting_checkpoint
 from pyserini_ance.pipeline.model_export import Results, export, unimproved_stages, write_qrels
 from pyserini_ance.pipeline.preparation import check_indexes, check_tools, prepare, recorded_splits
 from pyserini_ance.pipeline.refresher_subprocess import check_refresher, refresh_command
 from pyserini_ance.pipeline.run_session import RunSession
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
-from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.refresher.refresher import Refresher
-from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, drop_moments, publish_checkpoint
+from pyserini_ance.runs.checkpoint import Checkpoint, drop_moments, publish_checkpoint
 from pyserini_ance.runs.provenance import environment, highest_peak_bytes
 from pyserini_ance.runs.retention import clean_up
 from pyserini_ance.runs.rundir import RunDir, RunLog
@@ -44,8 +43,6 @@ from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
 from pyserini_ance.trainer.resume import check_same_run, replay_logs
 from pyserini_ance.trainer.trackers import tracking
 from pyserini_ance.trainer.trainer import StageTrainer
-
-INITIAL = TrainingProgress("initial", 0)
 
 
 def train(
@@ -164,7 +161,7 @@ class Experiment:
         results: dict[str, Checkpoint] = {}
         last = list(self.recipe.stages)[-1]
         for name, stage in self.recipe.stages.items():
-            checkpoint = self._initial_checkpoint_of(stage, initial, results)
+            checkpoint = starting_checkpoint(self.recipe, stage, initial, results)
             results[name] = self.train_stage(name, data, checkpoint, resume)
             self.world.on_main(lambda: self._drop_moments(results))
             if name != last and "stages" in wanted:
@@ -198,21 +195,6 @@ class Experiment:
 
     def _stage_seconds(self, name: str) -> dict[str, Any]:
         return self.world.on_main(lambda: self.log.stage_seconds(name))
-
-    def _initial_checkpoint_of(
-        self, stage: Stage, initial: dict[str, Checkpoint], results: dict[str, Checkpoint]
-    ) -> Checkpoint:
-        """The checkpoint that `stage` starts from; `results` are those of the stages before it."""
-        init_from = stage.init_from
-        if stage.starts_from_checkpoint:
-            external = self.recipe.external_starts
-            return next(initial[name] for name, weights in external.items() if weights == init_from)
-        if init_from == "initial" or not results:
-            return initial[INITIAL.stage]
-        if init_from == "previous":
-            return list(results.values())[-1]
-        assert not isinstance(init_from, str) and init_from.stage is not None
-        return results[init_from.stage]
 
     def _mark(self, where: str) -> None:
         if self.world.is_main:

@@ -2,6 +2,7 @@
 own."""
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.find import shipped
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import (
     ENCODER,
     Checkpoint,
@@ -25,6 +27,7 @@ from pyserini_ance.storage.files import read_json
 from pyserini_ance.storage.publish import is_complete
 
 log = logging.getLogger(__name__)
+INITIAL = TrainingProgress("initial", 0)  # of the untrained encoder's checkpoint
 
 
 class NoRun(FileNotFoundError):
@@ -168,6 +171,23 @@ class InitialWeights:
             name: Checkpoint.open(self.run.checkpoint(name, 0), verify=name not in self.encoders).hashes
             for name in self.names
         }
+
+
+def starting_checkpoint(
+    recipe: Recipe, stage: Stage, initial: Mapping[str, Checkpoint], results: Mapping[str, Checkpoint]
+) -> Checkpoint:
+    """The checkpoint that `stage` starts from: one of `initial`, by row of the results table, or one of
+    `results`, which are those of the stages before it."""
+    init_from = stage.init_from
+    if stage.starts_from_checkpoint:
+        external = recipe.external_starts
+        return next(initial[name] for name, weights in external.items() if weights == init_from)
+    if init_from == "initial" or not results:
+        return initial[INITIAL.stage]
+    if init_from == "previous":
+        return list(results.values())[-1]
+    assert not isinstance(init_from, str) and init_from.stage is not None
+    return results[init_from.stage]
 
 
 def _find(init_from: InitFrom, key: str, may_be_gone: bool) -> WeightsOrigin | None:
