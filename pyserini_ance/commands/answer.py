@@ -6,7 +6,6 @@ from pathlib import Path
 
 from pyserini_ance.commands import console
 from pyserini_ance.distributed.failures import interrupt_on_termination
-from pyserini_ance.recipe.components import kinds
 
 CUTOFFS = (1, 5, 20, 100)
 EXAMPLE = """pyserini-ance answer runs/nq-ance --reader extractive \\
@@ -38,6 +37,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    from pyserini_ance.recipe.components import kinds
+
     parser = console.command_parser(
         "answer",
         "Answer questions with a reader from retrieved passages, and measure the answers.",

@@ -4,24 +4,14 @@ import argparse
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyserini_ance.analysis.dev_curves import DevPoint, mean_curves, plot_curves, time_to_target
-from pyserini_ance.analysis.forgetting import forgetting
-from pyserini_ance.analysis.grid_tables import improvements, runs_in
-from pyserini_ance.analysis.run_comparison import (
-    TESTS,
-    compare,
-    labels,
-    significance,
-    significance_cells,
-    significance_column,
-    significance_legend,
-)
 from pyserini_ance.commands import console
-from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.tables import read_results
 
+if TYPE_CHECKING:
+    from pyserini_ance.analysis.dev_curves import DevPoint
+
+TESTS = ("t", "permutation")  # paired tests
 DETAILS = """\
 --significance adds a column for each measure: the mean difference from ROW over the test queries,
 its p value, and the queries won, tied and lost."""
@@ -30,6 +20,12 @@ EXAMPLE = "pyserini-ance compare runs/demo-ance runs/demo-rand --significance de
 
 def main(arguments: list[str] | None = None) -> None:
     args = _parse(arguments)
+    from pyserini_ance.analysis.dev_curves import plot_curves
+    from pyserini_ance.analysis.grid_tables import runs_in
+    from pyserini_ance.analysis.run_comparison import significance_legend
+    from pyserini_ance.evaluation.legends import table_with_legend
+    from pyserini_ance.evaluation.tables import read_results
+
     runs = [run for folder in args.runs for run in runs_in(folder)]
     results = [read_results(run) for run in runs]
     more = [significance_legend(args.significance, args.test)] if args.significance else []
@@ -100,6 +96,17 @@ def _table(
     args: argparse.Namespace, runs: list[Path], results: Sequence[dict[str, Any]]
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Rows and columns of the table that the options select."""
+    from pyserini_ance.analysis.dev_curves import time_to_target
+    from pyserini_ance.analysis.forgetting import forgetting
+    from pyserini_ance.analysis.grid_tables import improvements
+    from pyserini_ance.analysis.run_comparison import (
+        compare,
+        labels,
+        significance,
+        significance_cells,
+        significance_column,
+    )
+
     if args.improvement_over:
         return improvements(args.runs[0], args.improvement_over)
     if args.forgetting:
@@ -116,6 +123,9 @@ def _table(
     return rows, [*columns, *(significance_column(measure, baseline) for measure in results[0]["measures"])]
 
 
-def _curves(results: Sequence[dict[str, Any]], runs: list[Path]) -> dict[str, list[DevPoint]]:
+def _curves(results: Sequence[dict[str, Any]], runs: list[Path]) -> "dict[str, list[DevPoint]]":
+    from pyserini_ance.analysis.dev_curves import mean_curves
+    from pyserini_ance.analysis.run_comparison import labels
+
     metrics = (run / "metrics.jsonl" for run in runs)
     return mean_curves(list(zip(labels(results), metrics, strict=True)))

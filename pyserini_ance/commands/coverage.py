@@ -4,17 +4,15 @@ import argparse
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyserini_ance.commands import console
-from pyserini_ance.data.collection import Collection, Texts
-from pyserini_ance.data.formats.dpr import read_questions
-from pyserini_ance.data.trec import read_run
-from pyserini_ance.evaluation.answer_measures import CUTOFFS, coverage
-from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.tables import read_results
-from pyserini_ance.pipeline.ranking_inputs import collection_of, collection_with
-from pyserini_ance.runs.rundir import RunDir
 
+if TYPE_CHECKING:
+    from pyserini_ance.data.collection import Collection, Texts
+    from pyserini_ance.runs.rundir import RunDir
+
+CUTOFFS = (5, 20, 100)
 LEGEND = "Success@k: share of the questions with an answer in one of the first k passages"
 DETAILS = """Without --run, the rankings of the results table are measured on the questions of the test splits
 (if a split has judgments, on its questions with a relevant passage). With --run, any rankings over the same
@@ -29,6 +27,12 @@ def main(arguments: list[str] | None = None) -> None:
     if args.questions and (args.split or not args.run):
         parser.error("--questions requires --run with rankings of these questions, and excludes --split")
     logging.basicConfig(format="%(message)s")
+    from pyserini_ance.data.trec import read_run
+    from pyserini_ance.evaluation.answer_measures import coverage
+    from pyserini_ance.evaluation.legends import table_with_legend
+    from pyserini_ance.pipeline.ranking_inputs import collection_of
+    from pyserini_ance.runs.rundir import RunDir
+
     run = RunDir(args.folder)
     collection = collection_of(run)
     tested = list(run.read_recipe().final_evaluation.split)
@@ -91,9 +95,11 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _rankings(
-    args: argparse.Namespace, run: RunDir, collection: Collection, splits: Sequence[str]
-) -> Iterator[tuple[Path, Texts, dict[str, str]]]:
+    args: argparse.Namespace, run: "RunDir", collection: "Collection", splits: Sequence[str]
+) -> "Iterator[tuple[Path, Texts, dict[str, str]]]":
     """The rankings to measure, the questions of each, and the cells that name it in the table."""
+    from pyserini_ance.evaluation.tables import read_results
+
     if args.run:
         questions = _questions(args, run, collection, splits[0])
         yield from ((ranking, questions, {"run": str(ranking)}) for ranking in args.run)
@@ -104,7 +110,10 @@ def _rankings(
         yield from ((run.ranking(name, split), queries, {"row": name, "split": split}) for name in names)
 
 
-def _questions(args: argparse.Namespace, run: RunDir, collection: Collection, split: str) -> Texts:
+def _questions(args: argparse.Namespace, run: "RunDir", collection: "Collection", split: str) -> "Texts":
+    from pyserini_ance.data.formats.dpr import read_questions
+    from pyserini_ance.pipeline.ranking_inputs import collection_with
+
     if args.questions:
         return read_questions(args.questions)
     if split not in collection.splits:

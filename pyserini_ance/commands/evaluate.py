@@ -3,19 +3,16 @@
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyserini_ance.analysis.published_tables import PublishedTable
 from pyserini_ance.commands import console
-from pyserini_ance.data.rankings import read_ranked
-from pyserini_ance.data.trec import Qrels, Run, read_qrels
-from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.metrics import CUTOFF, RunReport
-from pyserini_ance.recipe.evaluation_settings import parse_measures
-from pyserini_ance.runs.rundir import RUNS
-from pyserini_ance.storage.files import write_json
+
+if TYPE_CHECKING:
+    from pyserini_ance.data.trec import Qrels, Run
 
 MEASURES = ("nDCG@10", "RR@10", "R@100")
+OVERLAP_CUTOFF = 100
+RUNS = Path("runs")
 RUN_OPTIONS = ("qrels", "measures", "holes", "overlap", "overlap_cutoff", "per_query")
 DETAILS = """Hole rate and overlap, as in ANCE's tables, are means over the judged queries with hits in
 the run. --table makes the papers' table of a set from the run directories that exist."""
@@ -32,6 +29,8 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _print_table(args: argparse.Namespace) -> None:
+    from pyserini_ance.analysis.published_tables import PublishedTable
+
     published = PublishedTable.of(args.table, args.runs)
     if args.output:
         published.write(args.output)
@@ -39,9 +38,15 @@ def _print_table(args: argparse.Namespace) -> None:
 
 
 def _print_runs(args: argparse.Namespace) -> None:
+    from pyserini_ance.data.rankings import read_ranked
+    from pyserini_ance.evaluation.legends import table_with_legend
+    from pyserini_ance.evaluation.metrics import RunReport
+    from pyserini_ance.recipe.evaluation_settings import parse_measures
+    from pyserini_ance.storage.files import write_json
+
     measures = parse_measures(args.measures or MEASURES)
     other = read_ranked(args.overlap) if args.overlap else None
-    report = RunReport(_qrels(args), measures, args.holes, other, args.overlap_cutoff or CUTOFF)
+    report = RunReport(_qrels(args), measures, args.holes, other, args.overlap_cutoff or OVERLAP_CUTOFF)
     names = _names(args.run)
     rows: list[dict[str, Any]] = []
     records: list[dict[str, Any]] = []
@@ -65,8 +70,10 @@ def _print_runs(args: argparse.Namespace) -> None:
     print(table_with_legend(rows, [*columns, *records[0]["measures"]], *counts))
 
 
-def _qrels(args: argparse.Namespace) -> Qrels:
+def _qrels(args: argparse.Namespace) -> "Qrels":
     """The judgments of `--qrels`. Raises ValueError that also says where those of a run directory are."""
+    from pyserini_ance.data.trec import read_qrels
+
     try:
         return read_qrels(args.qrels)
     except (OSError, ValueError) as error:
@@ -88,7 +95,7 @@ def _names(runs: Sequence[Path]) -> list[str]:
     return [path.name if are_distinct else str(path) for path in runs]
 
 
-def _query_counts(qrels: Qrels, run: Run) -> str:
+def _query_counts(qrels: "Qrels", run: "Run") -> str:
     judged, with_hits, unjudged = len(qrels), len(qrels.keys() & run.keys()), len(run.keys() - qrels.keys())
     text = f"{judged} judged queries, {judged - with_hits} of them without any hit (they count as 0)"
     return f"{text}; {unjudged} queries of the run are not judged and not counted" if unjudged else text
@@ -155,7 +162,7 @@ def _parser() -> argparse.ArgumentParser:
         "--overlap-cutoff",
         type=console.positive_int,
         metavar="K",
-        help=f"documents that --overlap compares (default: {CUTOFF})",
+        help=f"documents that --overlap compares (default: {OVERLAP_CUTOFF})",
     )
     of_run.add_argument("--per-query", action="store_true", help="also show each judged query")
     of_table = parser.add_argument_group("options of --table")

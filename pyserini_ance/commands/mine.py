@@ -8,8 +8,6 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance.commands import console
 from pyserini_ance.distributed.failures import interrupt_on_termination
-from pyserini_ance.recipe.components import Component, component_class
-from pyserini_ance.recipe.load import read_yaml
 
 # The options that give queries more candidates, by the setting of a recipe.
 REMEDIES = {
@@ -75,6 +73,8 @@ def _mine(args: argparse.Namespace, source: dict[str, Any], filters: list[Any], 
 
 def source_settings(args: argparse.Namespace) -> dict[str, Any]:
     """The settings of `--source` as in a recipe, with the options that change them."""
+    from pyserini_ance.recipe.load import read_yaml
+
     read = read_yaml(args.source, "--source") if args.source.startswith("{") else args.source
     settings = read if isinstance(read, dict) else {"kind": read}
     options = {
@@ -97,6 +97,9 @@ def filter_settings(text: str) -> Any:
 
     Raises ValueError for an unknown kind, and for a value where the kind has no setting or several.
     """
+    from pyserini_ance.recipe.components import Component, component_class
+    from pyserini_ance.recipe.load import read_yaml
+
     if text.startswith("{"):
         return read_yaml(text, "--filters")
     kind, equals, value = text.partition("=")

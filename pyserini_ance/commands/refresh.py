@@ -6,7 +6,6 @@ from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance.commands import console
 from pyserini_ance.distributed.failures import interrupt_on_termination
-from pyserini_ance.runs.rundir import load_recipe, run_folder
 
 DETAILS = """Training starts a refresher by itself. With `refresher.launch=external` you start it, on any
 machine that sees the run directory."""
@@ -34,6 +33,8 @@ def main(arguments: list[str] | None = None) -> None:
     )
     args = parser.parse_intermixed_args(arguments)
     console.log_to_stderr()
+    from pyserini_ance.runs.rundir import load_recipe, run_folder
+
     loaded = load_recipe(args.recipe, *args.overrides)
     interrupt_on_termination()
     from pyserini_ance.pipeline.refresher_process import refresh

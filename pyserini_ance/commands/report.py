@@ -3,15 +3,10 @@
 import argparse
 from pathlib import Path
 
-from pyserini_ance.analysis.grid_tables import runs_in
-from pyserini_ance.analysis.report import REPORT, write_report
-from pyserini_ance.analysis.report_comparison import comparison_report
-from pyserini_ance.analysis.report_plots import check_installed
-from pyserini_ance.analysis.run_comparison import TESTS
 from pyserini_ance.commands import console
-from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import write_whole
 
+TESTS = ("t", "permutation")  # paired tests
+REPORT = "report.html"
 DETAILS = f"""\
 A run writes its {REPORT} at its end; the command writes it again, or that of a run that stopped.
 The file holds all it shows: it opens without network, and can be sent as it is."""
@@ -22,6 +17,13 @@ COMPARED = "comparison.html"
 
 def main(arguments: list[str] | None = None) -> None:
     args = _parse(arguments)
+    from pyserini_ance.analysis.grid_tables import runs_in
+    from pyserini_ance.analysis.report import write_report
+    from pyserini_ance.analysis.report_comparison import comparison_report
+    from pyserini_ance.analysis.report_plots import check_installed
+    from pyserini_ance.runs.rundir import RunDir
+    from pyserini_ance.storage.files import write_whole
+
     check_installed()
     runs = [run for folder in args.runs for run in runs_in(folder)]
     if len(runs) == 1:

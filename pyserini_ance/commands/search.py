@@ -4,7 +4,6 @@ import argparse
 import logging
 
 from pyserini_ance.commands import console
-from pyserini_ance.pyserini_bridge.launcher import run_module
 
 MODULES = {
     "faiss": "pyserini.search.faiss",
@@ -26,6 +25,8 @@ EXAMPLE = """pyserini-ance search faiss --encoder RUN/model --encoder-class pyse
 def main(arguments: list[str] | None = None) -> None:
     logging.basicConfig(format="%(levelname)s: %(message)s")
     options = _parser().parse_args(arguments)
+    from pyserini_ance.pyserini_bridge.launcher import run_module
+
     run_module(MODULES[options.command], options.flags)
 
 

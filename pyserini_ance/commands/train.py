@@ -1,61 +1,17 @@
 """`pyserini-ance train`: from a recipe to a trained model, its index and its results table."""
 
 import argparse
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
-import yaml
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance.commands import console
 from pyserini_ance.distributed.failures import interrupt_on_termination
-from pyserini_ance.recipe.load import LoadedRecipe, dump
-from pyserini_ance.recipe.merging import origin_of
-from pyserini_ance.runs.rundir import load_recipe, run_folder
 
 DETAILS = """The run directory holds the model, its index, the rankings and the results table.
 On several GPUs: torchrun --nproc-per-node N -m pyserini_ance train ..."""
 EXAMPLE = """pyserini-ance train demo/ance seed=7 --output runs/demo-ance-7
   pyserini-ance train demo/ance --grid seed=1,2,3"""
-
-
-def annotated_yaml(loaded: LoadedRecipe) -> str:
-    """The resolved recipe as YAML, with `# <file or command line>` after each value that is not a default."""
-    text = dump(loaded.recipe)
-    lines = text.splitlines()
-    root = yaml.compose(text)
-    assert root is not None
-    given = loaded.recipe.model_dump(mode="json", exclude_unset=True)
-    for key, last_line in _values(root, ""):
-        # A list has one origin, but its items may leave out keys; so may a component that is only a name.
-        is_set = key in loaded.origins or _is_given(key, given)
-        if is_set and (origin := origin_of(key, loaded.origins)):
-            lines[last_line] = f"{lines[last_line]:<60} # {origin}"
-    return "\n".join(lines)
-
-
-def _is_given(key: str, given: Any) -> bool:
-    for word in key.split("."):
-        if isinstance(given, list):
-            given = dict(enumerate(given)).get(int(word))
-        elif isinstance(given, dict) and word in given:
-            given = given[word]
-        else:
-            return False
-    return True
-
-
-def _values(node: yaml.Node, key: str) -> Iterator[tuple[str, int]]:
-    """Dotted key and last line of every scalar, and of every empty mapping or list."""
-    if isinstance(node, yaml.ScalarNode) or not node.value:
-        yield key, node.end_mark.line
-    elif isinstance(node, yaml.MappingNode):
-        for name, inner in node.value:
-            yield from _values(inner, f"{key}.{name.value}".lstrip("."))
-    else:
-        for position, inner in enumerate(node.value):
-            yield from _values(inner, f"{key}.{position}")
 
 
 def main(arguments: list[str] | None = None) -> int | None:
@@ -166,6 +122,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _measured_plan(args: argparse.Namespace) -> str | None:
     from pyserini_ance.pipeline.plan import measured_plan
+    from pyserini_ance.runs.rundir import load_recipe
 
     return measured_plan(load_recipe(args.recipe, *args.overrides).recipe, args.dry_steps)
 
@@ -175,6 +132,8 @@ def _print_plan(args: argparse.Namespace) -> str | None:
     from pyserini_ance.pipeline.initial_weights import describe_initial_weights
     from pyserini_ance.pipeline.plan import plan, plan_of_chain
     from pyserini_ance.pipeline.prerequisites import prerequisites, recipe_in_file
+    from pyserini_ance.recipe.annotated_yaml import annotated_yaml
+    from pyserini_ance.runs.rundir import load_recipe
 
     loaded = load_recipe(args.recipe, *args.overrides)
     if not console.is_main():
@@ -191,6 +150,7 @@ def _print_plan(args: argparse.Namespace) -> str | None:
 def _train(args: argparse.Namespace) -> str | None:
     from pyserini_ance.pipeline.experiment import train
     from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
+    from pyserini_ance.runs.rundir import load_recipe, run_folder
 
     recipe = load_recipe(args.recipe, *args.overrides).recipe
     how = (recipe, args.output or run_folder(recipe.name), args.overwrite, args.resume, args.replay)
@@ -208,6 +168,7 @@ def _train_grid(args: argparse.Namespace) -> int:
     from pyserini_ance.pipeline.initial_weights import describe_initial_weights
     from pyserini_ance.pipeline.plan import plan
     from pyserini_ance.recipe.grid_spec import Grid
+    from pyserini_ance.runs.rundir import load_recipe, run_folder
 
     grid = Grid.parse(args.grid)
     if not (args.recipe or grid.names_recipes):

@@ -2,7 +2,7 @@
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from pathlib import Path
 
@@ -23,6 +23,12 @@ BEIR_HEADER = "score"  # the third name of BEIR's header
 PADDING = -1
 # Merging a block of this size takes 120 MB. If hits are grouped by query, larger blocks are not faster.
 HITS_PER_BLOCK = 1 << 20
+
+
+def best_first(scores: Mapping[str, float]) -> list[str]:
+    """The documents of a query in trec_eval's order: by score in float32, ties by descending id."""
+    rounded = np.fromiter(scores.values(), np.float32, len(scores)).tolist()
+    return [document for _, document in sorted(zip(rounded, scores, strict=True), reverse=True)]
 
 
 def read_run(path: str | Path) -> Run:

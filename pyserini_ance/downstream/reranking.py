@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 from ir_measures import Measure
 
-from pyserini_ance.data.trec import Qrels, Run, read_run, write_run
+from pyserini_ance.data.trec import Qrels, Run, best_first, read_run, write_run
 from pyserini_ance.encoders.cross_encoder_model import Pair, record_text
-from pyserini_ance.evaluation.metrics import best_first, latency, row_of
+from pyserini_ance.evaluation.metrics import latency, row_of
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.bm25_rankings import bm25_index
 from pyserini_ance.pipeline.ranking_inputs import RankingInput, parse_ranking_name

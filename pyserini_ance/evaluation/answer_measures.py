@@ -26,8 +26,8 @@ from pyserini_ance.data.answer_matching import (
     read_answers,
 )
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.trec import Qrels, Run
-from pyserini_ance.evaluation.metrics import best_first, evaluate, row_of
+from pyserini_ance.data.trec import Qrels, Run, best_first
+from pyserini_ance.evaluation.metrics import evaluate, row_of
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")

@@ -16,7 +16,7 @@ import numpy as np
 from ir_measures import Measure
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.trec import Qrels, Run
+from pyserini_ance.data.trec import Qrels, Run, best_first
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 
 
@@ -58,12 +58,6 @@ def means(values: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
         for name, value in by_column.items():
             columns[name].append(value)
     return {name: fmean(column) for name, column in columns.items()}
-
-
-def best_first(scores: Mapping[str, float]) -> list[str]:
-    """The documents of a query in trec_eval's order: by score in float32, ties by descending id."""
-    rounded = np.fromiter(scores.values(), np.float32, len(scores)).tolist()
-    return [document for _, document in sorted(zip(rounded, scores, strict=True), reverse=True)]
 
 
 def row_of(documents: Texts, document: str) -> int:

@@ -15,8 +15,7 @@ from pyserini_ance.data.answer_matching import ANSWERS, read_answers
 from pyserini_ance.data.collection import Collection, Split, Texts
 from pyserini_ance.data.formats.reading import reading
 from pyserini_ance.data.prepared import merge_splits
-from pyserini_ance.data.trec import PADDING, read_run, write_ranks, write_run
-from pyserini_ance.evaluation.metrics import best_first
+from pyserini_ance.data.trec import PADDING, best_first, read_run, write_ranks, write_run
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.preparation import recipe_data
 from pyserini_ance.pipeline.ranking_inputs import parse_ranking_name, ranking_file

@@ -8,8 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from pyserini_ance.data.trec import Run
-from pyserini_ance.evaluation.metrics import best_first
+from pyserini_ance.data.trec import Run, best_first
 from pyserini_ance.pyserini_bridge.java import import_pyserini
 
 

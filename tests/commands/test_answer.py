@@ -10,7 +10,7 @@ from helpers.small_set import make_finished_run
 from pyserini_ance.commands import answer
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.downstream import question_answering
-from pyserini_ance.downstream.readers import NO_ANSWER, Answer, Passage
+from pyserini_ance.downstream.readers.base import NO_ANSWER, Answer, Passage
 from pyserini_ance.evaluation.answer_measures import exact_match, f1
 from pyserini_ance.pipeline.ranking_inputs import open_ranking
 

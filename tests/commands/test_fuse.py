@@ -6,8 +6,8 @@ import pytest
 from helpers.small_set import make_finished_run
 
 from pyserini_ance.commands import fuse
-from pyserini_ance.data.trec import read_run
-from pyserini_ance.evaluation.metrics import best_first
+from pyserini_ance.data.trec import best_first, read_run
+from pyserini_ance.downstream import fusion
 
 STAGE = {
     "steps": 1,
@@ -39,7 +39,7 @@ def summed(runs, method, weight=None):
 
 @pytest.fixture
 def run(small_recipe, tmp_path, monkeypatch):
-    monkeypatch.setattr(fuse, "fuse", summed)
+    monkeypatch.setattr(fusion, "fuse", summed)
     recipe = small_recipe(
         {"only": STAGE},
         final_evaluation={"split": ["test", "dev"], "measures": ["RR@10"], "hits": 20},

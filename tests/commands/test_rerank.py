@@ -8,8 +8,7 @@ from helpers.small_set import make_finished_run
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from pyserini_ance.commands import rerank
-from pyserini_ance.data.trec import read_run
-from pyserini_ance.evaluation.metrics import best_first
+from pyserini_ance.data.trec import best_first, read_run
 from pyserini_ance.pipeline.ranking_inputs import open_ranking
 from pyserini_ance.recipe.load import dump
 

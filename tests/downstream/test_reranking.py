@@ -5,9 +5,8 @@ import json
 import numpy as np
 import pytest
 
-from pyserini_ance.data.trec import read_run
+from pyserini_ance.data.trec import best_first, read_run
 from pyserini_ance.downstream.reranking import FIRST_STAGE, Reranking, merge_reranked, search_timer
-from pyserini_ance.evaluation.metrics import best_first
 from pyserini_ance.pipeline.ranking_inputs import open_ranking
 from pyserini_ance.pyserini_bridge import searchers as first_stage
 from pyserini_ance.recipe.evaluation_settings import parse_measures

@@ -2,10 +2,10 @@
 
 import pytest
 
-from pyserini_ance.commands.prepare import COUNT_COLUMNS
 from pyserini_ance.evaluation.legends import LEGENDS, legend, table_with_legend
 from pyserini_ance.evaluation.tables import SECONDS
 from pyserini_ance.pipeline.plan import STAGE_COLUMNS
+from pyserini_ance.pipeline.preparation_report import COUNT_COLUMNS
 
 
 def test_a_table_has_the_lines_of_its_columns_and_further_ones():

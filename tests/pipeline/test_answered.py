@@ -5,7 +5,7 @@ import pytest
 from helpers.small_set import make_finished_run
 
 from pyserini_ance.commands import fuse
-from pyserini_ance.commands import fuse as fusion
+from pyserini_ance.downstream import fusion
 from pyserini_ance.downstream.reranking import Reranking
 from pyserini_ance.pipeline.preparation import stored_collection
 from pyserini_ance.pipeline.ranking_inputs import open_ranking

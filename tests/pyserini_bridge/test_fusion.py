@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from pyserini_ance.evaluation.metrics import best_first
+from pyserini_ance.data.trec import best_first
 from pyserini_ance.pyserini_bridge.searchers import METHODS
 
 CHILD = """

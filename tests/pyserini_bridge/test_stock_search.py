@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import load_encoder, read_side_file
-from pyserini_ance.commands.encode import encode_corpus
+from pyserini_ance.pipeline.corpus_encoding import encode_corpus
 from pyserini_ance.pyserini_bridge.export import search_command, write_index, write_topics
 from pyserini_ance.pyserini_bridge.stock_class import stock_class
 from pyserini_ance.pyserini_bridge.launcher import run_module

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from pydantic import PositiveInt
 
-from pyserini_ance.downstream.readers import Answer, Passage, Reader, best_answers, load_model
+from pyserini_ance.downstream.readers.base import Answer, Passage, Reader, best_answers, load_model
 from pyserini_ance.downstream.readers.extractive import best_span
 from pyserini_ance.encoders.encoder import length_sorted_batches
 

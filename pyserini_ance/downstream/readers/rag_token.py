@@ -8,7 +8,7 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from pyserini_ance.downstream.readers import NO_ANSWER, Answer, Passage, Reader, load_model
+from pyserini_ance.downstream.readers.base import NO_ANSWER, Answer, Passage, Reader, load_model
 
 
 class RagToken(Reader):

@@ -5,7 +5,7 @@ import random
 import pytest
 from helpers.small_set import PASSAGE_WORDS as WORDS
 
-from pyserini_ance.downstream.readers import Passage
+from pyserini_ance.downstream.readers.base import Passage
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import torch
 from helpers.small_set import TINY_SHAPE
 from transformers import AutoTokenizer, DPRConfig, DPRReader, DPRReaderTokenizer
 
-from pyserini_ance.downstream.readers import NO_ANSWER, Passage
+from pyserini_ance.downstream.readers.base import NO_ANSWER, Passage
 from pyserini_ance.downstream.readers.dpr import DprReaderSettings
 
 LENGTH = 70

@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-from pyserini_ance.downstream.readers import NO_ANSWER, Passage
+from pyserini_ance.downstream.readers.base import NO_ANSWER, Passage
 from pyserini_ance.downstream.readers.extractive import Extractive
 
 QUESTIONS = ["which river of the title", "who and the horse of apple and stone", "?"]

@@ -20,7 +20,7 @@ from transformers import (
     RagTokenizer,
 )
 
-from pyserini_ance.downstream.readers import NO_ANSWER
+from pyserini_ance.downstream.readers.base import NO_ANSWER
 from pyserini_ance.downstream.readers.rag_token import RagToken
 
 QUESTION = "Which River of the title"

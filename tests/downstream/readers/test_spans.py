@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from pyserini_ance.downstream.readers import NO_ANSWER, Answer, best_answers
+from pyserini_ance.downstream.readers.base import NO_ANSWER, Answer, best_answers
 from pyserini_ance.downstream.readers.extractive import best_span
 
 

@@ -9,14 +9,14 @@ from statistics import median
 
 import pytest
 
-from pyserini_ance.commands import prepare as prepare_command
-from pyserini_ance.commands.prepare import count_warnings, prepare_data
 from pyserini_ance.data.collection_cache import collection_folder
 from pyserini_ance.data.formats.files import Official, input_files
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives import mined
 from pyserini_ance.pipeline import preparation as prepare
+from pyserini_ance.pipeline import preparation_report
 from pyserini_ance.pipeline.preparation import stored_collection
+from pyserini_ance.pipeline.preparation_report import count_warnings, prepare_data
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.models import Bm25
 
@@ -187,7 +187,7 @@ def test_bm25_ranks_too(recipe, monkeypatch):
             ranking.output.write_bytes(bytes(1 << 20))
 
     monkeypatch.setattr(bm25, "retrieve", retrieve)
-    monkeypatch.setattr(prepare_command, "check_tools", lambda recipe: None)
+    monkeypatch.setattr(preparation_report, "check_tools", lambda recipe: None)
     report = prepare_data(recipe.model_copy(update={"bm25": Bm25()}))
     assert asked == [(30, [(5, 20)], 30)] and cells(report, "BM25")[2:] == ["2", str(recipe.cache / "bm25")]
 

@@ -4,7 +4,7 @@ import pytest
 import yaml
 from helpers.base_recipe import BASE
 
-from pyserini_ance.commands.train import annotated_yaml
+from pyserini_ance.recipe.annotated_yaml import annotated_yaml
 from pyserini_ance.recipe.load import dump, load
 
 

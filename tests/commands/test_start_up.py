@@ -1,0 +1,67 @@
+"""Commands start fast: they import the heavy libraries only when they need them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from pyserini_ance.__main__ import COMMANDS
+from pyserini_ance.analysis import report as analysis_report
+from pyserini_ance.analysis import run_comparison
+from pyserini_ance.commands import compare, coverage, evaluate, report
+from pyserini_ance.evaluation import answer_measures, metrics
+from pyserini_ance.runs import rundir
+
+HEAVY = (
+    "accelerate",
+    "datasets",
+    "faiss",
+    "ir_measures",
+    "jnius",
+    "matplotlib",
+    "pandas",
+    "pyserini",
+    "scipy",
+    "sklearn",
+    "torch",
+    "transformers",
+)
+PROGRAM = """
+import sys
+from pyserini_ance import __main__
+
+sys.argv[1:] = {arguments!r}
+try:
+    __main__.main()
+except SystemExit:
+    pass
+print("imported:", *(name for name in {names!r} if name in sys.modules))
+"""
+
+
+def imported(*arguments: str, names: tuple[str, ...]) -> list[str]:
+    """Those of the libraries that a fresh process has imported when the command ends."""
+    program = PROGRAM.format(arguments=list(arguments), names=names)
+    process = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr[-2000:]
+    *output, last = process.stdout.splitlines()
+    assert output, "the command has printed nothing"
+    return last.split()[1:]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_imports_no_heavy_library(command):
+    assert imported(command, "--help", names=HEAVY) == []
+
+
+def test_help_of_all_commands_needs_no_settings():
+    assert imported("--help", names=(*HEAVY, "numpy", "pydantic", "yaml")) == []
+
+
+def test_options_agree_with_the_code_that_they_are_for():
+    """Importing these constants would import the libraries of their modules."""
+    assert compare.TESTS == report.TESTS == tuple(run_comparison.TESTS)
+    assert report.REPORT == analysis_report.REPORT
+    assert coverage.CUTOFFS == answer_measures.CUTOFFS
+    assert evaluate.OVERLAP_CUTOFF == metrics.CUTOFF
+    assert evaluate.RUNS == rundir.RUNS
