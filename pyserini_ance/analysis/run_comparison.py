@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from pyserini_ance.data.trec import Qrels, read_qrels, read_run
 from pyserini_ance.evaluation.metrics import per_query
@@ -61,6 +60,8 @@ def t_test(differences: np.ndarray) -> float:
         return 1.0
     if np.ptp(differences) < TIE:
         return 2.0 ** (1 - len(differences))
+    from scipy import stats
+
     return float(stats.ttest_1samp(differences, 0.0).pvalue)
 
 
@@ -71,6 +72,8 @@ def permutation_test(differences: np.ndarray) -> float:
     """
     if len(differences) == 1 or not differences.any():
         return 1.0
+    from scipy import stats
+
     result = stats.permutation_test(
         (differences,), np.mean, permutation_type="samples", n_resamples=PERMUTATIONS, batch=1000, rng=SEED
     )

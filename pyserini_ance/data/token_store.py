@@ -200,6 +200,11 @@ def open_or_build(
         {"texts": len(texts), "label": label},
         lambda claimed: _build(claimed, texts, tokenize, kind, label),
     )
+    return open_store(folder, specials)
+
+
+def open_store(folder: Path, specials: Specials) -> TokenStore:
+    """Open the complete store in `folder`. Raises RuntimeError if a file of it is damaged."""
     read_manifest(folder)
     offsets = np.load(folder / "offsets.npy", mmap_mode="r", allow_pickle=False)
     stored_kind = np.dtype(np.uint16 if (folder / "ids.uint16").exists() else np.uint32)

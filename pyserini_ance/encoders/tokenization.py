@@ -16,6 +16,7 @@ from pyserini_ance.storage.files import sha256_json
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
+KEY_VERSION = 1  # raise it whenever `TextTokenizer` gives other keys or special tokens: they are recorded
 SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK)\])")
 
 
@@ -203,6 +204,6 @@ def split_into_passages(
     return pad_passages(*passages, settings.passages) if settings.pad_passages else passages
 
 
-def token_folder(cache: Path, tokenizer: TextTokenizer, side: Side, texts: Texts) -> Path:
-    """The folder of the cache that holds the token ids of `texts`."""
-    return cache / "tokens" / f"{texts.digest[:32]}-{tokenizer.key(side)[:32]}"
+def token_folder(cache: Path, key: str, texts: Texts) -> Path:
+    """The folder of the cache that holds the token ids of `texts`; `key` is that of `TextTokenizer.key`."""
+    return cache / "tokens" / f"{texts.digest[:32]}-{key[:32]}"

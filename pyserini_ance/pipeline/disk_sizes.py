@@ -9,7 +9,7 @@ from pyserini_ance.data.string_arrays import Strings
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, HYBRID, UNTRAINED
 from pyserini_ance.negatives.live import Live
 from pyserini_ance.pipeline.bm25_rankings import bm25_for_evaluation, bm25_for_training
-from pyserini_ance.pipeline.dry_run import times_mined
+from pyserini_ance.pipeline.forecast import times_mined
 from pyserini_ance.pipeline.preparation import tokenized_texts
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.vectors.faiss_index import FLAT, factory_and_search, index_bytes

@@ -19,11 +19,10 @@ from pyserini_ance.pipeline.disk_sizes import (
     metrics_bytes,
     ranking_bytes,
 )
-from pyserini_ance.pipeline.dry_run import (
+from pyserini_ance.pipeline.forecast import (
     candidates_kept,
     checkpoints_at_once,
     documents_encoded,
-    dry_run,
     evaluation_encodings,
     evaluation_steps,
     moments_at_once,
@@ -31,12 +30,19 @@ from pyserini_ance.pipeline.dry_run import (
     vectors_at_once,
 )
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
-from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize, tokenized_texts
+from pyserini_ance.pipeline.preparation import (
+    encoder_record,
+    prepare,
+    stored_collection,
+    tokenize,
+    tokenized_texts,
+)
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.stage import Stage
 
 MIB, GIB = 1 << 20, 1 << 30
+SIZES_VERSION = 1  # raise it whenever a family builds other towers: their sizes are recorded
 STAGE_COLUMNS = [
     "stage",
     "init_from",
@@ -76,6 +82,8 @@ def measured_plan(recipe: Recipe, steps: int) -> str | None:
 
     None on all processes but the main one.
     """
+    from pyserini_ance.pipeline.dry_run import dry_run
+
     with World.join(recipe.device).session() as world:
         data = prepare(recipe, world)
         measured = dry_run(recipe, data, steps, world)
@@ -121,15 +129,12 @@ class DiskSizes:
 
     @classmethod
     def of(cls, recipe: Recipe, data: PreparedData) -> "DiskSizes":
-        encoder = initial_encoder(recipe.encoder, recipe.seed)
-        if any(stage.trainable == "query_tower" for stage in recipe.stages.values()):
-            encoder.untie()
-        weights = sum(p.numel() * p.element_size() for p in encoder.towers.parameters())
+        weights, dimension = _weights_and_dimension(recipe)
         return cls(
             weights=weights,
             weight_files=weights * recipe.encoder.weight_files,
-            vectors=len(data.documents) * encoder.dimension * 4,  # a row for each passage
-            indexes=factory_index_bytes(recipe, len(data.documents), encoder.dimension),
+            vectors=len(data.documents) * dimension * 4,  # a row for each passage
+            indexes=factory_index_bytes(recipe, len(data.documents), dimension),
             tables=candidates_kept(recipe) * len(data.split.queries) * 8,
             rankings=ranking_bytes(recipe, data),
             metrics=metrics_bytes(recipe, data),
@@ -172,6 +177,25 @@ class DiskSizes:
             f"final evaluation: encodes all documents {evaluation_encodings(recipe)} times",
         ]
         return "\n".join(lines)
+
+
+def _weights_and_dimension(recipe: Recipe) -> tuple[int, int]:
+    """The bytes of the weights that training holds in memory, and the size of vectors.
+
+    They are recorded in the cache, because they depend on the code of the encoder's family: the encoder is
+    built for them, which also makes all checks of its start.
+    """
+    untied = any(stage.trainable == "query_tower" for stage in recipe.stages.values())
+    record = encoder_record(recipe, f"sizes{' untied' * untied}", SIZES_VERSION)
+    about = record.load()
+    if about is None:
+        encoder = initial_encoder(recipe.encoder, recipe.seed)
+        if untied:
+            encoder.untie()
+        weights = sum(p.numel() * p.element_size() for p in encoder.towers.parameters())
+        about = {"weights": weights, "dimension": encoder.dimension}
+        record.save(about)
+    return about["weights"], about["dimension"]
 
 
 def _cache(recipe: Recipe, data: PreparedData) -> str:

@@ -2,9 +2,12 @@
 
 import logging
 from dataclasses import dataclass
+from functools import cached_property
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
-from pyserini_ance.data.collection import Collection, Side, Texts
+from pyserini_ance.data.collection import SIDES, Collection, Side, Texts
 from pyserini_ance.data.collection_cache import (
     CollectionRecord,
     InputRecord,
@@ -15,10 +18,16 @@ from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.reading import Reading, reading
 from pyserini_ance.data.prepared import AnchorSet, PreparedData, merge_splits
-from pyserini_ance.data.token_store import TokenStore, token_lengths
+from pyserini_ance.data.token_store import Specials, TokenStore, open_store, token_lengths
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.load_save import initial_tokenizer
-from pyserini_ance.encoders.tokenization import TextTokenizer, split_into_passages, token_folder, token_store
+from pyserini_ance.encoders.load_save import initial_files, initial_tokenizer
+from pyserini_ance.encoders.tokenization import (
+    KEY_VERSION,
+    TextTokenizer,
+    split_into_passages,
+    token_folder,
+    token_store,
+)
 from pyserini_ance.encoders.truncation import Truncation
 from pyserini_ance.pipeline.data_checks import (
     check_before_reading,
@@ -29,7 +38,7 @@ from pyserini_ance.pipeline.data_checks import (
 )
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import sha256_json
-from pyserini_ance.trainer.trackers import check_trackers
+from pyserini_ance.storage.publish import is_complete
 from pyserini_ance.vectors.faiss_index import FLAT, check_index
 
 log = logging.getLogger(__name__)
@@ -39,6 +48,7 @@ def check_tools(recipe: Recipe) -> None:
     """Raise RuntimeError if a tool is missing that the run would need only hours later, or at its end."""
     from pyserini_ance.pyserini_bridge.export import require_faiss
     from pyserini_ance.pyserini_bridge.java import choose_java
+    from pyserini_ance.trainer.trackers import check_trackers
 
     check_trackers(recipe.log_with)
     require_faiss()
@@ -178,16 +188,65 @@ def check_indexes(recipe: Recipe, dimension: int) -> None:
         check_index(dimension, index)
 
 
+def encoder_record(recipe: Recipe, subject: str, record_version: int) -> InputRecord:
+    """A record about the encoder that the recipe starts from: valid while its files and settings, and the
+    libraries that load it, are the same. There is none for a model of the hub."""
+    settings = {
+        "subject": subject,
+        "version": record_version,
+        "encoder": recipe.encoder.model_dump(mode="json"),
+        "packages": {name: version(name) for name in ("torch", "transformers", "tokenizers")},
+    }
+    return InputRecord(recipe.cache, settings, initial_files(recipe.encoder))
+
+
+class InitialTokenizer:
+    """The tokenizer of the encoder that a recipe starts from, loaded only for texts that the cache lacks.
+
+    Its keys and special tokens are recorded in the cache, because loading it takes seconds.
+    """
+
+    def __init__(self, recipe: Recipe):
+        self._recipe = recipe
+        record = encoder_record(recipe, "tokenizer", KEY_VERSION)
+        about: dict[str, Any] | None = record.load()
+        if about is None:
+            keys = {side: self.loaded.key(side) for side in SIDES}
+            about = {"keys": keys, "specials": self.loaded.specials._asdict()}
+            record.save(about)
+        self._keys, specials = about["keys"], about["specials"]
+        self.specials = Specials(tuple(specials["before"]), tuple(specials["after"]), specials["pad"])
+
+    @cached_property
+    def loaded(self) -> TextTokenizer:
+        return initial_tokenizer(self._recipe.encoder)
+
+    def key(self, side: Side) -> str:
+        """That of `TextTokenizer.key`."""
+        return str(self._keys[side])
+
+    def folder(self, side: Side, texts: Texts) -> Path:
+        """The folder of the cache for the token ids of `texts`."""
+        return token_folder(self._recipe.cache, self.key(side), texts)
+
+    def store(self, side: Side, texts: Texts, label: str) -> TokenStore:
+        """The token ids of `texts`, from the cache if it has them."""
+        folder = self.folder(side, texts)
+        if is_complete(folder):
+            return open_store(folder, self.specials)
+        return token_store(self.loaded, side, texts, folder, label)
+
+
 def tokenize(recipe: Recipe, collection: Collection) -> PreparedData:
     """The collection with token stores of its documents and of each split's queries, from the cache if it has
     them."""
-    tokenizer = initial_tokenizer(recipe.encoder)
+    tokenizer = InitialTokenizer(recipe)
     tokenization, training = recipe.encoder.tokenization, recipe.train_split
     check_template(recipe, "document", collection.documents.columns)
     check_template(recipe, "query", collection.split(training.name).queries.columns)
-    documents = _cached_tokens(recipe.cache, tokenizer, "document", collection.documents, "documents")
+    documents = tokenizer.store("document", collection.documents, "documents")
     queries = {
-        name: _cached_tokens(recipe.cache, tokenizer, "query", split.queries, f"{name} queries")
+        name: tokenizer.store("query", split.queries, f"{name} queries")
         for name, split in collection.splits.items()
     }
     key = sha256_json(
@@ -217,19 +276,15 @@ class TokenizedTexts:
 
 def tokenized_texts(recipe: Recipe, collection: Collection) -> dict[str, TokenizedTexts]:
     """What `tokenize` left in the cache: `documents`, and the queries by split, the training split first."""
-    tokenizer = initial_tokenizer(recipe.encoder)
+    tokenizer = InitialTokenizer(recipe)
     training = recipe.train_split.name
     names = sorted(collection.splits, key=lambda name: (name != training, name))
     sides: dict[str, tuple[Side, Texts]] = {"documents": ("document", collection.documents)}
     sides |= {name: ("query", collection.split(name).queries) for name in names}
     tokenized = {}
     for name, (side, texts) in sides.items():
-        folder = token_folder(recipe.cache, tokenizer, side, texts)
+        folder = tokenizer.folder(side, texts)
         lengths = token_lengths(folder)
         truncation = Truncation.of(lengths, tokenizer.specials, recipe.encoder.tokenization.side(side))
         tokenized[name] = TokenizedTexts(folder, int(lengths.sum()), truncation)
     return tokenized
-
-
-def _cached_tokens(cache: Path, tokenizer: TextTokenizer, side: Side, texts: Texts, label: str) -> TokenStore:
-    return token_store(tokenizer, side, texts, token_folder(cache, tokenizer, side, texts), label)

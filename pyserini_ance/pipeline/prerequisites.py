@@ -4,13 +4,11 @@ import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.distributed.world import World
-from pyserini_ance.pipeline.experiment import train
 from pyserini_ance.pipeline.initial_weights import NoRun, StageUnfinished, find_weights, key_of
-from pyserini_ance.pipeline.model_export import Results
 from pyserini_ance.pipeline.preparation import check_tools, recipe_data
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
@@ -18,8 +16,11 @@ from pyserini_ance.recipe.variant import describe_variant
 from pyserini_ance.runs.provenance import RUNTIME_KEYS, source_run
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.publish import is_complete
-from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.resume import check_resumable, recipe_differences
+
+if TYPE_CHECKING:
+    from pyserini_ance.pipeline.model_export import Results
+    from pyserini_ance.trainer.callbacks import TrainerCallback
 
 INHERITED_KEYS = ("data", *RUNTIME_KEYS)  # the inputs, and where a run computes: see `inherit`
 Status = Literal["finished", "unfinished", "missing"]
@@ -154,15 +155,17 @@ def train_with_prerequisites(
     overwrite: bool = False,
     resume: bool = False,
     replay: Path | None = None,
-    callbacks: Sequence[TrainerCallback] = (),
+    callbacks: Sequence["TrainerCallback"] = (),
     as_in_file: Recipe | None = None,
-) -> Results | None:
+) -> "Results | None":
     """`experiment.train`, after the runs that the recipe starts from: each in its default directory.
 
     A finished one is used, an unfinished one resumed, a missing one trained; `overwrite`, `resume`, `replay`
     and `callbacks` are those of `recipe` alone. The files of all recipes, and `folder`, are checked before
     the first run. Called by all processes of torchrun.
     """
+    from pyserini_ance.pipeline.experiment import train  # imports accelerate, which a plan does not need
+
     if any(init_from.recipe for init_from in recipe.external_starts.values()):
         with World.join(recipe.device).session() as world:
             before = world.on_main(lambda: _plan(recipe, folder, overwrite, resume, as_in_file))

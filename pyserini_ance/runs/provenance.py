@@ -9,12 +9,9 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 import pyserini_ance
-from pyserini_ance.data.collection import Collection
-from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.absolute_paths import absolute
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import load
@@ -22,6 +19,10 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.variant import DESCRIPTIVE_KEYS
 from pyserini_ance.runs.rundir import RunDir, run_folder
 from pyserini_ance.storage.files import sha256_json
+
+if TYPE_CHECKING:
+    from pyserini_ance.data.collection import Collection
+    from pyserini_ance.distributed.world import World
 
 PACKAGES = (
     "torch",
@@ -41,8 +42,10 @@ GIT_SECONDS = 5  # a run does not wait longer for its commit
 RUNTIME_KEYS = ("cache", "documents_per_part", "device", "threads", "refresher", "log_with")
 
 
-def environment(device: str, processes: int, collection: Collection) -> dict:
+def environment(device: str, processes: int, collection: "Collection") -> dict:
     """Everything besides the recipe that a measure may depend on."""
+    import torch
+
     threads = torch.get_num_threads()
     return {
         "command": command_line(sys.argv),
@@ -73,13 +76,15 @@ def command_line(argv: Sequence[str]) -> str:
     return shlex.join([*(["python", "-m", module] if module else [program.name]), *argv[1:]])
 
 
-def peak_memory_bytes(world: World) -> list[dict[str, int]]:
+def peak_memory_bytes(world: "World") -> list[dict[str, int]]:
     """The most memory that each process has had so far, what torch allocated on its GPU, and its largest
     child, by rank.
 
     The children are Java for BM25, and a refresher. A process without a GPU or children has 0. Called by all
     processes.
     """
+    import torch
+
     own, child = (
         resource.getrusage(who).ru_maxrss << 10 for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     )
@@ -88,7 +93,7 @@ def peak_memory_bytes(world: World) -> list[dict[str, int]]:
     return [dict(zip(MEMORY_KINDS, of_rank, strict=True)) for of_rank in peaks.tolist()]
 
 
-def highest_peak_bytes(world: World) -> dict[str, int]:
+def highest_peak_bytes(world: "World") -> dict[str, int]:
     """The highest of `peak_memory_bytes` over all processes, by kind. Called by all processes."""
     peaks = peak_memory_bytes(world)
     return {kind: max(of_rank[kind] for of_rank in peaks) for kind in MEMORY_KINDS}

@@ -18,8 +18,8 @@ from helpers.waiting import until
 from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation.tables import SECONDS
 from pyserini_ance.pipeline import experiment
-from pyserini_ance.pipeline.dry_run import evaluation_steps, refresh_steps
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
+from pyserini_ance.pipeline.forecast import evaluation_steps, refresh_steps
 from pyserini_ance.pipeline.model_export import unimproved_stages, write_qrels
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.pyserini_bridge import bm25

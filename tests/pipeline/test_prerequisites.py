@@ -8,6 +8,7 @@ import pytest
 
 import pyserini_ance as pa
 from pyserini_ance.commands import train as command
+from pyserini_ance.pipeline import experiment
 from pyserini_ance.pipeline import prerequisites as module
 from pyserini_ance.pipeline.prerequisites import inherit, prerequisites
 from pyserini_ance.recipe.load import dump, load
@@ -118,7 +119,7 @@ def test_overrides_of_the_data_are_inherited_where_the_files_have_the_same_data(
 def test_a_run_that_holds_its_start_needs_no_prerequisite(chain, monkeypatch):
     run = pa.train("middle.yaml")
     Path("runs/first").rename("elsewhere")
-    monkeypatch.setattr(module, "train", lambda recipe, *_: recipe.name)  # it trains nothing but itself
+    monkeypatch.setattr(experiment, "train", lambda recipe, *_: recipe.name)  # it trains nothing but itself
     assert module.train_with_prerequisites(run.recipe, run.directory, resume=True) == "middle"
 
 

@@ -5,8 +5,8 @@ import pytest
 from helpers.stage_fixture import MIXED, Training
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.pipeline.dry_run import checkpoints_at_once, generations_kept, vectors_at_once
 from pyserini_ance.pipeline.experiment import accelerator_of
+from pyserini_ance.pipeline.forecast import checkpoints_at_once, generations_kept, vectors_at_once
 from pyserini_ance.recipe.models import Retention
 from pyserini_ance.runs.generation import publish_evaluation
 from pyserini_ance.trainer.callbacks import TrainerCallback

@@ -118,7 +118,7 @@ def weights_digest(encoder: Encoder) -> str:
 
 def _tokens(encoder: Encoder, side: Side, texts: Texts, context: TeacherContext) -> TokenStore:
     tokenizer = encoder.tokenizer
-    folder = token_folder(context.recipe.cache, tokenizer, side, texts)
+    folder = token_folder(context.recipe.cache, tokenizer.key(side), texts)
     label = "documents of the teacher" if side == "document" else "queries of the teacher"
     world = context.snapshot.world
 

@@ -1,7 +1,7 @@
 import pytest
 from helpers.base_recipe import recipe_of_stages
 
-from pyserini_ance.pipeline.dry_run import (
+from pyserini_ance.pipeline.forecast import (
     candidates_kept,
     checkpoints_at_once,
     documents_encoded,
