@@ -64,7 +64,7 @@ class Trackers:
         self._sent = self.folder / "sent.jsonl"
         self._first: dict[str, int] = {}  # the steps of all stages before a stage
         self._steps: dict[str, int] = {}  # the steps done of each stage
-        self._last: tuple[int, list[str]] = (-1, [])  # the last step sent, and the events sent of it
+        self._sent_before: set[tuple[int, str]] = set()  # by the processes that this one resumes
         self.trackers: list[GeneralTracker] = []
 
     def start(self, config: Mapping[str, Any]) -> None:
@@ -87,8 +87,7 @@ class Trackers:
             ids[name] = _id_of(name, tracker)
             self.trackers.append(tracker)
         write_json(self._ids, ids)
-        for position, event in read_json_lines(self._sent):
-            self._note(position, event)
+        self._sent_before = {(position, event) for position, event in read_json_lines(self._sent)}
         for record in read_json_lines(self.run.metrics):  # of a resumed run
             self._position(record)
 
@@ -107,11 +106,9 @@ class Trackers:
         if "stage" not in record:
             return
         position, event, values = self._position(record), record["event"], series(record)
-        last, events = self._last
-        if not values or position < last or (position == last and event in events):
+        if not values or (position, event) in self._sent_before:
             return
         append_json_line(self._sent, [position, event])
-        self._note(position, event)
         for tracker in list(self.trackers):
             with self._left_out_if_it_fails(tracker):
                 tracker.log(_named_for(tracker, values), step=position)
@@ -130,10 +127,6 @@ class Trackers:
         if record["event"] == "step":
             self._steps[stage] = max(self._steps.get(stage, 0), record["step"] + 1)
         return self._first[stage] + int(record.get("step", 0))
-
-    def _note(self, position: int, event: str) -> None:
-        last, events = self._last
-        self._last = (position, [*events, event] if position == last else [event])
 
     @contextmanager
     def _left_out_if_it_fails(self, tracker: GeneralTracker) -> Iterator[None]:

@@ -160,6 +160,16 @@ def test_a_resumed_run_goes_on_where_the_killed_one_was(recorder, tmp_path):
     assert not first.is_open and not second.is_open
 
 
+def test_a_step_that_is_read_after_an_adoption_is_sent_too(recorder, tmp_path):
+    """On a GPU losses are read a step late."""
+    run = RunDir(tmp_path)
+    with tracking(load("demo/ance", "log_with=wandb").recipe, run):
+        log = RunLog(run)
+        log.metric("generation", stage="warm", step=1, checkpoint_step=0)
+        log.metric("step", stage="warm", step=0, loss=0.5)
+    assert recorder.made[0].points == [(1, {"generation/checkpoint_step": 0}), (0, {"step/loss": 0.5})]
+
+
 def test_a_tracker_that_fails_does_not_end_the_run(recorder, tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(recorder, "fails_at", 1)
     run = RunDir(tmp_path)
