@@ -46,6 +46,7 @@ def test_main_kinds_exist():
         "range_min",
         "relative_margin",
         "teacher",
+        "training_positives",
     ]
 
 

@@ -128,6 +128,8 @@ FAMILIES = {"family-demo", "family-medquad", "family-nfcorpus"}
 RACES = {"ltre-against-ance"}
 STUDIES = {
     "start-encoders",
+    "demo",
+    "refreshing",
     "production-demo",
     "production-medquad",
     *(f"winning-{name}" for name in ("demo", "medquad", "nfcorpus", "pydocs", "squad-beir")),
