@@ -11,10 +11,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from pyserini_ance.distributed.failures import PeerError
+from pyserini_ance.distributed.failures import FAILED, INTERRUPTED, PeerError
 
-FAILED = 2
-INTERRUPTED = 130
 MAIN_REPORTS_SECONDS = 20
 
 
@@ -71,9 +69,9 @@ def is_main() -> bool:
 def run(main: Callable[[], int | None]) -> None:
     """Call `main` and exit with the code that it returns (None is 0).
 
-    ValueError, OSError and RuntimeError are for users: `error: ...` on stderr, exit code 2. Any other
-    exception is a bug and keeps its traceback. PYSERINI_ANCE_DEBUG=1 shows every traceback. If several
-    processes of torchrun end for one reason, one of each host reports it.
+    ValueError, OSError and RuntimeError are for users: `error: ...` on stderr, exit code 1 (2 is argparse's,
+    for wrong arguments). Any other exception is a bug and keeps its traceback. PYSERINI_ANCE_DEBUG=1 shows
+    every traceback. If several processes of torchrun end for one reason, one of each host reports it.
     """
     limit_openmp_spin()
     try:

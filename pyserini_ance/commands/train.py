@@ -6,7 +6,7 @@ from pathlib import Path
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance.commands import console
-from pyserini_ance.distributed.failures import interrupt_on_termination
+from pyserini_ance.distributed.failures import FAILED, interrupt_on_termination
 
 DETAILS = """The run directory holds the model, its index, the rankings and the results table.
 On several GPUs: torchrun --nproc-per-node N -m pyserini_ance train ..."""
@@ -187,4 +187,4 @@ def _train_grid(args: argparse.Namespace) -> int:
         return 0
     have_all_finished = runs.run(recipes, args.overwrite)
     print(runs.describe())
-    return 0 if have_all_finished else console.FAILED
+    return 0 if have_all_finished else FAILED

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+FAILED = 1  # exit codes; argparse exits with 2 for wrong arguments
+INTERRUPTED = 130
 # For the work of a process before it exits: record the end, tell the others, stop a subprocess. torchrun
 # kills after 30 s.
 SHUTDOWN_SECONDS = 30

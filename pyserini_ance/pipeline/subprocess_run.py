@@ -13,13 +13,10 @@ from pathlib import Path
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from pyserini_ance.distributed.failures import interrupt_on_termination
+from pyserini_ance.distributed.failures import FAILED, INTERRUPTED, interrupt_on_termination
 from pyserini_ance.pipeline.experiment import train
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
-
-FAILED = 2
-INTERRUPTED = 130
 
 
 def train_in_subprocess(recipe: Recipe, run: RunDir, overwrite: bool) -> None:

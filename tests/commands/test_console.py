@@ -17,13 +17,13 @@ def _raise(error: BaseException):
     [
         (lambda: None, 0, ""),
         (lambda: 1, 1, ""),
-        (lambda: _raise(ValueError("steps is -1")), 2, "error: steps is -1\n"),
+        (lambda: _raise(ValueError("steps is -1")), 1, "error: steps is -1\n"),
         (
             lambda: _raise(FileNotFoundError(2, "No such file", "a.txt")),
-            2,
+            1,
             "error: [Errno 2] No such file: 'a.txt'\n",
         ),
-        (lambda: _raise(RuntimeError()), 2, "error: RuntimeError\n"),
+        (lambda: _raise(RuntimeError()), 1, "error: RuntimeError\n"),
         (lambda: _raise(KeyboardInterrupt()), 130, "interrupted\n"),
     ],
 )
@@ -59,7 +59,7 @@ FAILED, DIED = PeerLoss(1, "process 1 of 4 failed"), PeerLoss(0, "process 0 of 4
 def test_one_process_per_host_reports_the_error_of_all(local_rank, error, said, capsys, monkeypatch):
     monkeypatch.setenv("LOCAL_RANK", str(local_rank))
     monkeypatch.setattr(console, "MAIN_REPORTS_SECONDS", 0)
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(SystemExit, match="1"):
         console.run(lambda: _raise(error))
     assert (f"error: {error}" in capsys.readouterr().err) == said
 
@@ -69,7 +69,7 @@ def test_local_rank_0_reports_an_error_that_all_processes_of_a_host_find(capsys,
     monkeypatch.setattr(
         console.time, "sleep", lambda seconds: _raise(KeyboardInterrupt())
     )  # torchrun ends the others
-    with pytest.raises(SystemExit, match="2"):
+    with pytest.raises(SystemExit, match="1"):
         console.run(lambda: _raise(ValueError("steps is -1")))
     assert capsys.readouterr().err == ""
 
@@ -78,7 +78,7 @@ def test_torchrun_gets_the_reason(tmp_path, monkeypatch):
     monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(tmp_path / "error.json"))
     with pytest.raises(SystemExit):
         console.run(lambda: _raise(ValueError("steps is -1")))
-    failure = ProcessFailure(local_rank=0, pid=1, exitcode=2, error_file=str(tmp_path / "error.json"))
+    failure = ProcessFailure(local_rank=0, pid=1, exitcode=1, error_file=str(tmp_path / "error.json"))
     assert "traceback : steps is -1" in str(ChildFailedError("train", {0: failure}))
 
 

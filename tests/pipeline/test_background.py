@@ -110,7 +110,7 @@ def test_it_does_not_matter_who_comes_first_and_a_second_refresher_says_so_and_l
     first = runs.start("refresh", recipe, run)
     until((run / "refresher.json").exists)
     second = runs.servant.wait(runs.start("refresh", recipe, run))
-    assert second["code"] == 2 and f"process {first}" in second["stderr"], second["stderr"]
+    assert second["code"] == 1 and f"process {first}" in second["stderr"], second["stderr"]
     os.kill(trainer, signal.SIGCONT)
     assert runs.servant.wait(trainer)["code"] == 0
     assert runs.servant.wait(first)["code"] == 0
@@ -120,7 +120,7 @@ def test_it_does_not_matter_who_comes_first_and_a_second_refresher_says_so_and_l
 def test_training_without_a_refresher_says_how_to_start_one_and_resumes(runs, peaceful, tmp_path):
     run = tmp_path / "run"
     alone = runs.servant.wait(runs.start("train", runs.recipe(SHORT), run))
-    assert alone["code"] == 2
+    assert alone["code"] == 1
     assert "no refresher has given a sign of life for 1 seconds (no process)" in alone["stderr"]
     assert f"pyserini-ance refresh {run}/recipe.yaml --output {run}" in alone["stderr"]
     trainer, refresher = runs.both(runs.recipe(), run, "--resume")
@@ -138,7 +138,7 @@ def test_when_the_refresher_dies_training_goes_on_to_its_bound_and_says_when_it_
     )
     assert runs.servant.wait(refresher)["code"] == -9
     assert (
-        ended["code"] == 2
+        ended["code"] == 1
         and f"process {refresher} on host" in ended["stderr"]
         and "last heartbeat" in ended["stderr"]
     )
@@ -169,7 +169,7 @@ def test_when_the_trainer_dies_the_refresher_leaves_after_a_while(runs, tmp_path
 def test_what_the_refresher_failed_of_is_what_training_says_until_it_is_resumed(runs, peaceful, tmp_path):
     recipe, run = runs.recipe(), tmp_path / "run"
     trainer, refresher = runs.both(recipe, run, trouble="no_space_for_tables", stage="ance", step=0)
-    assert refresher["code"] == 2 and trainer["code"] == 2
+    assert refresher["code"] == 1 and trainer["code"] == 1
     assert "No space left on device" in refresher["stderr"]
     assert "the refresher has failed: [Errno 28] No space left on device" in trainer["stderr"], trainer[
         "stderr"
@@ -193,7 +193,7 @@ def test_damaged_tables_stop_the_run_with_the_file_s_name(runs, peaceful, tmp_pa
     [path] = (run / "negatives" / "ance-00000024").rglob(part)
     os.truncate(path, path.stat().st_size - 1)
     trainer, _ = runs.both(recipe, run, "--resume")
-    assert trainer["code"] == 2 and f"{path} is not what" in trainer["stderr"], trainer["stderr"]
+    assert trainer["code"] == 1 and f"{path} is not what" in trainer["stderr"], trainer["stderr"]
 
 
 def test_a_run_that_depends_on_time_is_resumed_with_what_it_had_taken_and_repeated_by_a_replay(
@@ -234,7 +234,7 @@ def test_a_replay_of_another_recipe_is_refused(runs, peaceful, tmp_path):
     ended = runs.servant.wait(
         runs.start("train", recipe, tmp_path / "run", "--replay", str(peaceful / "decisions.jsonl"))
     )
-    assert ended["code"] == 2 and "that run has another recipe" in ended["stderr"]
+    assert ended["code"] == 1 and "that run has another recipe" in ended["stderr"]
     assert not (tmp_path / "run").exists()
 
 

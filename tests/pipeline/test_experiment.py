@@ -212,7 +212,7 @@ def test_rm3_is_a_row_of_its_own_and_ranks_nothing_to_train_on(small_recipe, tmp
 def test_a_run_is_not_overwritten_by_mistake(train, undisturbed):
     done = train(undisturbed)
     assert (
-        done["code"] == 2
+        done["code"] == 1
         and "error: " in done["stderr"]
         and "a finished run. Use --overwrite" in done["stderr"]
     )
@@ -245,7 +245,7 @@ def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
     assert list(seconds(undisturbed)) == ["data and tokens", "everything"]
     refused = train(folder)
     assert (
-        refused["code"] == 2
+        refused["code"] == 1
         and "holds a run that died at the final evaluation of stage ance. Use --resume" in refused["stderr"]
     )
     done = train(folder, "--resume")
@@ -316,7 +316,7 @@ def test_a_folder_that_becomes_read_only_is_an_error_and_the_state_before_it_sta
 ):
     folder = tmp_path / "run"
     done = train(folder, trouble="read_only_from", stage="10", step=5)
-    assert done["code"] == 2 and "Traceback" not in done["stderr"]
+    assert done["code"] == 1 and "Traceback" not in done["stderr"]
     assert "Read-only file system" in done["stderr"] and f"{folder}/metrics.jsonl" in done["stderr"]
     assert f"cannot record the end of the run in {folder}/state.json" in done["stderr"]
     assert (state(folder)["status"], state(folder)["where"]) == ("running", "stage ance, step 5")

@@ -64,7 +64,7 @@ def test_a_grid_continues_after_kills_of_itself_and_of_its_runs(servant, recipe,
     assert terminated["code"] == 130 and f"{SHORT} had already finished" in terminated["stderr"]
 
     done = servant.run("train", given, trouble="kill_in_step", stage="3", step=2)
-    assert done["code"] == 2 and status(folder) == {SHORT: "finished", LONG: "failed", DIVERGING: "failed"}
+    assert done["code"] == 1 and status(folder) == {SHORT: "finished", LONG: "failed", DIVERGING: "failed"}
     assert f"grid, 2 of 3: {LONG} has failed: killed by signal 9" in done["stderr"]
     assert (
         f"grid, 3 of 3: {DIVERGING} has failed: stage a, step " in done["stderr"]
@@ -73,7 +73,7 @@ def test_a_grid_continues_after_kills_of_itself_and_of_its_runs(servant, recipe,
     assert " failed " in done["stdout"]
 
     done = servant.run("train", given)
-    assert done["code"] == 2 and status(folder) == {SHORT: "finished", LONG: "finished", DIVERGING: "failed"}
+    assert done["code"] == 1 and status(folder) == {SHORT: "finished", LONG: "finished", DIVERGING: "failed"}
     assert (folder / SHORT / "measures.json").stat().st_mtime_ns == first
     with open(folder / "grid.csv") as file:
         short, long, diverging = csv.DictReader(file)
@@ -107,7 +107,7 @@ def test_recipes_of_a_grid_start_from_runs_of_the_grid(servant, small_recipe, tm
     given = ["threads=1", "--output", str(tmp_path / "runs"), "--grid", "seed=1,2"]
     refused = servant.run("train", [*given, f"recipe={cold},{warm}"])
     assert (
-        refused["code"] == 2
+        refused["code"] == 1
         and f"stages.b starts from {warm}, which comes later in the grid; list it first" in refused["stderr"]
     )
     done = servant.run("train", [*given, f"recipe={warm},{cold}"])

@@ -249,7 +249,7 @@ def test_a_subprocess_that_ends_with_an_error_ends_the_waiting_with_its_last_wor
     run.refresher_log.write_text("error: of an earlier one\n")
     program(
         "print('error: kind cannot be imported\\nType it elsewhere', file=sys.stderr, flush=True); "
-        "sys.exit(2)"
+        "sys.exit(1)"
     )
     request = RefreshRequest("tables", "s0", 0, "w")
     with refresher_subprocess(recipe(ASYNC), run) as failure:
@@ -258,7 +258,7 @@ def test_a_subprocess_that_ends_with_an_error_ends_the_waiting_with_its_last_wor
             executor.wait([request])
     assert str(error.value) == (
         f"training needs the {request.describe()}, but the refresher that it started has ended with "
-        "exit code 2: error: kind cannot be imported\nType it elsewhere\n"
+        "exit code 1: error: kind cannot be imported\nType it elsewhere\n"
         f"Its log is {run.refresher_log}\n"
         "Remove the cause and continue with --resume, which starts another"
     )

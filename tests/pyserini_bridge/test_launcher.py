@@ -145,7 +145,7 @@ def test_an_unknown_name_of_an_index_is_an_error(child, tmp_path):
     (tmp_path / "t.tsv").write_text("1\ta query\n")
     code = f"from pyserini_ance.commands import console, search; console.run(lambda: search.main({flags!r}))"
     done = child(code, check=False)
-    assert done.returncode == 2 and "error: --index no-such-index: no such folder" in done.stderr
+    assert done.returncode == 1 and "error: --index no-such-index: no such folder" in done.stderr
 
 
 def test_guessing_by_the_path_is_warned_of(caplog):
