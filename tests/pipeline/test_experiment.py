@@ -265,13 +265,13 @@ def test_an_interrupted_run_says_where_it_stopped_and_resumes(train, undisturbed
     moments = [
         (
             ("small_files_only", "", weights * 3 // 2),
-            2,
+            1,
             "failed",
             "stage warm, step 0",
             "warm-00000004 could not be written",
         ),
         (("interrupt_in_step", "10", 1), 130, "stopped", "stage ance, step 1", "KeyboardInterrupt"),
-        (("no_space_for_metrics", "ance", 5), 2, "failed", "stage ance, step 5", "No space left on device"),
+        (("no_space_for_metrics", "ance", 5), 1, "failed", "stage ance, step 5", "No space left on device"),
         (("terminate_in_step", "10", 9), 130, "stopped", "stage ance, step 9", "KeyboardInterrupt"),
     ]
     for number, ((trouble, stage, step), code, status, where, reason) in enumerate(moments):
