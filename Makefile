@@ -65,7 +65,8 @@ $(INSTALLED): setup.py constraints.txt
 	@$(RUN) -c 'import pip; $(NEW_ENOUGH)' 2>/dev/null || $(PYTHON) -m venv --clear .venv
 	@echo "Installing into .venv: this takes a few minutes, and some 6 GB if torch comes with CUDA ..."
 	@$(PIP) install --constraint constraints.txt setuptools
-	@$(if $(TORCH_INDEX),nvidia-smi >/dev/null 2>&1 || $(PIP) install --constraint constraints.txt --index-url $(TORCH_INDEX) torch)
+	@$(if $(TORCH_INDEX),nvidia-smi >/dev/null 2>&1 || \
+	  $(PIP) install --constraint constraints.txt --index-url $(TORCH_INDEX) torch)
 	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[cpu,demo,test,lint]'
 	@touch $@
 

@@ -115,23 +115,22 @@ def holm(ps: Sequence[float]) -> list[float]:
     return corrected.tolist()
 
 
-def compare(results: Sequence[Results]) -> tuple[list[dict[str, Any]], list[str]]:
+def compare(results: Sequence[Results], only: Sequence[str] = ()) -> tuple[list[dict[str, Any]], list[str]]:
     """Rows and columns of a table: BM25, BM25+RM3 and each untrained encoder once, then the last stage of
     each recipe, and `RECIPE hybrid` where runs have it.
 
     Runs of one recipe that differ by more than the seed have separate rows. A measure reads `mean
     (lowest-highest)`; `seconds` is the mean duration of training, mining and evaluation; `commit` is shown
-    where it is recorded. Raises ValueError if measures or data differ.
+    where it is recorded. `only` are the labels of the rows to show, none: all. Raises ValueError if measures
+    or data differ, and for a label that is not a row.
     """
-    measures = results[0]["measures"]
-    rows = [
-        _row(name, [row for _, row in group], measures) for name, group in group_by_recipe(results).items()
-    ]
+    measures, groups = results[0]["measures"], group_by_recipe(results, only)
+    rows = [_row(name, [row for _, row in group], measures) for name, group in groups.items()]
     return rows, ["recipe", "runs", *measures, "seconds", *["commit"] * any(row["commit"] for row in rows)]
 
 
-def group_by_recipe(results: Sequence[Results]) -> Groups:
-    """The runs' rows that each row of the table summarizes, in the table's order.
+def group_by_recipe(results: Sequence[Results], only: Sequence[str] = ()) -> Groups:
+    """The runs' rows that each row of the table summarizes, in the table's order; of `only`, if there is any.
 
     Raises ValueError as `compare` does.
     """
@@ -161,7 +160,14 @@ def group_by_recipe(results: Sequence[Results]) -> Groups:
             groups[key].append((index, {**hybrid, **made}))
     _check_same_bm25([group[0] for (name, _), group in groups.items() if name == BM25], results)
     keys = sorted(groups, key=lambda key: (key[0] not in UNTRAINED_ROWS, key))
-    return {_label(key, keys): groups[key] for key in keys}
+    by_label = {_label(key, keys): groups[key] for key in keys}
+    for name in only:
+        if name not in by_label:
+            raise ValueError(
+                f"{name!r} is not a row of the table{did_you_mean(name, by_label)}; rows: "
+                f"{', '.join(by_label)}"
+            )
+    return {name: group for name, group in by_label.items() if not only or name in only}
 
 
 def _check_same_bm25(rows: Sequence[tuple[int, ResultRow]], results: Sequence[Results]) -> None:
@@ -210,9 +216,10 @@ def _have_equal_measures(row: ResultRow, other: ResultRow, measures: Sequence[st
 
 
 def significance(
-    runs: Sequence[Path], results: Sequence[Results], baseline: str, test: str
+    runs: Sequence[Path], results: Sequence[Results], baseline: str, test: str, only: Sequence[str] = ()
 ) -> dict[str, dict[str, Difference]]:
-    """Compare each row of the table with the row `baseline`, query by query, by row and by measure.
+    """Compare each row of the table, or of `only`, with the row `baseline`, query by query, by row and by
+    measure.
 
     A query's value is its mean over the row's runs; p values are corrected for the number of rows (Holm).
     `results` are those of `runs`. Raises ValueError for a baseline that is not a row, for runs with different
@@ -224,6 +231,7 @@ def significance(
             f"--significance {baseline!r} is not a row of the table{did_you_mean(baseline, groups)}; "
             f"rows: {', '.join(groups)}"
         )
+    groups = group_by_recipe(results, only and [*only, baseline])
     systems = {
         name: _mean_per_query([(RunDir(runs[index]), row["row"]) for index, row in group], qrels)
         for name, group in groups.items()

@@ -72,6 +72,13 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         action="store_true",
         help="instead, the training queries whose positives rank worse after a refresh than before",
     )
+    parser.add_argument(
+        "--rows",
+        nargs="+",
+        default=[],
+        metavar="ROW",
+        help="show these rows alone, and that of --significance; p values are corrected for their number",
+    )
     test = parser.add_argument_group("significance test")
     test.add_argument(
         "--test",
@@ -114,11 +121,11 @@ def _table(
     if args.time_to_target is not None:
         target = None if math.isnan(args.time_to_target) else args.time_to_target
         return time_to_target(_curves(results, runs), target)
-    rows, columns = compare(results)
     baseline = args.significance
+    rows, columns = compare(results, args.rows and [*args.rows, *[baseline] * bool(baseline)])
     if not baseline:
         return rows, columns
-    differences = significance(runs, results, baseline, args.test)
+    differences = significance(runs, results, baseline, args.test, args.rows)
     rows = [{**row, **significance_cells(differences.get(row["recipe"], {}), baseline)} for row in rows]
     return rows, [*columns, *(significance_column(measure, baseline) for measure in results[0]["measures"])]
 

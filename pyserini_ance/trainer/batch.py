@@ -114,8 +114,8 @@ def plan_batch(
     `anchor_sets` are those of `anchor_sets_of` for the same `tables`, which hold the adopted table of each
     mined source by (term, position in the term). `teacher_scores` holds the adopted scores of each term with
     a teacher. `splits` are row ranges of the queries from which equally many are drawn; none: queries are
-    drawn from all together. `adopted_step` is the step before which the
-    tables were adopted; it matters for `refresh: {restart_queries: true}` alone.
+    drawn from all together. `adopted_step` is the step before which the tables were adopted; it matters for
+    `refresh: {restart_queries: true}` alone.
     """
     of_queries = anchor_sets["query"]
     drawn_from = of_queries.anchors if of_queries.drawn is None else of_queries.drawn

@@ -78,6 +78,19 @@ def test_seeds_are_one_system_and_queries_are_pairs(make_run):
     )  # of two signs each, and two tests
 
 
+def test_p_values_are_corrected_for_the_rows_that_are_shown(make_run, capsys):
+    runs = [make_run("1", "good", [1, 1, 1, 2]), make_run("2", "bad", [4, 4, 4, 3])]
+    p = 2 / 16  # every query differs in one direction: two of the sixteen changes of sign are as extreme
+    assert differ_from(runs, "bm25", "permutation")["bad"]["RR@10"].p == pytest.approx(2 * p)
+    arguments = [*map(str, runs), "--significance", "bm25", "--test", "permutation", "--rows"]
+    compare.main([*arguments, "bad"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert [line.split("|")[1].strip() for line in lines[2:]] == ["bm25", "bad"]
+    assert f"p {p:.3f}" in lines[3]
+    with pytest.raises(ValueError, match=r"'god' is not a row of the table \(did you mean 'good'\?\)"):
+        compare.main([*arguments, "god"])
+
+
 def test_a_split_judged_by_answers_is_skipped(make_run, capsys, caplog):
     folder = make_run("1", "good", [1, 1, 1, 2])
     run, results = RunDir(folder), read_results(folder)
