@@ -152,7 +152,7 @@ def _results(run: RunDir, history: RunHistory, results: Mapping[str, Any] | None
     result = last_stage(rows)["row"]
     known = {"row", "init_from", *measures, *SECONDS}
     extra = list(dict.fromkeys(column for row in rows for column in row if column not in known))
-    columns = ["row", *measures, *extra, *(name for name in SECONDS if any(row.get(name) for row in rows))]
+    columns = ["row", *measures, *extra, *(name for name in SECONDS if any(name in row for row in rows))]
     section.add(html.table(rows, columns, result), html.legend_list(legend_lines(columns)))
     section.add(*(html.paragraph(warning, "warning") for warning in results.get("warnings", ())))
 
