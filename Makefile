@@ -13,7 +13,7 @@ those_that = $(foreach name,$(CANDIDATES),$(if $(shell $(name) -c '$(1)' 2>/dev/
 FOUND = $(firstword $(call those_that,$(HAS_PIP); $(NEW_ENOUGH)) $(call those_that,$(NEW_ENOUGH)))
 PYTHON ?= $(eval PYTHON := $(FOUND))$(PYTHON)
 
-.PHONY: help demo test test-all test-fast lint docs clean
+.PHONY: help demo test test-all test-fast lint bench docs clean
 
 help:
 	@echo "make demo       install everything, train a small encoder by three methods, compare them: runs/demo"
@@ -21,6 +21,7 @@ help:
 	@echo "make test-all   run these tests, then the long ones: whole runs, kills and resumes, Pyserini's Java"
 	@echo "make test-fast  run the tests that need no process of their own: under a minute"
 	@echo "make lint       check format, style and types: ruff and mypy"
+	@echo "make bench      measure speed beside sentence-transformers, Pyserini and faiss: half an hour"
 	@echo "make docs       install mkdocs, build the site from docs/ into site/"
 	@echo "make clean      remove .venv and what builds and tests leave; runs/ stays"
 	@echo "Another interpreter: make demo PYTHON=/path/to/python3.12"
@@ -48,6 +49,10 @@ lint: $(INSTALLED)
 	$(RUN) -m ruff format --check
 	$(RUN) -m ruff check
 	$(RUN) -m mypy
+
+bench: $(INSTALLED)
+	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[rerank]'
+	$(RUN) -m pyserini_ance bench all --json bench.json
 
 docs: .venv/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet

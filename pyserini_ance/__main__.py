@@ -22,6 +22,7 @@ COMMANDS = {
     "answer": "answer questions from retrieved passages with a reader",
     "convert": "write a collection, mined negatives or rankings in other formats",
     "refresh": "mine new negatives for a training run with mode: async",
+    "bench": "measure speed beside sentence-transformers, Pyserini and faiss, on this machine",
     "doctor": "report versions, Java, Faiss and devices, and what is missing",
 }
 

@@ -32,6 +32,7 @@ ORDER = [
     "pipeline",
     "downstream",
     "api",
+    "bench",
     "commands",
     "train",
     "__main__",

@@ -202,7 +202,7 @@ def test_the_race_gives_both_methods_one_warm_up_one_budget_one_dev_cadence_and_
         runner = (point["recipe"], method.terms["query"].negatives[0].top_k)
         seeds.setdefault(runner, []).append(point["seed"])
     assert len(budgets) == 1 and {*map(tuple, seeds.values())} == {(42, 43, 44)}
-    assert [top_k for recipe, top_k in seeds if recipe == "medquad/ance"] == [10, 20, 50, 200]
+    assert [top_k for recipe, top_k in seeds if recipe == "demo-small/ance"] == [10, 20, 50, 200]
 
 
 @pytest.mark.parametrize("family", sorted(FAMILIES))
