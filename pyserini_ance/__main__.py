@@ -9,7 +9,7 @@ COMMANDS = {
     "train": "train a recipe: run directory, model, index and results table",
     "prepare": "read, check and tokenize a recipe's data ahead of training",
     "mine": "mine hard negatives with any encoder, for any trainer",
-    "encode": "encode a JSONL corpus into a Faiss folder that Pyserini searches",
+    "encode": "encode a JSONL corpus, or take an index's vectors, to Faiss, Parquet or JSONL",
     "search": "run Pyserini's own commands with embedded Java and our encoders",
     "evaluate": "measure run files, or compare runs with published figures",
     "compare": "put finished runs into one table, with significance tests and curves",

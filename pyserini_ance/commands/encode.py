@@ -1,21 +1,44 @@
-"""`pyserini-ance encode`: encode a JSONL corpus into a Faiss folder that Pyserini searches."""
+"""`pyserini-ance encode`: encode a JSONL corpus, or take an index's vectors, into files of other programs."""
 
 import argparse
 import logging
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pyserini_ance.commands import console
 from pyserini_ance.distributed.failures import interrupt_on_termination
 
-EXAMPLE = "pyserini-ance encode --corpus corpus.jsonl --encoder runs/demo-ance/model --output encoded"
+if TYPE_CHECKING:
+    from pyserini_ance.pipeline.corpus_encoding import VectorFormat
+
+EXAMPLE = """pyserini-ance encode --corpus corpus.jsonl --encoder runs/demo-ance/model --output encoded
+  pyserini-ance encode --from-index runs/demo-ance/index --format parquet --output parquet"""
+FORMATS = ("faiss", "parquet", "jsonl")
+NUMBER_TYPES = ("fp32", "fp16")
 
 
 def main(arguments: list[str] | None = None) -> None:
     args = _parse(arguments)
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
     interrupt_on_termination()
+    from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index
+    from pyserini_ance.vectors.faiss_index import FLAT
+
+    output = VectorFormat(args.format, args.index_factory or FLAT, args.number_type or "fp32")
+    if args.from_index:
+        count = convert_index(args.from_index, args.output, output)
+        print(f"{args.output}: {count:,} vectors")
+        return
+    count = _encode(args, output)
+    if console.is_main():
+        hint = "; search it with: pyserini-ance search faiss --index {} ..." if args.format == "faiss" else ""
+        print(f"{args.output}: {count:,} documents{hint.format(args.output)}")
+
+
+def _encode(args: argparse.Namespace, output: "VectorFormat") -> int:
+    """Encode the corpus on all processes and write it on the main one; the number of documents."""
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.corpus_encoding import encode_corpus
 
@@ -29,6 +52,7 @@ def main(arguments: list[str] | None = None) -> None:
             args.corpus,
             args.encoder,
             args.output,
+            output,
             args.precision,
             args.tokens_per_batch,
             args.device if world.size == 1 else world.device,
@@ -36,42 +60,55 @@ def main(arguments: list[str] | None = None) -> None:
             world,
         )
         world.barrier()  # NFS cannot remove a folder while another process has one of its files open
-    if world.is_main:
-        print(
-            f"{args.output}: {count:,} documents; search it with: "
-            f"pyserini-ance search faiss --index {args.output} ..."
-        )
+    return count
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = console.command_parser(
-        "encode", "Encode a JSONL corpus into a Faiss folder that Pyserini searches.", EXAMPLE
+        "encode",
+        "Encode a JSONL corpus, or take the vectors of an index, into files of other programs.",
+        EXAMPLE,
     )
-    files = parser.add_argument_group("input and output")
-    files.add_argument(
-        "--corpus",
-        type=Path,
-        required=True,
-        help="a .jsonl(.gz) file, or a folder of them: id, and contents or title and text",
+    source = parser.add_argument_group("input: a corpus with an encoder, or an index")
+    add = source.add_argument
+    corpus = "a .jsonl(.gz) file, or a folder of them: id, and contents or title and text"
+    add("--corpus", type=Path, help=corpus)
+    add("--encoder", type=Path, help="an encoder saved by pyserini_ance, such as RUN/model")
+    index = "RUN, RUN/index or another flat Faiss folder: its vectors are written, nothing is encoded"
+    add("--from-index", type=Path, metavar="FOLDER", help=index)
+    add = parser.add_argument_group("output").add_argument
+    add("--output", type=Path, required=True, metavar="FOLDER", help="the folder to write")
+    formats = (
+        "faiss: index, docid, encoder.json, for Pyserini; parquet: part-*.parquet with docid and vector, for "
+        "Anserini's HNSW and vector databases; jsonl: embeddings.jsonl as pyserini.encode writes it "
+        "(default: %(default)s)"
     )
-    files.add_argument(
-        "--encoder", type=Path, required=True, help="an encoder saved by pyserini_ance, such as RUN/model"
+    add("--format", choices=FORMATS, default=FORMATS[0], help=formats)
+    factory = (
+        "with faiss: a Faiss factory string as in a recipe's final_evaluation.indexes, such as HNSW32, "
+        "IVF64,PQ16 or 'HNSW32;efSearch=64' (default: flat, exact)"
     )
-    files.add_argument(
-        "--output", type=Path, required=True, help="the Faiss folder to write: index, docid, encoder.json"
-    )
-    encoding = parser.add_argument_group("encoding")
-    encoding.add_argument(
-        "--precision",
-        choices=("fp32", "bf16", "auto"),
-        default="fp32",
-        help="auto: bf16 if the device is fast at it (default: %(default)s)",
-    )
-    encoding.add_argument(
-        "--tokens-per-batch",
-        type=int,
-        default=8192,
-        help="tokens of one batch, padding included (default: %(default)s)",
-    )
-    encoding.add_argument("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: %(default)s)")
-    return parser.parse_args(arguments)
+    add("--index-factory", metavar="FACTORY", help=factory)
+    numbers = "with parquet: the type of a vector's numbers (default: fp32)"
+    add("--number-type", choices=NUMBER_TYPES, help=numbers)
+    add = parser.add_argument_group("encoding").add_argument
+    precision = "auto: bf16 if the device is fast at it (default: %(default)s)"
+    add("--precision", choices=("fp32", "bf16", "auto"), default="fp32", help=precision)
+    budget = "tokens of one batch, padding included (default: %(default)s)"
+    add("--tokens-per-batch", type=int, default=8192, help=budget)
+    add("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: %(default)s)")
+    args = parser.parse_args(arguments)
+    _check(parser, args)
+    return args
+
+
+def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Exit with a message for arguments that do not go together."""
+    if bool(args.from_index) == bool(args.corpus or args.encoder):
+        parser.error("pass --corpus with --encoder, or --from-index alone")
+    if not args.from_index and not (args.corpus and args.encoder):
+        parser.error(f"{'--encoder' if args.corpus else '--corpus'} is missing")
+    if args.index_factory and args.format != "faiss":
+        parser.error(f"--index-factory is for --format faiss, not {args.format}")
+    if args.number_type and args.format != "parquet":
+        parser.error(f"--number-type is for --format parquet, not {args.format}")

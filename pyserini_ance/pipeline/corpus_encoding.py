@@ -1,40 +1,87 @@
-"""Encode a corpus with a saved encoder into a Faiss folder that Pyserini searches."""
+"""Vectors of a corpus, encoded or from a Faiss folder, in the format of another program."""
 
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, repeat
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
-from pyserini_ance.data.passages import check_delimiter, passage_ids
+from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import resolve_precision
 from pyserini_ance.encoders.family import SIDE_FILE
 from pyserini_ance.encoders.load_save import load_tower, read_side_file
 from pyserini_ance.encoders.tokenization import split_into_passages, token_store
-from pyserini_ance.pyserini_bridge.export import require_faiss, write_index
-from pyserini_ance.storage.files import sha256_file
+from pyserini_ance.pyserini_bridge.vector_files import (
+    NumberType,
+    Rows,
+    read_index,
+    require_faiss,
+    write_index,
+    write_jsonl,
+    write_parquet,
+)
+from pyserini_ance.runs.rundir import RECIPE, RunDir
+from pyserini_ance.storage.files import read_json_object, sha256_file
 from pyserini_ance.vectors.encoding import encode_shards
+from pyserini_ance.vectors.faiss_index import FLAT, check_index
+
+
+@dataclass(frozen=True)
+class VectorFormat:
+    """The format of a folder of vectors.
+
+    kind: `faiss`, `parquet` or `jsonl`. index: of faiss, `flat` or a factory string as in a recipe's
+    `final_evaluation.indexes`. number_type: of parquet.
+    """
+
+    kind: str = "faiss"
+    index: str = FLAT
+    number_type: NumberType = "fp32"
+
+    def check(self, dimension: int) -> None:
+        """Raise RuntimeError without faiss where it is needed, ValueError for an index that does not fit."""
+        if self.kind == "faiss":
+            require_faiss()
+            if self.index != FLAT:
+                check_index(dimension, self.index)
+
+    def write(
+        self, vectors: Rows, ids: Sequence[str], contents: Iterable[str], folder: Path, about: dict[str, Any]
+    ) -> None:
+        """Write `vectors` (N, D) with the ids and texts of their rows; `about` says what made them."""
+        if self.kind == "parquet":
+            write_parquet(vectors, ids, folder, about, self.number_type)
+        elif self.kind == "jsonl":
+            write_jsonl(vectors, ids, contents, folder)
+        else:
+            write_index(vectors, ids, folder, about, self.index)
 
 
 def encode_corpus(
     corpus: Path,
     encoder: Path,
     output: Path,
+    format: VectorFormat,
     precision: str,
     tokens_per_batch: int,
     device: str,
     scratch: Path,
     world: World,
 ) -> int:
-    """Write the Faiss folder `output`, with a sidecar that names its encoder; returns the number of
-    documents.
+    """Encode a JSONL corpus and write its vectors to the folder `output`; returns the number of documents.
 
     The corpus is checked like a recipe's: unique ids, no empty documents. An encoder that reads documents in
     passages writes a row for each passage, to be searched with `--max-passage`. Called by all processes with
     the same `scratch` folder; the main process writes.
     """
-    require_faiss()
-    if output.exists():
-        raise FileExistsError(f"{output} exists; remove it or pass another folder")
+    _check_absent(output)
     side_file, model = read_side_file(encoder), load_tower(encoder, "document", device)
+    format.check(model.dimension)
     documents = PyseriniJsonl(corpus=corpus, splits={}).read(scratch / f"documents-{world.rank}").documents
     whole = token_store(model.tokenizer, "document", documents, scratch / "tokens", "documents")
     tokens, passages = split_into_passages(whole, model.family.tokenization)
@@ -58,5 +105,42 @@ def encode_corpus(
         "documents",
         world,
     )
-    world.on_main(lambda: write_index(vectors, passage_ids(documents.ids, passages), output, provenance))
+    ids = passage_ids(documents.ids, passages)
+    contents = _contents(documents, passages)
+    world.on_main(lambda: format.write(vectors, ids, contents, output, provenance))
     return len(documents)
+
+
+def convert_index(index: Path, output: Path, format: VectorFormat) -> int:
+    """Write the vectors of a flat Faiss folder, or of a run's, to the folder `output`; returns their number.
+
+    The texts of `jsonl` are empty: the folder has none. Raises as `read_index` does.
+    """
+    _check_absent(output)
+    folder = RunDir(index).index if (index / RECIPE).is_file() else index
+    vectors, ids = read_index(folder)
+    format.check(vectors.shape[1])
+    about = read_json_object(folder / "encoder.json") or {}
+    if "encoder" in about:
+        about["encoder"] = str((folder / about["encoder"]).resolve())
+    format.write(vectors, ids, repeat(""), output, about)
+    return len(ids)
+
+
+def _check_absent(output: Path) -> None:
+    if output.exists():
+        raise FileExistsError(f"{output} exists; remove it or pass another folder")
+
+
+def _contents(documents: Texts, passages: Passages | None) -> Iterator[str]:
+    """The text of each row, as Pyserini reads it from `contents`: a title, if there is one, is its first
+    line. Passages have the text of their document."""
+    columns = documents.columns
+    texts = (
+        f"{title}\n{text}" if title else text
+        for title, text in zip(columns["title"], columns["text"], strict=True)
+    )
+    if passages is None:
+        return texts
+    counts = np.diff(passages.offsets).tolist()
+    return chain.from_iterable(repeat(text, count) for text, count in zip(texts, counts, strict=True))

@@ -57,7 +57,8 @@ def _write(
     vectors: ShardedVectors,
     provenance: dict[str, str],
 ) -> dict[str, Any]:
-    from pyserini_ance.pyserini_bridge.export import search_command, write_index, write_topics
+    from pyserini_ance.pyserini_bridge.export import search_command, write_topics
+    from pyserini_ance.pyserini_bridge.vector_files import write_index
 
     run, data, test = evaluator.run, evaluator.data, evaluator.recipe.final_evaluation
     queries = {split: data.collection.split(split).queries for split in test.split}

@@ -145,7 +145,7 @@ class DiskSizes:
 
         A checkpoint holds weights, and until its stage is done two moments.
         """
-        from pyserini_ance.pyserini_bridge.export import ROWS_PER_BLOCK
+        from pyserini_ance.pyserini_bridge.vector_files import ROWS_PER_BLOCK
 
         checkpoints, with_moments = checkpoints_at_once(recipe), moments_at_once(recipe)
         vectors, moments = vectors_at_once(recipe), 2 * self.weights

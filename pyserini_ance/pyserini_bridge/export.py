@@ -1,22 +1,16 @@
-"""Export of a run for Pyserini's own code: a Faiss folder, topics, and the search command."""
+"""Export of a run for Pyserini's own code: topics, and the search command."""
 
-import importlib.util
 import json
 import re
 import shlex
 import shutil
-import struct
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Protocol, runtime_checkable
-
-import numpy as np
 
 from pyserini_ance.pyserini_bridge.java import choose_java
 from pyserini_ance.pyserini_bridge.stock_class import StockChoice
-from pyserini_ance.storage.files import whole_file, write_json, write_whole
-from pyserini_ance.storage.publish import whole_folder
+from pyserini_ance.storage.files import write_whole
 
 SHOWN = 5
 
@@ -97,78 +91,3 @@ def python_program() -> str:
     """`python` if it is in this interpreter's environment, else the interpreter's path."""
     path = shutil.which("python")
     return "python" if path and Path(path).parent == Path(sys.executable).parent else sys.executable
-
-
-ROWS_PER_BLOCK = 1 << 13  # 24 MiB of 768 dimensions
-
-
-@runtime_checkable
-class Rows(Protocol):
-    """An array, or an object such as ShardedVectors that reads rows like one."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: Any, /) -> np.ndarray: ...
-
-
-def require_faiss() -> None:
-    """Raises RuntimeError without faiss, with which Pyserini searches the index; called before training
-    instead of after."""
-    if importlib.util.find_spec("faiss") is None:
-        raise RuntimeError(
-            "faiss is not installed: python -m pip install faiss-cpu, or faiss-gpu with an NVIDIA GPU, "
-            "never both"
-        )
-
-
-def write_index(
-    vectors: Rows | Iterable[tuple[int, np.ndarray]], ids: Sequence[str], folder: Path, about: dict[str, Any]
-) -> None:
-    """Write a Faiss folder for Pyserini: `index` (flat, inner product), `docid`, `encoder.json` (`about`).
-
-    vectors: (N, D) float32, an array or an array-like object, or blocks (start row, (B, D) float32) in row
-    order. One block is in memory at a time. The folder appears when it is complete. Raises ValueError for ids
-    that runs cannot represent, and if ids and vectors do not match.
-    """
-    check_ids(ids, "document")
-    with whole_folder(Path(folder)) as temporary:
-        with whole_file(temporary / "index") as file:
-            _write_flat(file, _blocks(vectors), len(ids))
-        write_whole(temporary / "docid", "".join(f"{id}\n" for id in ids))
-        write_json(temporary / "encoder.json", about)
-
-
-def _write_flat(file: BinaryIO, blocks: Iterator[tuple[int, np.ndarray]], count: int) -> None:
-    """Write `count` vectors as faiss.write_index writes an IndexFlatIP, byte by byte.
-
-    Faiss's own function needs all vectors in memory, and more while its index grows.
-    """
-    rows = 0
-    for start, block in blocks:
-        if start != rows:
-            raise ValueError(f"a block of vectors starts at row {start}, expected row {rows}")
-        if start == 0:
-            file.write(_flat_header(count, block.shape[1]))
-        file.write(np.ascontiguousarray(block, "<f4").data)
-        rows += len(block)
-    if rows != count or not count:
-        raise ValueError(f"{count} document ids, but {rows} vectors")
-
-
-def _flat_header(count: int, dimension: int) -> bytes:
-    """Name, dimension, count, two unused numbers, "is trained", metric (0: inner product), and the count of
-    the numbers that follow."""
-    unused = 1 << 20
-    return struct.pack("<4siqqq?iQ", b"IxFI", dimension, count, unused, unused, True, 0, count * dimension)
-
-
-def _blocks(vectors: Rows | Iterable[tuple[int, np.ndarray]]) -> Iterator[tuple[int, np.ndarray]]:
-    if isinstance(vectors, Rows):
-        return (
-            (start, vectors[start : start + ROWS_PER_BLOCK])
-            for start in range(0, len(vectors), ROWS_PER_BLOCK)
-        )
-    return iter(vectors)

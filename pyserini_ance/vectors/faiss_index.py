@@ -75,7 +75,7 @@ def make_index(
     about = {**about, "factory": factory, "seed": str(seed)}
 
     def make() -> None:
-        publish_once(folder, about, lambda claimed: _write(claimed / FILE, vectors, factory, seed))
+        publish_once(folder, about, lambda claimed: write_index_file(claimed / FILE, vectors, factory, seed))
         manifest = read_manifest(folder, verify=False)
         if any(manifest[key] != value for key, value in about.items()):
             raise RuntimeError(f"{folder} is an index of something else than {about}; remove the folder")
@@ -161,7 +161,13 @@ def _set_search(index: FaissIndex, search: str) -> None:
         raise ValueError(f"index search setting {search!r}: {_reason(error)}. Expected {expected}") from error
 
 
-def _write(path: Path, vectors: ShardedVectors, factory: str, seed: int) -> None:
+def write_index_file(
+    path: Path, vectors: ShardedVectors | np.ndarray, factory: str, seed: int, search: str = ""
+) -> None:
+    """Write the index of `vectors` (N, D) as Faiss's file, with `search` as the settings of its search.
+
+    Faiss keeps the index in memory; vectors are read block by block. Raises as `make_index` does.
+    """
     faiss = import_faiss()
 
     index = new_index(vectors.shape[1], factory)
@@ -173,6 +179,7 @@ def _write(path: Path, vectors: ShardedVectors, factory: str, seed: int) -> None
             index.add(np.ascontiguousarray(vectors[first : first + DOCUMENTS_PER_BLOCK]))
     except RuntimeError as error:
         raise _unfit(factory, f"({len(vectors)} of {vectors.shape[1]} dimensions)", error) from error
+    _set_search(index, search)
     faiss.write_index(index, str(path))
 
 

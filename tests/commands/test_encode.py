@@ -3,13 +3,17 @@
 import json
 import subprocess
 import sys
+from typing import get_args
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 
+from pyserini_ance.commands import encode as command
 from pyserini_ance.commands.encode import main
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
 from pyserini_ance.encoders.transformer import Transformer
+from pyserini_ance.pyserini_bridge.vector_files import NumberType, write_index
 
 CORPUS = [("007", "Cats purr."), ("b", "A long text " * 40), ("c", "Dogs bark at cats")]
 READ_INDEX = (
@@ -87,3 +91,62 @@ def test_a_bad_corpus_leaves_nothing(encoder, tmp_path, line, message):
     with pytest.raises(ValueError, match=message):
         main(["--corpus", str(corpus), "--encoder", str(encoder), "--output", str(output)])
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
+
+
+def test_other_formats_hold_the_same_vectors(encoder, tmp_path, capsys):
+    corpus = tmp_path / "corpus.jsonl"
+    titled = {"id": "t", "title": "Cats", "text": "They purr."}
+    records = [{"id": id, "contents": text} for id, text in CORPUS] + [titled]
+    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
+    flags = ["--corpus", str(corpus), "--encoder", str(encoder), "--output"]
+    main([*flags, str(tmp_path / "parquet"), "--format", "parquet"])
+    main([*flags, str(tmp_path / "jsonl"), "--format", "jsonl"])
+    assert "4 documents\n" in capsys.readouterr().out
+    lines = (tmp_path / "jsonl/embeddings.jsonl").read_text().splitlines()
+    written = [json.loads(line) for line in lines]
+    assert [record["contents"] for record in written] == [text for _, text in CORPUS] + ["Cats\nThey purr."]
+    table = pyarrow.parquet.read_table(tmp_path / "parquet/part-00000.parquet")
+    assert table["docid"].to_pylist() == [record["id"] for record in written] == ["007", "b", "c", "t"]
+    vectors = np.stack(table["vector"].to_numpy())
+    np.testing.assert_array_equal(vectors, np.float32([record["vector"] for record in written]))
+    texts = [{"text": text, "title": ""} for _, text in CORPUS] + [titled]
+    np.testing.assert_allclose(vectors, load_encoder(encoder).encode(texts, "document"), atol=1e-6)
+    about = json.loads(table.schema.metadata[b"encoder"])
+    assert about["encoder"] == str(encoder) and about["precision"] == "fp32"
+
+
+def test_an_index_of_a_run_in_another_format(tmp_path, capsys):
+    run, vectors = tmp_path / "run", np.random.default_rng(0).normal(size=(5, 8)).astype(np.float32)
+    write_index(vectors, list("abcde"), run / "index", {"encoder": "../model", "weights": "w"})
+    (run / "recipe.yaml").touch()
+    for source, name in ((run, "of-run"), (run / "index", "of-index")):
+        flags = ["--from-index", str(source), "--output", str(tmp_path / name), "--format", "parquet"]
+        main([*flags, "--number-type", "fp16"])
+        table = pyarrow.parquet.read_table(tmp_path / name / "part-00000.parquet")
+        assert table["docid"].to_pylist() == list("abcde")
+        np.testing.assert_array_equal(np.stack(table["vector"].to_numpy()), vectors.astype(np.float16))
+        about = json.loads(table.schema.metadata[b"encoder"])
+        assert about == {"encoder": str(run / "model"), "weights": "w"}
+    assert "5 vectors" in capsys.readouterr().out
+    with pytest.raises(FileExistsError, match="of-run exists"):
+        main(["--from-index", str(run), "--output", str(tmp_path / "of-run")])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ([], "pass --corpus with --encoder, or --from-index alone"),
+        (["--corpus", "c", "--encoder", "e", "--from-index", "i"], "or --from-index alone"),
+        (["--corpus", "c"], "--encoder is missing"),
+        (["--from-index", "i", "--format", "jsonl", "--index-factory", "HNSW32"], "is for --format faiss"),
+        (["--from-index", "i", "--number-type", "fp16"], "is for --format parquet, not faiss"),
+    ],
+)
+def test_arguments_that_do_not_go_together(capsys, flags, message):
+    with pytest.raises(SystemExit):
+        main(["--output", "o", *flags])
+    assert message in capsys.readouterr().err
+
+
+def test_choices_agree_with_the_code():
+    assert command.NUMBER_TYPES == get_args(NumberType)

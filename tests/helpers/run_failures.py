@@ -17,7 +17,7 @@ from pathlib import Path
 
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.negatives.table import NegativeTable
-from pyserini_ance.pyserini_bridge import export
+from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs import checkpoint
 from pyserini_ance.runs import rundir as runs_log
@@ -196,7 +196,7 @@ def kill_in_mining(stage: str, step: int) -> None:
 
 
 def kill_in_export(stage: str, step: int) -> None:
-    export.write_index = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    vector_files.write_index = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
 
 
 def without_pyserini_and_java(stage: str, step: int) -> None:

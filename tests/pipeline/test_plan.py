@@ -3,7 +3,7 @@ import pytest
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.pipeline import plan as plan_module
 from pyserini_ance.pipeline.plan import plan
-from pyserini_ance.pyserini_bridge import export
+from pyserini_ance.pyserini_bridge import vector_files
 
 STAGE = {
     "steps": 20,
@@ -51,7 +51,7 @@ def test_documents_in_passages_are_counted_as_such(small_recipe):
 @pytest.mark.parametrize(("search", "copied"), [("torch", 0), ("faiss", 1)])
 def test_memory_counts_vectors_only_if_the_search_copies_them(small_recipe, search, copied, monkeypatch):
     """In units of a vector: 30 documents, of which 8 are written to the index at a time."""
-    monkeypatch.setattr(export, "ROWS_PER_BLOCK", 8)
+    monkeypatch.setattr(vector_files, "ROWS_PER_BLOCK", 8)
     recipe = small_recipe({"b": STATIC}, encoding={"search": search})
     towers = initial_encoder(recipe.encoder, recipe.seed)
     vector, weights = 4 * towers.dimension, sum(p.nbytes for p in towers.towers.parameters())

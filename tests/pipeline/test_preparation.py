@@ -15,7 +15,8 @@ from pyserini_ance.pipeline.preparation import (
     stored_collection,
     tokenize,
 )
-from pyserini_ance.pyserini_bridge.export import write_index, write_topics
+from pyserini_ance.pyserini_bridge.export import write_topics
+from pyserini_ance.pyserini_bridge.vector_files import write_index
 from pyserini_ance.recipe.models import Bm25, Recipe
 from pyserini_ance.refresher.dev_evaluation import as_qrels, as_run
 

@@ -12,7 +12,7 @@ CHILD = """
 import json, sys
 from pathlib import Path
 from pyserini_ance.encoders.load_save import load_encoder
-from pyserini_ance.pyserini_bridge.export import write_index
+from pyserini_ance.pyserini_bridge.vector_files import write_index
 from pyserini_ance.pyserini_bridge.searchers import time_bm25, time_dense
 from pyserini_ance.pyserini_bridge.java import import_pyserini
 

@@ -28,8 +28,9 @@ from pathlib import Path
 import numpy as np
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import load_encoder, read_side_file
-from pyserini_ance.pipeline.corpus_encoding import encode_corpus
-from pyserini_ance.pyserini_bridge.export import search_command, write_index, write_topics
+from pyserini_ance.pipeline.corpus_encoding import VectorFormat, encode_corpus
+from pyserini_ance.pyserini_bridge.export import search_command, write_topics
+from pyserini_ance.pyserini_bridge.vector_files import write_index
 from pyserini_ance.pyserini_bridge.stock_class import stock_class
 from pyserini_ance.pyserini_bridge.launcher import run_module
 from pyserini_ance.pyserini_bridge.encoder_classes import register
@@ -49,7 +50,7 @@ for folder in (stock, lowered, auto, pair, dpr):
     choices.append(stock_class(read_side_file(folder / "model"), folder / "model", query_texts))
     command = search_command(topics, folder / "index", folder / "run.pyserini.txt", choices[-1], 100)
     (folder / "command").write_text(command)
-how = "fp32", 4096, "cpu"
+how = VectorFormat(), "fp32", 4096, "cpu"
 encode_corpus(lowered / "corpus.jsonl", dpr / "model", dpr / "again", *how, dpr / "scratch", World())
 for folder in in_passages:
     corpus, scratch = lowered / "corpus.jsonl", folder / "scratch"

@@ -1,0 +1,275 @@
+"""Vectors in files: what Faiss, Parquet and Pyserini read back, and never half-written."""
+
+import json
+import tracemalloc
+from itertools import repeat
+
+import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from pyserini_ance.pyserini_bridge import vector_files
+from pyserini_ance.pyserini_bridge.vector_files import read_index, write_index, write_jsonl, write_parquet
+from pyserini_ance.vectors.encoding import ShardedVectors
+
+WRITE_INDEXES = """
+import sys
+from pathlib import Path
+import numpy as np
+from pyserini_ance.pyserini_bridge.vector_files import write_index
+
+folder, vectors = Path(sys.argv[1]), np.arange(12, dtype=np.float32).reshape(4, 3)
+blocks = iter([(0, vectors[:3]), (3, vectors[3:])])
+write_index(blocks, ["007", "7", "é", "d"], folder / "good", {"encoder": "x"})
+
+def fails(*arguments):
+    try:
+        write_index(*arguments, folder / "bad", {})
+    except ValueError as error:
+        print(error)
+
+fails(vectors, ["a", "b\\n", "", "c d"])
+fails(vectors, ["a", "b"])
+fails(iter([(0, vectors[:2]), (3, vectors[3:])]), list("abcd"))
+fails(vectors[:0], [])
+
+def stops():
+    yield 0, vectors
+    raise ValueError("the disk is full")
+
+fails(stops(), list("abcd"))
+try:
+    write_index(vectors, list("abcd"), folder / "good", {})
+except FileExistsError as error:
+    print(error)
+import faiss
+index = faiss.read_index(str(folder / "good/index"))
+assert index.metric_type == faiss.METRIC_INNER_PRODUCT and (index.reconstruct_n(0, 4) == vectors).all()
+"""
+
+SAME_BYTES = """
+import sys
+from pathlib import Path
+import faiss
+import numpy as np
+from pyserini_ance.pyserini_bridge import vector_files
+from pyserini_ance.vectors.encoding import ShardedVectors
+
+folder = Path(sys.argv[1])
+for rows, dimension in [(1, 1), (7, 5), (40, 64), (1000, 3)]:
+    vectors = np.random.default_rng(rows).normal(size=(rows, dimension)).astype(np.float32)
+    index = faiss.IndexFlatIP(dimension)
+    index.add(vectors)
+    faiss.write_index(index, str(folder / "faiss"))
+    expected = (folder / "faiss").read_bytes()
+    vector_files.ROWS_PER_BLOCK = 16
+    shards = ShardedVectors(np.array_split(vectors, 3))
+    blocks = iter([(0, vectors[:1]), (1, vectors[1:])])
+    double = vectors.astype(float)
+    for name, given in [("array", vectors), ("shards", shards), ("blocks", blocks), ("double", double)]:
+        written = folder / f"{name}-{rows}"
+        vector_files.write_index(given, [f"d{row}" for row in range(rows)], written, {})
+        print(name, rows, (written / "index").read_bytes() == expected)
+"""
+
+
+def test_the_index_is_byte_by_byte_that_of_faiss(child, tmp_path):
+    said = child(SAME_BYTES, tmp_path).stdout.split("\n")[:-1]
+    assert len(said) == 16 and all(line.endswith(" True") for line in said), said
+
+
+def test_the_index_is_written_block_by_block(tmp_path):
+    """A block is on disk before the next is asked for, and no more than a few are ever in memory."""
+    rows, dimension = 4096, 256
+    written, header = [], 45  # bytes before the first vector
+
+    def blocks():
+        for start in range(0, 16 * rows, rows):
+            written.extend(path.stat().st_size for path in tmp_path.rglob("*index*") if path.is_file())
+            yield start, np.full((rows, dimension), start, np.float32)
+
+    tracemalloc.start()
+    write_index(blocks(), [str(row) for row in range(16 * rows)], tmp_path / "index", {})
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    size = 4 * rows * dimension
+    assert [seen for seen in written if seen > header] == [header + size * block for block in range(1, 16)]
+    assert (tmp_path / "index" / "index").stat().st_size == header + 16 * size
+    assert peak < 4 * size + 16 * rows * 200  # and the ids
+
+
+def test_write_index(child, tmp_path):
+    said = child(WRITE_INDEXES, tmp_path).stdout.splitlines()
+    assert (
+        said[0].startswith("3 document ids are empty or contain blanks or line ends")
+        and "'b\\n', '', 'c d'" in said[0]
+    )
+    assert said[1] == "2 document ids, but 4 vectors"
+    assert said[2] == "a block of vectors starts at row 3, expected row 2"
+    assert said[3] == "0 document ids, but 0 vectors"
+    assert said[4] == "the disk is full" and "good exists and is not empty" in said[5]
+    assert [path.name for path in tmp_path.iterdir()] == ["good"]
+    assert (tmp_path / "good/docid").read_text(encoding="utf-8") == "007\n7\né\nd\n"
+    assert json.loads((tmp_path / "good/encoder.json").read_text()) == {"encoder": "x"}
+
+
+def drawn(rows: int, dimension: int = 8) -> np.ndarray:
+    return np.random.default_rng(rows).normal(size=(rows, dimension)).astype(np.float32)
+
+
+def ids_of(rows: int) -> list[str]:
+    return [f"é{row}" for row in range(rows)]
+
+
+FACTORIES = """
+import json, sys
+from pathlib import Path
+import faiss
+import numpy as np
+from pyserini_ance.pyserini_bridge.vector_files import write_index
+
+folder, vectors = Path(sys.argv[1]), np.load(sys.argv[2])
+for number, factory in enumerate(["HNSW8;efSearch=77", "IVF4,Flat;nprobe=4", "PQ4x4"]):
+    write_index(vectors, [str(row) for row in range(len(vectors))], folder / str(number), {}, factory)
+    index = faiss.read_index(str(folder / str(number) / "index"))
+    print(type(index).__name__, index.ntotal, index.metric_type == faiss.METRIC_INNER_PRODUCT)
+graph, lists = (faiss.read_index(str(folder / name / "index")) for name in "01")
+print(graph.hnsw.efSearch, lists.nprobe)
+print((lists.search(vectors[:5], 10)[1] == np.argsort(-vectors[:5] @ vectors.T, kind="stable")[:, :10]).all())
+for factory in ("PQ3", "IVF4,Flat;efSearch=3"):
+    try:
+        write_index(vectors, [str(row) for row in range(len(vectors))], folder / "bad", {}, factory)
+    except ValueError as error:
+        print(error)
+print(sorted(path.name for path in folder.iterdir()))
+"""
+
+
+def test_a_factory_string_with_its_search_settings(child, tmp_path):
+    np.save(tmp_path / "vectors.npy", drawn(300))
+    (tmp_path / "out").mkdir()
+    said = child(FACTORIES, tmp_path / "out", tmp_path / "vectors.npy").stdout.splitlines()
+    assert said[:5] == ["IndexHNSWFlat 300 True", "IndexIVFFlat 300 True", "IndexPQ 300 True", "77 4", "True"]
+    assert said[5].startswith("index 'PQ3' cannot be made of") and "setting 'efSearch=3'" in said[6]
+    assert said[7] == "['0', '1', '2']"
+
+
+@pytest.mark.parametrize(("number_type", "expected"), [("fp32", np.float32), ("fp16", np.float16)])
+def test_parquet_shards_hold_the_vectors(tmp_path, monkeypatch, number_type, expected):
+    monkeypatch.setattr(vector_files, "ROWS_PER_BLOCK", 16)
+    vectors, about = drawn(100), {"encoder": "x"}
+    shards = ShardedVectors(np.array_split(vectors, 3))
+    write_parquet(shards, ids_of(100), tmp_path / "out", about, number_type, rows_per_file=40)
+    files = sorted((tmp_path / "out").iterdir())
+    assert [file.name for file in files] == [f"part-0000{number}.parquet" for number in range(3)]
+    tables = [pyarrow.parquet.read_table(file) for file in files]
+    assert [table.num_rows for table in tables] == [40, 40, 20]
+    assert json.loads(tables[2].schema.metadata[b"encoder"]) == about
+    table = pyarrow.concat_tables(tables)
+    assert table.column_names == ["docid", "vector"] and table["docid"].to_pylist() == ids_of(100)
+    read = np.stack(table["vector"].to_numpy())
+    assert read.dtype == expected
+    np.testing.assert_array_equal(read, vectors.astype(expected))
+    column = pyarrow.parquet.ParquetFile(files[0]).schema.column(1)
+    assert column.path == "vector.list.element"  # what Anserini reads
+
+
+LINES = """
+import sys
+import numpy as np
+from pyserini_ance.pyserini_bridge.java import import_pyserini
+
+writer = import_pyserini("pyserini.encode").JsonlRepresentationWriter(sys.argv[1])
+vectors = np.load(sys.argv[2])
+batch = {"id": [f"é{row}" for row in range(len(vectors))], "vector": vectors}
+batch["title"] = ["A title"] * len(vectors)
+batch["text"] = [f'Quoted "{row}" and ü.' for row in range(len(vectors))]
+with_block = writer.__enter__()
+writer.write(batch, ["title", "text"])
+writer.__exit__(None, None, None)
+"""
+
+
+def test_jsonl_is_byte_by_byte_that_of_pyserini(in_java, tmp_path, monkeypatch):
+    monkeypatch.setattr(vector_files, "ROWS_PER_BLOCK", 16)
+    vectors = drawn(40)
+    np.save(tmp_path / "vectors.npy", vectors)
+    in_java(LINES, tmp_path / "theirs", tmp_path / "vectors.npy")
+    contents = (f'A title\nQuoted "{row}" and ü.' for row in range(40))
+    write_jsonl(vectors, ids_of(40), contents, tmp_path / "ours")
+    (theirs,), (ours,) = (list((tmp_path / name).iterdir()) for name in ("theirs", "ours"))
+    assert theirs.name == ours.name and theirs.read_bytes() == ours.read_bytes()
+
+
+def writers():
+    return {
+        "parquet": lambda vectors, ids, folder: write_parquet(vectors, ids, folder, {}),
+        "jsonl": lambda vectors, ids, folder: write_jsonl(vectors, ids, repeat("x"), folder),
+        "faiss": lambda vectors, ids, folder: write_index(vectors, ids, folder, {}),
+    }
+
+
+@pytest.mark.parametrize("format", writers())
+def test_ids_and_vectors_that_do_not_match_leave_nothing(tmp_path, format):
+    for count in (4, 6):
+        with pytest.raises(ValueError, match="document ids, but"):
+            writers()[format](drawn(5), ids_of(count), tmp_path / "out")
+        assert not list(tmp_path.iterdir())
+
+
+class Watched:
+    """Rows that are made when they are asked for; `most` of them at a time."""
+
+    shape = (1 << 12, 256)
+
+    def __init__(self):
+        self.most = 0
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        block = np.full((rows.stop - rows.start, self.shape[1]), rows.start, np.float32)
+        self.most = max(self.most, len(block))
+        return block
+
+
+@pytest.mark.parametrize("format", ["parquet", "jsonl"])
+def test_one_block_is_in_memory(tmp_path, monkeypatch, format):
+    monkeypatch.setattr(vector_files, "ROWS_PER_BLOCK", 1 << 7)
+    vectors, pool = Watched(), pyarrow.system_memory_pool()
+    before = pyarrow.default_memory_pool()
+    pyarrow.set_memory_pool(pool)
+    tracemalloc.start()
+    writers()[format](vectors, map(str, range(len(vectors))), tmp_path / "out")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    pyarrow.set_memory_pool(before)
+    block = 4 * vectors.shape[1] << 7
+    assert vectors.most == 1 << 7
+    assert peak < 4 * block and pool.max_memory() < 8 * block  # all vectors are 32 blocks
+
+
+def test_a_flat_folder_is_read_back(tmp_path):
+    vectors = drawn(20)
+    write_index(vectors, ids_of(20), tmp_path / "index", {})
+    read, ids = read_index(tmp_path / "index")
+    np.testing.assert_array_equal(read, vectors)
+    assert isinstance(read, np.memmap) and list(ids) == ids_of(20) and ids[3] == "é3"
+
+
+def test_other_folders_are_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="index is missing; pass RUN/index"):
+        read_index(tmp_path)
+    write_index(drawn(20), ids_of(20), tmp_path / "index", {})
+    index, docid = tmp_path / "index/index", tmp_path / "index/docid"
+    docid.write_text("a\n")
+    with pytest.raises(ValueError, match="1 document ids, but 20 vectors"):
+        read_index(tmp_path / "index")
+    index.write_bytes(index.read_bytes()[:-4])
+    with pytest.raises(ValueError, match="damaged"):
+        read_index(tmp_path / "index")
+    index.write_bytes(b"IHNf" + bytes(100))
+    with pytest.raises(ValueError, match=r"another kind \(b'IHNf'\)"):
+        read_index(tmp_path / "index")
