@@ -14,6 +14,7 @@ COMMANDS = {
     "evaluate": "measure run files, or compare runs with published figures",
     "compare": "put finished runs into one table, with significance tests and curves",
     "report": "write the report of a run, or of several on one page, as HTML",
+    "analyze": "make the figures of the papers' analyses from runs",
     "compare-queries": "list the queries that a ranking wins and loses most against another",
     "coverage": "measure how often the first k passages contain an answer",
     "train-teacher": "train a cross-encoder on a run's mined negatives, to teach and to rerank",
