@@ -2,7 +2,7 @@
 
 import argparse
 import logging
-import tempfile
+import shutil
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,13 +41,22 @@ def _encode(args: argparse.Namespace, output: "VectorFormat") -> int:
     """Encode the corpus on all processes and write it on the main one; the number of documents."""
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.corpus_encoding import encode_corpus
+    from pyserini_ance.pyserini_bridge.shards import Shard
+    from pyserini_ance.storage.liveness import remove_leftovers, temp_path
 
-    args.output.parent.mkdir(parents=True, exist_ok=True)
+    shard = Shard.parse(args.shard) if args.shard else None
     with World.join(args.device).session() as world, ExitStack() as stack:
-        temporary = tempfile.TemporaryDirectory  # next to the output: it is renamed into place
-        scratch = world.on_main(
-            lambda: stack.enter_context(temporary(prefix=".pyserini_ance.", dir=args.output.parent))
-        )
+
+        def make_scratch() -> str:
+            """Next to the output, which is renamed into place."""
+            args.output.parent.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(args.output.parent)
+            folder = temp_path(args.output.with_name(f"{args.output.name}.scratch"), "tmp")
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            folder.mkdir()
+            return str(folder)
+
+        scratch = world.on_main(make_scratch)
         count = encode_corpus(
             args.corpus,
             args.encoder,
@@ -58,6 +67,7 @@ def _encode(args: argparse.Namespace, output: "VectorFormat") -> int:
             args.device if world.size == 1 else world.device,
             Path(scratch),
             world,
+            shard,
         )
         world.barrier()  # NFS cannot remove a folder while another process has one of its files open
     return count
@@ -91,6 +101,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--index-factory", metavar="FACTORY", help=factory)
     numbers = "with parquet: the type of a vector's numbers (default: fp32)"
     add("--number-type", choices=NUMBER_TYPES, help=numbers)
+    shard = "encode part I of N of the corpus alone, unless the output holds it; `merge` joins the parts"
+    add("--shard", metavar="I/N", help=shard)
     add = parser.add_argument_group("encoding").add_argument
     precision = "auto: bf16 if the device is fast at it (default: %(default)s)"
     add("--precision", choices=("fp32", "bf16", "auto"), default="fp32", help=precision)
@@ -112,3 +124,7 @@ def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error(f"--index-factory is for --format faiss, not {args.format}")
     if args.number_type and args.format != "parquet":
         parser.error(f"--number-type is for --format parquet, not {args.format}")
+    if args.shard and (args.from_index or args.index_factory or args.format != "faiss"):
+        parser.error(
+            "--shard writes a flat Faiss folder of a corpus; convert the merged one with --from-index"
+        )

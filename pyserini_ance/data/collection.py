@@ -143,6 +143,16 @@ class Texts:
         columns = {name: [values[row] for row in rows] for name, values in self.columns.items()}
         return Texts([self.ids[row] for row in rows], columns)
 
+    def between(self, first: int, stop: int) -> "Texts":
+        """The texts from row `first` to row `stop`, not copied if they are memory-mapped."""
+
+        def part(values: Sequence[str]) -> Sequence[str]:
+            if isinstance(values, Strings):
+                return Strings(values.text, values.offsets[first : stop + 1])
+            return values[first:stop]
+
+        return Texts(part(self.ids), {name: part(values) for name, values in self.columns.items()})
+
     def blocks(self, size: int, first: int = 0) -> Iterator[list[dict[str, str]]]:
         """Iterate over the texts from row `first` on, in blocks of `size`.
 

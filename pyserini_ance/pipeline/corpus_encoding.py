@@ -1,5 +1,6 @@
 """Vectors of a corpus, encoded or from a Faiss folder, in the format of another program."""
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
@@ -16,6 +17,8 @@ from pyserini_ance.encoders.encoder import resolve_precision
 from pyserini_ance.encoders.family import SIDE_FILE
 from pyserini_ance.encoders.load_save import load_tower, read_side_file
 from pyserini_ance.encoders.tokenization import split_into_passages, token_store
+from pyserini_ance.pipeline.mining import encoder_digest
+from pyserini_ance.pyserini_bridge.shards import Shard, document_windows, documents_in_shard
 from pyserini_ance.pyserini_bridge.vector_files import (
     NumberType,
     Rows,
@@ -26,9 +29,11 @@ from pyserini_ance.pyserini_bridge.vector_files import (
     write_parquet,
 )
 from pyserini_ance.runs.rundir import RECIPE, RunDir
-from pyserini_ance.storage.files import read_json_object, sha256_file
+from pyserini_ance.storage.files import read_json_object, sha256_file, sha256_json
 from pyserini_ance.vectors.encoding import encode_shards
 from pyserini_ance.vectors.faiss_index import FLAT, check_index
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -72,21 +77,21 @@ def encode_corpus(
     device: str,
     scratch: Path,
     world: World,
+    shard: Shard | None = None,
 ) -> int:
     """Encode a JSONL corpus and write its vectors to the folder `output`; returns the number of documents.
 
     The corpus is checked like a recipe's: unique ids, no empty documents. An encoder that reads documents in
     passages writes a row for each passage, to be searched with `--max-passage`. Called by all processes with
     the same `scratch` folder; the main process writes.
+
+    shard: encode this part of the corpus alone, into a flat Faiss folder, unless `output` is that folder
+    already; FileExistsError if it is another. `merge_folders` makes the bytes of the whole of all parts.
     """
-    _check_absent(output)
+    if shard is None:
+        _check_absent(output)
     side_file, model = read_side_file(encoder), load_tower(encoder, "document", device)
     format.check(model.dimension)
-    documents = PyseriniJsonl(corpus=corpus, splits={}).read(scratch / f"documents-{world.rank}").documents
-    whole = token_store(model.tokenizer, "document", documents, scratch / "tokens", "documents")
-    tokens, passages = split_into_passages(whole, model.family.tokenization)
-    if passages:
-        check_delimiter(documents.ids)
     resolved = world.on_main(lambda: resolve_precision(precision, device))
     provenance = {
         "encoder": str(encoder.absolute()),
@@ -94,6 +99,29 @@ def encode_corpus(
         "kind": side_file["kind"],
         "precision": resolved,
     }
+    reader = PyseriniJsonl(corpus=corpus, splits={})
+    if shard:
+        provenance["shard"] = {
+            "number": shard.number,
+            "of": shard.of,
+            "weights": encoder_digest(model),
+            "corpus": sha256_json([sha256_file(file) for file in reader.raw_data().files]),
+            "tokens_per_batch": tokens_per_batch,
+        }
+        if present := world.on_main(lambda: documents_in_shard(output, provenance)):
+            log.info("%s holds shard %s already", output, shard)
+            return int(present)
+    documents = reader.read(scratch / f"documents-{world.rank}").documents
+    windows = document_windows(len(documents), tokens_per_batch)
+    if shard:
+        total, windows = len(documents), shard.cut(windows)
+        documents, windows = documents.between(*windows[[0, -1]].tolist()), windows - windows[0]
+        provenance["shard"].update(documents=len(documents), documents_of_all=total)
+    whole = token_store(model.tokenizer, "document", documents, scratch / "tokens", "documents")
+    tokens, passages = split_into_passages(whole, model.family.tokenization)
+    if passages:
+        check_delimiter(documents.ids)
+        windows = passages.offsets[windows]
     vectors = encode_shards(
         scratch / "vectors",
         provenance,
@@ -104,6 +132,7 @@ def encode_corpus(
         tokens_per_batch,
         "documents",
         world,
+        windows,
     )
     ids = passage_ids(documents.ids, passages)
     contents = _contents(documents, passages)

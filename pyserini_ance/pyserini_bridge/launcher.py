@@ -19,7 +19,8 @@ from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.family import SIDE_FILE, is_local, similar_name
 from pyserini_ance.encoders.load_save import TOWERS, check_weight_files, read_side_file, tower_folder
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS, register
-from pyserini_ance.pyserini_bridge.java import offline_explained, start_java
+from pyserini_ance.pyserini_bridge.java import import_pyserini, offline_explained, start_java
+from pyserini_ance.pyserini_bridge.shards import joined_index
 from pyserini_ance.pyserini_bridge.stock_class import PREFIX_FLAGS, auto_flags, stock_class
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,7 @@ def run_module(module: str, argv: list[str]) -> None:
     encoder's side file.
     """
     indexes = _values(argv, "--index") if module in SEARCH_MODULES else []
+    several = indexes if module == "pyserini.search.faiss" and len(indexes) > 1 else []
     for index in indexes:
         if os.sep in index and not Path(index).exists():  # names of prebuilt indexes have no slash
             raise _no_index(index)
@@ -54,7 +56,7 @@ def run_module(module: str, argv: list[str]) -> None:
         register()
     else:
         start_java()
-    with _argv([module, *argv]), _class_among_choices(), offline_explained():
+    with _argv([module, *argv]), _class_among_choices(), offline_explained(), _joined(several):
         try:
             runpy.run_module(module, run_name="__main__", alter_sys=True)
         except SystemExit as end:
@@ -221,6 +223,28 @@ def _argv(words: list[str]) -> Iterator[None]:
         yield
     finally:
         sys.argv = original
+
+
+@contextmanager
+def _joined(indexes: list[str]) -> Iterator[None]:
+    """Let Pyserini's Faiss searcher read several folders as one index, whichever of them it is given."""
+    if not indexes:
+        yield
+        return
+    if absent := [index for index in indexes if not Path(index).is_dir()]:
+        raise FileNotFoundError(f"--index {absent[0]}: no such folder; of several --index, each is a folder")
+    import faiss
+
+    searcher = import_pyserini("pyserini.search.faiss").FaissSearcher
+    read_index, load_docids = faiss.read_index, searcher.load_docids
+    joined, ids = joined_index(list(map(Path, indexes)))
+    setattr(faiss, "read_index", lambda path: joined)  # noqa: B010  # not for mypy otherwise
+    searcher.load_docids = staticmethod(lambda path: ids)
+    try:
+        yield
+    finally:
+        setattr(faiss, "read_index", read_index)  # noqa: B010
+        searcher.load_docids = staticmethod(load_docids)
 
 
 @contextmanager

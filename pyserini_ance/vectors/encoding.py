@@ -223,16 +223,21 @@ def encode_into(
     label: str,
     first: int,
     world: World,
+    windows: np.ndarray | None = None,
 ) -> None:
-    """Write the vectors that `store` lacks; its row 0 is text `first` of `tokens`."""
+    """Write the vectors that `store` lacks; its row 0 is text `first` of `tokens`.
+
+    windows: as in `encode_shards`.
+    """
     rows = store.missing() + first
     with progress_bar(
         total=len(rows), desc=f"encode {label}", unit="text", leave=False, disable=not world.is_main
     ) as bar:
-        for batch_rows, vectors in encoder.encode_rows(tokens, rows, side, precision, tokens_per_batch):
-            world.check()
-            store.write(batch_rows - first, vectors)
-            bar.update(len(batch_rows))
+        for part in [rows] if windows is None else np.split(rows, np.searchsorted(rows, windows[1:-1])):
+            for batch_rows, vectors in encoder.encode_rows(tokens, part, side, precision, tokens_per_batch):
+                world.check()
+                store.write(batch_rows - first, vectors)
+                bar.update(len(batch_rows))
 
 
 def encode_some(
@@ -289,23 +294,37 @@ def encode_shards(
     tokens_per_batch: int,
     label: str,
     world: World,
+    windows: np.ndarray | None = None,
 ) -> ShardedVectors:
     """The vectors of every text of `tokens`, stored under `folder`; an interrupted encoding is continued.
 
     Called by all processes. `key` says what the vectors are of, as for a VectorStore. Shards of another
     number of processes stay: a trainer and a refresher may share the folder.
+
+    windows: (W + 1,) rows; no batch has texts of two of these W windows, and a process encodes whole ones.
+    The last bits of a vector depend on its batch, so vectors then do not depend on the number of processes.
     """
     world.on_main(lambda: folder.mkdir(parents=True, exist_ok=True))
     # One store per process: two hosts that write into one file over NFS overwrite each other's bytes, whole
     # pages at a time.
-    bounds = shard_bounds(tokens.lengths(encoder.length_tokens(side)), world.size).tolist()
+    starts = shard_bounds(tokens.lengths(encoder.length_tokens(side)), world.size)
+    bounds = (starts if windows is None else windows[np.searchsorted(windows, starts)]).tolist()
     stores = [
         (folder / name, stop - first, encoder.dimension, {**key, "first": first})
         for name, (first, stop) in zip(_names(world), pairwise(bounds), strict=True)
     ]
     with closing(VectorStore(*stores[world.rank])) as store:
         encode_into(
-            store, encoder, tokens, side, precision, tokens_per_batch, label, bounds[world.rank], world
+            store,
+            encoder,
+            tokens,
+            side,
+            precision,
+            tokens_per_batch,
+            label,
+            bounds[world.rank],
+            world,
+            windows,
         )
     world.barrier()
     return ShardedVectors([read_vectors(*store_of_rank) for store_of_rank in stores], world.rank)

@@ -1,4 +1,4 @@
-"""`pyserini-ance encode` as a user runs it; in a process of its own where it loads faiss."""
+"""`pyserini-ance encode` and `merge` as a user runs them; in a process of its own where they load faiss."""
 
 import json
 import subprocess
@@ -8,8 +8,10 @@ from typing import get_args
 import numpy as np
 import pyarrow.parquet
 import pytest
+from helpers.waiting import until
 
 from pyserini_ance.commands import encode as command
+from pyserini_ance.commands import merge
 from pyserini_ance.commands.encode import main
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
 from pyserini_ance.encoders.transformer import Transformer
@@ -73,8 +75,37 @@ def test_processes_write_one_folder(run_processes, encoder, tmp_path):
             ],
             check=True,
         )
-    np.testing.assert_allclose(np.load(tmp_path / "2.npy"), np.load(tmp_path / "1.npy"), atol=1e-6)
+    assert (np.load(tmp_path / "2.npy") == np.load(tmp_path / "1.npy")).all()
     assert (tmp_path / "of-2/index/docid").read_text() == (tmp_path / "of-1/index/docid").read_text()
+
+
+@pytest.mark.long
+def test_a_shard_that_is_killed_is_not_there_and_is_made_by_the_next_call(encoder, tmp_path, capsys):
+    corpus, output = tmp_path / "corpus.jsonl", tmp_path / "shards"
+    records = ({"id": f"d{i}", "contents": f"Text {i} " * (i % 7 + 1)} for i in range(4000))
+    corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
+    shared = [str(flag) for flag in ("--corpus", corpus, "--encoder", encoder)]
+    command = [*shared, "--shard", "1/2", "--output", str(output / "1")]
+    process = subprocess.Popen([sys.executable, "-m", "pyserini_ance", "encode", *command])
+    until(lambda: list(output.glob(".*/vectors")), seconds=200)
+    process.kill()
+    assert process.wait() == -9
+    assert [path.name[:11] for path in output.iterdir()] == [".1.scratch."]
+
+    main(command)
+    assert [path.name for path in output.iterdir()] == ["1"]
+    main([*shared, "--shard", "2/2", "--output", str(output / "2")])
+    main([*shared, "--output", str(tmp_path / "whole")])
+    capsys.readouterr()
+    merge.main([str(output / "2"), str(output / "1"), "--output", str(tmp_path / "merged")])
+    assert capsys.readouterr().out == f"{tmp_path}/merged: 4,000 rows of 2 shards\n"
+    for name in ("index", "docid", "encoder.json"):
+        assert (tmp_path / "merged" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+def test_a_shard_is_named_by_number_and_count(encoder, tmp_path):
+    with pytest.raises(ValueError, match="--shard 0/8: expected I/N"):
+        main(["--corpus", "c", "--encoder", str(encoder), "--shard", "0/8", "--output", str(tmp_path / "s")])
 
 
 @pytest.mark.parametrize(
@@ -140,6 +171,7 @@ def test_an_index_of_a_run_in_another_format(tmp_path, capsys):
         (["--corpus", "c"], "--encoder is missing"),
         (["--from-index", "i", "--format", "jsonl", "--index-factory", "HNSW32"], "is for --format faiss"),
         (["--from-index", "i", "--number-type", "fp16"], "is for --format parquet, not faiss"),
+        (["--from-index", "i", "--shard", "1/2"], "--shard writes a flat Faiss folder of a corpus"),
     ],
 )
 def test_arguments_that_do_not_go_together(capsys, flags, message):

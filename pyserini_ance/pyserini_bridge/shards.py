@@ -1,0 +1,191 @@
+"""Shards of a Faiss folder: parts of a corpus, encoded separately, to be merged or searched together.
+
+A shard is a Faiss folder whose `encoder.json` says which part of which corpus it holds, and how it was made.
+"""
+
+import logging
+from collections import Counter
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from pyserini_ance.data.string_arrays import Strings
+from pyserini_ance.pyserini_bridge.vector_files import ROWS_PER_BLOCK, read_index, write_index
+from pyserini_ance.storage.files import read_json_object
+from pyserini_ance.vectors.encoding import ShardedVectors
+
+log = logging.getLogger(__name__)
+ABOUT, SHARD = "encoder.json", "shard"
+LEAST_WINDOWS = 16
+
+
+class Shard(NamedTuple):
+    """Part `number` of `of` contiguous parts of a corpus; the first has number 1."""
+
+    number: int
+    of: int
+
+    @classmethod
+    def parse(cls, text: str) -> "Shard":
+        """Read `3/8`. Raises ValueError for anything else."""
+        number, _, of = text.partition("/")
+        if number.isdecimal() and of.isdecimal() and 1 <= int(number) <= int(of):
+            return cls(int(number), int(of))
+        raise ValueError(f"--shard {text}: expected I/N, shard I of N, from 1/N to N/N")
+
+    def cut(self, windows: np.ndarray) -> np.ndarray:
+        """The bounds (w + 1,) of the shard's windows, out of `windows` (W + 1,), those of the whole corpus.
+
+        Raises ValueError if there are fewer windows than shards.
+        """
+        count = len(windows) - 1
+        if self.of > count:
+            raise ValueError(
+                f"--shard {self}: a corpus of {windows[-1]:,} documents has {count} shards at most with this "
+                "--tokens-per-batch"
+            )
+        return windows[count * (self.number - 1) // self.of : count * self.number // self.of + 1]
+
+    def __str__(self) -> str:
+        return f"{self.number}/{self.of}"
+
+
+def document_windows(documents: int, tokens_per_batch: int) -> np.ndarray:
+    """(W + 1,) rows: the bounds of windows of consecutive documents, which no batch and no shard divides.
+
+    They depend on the corpus and the size of a batch alone, so that a document is in the same batch in every
+    shard, and its vector has the same bits. A window fills dozens of batches, sorted by length, except in a
+    corpus of fewer than `LEAST_WINDOWS` such windows.
+    """
+    size = max(1, min(tokens_per_batch // 2, -(-documents // LEAST_WINDOWS)))
+    return np.append(np.arange(0, documents, size), documents)
+
+
+def read_about(folder: Path) -> dict[str, Any]:
+    """What `encoder.json` of a shard says, `shard` among its keys; empty for any other folder."""
+    about = read_json_object(folder / ABOUT) or {}
+    return about if SHARD in about else {}
+
+
+def documents_in_shard(folder: Path, about: dict[str, Any]) -> int:
+    """The documents of the shard in `folder`, if it has the settings of `about`; 0 if there is no folder.
+
+    Raises FileExistsError if the folder holds anything else.
+    """
+    if not folder.exists() or not any(folder.iterdir()):
+        return 0
+    found = read_about(folder)
+    if not found:
+        raise FileExistsError(f"{folder} exists and is not a shard; remove it or pass another folder")
+    if differing := _differing(found, about, ("documents", "documents_of_all")):
+        raise FileExistsError(f"{folder} holds another shard: {differing}. Remove it or pass another folder")
+    documents: int = found[SHARD]["documents"]
+    return documents
+
+
+def _differing(found: dict[str, Any], expected: dict[str, Any], apart_from: Collection[str]) -> str:
+    """In words, the settings in which two shards differ.
+
+    The paths of their encoders may differ, as machines do; `weights` tells the content.
+    """
+    found, expected = {**found, **found[SHARD]}, {**expected, **expected[SHARD]}
+    keys = sorted((found.keys() | expected.keys()) - {*apart_from, SHARD, "encoder"})
+    differing = [key for key in keys if found.get(key) != expected.get(key)]
+    return ", ".join(f"{key} is {found.get(key)}, not {expected.get(key)}" for key in differing)
+
+
+def merge_folders(folders: Sequence[Path], output: Path) -> int:
+    """Join all shards of a corpus into the Faiss folder that `encode` writes without --shard.
+
+    Returns the number of its rows. One block of vectors is in memory at a time. Raises ValueError for folders
+    that are not the shards of one corpus, FileExistsError if `output` is not empty.
+    """
+    for folder in folders:
+        if not read_about(folder):
+            raise ValueError(f"{folder} is not a shard: expected a folder that `encode --shard` wrote")
+    folders = in_order(folders)
+    about, shards = read_about(folders[0]), [read_about(folder)[SHARD] for folder in folders]
+    if missing := _missing(folders):
+        raise ValueError(
+            f"shard {', '.join(missing)} is missing; write it with `encode --shard {missing[0]}`"
+        )
+    if (documents := sum(shard["documents"] for shard in shards)) != shards[0]["documents_of_all"]:
+        raise ValueError(
+            f"the shards have {documents} documents, the corpus {shards[0]['documents_of_all']}: they are of "
+            "different versions of pyserini_ance. Encode all of them with one version"
+        )
+    vectors, ids = _joined(folders)
+    write_index(vectors, ids, output, {key: value for key, value in about.items() if key != SHARD})
+    return len(ids)
+
+
+def in_order(folders: Sequence[Path]) -> list[Path]:
+    """Faiss folders in the order of their rows: shards by number; as given if one of them is not a shard.
+
+    Raises ValueError if a folder is given twice, or shards are not of the same corpus, encoder and settings,
+    or two are the same part.
+    """
+    if twice := [folder for folder, count in Counter(map(Path.resolve, folders)).items() if count > 1]:
+        raise ValueError(f"{twice[0]} is given twice; give it once")
+    abouts = {folder: read_about(folder) for folder in folders}
+    if not all(abouts.values()):
+        return list(folders)
+    by_number: dict[int, Path] = {}
+    for folder, about in abouts.items():
+        if differing := _differing(about, abouts[folders[0]], ("number", "documents")):
+            raise ValueError(
+                f"{folder} and {folders[0]} are not shards of one index: {differing}. Encode one of them "
+                "again, with the settings of the other"
+            )
+        other = by_number.setdefault(about[SHARD]["number"], folder)
+        if other != folder:
+            raise ValueError(f"{other} and {folder} are both shard {_shard(folder)}; give one of them")
+    return [by_number[number] for number in sorted(by_number)]
+
+
+def _shard(folder: Path) -> Shard:
+    return Shard(*(read_about(folder)[SHARD][key] for key in ("number", "of")))
+
+
+def _missing(folders: Sequence[Path]) -> list[str]:
+    """The shards that are not among `folders`, all of which are shards of one corpus."""
+    present = set(map(_shard, folders))
+    every = [Shard(number, _shard(folders[0]).of) for number in range(1, _shard(folders[0]).of + 1)]
+    return [str(shard) for shard in every if shard not in present]
+
+
+def _joined(folders: Sequence[Path]) -> tuple[ShardedVectors, Strings]:
+    """The vectors and the ids of all rows. Raises ValueError if vectors have different sizes."""
+    parts, ids = zip(*map(read_index, folders), strict=True)
+    for folder, part in zip(folders, parts, strict=True):
+        if part.shape[1] != parts[0].shape[1]:
+            raise ValueError(
+                f"{folder} has vectors of {part.shape[1]} numbers, but {folders[0]} of {parts[0].shape[1]}; "
+                "encode one of them again, with the encoder of the other"
+            )
+    lengths = np.concatenate([np.diff(of_part.offsets) for of_part in ids])
+    text = np.concatenate([of_part.text for of_part in ids])
+    return ShardedVectors(parts), Strings(text, np.append(0, np.cumsum(lengths)))
+
+
+def joined_index(folders: Sequence[Path]) -> tuple[Any, list[str]]:
+    """The Faiss index and the ids that Pyserini reads from the merged folder, without that folder.
+
+    Raises ValueError as `in_order` does, and for folders without a flat index.
+    """
+    import faiss
+
+    folders = in_order(folders)
+    if all(map(read_about, folders)) and (missing := _missing(folders)):
+        log.warning("shard %s is missing: its documents are not found", ", ".join(missing))
+    vectors, ids = _joined(folders)
+    rows, dimension = vectors.shape
+    index = faiss.IndexFlatIP(dimension)
+    index.codes.resize(rows * dimension * 4)  # adding block by block would hold up to three times as much
+    index.ntotal = rows
+    stored = faiss.rev_swig_ptr(index.get_xb(), rows * dimension).reshape(rows, dimension)
+    for start in range(0, rows, ROWS_PER_BLOCK):
+        stored[start : start + ROWS_PER_BLOCK] = vectors[start : start + ROWS_PER_BLOCK]
+    return index, list(ids)
