@@ -11,12 +11,16 @@ MODULES = {
     "hybrid": "pyserini.search.hybrid",
     "encode": "pyserini.encode",
     "index": "pyserini.index.lucene",
+    "index-hnsw": "io.anserini.index.IndexHnswDenseVectors",
     "trec_eval": "pyserini.eval.trec_eval",
 }
 DESCRIPTION = """Run a command of Pyserini, unmodified and with its own options.
 
 Needed if no full JDK 21 is installed (it starts the embedded Java), and for --encoder-class pyserini_ance."""
-TABLE = "\n".join(f"  {word:<10} python -m {module}" for word, module in MODULES.items())
+TABLE = "\n".join(
+    f"  {word:<10} {'python -m ' if module.startswith('pyserini') else ''}{module}"
+    for word, module in MODULES.items()
+)
 DETAILS = f"commands:\n{TABLE}\n\n`pyserini-ance search faiss --help` shows the options of a command."
 EXAMPLE = """pyserini-ance search faiss --encoder RUN/model --encoder-class pyserini_ance \\
     --topics RUN/topics.test.tsv --index RUN/index --output run.test.txt --hits 100"""

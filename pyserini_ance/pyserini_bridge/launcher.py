@@ -40,12 +40,15 @@ SUBCOMMANDS = {
 
 
 def run_module(module: str, argv: list[str]) -> None:
-    """Run `python -m module *argv` in this process.
+    """Run `python -m module *argv` in this process, or the `main` of an `io.anserini` class of Java.
 
     Raises RuntimeError if there is no suitable Java, or Pyserini cannot be imported without a network;
     FileNotFoundError for an encoder or index that does not exist; ValueError for flags that contradict the
     encoder's side file.
     """
+    if module.startswith("io.anserini."):
+        _run_java(module, argv)
+        return
     indexes = _values(argv, "--index") if module in SEARCH_MODULES else []
     several = indexes if module == "pyserini.search.faiss" and len(indexes) > 1 else []
     for index in indexes:
@@ -65,6 +68,20 @@ def run_module(module: str, argv: list[str]) -> None:
                 if end.code is None and not Path(index).exists():
                     raise _no_index(index) from None
             raise
+
+
+def _run_java(name: str, argv: list[str]) -> None:
+    """Run a class of Anserini that writes the index `-index`.
+
+    Raises RuntimeError if it has not: Anserini reports wrong options and returns.
+    """
+    start_java()
+    from jnius import autoclass
+
+    autoclass(name).main(argv)
+    for index in _values(argv, "-index"):
+        if not Path(index).exists():
+            raise RuntimeError(f"Anserini wrote no index {index}; its message is above")
 
 
 def _values(argv: list[str], flag: str) -> list[str]:
