@@ -106,8 +106,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add = parser.add_argument_group("encoding").add_argument
     precision = "auto: bf16 if the device is fast at it (default: %(default)s)"
     add("--precision", choices=("fp32", "bf16", "auto"), default="fp32", help=precision)
-    budget = "tokens of one batch, padding included (default: %(default)s)"
-    add("--tokens-per-batch", type=int, default=8192, help=budget)
+    budget = "tokens of one batch, padding included (default: 1,024 on a CPU, 8,192 on a GPU)"
+    add("--tokens-per-batch", type=console.positive_int, help=budget)
     add("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: %(default)s)")
     args = parser.parse_args(arguments)
     _check(parser, args)

@@ -141,8 +141,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (default: %(default)s)")
     precision = "auto: bf16 where the device is fast at it (default: %(default)s)"
     add("--precision", choices=("auto", "fp32", "bf16"), default="auto", help=precision)
-    budget = "padded tokens of one batch (default: %(default)s)"
-    add("--tokens-per-batch", type=console.positive_int, default=8192, help=budget)
+    budget = "padded tokens of one batch (default: 1,024 on a CPU, 8,192 on a GPU)"
+    add("--tokens-per-batch", type=console.positive_int, help=budget)
     add("--cache", type=Path, help="folder of read collections and their tokens (default: the recipes')")
     add("--k1", type=float, default=0.9, help="of --source bm25 (default: %(default)s)")
     add("--b", type=float, default=0.4, help="of --source bm25 (default: %(default)s)")

@@ -6,12 +6,14 @@ A family is the configuration of a tower, and builds, loads and saves one.
 import copy
 import importlib.util
 from abc import abstractmethod
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
 from pydantic import Field, PlainValidator, model_validator
 from torch import nn
+from torch.func import functional_call
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.tokenization import Tokenization
@@ -76,10 +78,21 @@ class TwoTower(nn.Module):
                 self.tower(side).eval()
         return self
 
-    def forward(self, side: Side, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """ids (B, L) and mask (B, L) of one side -> vectors (B, D) float32; mask None: no text is padded."""
+    def forward(
+        self,
+        side: Side,
+        ids: torch.Tensor,
+        mask: torch.Tensor | None,
+        weights: Mapping[str, torch.Tensor] | None = None,
+    ) -> torch.Tensor:
+        """ids (B, L) and mask (B, L) of one side -> vectors (B, D) float32; mask None: no text is padded.
+
+        `weights` take the place of the tower's own of these names, in this call.
+        """
         tower = self.tower(side)
-        return tower(side, ids, torch.ones_like(ids) if mask is None and tower.needs_mask else mask)
+        inputs = side, ids, torch.ones_like(ids) if mask is None and tower.needs_mask else mask
+        vectors: torch.Tensor = functional_call(tower, dict(weights), inputs) if weights else tower(*inputs)
+        return vectors
 
 
 SIDE_FILE = "pyserini_ance.json"  # in a saved folder: the settings that Hugging Face's files lack

@@ -56,7 +56,7 @@ class RobertaAnceTower(Tower):
     def forward(self, side: Side, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         masked = attention_mask(self.model, mask)
         hidden = self.model.roberta(input_ids=ids, attention_mask=masked).last_hidden_state
-        vectors = self.model.embeddingHead(hidden[:, 0])
+        vectors = self.model.embeddingHead(hidden[:, 0].float())
         vectors = (self.model.norm(vectors) if at(side, self.layer_norm) else vectors).float()
         return functional.normalize(vectors, dim=-1) if at(side, self.normalize) else vectors
 

@@ -54,7 +54,7 @@ class TransformerTower(Tower):
 
     def forward(self, side: Side, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         masked = attention_mask(self.backbone, mask)
-        hidden = self.backbone(input_ids=ids, attention_mask=masked).last_hidden_state
+        hidden = self.backbone(input_ids=ids, attention_mask=masked).last_hidden_state.float()
         vectors = pool(hidden, mask, self.pooling)
         vectors = self.projection(vectors).float() if self.projection else vectors
         return functional.normalize(vectors, dim=-1) if at(side, self.normalize) else vectors

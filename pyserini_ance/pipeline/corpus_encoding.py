@@ -13,7 +13,7 @@ from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import resolve_precision
+from pyserini_ance.encoders.encoder import resolve_precision, tokens_at_once
 from pyserini_ance.encoders.family import SIDE_FILE
 from pyserini_ance.encoders.load_save import load_tower, read_side_file
 from pyserini_ance.encoders.tokenization import split_into_passages, token_store
@@ -73,7 +73,7 @@ def encode_corpus(
     output: Path,
     format: VectorFormat,
     precision: str,
-    tokens_per_batch: int,
+    tokens_per_batch: int | None,
     device: str,
     scratch: Path,
     world: World,
@@ -93,6 +93,7 @@ def encode_corpus(
     side_file, model = read_side_file(encoder), load_tower(encoder, "document", device)
     format.check(model.dimension)
     resolved = world.on_main(lambda: resolve_precision(precision, device))
+    budget = tokens_at_once(tokens_per_batch, device)
     provenance = {
         "encoder": str(encoder.absolute()),
         "side_file_sha256": sha256_file(encoder / SIDE_FILE),
@@ -106,13 +107,13 @@ def encode_corpus(
             "of": shard.of,
             "weights": encoder_digest(model),
             "corpus": sha256_json([sha256_file(file) for file in reader.raw_data().files]),
-            "tokens_per_batch": tokens_per_batch,
+            "tokens_per_batch": budget,
         }
         if present := world.on_main(lambda: documents_in_shard(output, provenance)):
             log.info("%s holds shard %s already", output, shard)
             return int(present)
     documents = reader.read(scratch / f"documents-{world.rank}").documents
-    windows = document_windows(len(documents), tokens_per_batch)
+    windows = document_windows(len(documents), budget)
     if shard:
         total, windows = len(documents), shard.cut(windows)
         documents, windows = documents.between(*windows[[0, -1]].tolist()), windows - windows[0]
@@ -129,7 +130,7 @@ def encode_corpus(
         tokens,
         "document",
         resolved,
-        tokens_per_batch,
+        budget,
         "documents",
         world,
         windows,

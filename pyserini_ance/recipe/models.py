@@ -39,10 +39,10 @@ class Encoding(Settings):
 
     precision: Literal["auto", "fp32", "bf16"] = "auto"
     """The precision of encoding and of the vectors; `auto` is bf16 where the processor is fast at it."""
-    tokens_per_batch: PositiveInt = 8192
-    """Tokens that are encoded at once."""
-    training_tokens_per_batch: PositiveInt = 8192
-    """Tokens that a training step passes through a tower at once."""
+    tokens_per_batch: PositiveInt | None = None
+    """Tokens that are encoded at once; null: 1,024 on a CPU, 8,192 on a GPU."""
+    training_tokens_per_batch: PositiveInt | None = None
+    """Tokens that a training step passes through a tower at once; null: as `tokens_per_batch`'s null."""
     search: Literal["torch", "faiss"] = "torch"
     """The library that searches exactly."""
     documents_per_block: PositiveInt = 65_536

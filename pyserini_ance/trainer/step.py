@@ -19,7 +19,13 @@ from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, length_sorted_batches, padded_batch, to_device
+from pyserini_ance.encoders.encoder import (
+    Encoder,
+    length_sorted_batches,
+    padded_batch,
+    to_device,
+    tokens_at_once,
+)
 from pyserini_ance.encoders.family import TwoTower
 from pyserini_ance.random_streams import dropout_seed
 from pyserini_ance.recipe.stage import Stage
@@ -217,7 +223,7 @@ class BatchEncoder:
     data: PreparedData
     encoder: Encoder
     autocast: Callable[[], AbstractContextManager]
-    tokens_per_batch: int
+    tokens_per_batch: int | None
     key: tuple[int, ...]
     world: World
     documents: FrozenDocuments | None = None
@@ -241,7 +247,8 @@ class BatchEncoder:
         self, batch: Batch, share: float, key: tuple[int, ...], known_positives: KnownPositives | None
     ) -> EncodedChunk:
         towers, device = self.encoder.towers, self.encoder.device
-        encoder = ChunkedEncoder(towers, self.autocast, self.tokens_per_batch, device, key, self.world)
+        budget = tokens_at_once(self.tokens_per_batch, device)
+        encoder = ChunkedEncoder(towers, self.autocast, budget, device, key, self.world)
         make_pass = GradCache if self._coupled and self.stage.chunk_queries else PlainPass
         encoding = make_pass(encoder, self._texts(batch))
         vectors = dict(encoding.vectors)

@@ -1,3 +1,5 @@
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -6,7 +8,14 @@ from helpers.small_set import TINY_SHAPE
 from transformers import AutoConfig, AutoModel
 
 from pyserini_ance.data.token_store import TokenStore
-from pyserini_ance.encoders.encoder import Encoder, _packed, _unpacked, padded_batch, to_device
+from pyserini_ance.encoders.encoder import (
+    Encoder,
+    _packed,
+    _unpacked,
+    padded_batch,
+    to_device,
+    tokens_at_once,
+)
 from pyserini_ance.encoders.family import MASKED_ALONE, attention_mask, pool
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 
@@ -126,8 +135,13 @@ def test_arrays_go_over_together_and_come_out_alike():
     assert (counts.waits.total(), counts.copies) == (0, {"to device": 1})
 
 
-def test_attention_is_fused_on_a_gpu_and_eager_on_a_cpu(encoder, saved):
-    assert encoder.attention == "eager"
+@pytest.mark.parametrize(("is_amd", "attention"), [(True, "eager"), (False, "sdpa")])
+def test_attention_on_a_cpu_is_what_is_fast_there(encoder, saved, monkeypatch, is_amd, attention):
+    monkeypatch.setattr("pyserini_ance.encoders.encoder._is_amd", lambda: is_amd)
+    assert load_encoder(saved(encoder)).attention == attention
+
+
+def test_attention_is_fused_on_a_gpu(encoder, saved):
     on_gpu = load_encoder(saved(encoder), "meta")
     assert on_gpu.attention == "sdpa"
     with DeviceCounts() as counts:
@@ -199,3 +213,30 @@ def test_other_models_get_the_mask_as_it_is():
 def test_means_without_a_mask():
     hidden = torch.randn(3, 7, 5, generator=torch.Generator().manual_seed(0))
     assert torch.equal(pool(hidden, None, "mean"), pool(hidden, torch.ones(3, 7), "mean"))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("side", ["query", "document"])
+def test_encoding_in_bf16_is_that_of_a_copy_of_the_transformer_in_bf16(
+    family, tiny_bert, records, tied, side
+):
+    encoder = initial_encoder(family("transformer", tiny_bert, tied=tied, projection=8, pooling="mean"), SEED)
+    before = {name: weight.clone() for name, weight in encoder.towers.named_parameters()}
+    copied = copy.deepcopy(encoder.towers.tower(side)).eval()
+    copied.backbone.bfloat16()
+    tokens = TokenStore.of_lists(encoder.tokenizer.ids(side, records), encoder.tokenizer.specials)
+    for rows, vectors in encoder.encode_rows(tokens, np.arange(len(records)), side, "bf16", 50):
+        ids, mask = padded_batch(tokens, rows, encoder.length_tokens(side), encoder.device)
+        with torch.inference_mode():
+            np.testing.assert_array_equal(vectors, copied(side, ids, mask).numpy())
+    whole = encoder.encode(records, side, "fp32")
+    cosines = torch.nn.functional.cosine_similarity(
+        torch.from_numpy(encoder.encode(records, side, "bf16")), torch.from_numpy(whole)
+    )
+    assert cosines.min() > 0.999 and not torch.equal(torch.ones_like(cosines), cosines)
+    assert all(torch.equal(before[name], weight) for name, weight in encoder.towers.named_parameters())
+
+
+def test_batches_are_as_large_as_is_fast_on_the_device_unless_a_recipe_says():
+    assert [tokens_at_once(None, device) for device in ("cpu", "cuda:1", META)] == [1024, 8192, 8192]
+    assert tokens_at_once(77, "cpu") == 77

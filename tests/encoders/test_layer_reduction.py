@@ -102,7 +102,7 @@ def test_vectors_are_those_of_transformers_to_the_last_bit(family, model, record
     folder = model("bert")
     encoder = initial_encoder(family("transformer", folder, layers=LAYERS), SEED)
     cut = cut_by_hand(folder, "bert", LAYERS, tmp_path / "cut")
-    cut.set_attn_implementation("eager")
+    cut.set_attn_implementation(encoder.attention)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     for record in records:
         inputs = tokenizer(record["text"], truncation=True, max_length=24, return_tensors="pt")
