@@ -42,7 +42,18 @@ class RefreshInterval:
 
 
 def refresh_intervals(run: Path) -> list[RefreshInterval]:
-    """The intervals of a run, from the positives' ranks that each adopted generation of negatives holds.
+    """The intervals of a run. Raises as `reciprocal_ranks`."""
+    return intervals_of(reciprocal_ranks(run))
+
+
+def intervals_of(ranks: Mapping[str, np.ndarray]) -> list[RefreshInterval]:
+    """The intervals between consecutive checkpoints, from RR@100 (Q,) at each."""
+    return [_interval(*before, *after) for before, after in pairwise(ranks.items())]
+
+
+def reciprocal_ranks(run: Path) -> dict[str, np.ndarray]:
+    """RR@100 (Q,) of the training queries at each checkpoint, from the ranks that each adopted generation
+    of negatives holds.
 
     The run's result is the last checkpoint, if the last stage has mined and no negatives were mined with that
     checkpoint or a later one. Raises ValueError for a run that mines for different queries at each refresh
@@ -76,8 +87,7 @@ def refresh_intervals(run: Path) -> list[RefreshInterval]:
         result = record["stage"], _result_step(run, record["stage"])
         if all(result > mined for mined in ranks if mined[0] == result[0]):
             ranks[result] = np.load(RunDir(run).training_ranks, allow_pickle=False)
-    rr = {f"{stage}-{step}": _reciprocal(of_positives) for (stage, step), of_positives in ranks.items()}
-    return [_interval(*before, *after) for before, after in pairwise(rr.items())]
+    return {f"{stage}-{step}": _reciprocal(of_positives) for (stage, step), of_positives in ranks.items()}
 
 
 def forgetting(runs: Sequence[tuple[str, Path]]) -> tuple[list[dict[str, Any]], list[str]]:

@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     check_installed()
     output = args.output or (args.runs[0] / OUTPUT if len(args.runs) == 1 else OUTPUT)
-    settings = StudySettings(device_of(args.device), args.queries, args.top_k, args.seed)
+    settings = StudySettings(device_of(args.device), args.queries, args.top_k, args.seed, args.query)
     with StudiedRun.open(_names(args.runs), settings) as runs:
         for name in STUDIES if args.study == ALL else [args.study]:
             try:
@@ -94,4 +94,5 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         help="the depth of rankings (default: %(default)s)",
     )
     sample.add_argument("--seed", type=int, default=42, help="the seed of the samples (default: %(default)s)")
+    sample.add_argument("--query", metavar="ID", help="the test query of t-sne (default: the first judged)")
     return parser.parse_args(arguments)

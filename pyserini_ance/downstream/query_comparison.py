@@ -103,14 +103,14 @@ class QueryComparison:
         text = self.queries.columns["text"][self.queries.rows[query]]
         sides = zip(self.rankings.items(), self.values[query], strict=True)
         rows = [
-            {"ranking": name, str(self.measure): value, **self._first(query, run)}
+            {"ranking": name, str(self.measure): value, **self.first(query, run)}
             for (name, run), value in sides
         ]
         return (
             f"### {query}: {text}\n\n{table(rows, ['ranking', str(self.measure), 'first', 'grade', 'text'])}"
         )
 
-    def _first(self, query: str, run: Run) -> dict[str, str]:
+    def first(self, query: str, run: Run) -> dict[str, str]:
         """Id, grade and text of the document at rank 1; empty if there are no hits."""
         if not run.get(query):
             return {}

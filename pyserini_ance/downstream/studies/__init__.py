@@ -5,5 +5,16 @@ STUDIES = {
     "negative-overlap": "share of the training negatives that are the model's own top negatives",
     "gradient-norms": "gradient norm and its last-layer bound, by source of negatives",
     "score-tail": "scores of the first documents above the mean score of all documents",
+    "async-gap": "how the negatives in use age while the model trains on",
+    "timing": "seconds by operation, and the speed-up against the first run",
+    "t-sne": "a picture of a query, its positives and its negatives",
+    "cases": "the queries won and lost most, with the first documents",
+    "learning-curves": "loss, dev measure, and what each step's search retrieved",
+    "index-matrix": "the index searched in training against the one of the evaluation",
+    "distances": "distances of pairs, alignment and uniformity",
+    "recall-frequency": "how often documents and queries are recalled, and how well they rank",
+    "forgetting": "training queries that rank worse after a refresh than before",
+    "composition": "negatives by the generation that first had them, and their swing",
+    "positive-neighbors": "share of the next negatives that are neighbours of the positive",
 }
 NOT_STUDIES = ("figures", "studied_run")

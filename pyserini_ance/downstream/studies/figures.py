@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 PANEL_INCHES, COLUMNS, DOTS_PER_INCH = (5.2, 3.9), 3, 150
 MARKERS = "os^Dv*PX"
+MOST_INSIDE = 6  # names of a legend among the lines
 STYLE: dict[Any, Any] = {
     "svg.hashsalt": "study",  # equal pictures give equal files
     "font.size": 9,
@@ -56,7 +57,7 @@ def save(title: str, panels: Sequence[Panel], folder: Path, name: str) -> list[P
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    columns = min(COLUMNS, len(panels))
+    columns = 2 if len(panels) == 4 else min(COLUMNS, len(panels))
     rows = math.ceil(len(panels) / columns)
     width, height = PANEL_INCHES
     with rc_context(STYLE):
@@ -67,8 +68,10 @@ def save(title: str, panels: Sequence[Panel], folder: Path, name: str) -> list[P
             axes.grid(alpha=0.3, linewidth=0.6)
             panel.draw(axes)
             axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
-            if len(axes.get_legend_handles_labels()[1]) > 1:
-                axes.legend()
+            if (names := len(axes.get_legend_handles_labels()[1])) > 1:
+                # Bars, and many lines, leave no room for a legend among them.
+                is_full = axes.patches or names > MOST_INSIDE
+                axes.legend(**({"loc": "upper left", "bbox_to_anchor": (1, 1)} if is_full else {}))
         for axes in grid.flat[len(panels) :]:
             axes.remove()
         files = [folder / f"{name}.{ending}" for ending in ("png", "svg")]
@@ -116,10 +119,18 @@ def bars(
         for index, name in enumerate(names):
             heights = np.array([values.get(name, np.nan) for values in groups.values()], float)
             shift = 0 if stacked else (index - (len(names) - 1) / 2) * width
-            # Hatches tell bars apart in grey, and beyond the seventh colour.
-            hatch = ("", "//", "..", "xx")[(index // len(COLOURS) + (index if stacked else 0)) % 4]
-            axes.bar(places + shift, heights, width, bottoms if stacked else 0, label=name, hatch=hatch,
-                     color=COLOURS[index % len(COLOURS)], edgecolor="white", linewidth=0.5)  # fmt: skip
+            hatch = ("", "//", "..", "xx")[index // len(COLOURS) % 4]  # beyond the seventh colour
+            axes.bar(
+                places + shift,
+                heights,
+                width,
+                bottoms if stacked else 0,
+                label=name,
+                hatch=hatch,
+                color=COLOURS[index % len(COLOURS)],
+                edgecolor="white",
+                linewidth=0.5,
+            )
             bottoms += np.nan_to_num(heights)
         turned: dict[str, Any] = (
             {"rotation": 20, "ha": "right"} if max(map(len, groups), default=0) > 10 else {}
@@ -133,15 +144,35 @@ def bars(
 
 
 def points(
-    of: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, log: bool = False
+    of: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, log: bool = False, emphasized: int = 0
 ) -> Callable[["Axes"], None]:
-    """The points (x, y) of each name."""
+    """The points (x, y) of each name; of the first names, the marks are larger and on top."""
 
     def draw(axes: "Axes") -> None:
         for index, (name, (x, y)) in enumerate(of.items()):
-            look = style(index) | {"linestyle": "", "markersize": 4, "alpha": 0.7}
-            axes.plot(x, y, label=name, **look)
+            size = max(4, 4 + 3 * (emphasized - index))
+            look = style(index) | {"linestyle": "", "markersize": size, "alpha": 0.8}
+            axes.plot(x, y, label=name, zorder=2 + 1 / (index + 1), **look)
         if log:
             axes.set(xscale="log", yscale="log")
+
+    return draw
+
+
+def heat_map(values: Mapping[str, Mapping[str, float]]) -> Callable[["Axes"], None]:
+    """A cell with its number for each row and column: {row: {column: value}}; a missing value is empty."""
+
+    def draw(axes: "Axes") -> None:
+        columns = list(dict.fromkeys(column for of_row in values.values() for column in of_row))
+        cells = np.array([[of.get(column, np.nan) for column in columns] for of in values.values()], float)
+        axes.imshow(cells, cmap="cividis", aspect="auto")
+        middle = (np.nanmin(cells) + np.nanmax(cells)) / 2
+        for (y, x), value in np.ndenumerate(cells):
+            if not math.isnan(value):
+                ink = "white" if value < middle else "black"
+                axes.text(x, y, f"{value:.3f}", ha="center", va="center", color=ink)
+        axes.set_xticks(range(len(columns)), columns, rotation=20, ha="right")
+        axes.set_yticks(range(len(values)), list(values))
+        axes.grid(visible=False)
 
     return draw

@@ -66,8 +66,14 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     ]
     if trained:
         drawn = lines(trained, points=False)
-        panels.append(Panel("During training, before clipping (running mean)", "step of all stages",
-                            "L2 norm of a step", drawn))  # fmt: skip
+        panels.append(
+            Panel(
+                "During training, before clipping (running mean)",
+                "step of all stages",
+                "L2 norm of a step",
+                drawn,
+            )
+        )
     return Findings(rows, panels, summary)
 
 

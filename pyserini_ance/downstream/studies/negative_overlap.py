@@ -31,9 +31,11 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     last = {run.name: max(run.history.steps, 1) for run in runs}
     drawn = {name: _line(of_line, last[of_line[0]["run"]]) for name, of_line in by_line.items()}
     panel = Panel(
-        f"First {k} negatives of each source", "step of all stages", "share among the model's top (%)",
+        f"First {k} negatives of each source",
+        "step of all stages",
+        "share among the model's top (%)",
         lines(drawn),
-    )  # fmt: skip
+    )
     return Findings(rows, [panel])
 
 
@@ -50,8 +52,13 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
     top = run.top_negatives(run.result, anchors)
 
     def row(source: str, step: int | None, shares: np.ndarray) -> Row:
-        return {"run": run.name, "source": source, "step": step, "overlap": float(np.nanmean(shares)),
-                "queries": len(shares)}  # fmt: skip
+        return {
+            "run": run.name,
+            "source": source,
+            "step": step,
+            "overlap": float(np.nanmean(shares)),
+            "queries": len(shares),
+        }
 
     sizes = (top != PADDING).sum(1)
     yield row("random", None, sizes / (whole.candidates - positives.counts[anchors]))

@@ -29,9 +29,11 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
         own = [row for row in rows if row["run"] == run.name]
         drawn[run.name] = Line(*([row[key] for row in own] for key in ("rank", "mean", "p10", "p90")))
     panel = Panel(
-        "Mean over test queries; band: 10th to 90th percentile", "rank", "score above the corpus mean",
+        "Mean over test queries; band: 10th to 90th percentile",
+        "rank",
+        "score above the corpus mean",
         lines(drawn, points=False, log_x=True),
-    )  # fmt: skip
+    )
     return Findings(rows, [panel], [row for row in rows if row["rank"] in SHOWN_RANKS])
 
 
@@ -47,8 +49,14 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
     above[hits == PADDING] = np.nan
     for rank, of_rank in enumerate(above.T, start=1):
         p10, p90 = np.nanpercentile(of_rank, [10, 90])
-        yield {"run": run.name, "rank": rank, "mean": float(np.nanmean(of_rank)), "p10": float(p10),
-               "p90": float(p90), "queries": len(asked)}  # fmt: skip
+        yield {
+            "run": run.name,
+            "rank": rank,
+            "mean": float(np.nanmean(of_rank)),
+            "p10": float(p10),
+            "p90": float(p90),
+            "queries": len(asked),
+        }
 
 
 def above_mean(queries: np.ndarray, scores: np.ndarray, mean: np.ndarray) -> np.ndarray:

@@ -1,6 +1,5 @@
 """A run that is studied, and what a study finds: numbers, a picture, and notes."""
 
-import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,12 +18,15 @@ from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.distributed.world import World
 from pyserini_ance.downstream.studies.figures import Panel
+from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.preparation import prepare
+from pyserini_ance.pyserini_bridge.vector_files import read_index
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
-from pyserini_ance.runs.generation import Generation, open_generation
+from pyserini_ance.runs.generation import Generation, TableKey, open_generation
 from pyserini_ance.runs.rundir import RunDir, RunLog, step_of
 from pyserini_ance.storage.files import read_json
 from pyserini_ance.storage.publish import is_complete
@@ -41,12 +43,14 @@ class NotKept(ValueError):
 
 @dataclass(frozen=True)
 class StudySettings:
-    """What a study is made with: `queries` are sampled with `seed`; `top_k` is the depth of rankings."""
+    """What a study is made with: `queries` are sampled with `seed`; `top_k` is the depth of rankings; `query`
+    is the id of the test query that t-SNE shows."""
 
     device: str = "cpu"
     queries: int = 200
     top_k: int = 100
     seed: int = 42
+    query: str | None = None
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,11 @@ class StudiedRun:
         return data
 
     @cached_property
+    def results(self) -> Row:
+        """The run's `measures.json`. Raises FileNotFoundError if the run has not finished."""
+        return read_results(self.run.folder)
+
+    @cached_property
     def result(self) -> Snapshot:
         """The run's result over its data, with the vectors of `RUN/index`."""
         return self.snapshot(self._result_name())
@@ -129,6 +138,15 @@ class StudiedRun:
             if is_complete(folder):
                 generations.append((record["stage"], open_generation(folder, self.data.identity)))
         return generations
+
+    @property
+    def tables_in_use(self) -> Iterator[tuple[str, int, dict[TableKey, NegativeTable]]]:
+        """After each adoption: the generation's name, its checkpoint's position, and all tables in use."""
+        in_use: dict[str, dict[TableKey, NegativeTable]] = {}
+        for stage, generation in self.generations:
+            in_use[stage] = {**in_use.get(stage, {}), **generation.tables}
+            name, first = f"{stage}-{generation.step}", self.history.stages[stage][0]
+            yield name, first + generation.step, in_use[stage]
 
     @property
     def kept_checkpoints(self) -> list[str]:
@@ -153,6 +171,13 @@ class StudiedRun:
             return anchors
         rng = random_stream(f"study {purpose}", self.settings.seed)
         return np.sort(rng.choice(anchors, count, replace=False))
+
+    def document_vectors(self, documents: np.ndarray) -> np.ndarray:
+        """(R, D) the result's vectors of `documents` (R,); of several passages, their mean."""
+        vectors, passages = self.result.encode_documents(documents)
+        if passages is None:
+            return vectors
+        return np.add.reduceat(vectors, passages.offsets[:-1]) / np.diff(passages.offsets)[:, None]
 
     def top_negatives(self, snapshot: Snapshot, anchors: np.ndarray) -> np.ndarray:
         """(A, top_k) the documents that a model ranks first for the training queries `anchors` (A,), without
@@ -186,21 +211,16 @@ class StudiedRun:
             opened.document_weights,
             self.recipe,
         )
-        if (vectors := self._exported(opened.weights, snapshot)) is not None:
+        if (vectors := self._exported(opened.weights)) is not None:
             vars(snapshot)["document_vectors"] = vectors
         return snapshot
 
-    def _exported(self, weights: str, snapshot: Snapshot) -> ShardedVectors | None:
-        """The vectors in `RUN/index` if they are of these weights: it is a flat index that the run wrote."""
-        about, index = self.run.index / INDEX_ABOUT, self.run.index / "index"
-        if not (about.exists() and index.exists()) or read_json(about).get("weights") != weights:
+    def _exported(self, weights: str) -> ShardedVectors | None:
+        """The vectors in `RUN/index` if they are of these weights."""
+        about = self.run.index / INDEX_ABOUT
+        if not about.exists() or read_json(about).get("weights") != weights:
             return None
-        passages, documents = self.data.passages, self.data.collection.documents
-        rows = len(documents) if passages is None else int(passages.offsets[-1])
-        shape = (rows, snapshot.encoder.dimension)
-        header = index.stat().st_size - 4 * math.prod(shape)
-        vectors = np.memmap(index, np.float32, "r", header, shape)
-        return ShardedVectors.split(vectors, self.world)
+        return ShardedVectors.split(read_index(self.run.index)[0], self.world)
 
     def _result_name(self) -> str:
         ended = [

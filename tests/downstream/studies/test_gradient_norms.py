@@ -39,8 +39,8 @@ def test_one_pair_against_autograd_and_the_closed_form(studied):
     assert found["loss"] == pytest.approx(loss.item(), rel=1e-5)
     assert found["gradient_norm"] == pytest.approx(norm, rel=1e-4)
     # d loss / d margin is sigmoid(margin); the gradients of q, d+ and d- are it times d- - d+, -q and q.
-    slope = scale * float(torch.sigmoid(margin))
-    last = slope * math.sqrt(float((bad - good).square().sum() + 2 * q.square().sum()))
+    slope = scale * torch.sigmoid(margin).item()
+    last = slope * math.sqrt(((bad - good).square().sum() + 2 * q.square().sum()).item())
     assert found["last_layer_norm"] == pytest.approx(last, rel=1e-4)
 
 
