@@ -22,7 +22,7 @@ def main(arguments: list[str] | None = None) -> None:
     console.log_to_stderr()
     from pyserini_ance.analysis.report_plots import check_installed
     from pyserini_ance.distributed.process_group import device_of
-    from pyserini_ance.downstream.studies.studied_run import NotKept, StudiedRun, StudySettings
+    from pyserini_ance.downstream.studies.studied_run import NotInstalled, NotKept, StudiedRun, StudySettings
 
     check_installed()
     output = args.output or (args.runs[0] / OUTPUT if len(args.runs) == 1 else OUTPUT)
@@ -31,7 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
         for name in STUDIES if args.study == ALL else [args.study]:
             try:
                 _make(name, runs, output)
-            except NotKept as error:
+            except (NotKept, NotInstalled) as error:
                 if args.study != ALL:
                     raise
                 logging.getLogger(__name__).warning("left out: %s: %s", name, error)

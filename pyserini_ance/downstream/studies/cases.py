@@ -17,14 +17,16 @@ MEASURE, CHARACTERS, SHOWN = "nDCG@10", 200, 3
 def study(runs: Sequence[StudiedRun]) -> Findings:
     """The first run against each other one; a single run against its own row of BM25, or else of the
     untrained encoder. The numbers are those of `compare-queries`, by nDCG@10."""
-    first = str(runs[0].run.folder)
+    first, split = str(runs[0].run.folder), runs[0].recipe.final_evaluation.split[0]
+    if not runs[0].run.qrels(split).exists():
+        raise NotKept(f"{first} has no judgments of split {split}; `coverage` measures it by its answers")
     others = {run.name: str(run.run.folder) for run in runs[1:]} or _own_baseline(runs[0])
     rows: list[Row] = []
     summary: list[Row] = []
     curves: dict[str, Line] = {}
     notes = []
     for name, other in others.items():
-        comparison = compare_queries(first, other, MEASURE, None, CHARACTERS)
+        comparison = compare_queries(first, other, MEASURE, split, CHARACTERS)
         difference = comparison.difference
         counts = f"{difference.wins} won, {difference.ties} tied, {difference.losses} lost"
         notes.append(f"against {name}: {counts}; mean difference {difference}")

@@ -119,11 +119,9 @@ def _encounters(run: StudiedRun) -> Encounters:
         for name, position, of_all in run.tables_in_use
         if (tables := {key: table for key, table in of_all.items() if table.anchor_side == "query"})
     ]
+    run.check_no_generation_was_removed()
     if not generations:
-        raise NotKept(
-            f"{run.run.folder} has no tables of negatives for queries: its recipe mines none, or "
-            "retention.keep_negatives has removed them; train with retention.keep_negatives=all"
-        )
+        raise NotKept(f"{run.run.folder} has no tables of negatives for queries: its recipe mines none")
     every = np.unique(np.concatenate([t.anchors for *_, of in generations for t in of.values()]))
     names, positions = [name for name, *_ in generations], [position for _, position, _ in generations]
     found = Encounters(names, positions, [Counter() for _ in names])

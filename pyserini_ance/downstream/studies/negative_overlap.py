@@ -70,6 +70,8 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
             if table.anchor_side != "query" or table.source in ("bm25", "random"):
                 continue
             mined = np.isin(anchors, table.anchors)
+            if not mined.any():  # each refresh mines for another part of the queries
+                continue
             candidates = table.candidates[table.positions(anchors[mined])][:, : top.shape[1]]
             position = run.history.stages[stage][0] + generation.step
             yield row(f"{term}: {table.source}", position, shared_share(candidates, top[mined]))

@@ -52,6 +52,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
 
 
 def _rows(run: StudiedRun) -> Iterator[Row]:
+    run.check_no_generation_was_removed()
     checkpoints = {
         Checkpoint.open(run.run.checkpoints / name, verify=False).weights: name
         for name in run.kept_checkpoints

@@ -24,7 +24,7 @@ from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.pyserini_bridge.vector_files import read_index
 from pyserini_ance.random_streams import random_stream
-from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.models import START_PREFIX, Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import Generation, TableKey, open_generation
 from pyserini_ance.runs.rundir import RunDir, RunLog, step_of
@@ -39,6 +39,10 @@ INDEX_ABOUT = "encoder.json"  # of the index of a run: the weights that encoded 
 
 class NotKept(ValueError):
     """The run directory lacks what a study reads; the message names the recipe key that keeps it."""
+
+
+class NotInstalled(RuntimeError):
+    """A study needs a library that is not installed; the message names the command that installs it."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,9 @@ class Findings:
     notes: Sequence[str] = field(default=())
 
     def as_json(self) -> dict[str, Any]:
-        """The rows and the notes, for a file."""
-        return {"rows": list(self.rows), "notes": list(self.notes)}
+        """The rows and the notes, for a file: JSON has no NaN, so it is null."""
+        rows = [{key: None if value != value else value for key, value in row.items()} for row in self.rows]
+        return {"rows": rows, "notes": list(self.notes)}
 
 
 class StudiedRun:
@@ -139,6 +144,15 @@ class StudiedRun:
                 generations.append((record["stage"], open_generation(folder, self.data.identity)))
         return generations
 
+    def check_no_generation_was_removed(self) -> None:
+        """Raise NotKept if the tables of a refresh were removed: what was new at another is then unknown."""
+        adopted, kept = len(self.history.of_event("generation")), len(self.generations)
+        if kept < adopted:
+            raise NotKept(
+                f"{self.run.folder} has kept the tables of {kept} of {adopted} refreshes; train with "
+                "retention.keep_negatives=all"
+            )
+
     @property
     def tables_in_use(self) -> Iterator[tuple[str, int, dict[TableKey, NegativeTable]]]:
         """After each adoption: the generation's name, its checkpoint's position, and all tables in use."""
@@ -151,7 +165,8 @@ class StudiedRun:
     @property
     def kept_checkpoints(self) -> list[str]:
         """The checkpoints on disk by name, the untrained encoder first, then in the order of training."""
-        order = ["initial", *self.recipe.stages]
+        stages = self.recipe.stages
+        order = ["initial", *(f"{START_PREFIX}{stage}" for stage in stages), *stages]
         names = [path.name for path in self.run.checkpoints.glob("*-????????") if is_complete(path)]
         known = [name for name in names if name.rpartition("-")[0] in order]
         return sorted(known, key=lambda name: (order.index(name.rpartition("-")[0]), step_of(name)))

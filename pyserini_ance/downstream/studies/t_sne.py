@@ -10,7 +10,7 @@ import numpy as np
 
 from pyserini_ance.data.trec import best_first, read_run
 from pyserini_ance.downstream.studies.figures import Panel, points
-from pyserini_ance.downstream.studies.studied_run import Findings, Row, StudiedRun
+from pyserini_ance.downstream.studies.studied_run import Findings, NotInstalled, NotKept, Row, StudiedRun
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import did_you_mean
@@ -30,7 +30,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     try:
         import sklearn  # noqa: F401 - what follows needs it
     except ImportError as error:
-        raise RuntimeError(f"t-sne needs scikit-learn: {INSTALL}") from error
+        raise NotInstalled(f"t-sne needs scikit-learn: {INSTALL}") from error
     rows: list[Row] = []
     panels = []
     for run in runs:
@@ -94,6 +94,8 @@ def _query_row(run: StudiedRun, split: str) -> int:
     """The row of the chosen test query. Raises ValueError if the split lacks it or it has no positive."""
     test, wanted = run.data.collection.split(split), run.settings.query
     anchors = test.known_positives("query").anchors
+    if not len(anchors):
+        raise NotKept(f"no query of split {split} of {run.run.folder} has a relevant document")
     if wanted is None:
         return int(anchors[0])
     row = test.queries.rows.get(wanted)

@@ -1,7 +1,8 @@
-"""All studies on one run, as a user makes them."""
+"""All studies on runs of different kinds, as a user makes them."""
 
 import json
 import logging
+import re
 from xml.etree import ElementTree
 
 import pytest
@@ -12,22 +13,36 @@ from pyserini_ance.pipeline import experiment
 
 from .conftest import stage
 
+FINAL = {"hits": 20, "measures": ["RR@10"], "query_measures": ["RR@10"], "indexes": ["SQ8"]}
+MINED = stage("ann", 6, refresh={"every_steps": 2}, evaluate={"every_steps": 2})
+MINED["terms"]["query"]["negatives"][0]["top_k"] = 27  # of 30 documents: ranks for RR@100
+LIVE = {**stage("live", 4), "trainable": "query_tower"}
+LIVE["terms"]["query"]["negatives"] = [{"kind": "live", "top_k": 9, "index": "SQ8"}]
+PASSAGES = {"length_tokens": 12, "template": "{text}", "passages": 3}
+RUNS = {
+    "ance": (MINED, {}, set()),
+    "maxp": (MINED, {"document": PASSAGES}, {"forgetting"}),
+    "ltre": (LIVE, {}, {"async-gap", "composition", "forgetting", "positive-neighbors"}),
+}
+
 
 @pytest.mark.long
-def test_every_study_of_one_run_writes_files_that_open(small_recipe, tmp_path, caplog, capsys):
-    mined = stage("ann", 6, refresh={"every_steps": 2}, evaluate={"every_steps": 2})
-    mined["terms"]["query"]["negatives"][0]["top_k"] = 28  # of 30 documents: ranks for RR@100
-    final = {"hits": 20, "measures": ["RR@10"], "query_measures": ["RR@10"], "indexes": ["SQ8"]}
-    recipe = small_recipe({"ance": mined}, final_evaluation=final, retention={"save_total_limit": 9})
-    experiment.train(recipe, tmp_path / "run")
+@pytest.mark.parametrize("kind", RUNS)
+def test_every_study_of_a_run_writes_files_that_open(kind, small_recipe, tmp_path, caplog, capsys):
+    of_stage, tokenization, left_out = RUNS[kind]
+    recipe = small_recipe({"main": of_stage}, final_evaluation=FINAL, retention={"save_total_limit": 9})
+    settings = recipe.model_dump(mode="json")
+    settings["encoder"]["tokenization"] |= tokenization
+    experiment.train(type(recipe).model_validate(settings), tmp_path / "run")
     with caplog.at_level(logging.WARNING):
         analyze.main(["all", str(tmp_path / "run"), "--queries", "8", "--top-k", "5", "--device", "cpu"])
-    assert not [message for message in caplog.messages if message.startswith("left out")]
-    written = tmp_path / "run" / "analysis"
-    for name in STUDIES:
+    named = {found[1] for text in caplog.messages if (found := re.match(r"left out: ([\w-]+): ", text))}
+    assert named == left_out
+    written, made = tmp_path / "run" / "analysis", STUDIES.keys() - left_out
+    for name in made:
         numbers = json.loads((written / f"{name}.json").read_text())
         assert numbers["study"] == name and numbers["rows"]
         assert (written / f"{name}.png").read_bytes().startswith(b"\x89PNG")
         assert ElementTree.fromstring((written / f"{name}.svg").read_text()).tag.endswith("svg")
-    assert len(list(written.iterdir())) == 3 * len(STUDIES)
-    assert capsys.readouterr().out.count("written: ") == len(STUDIES)
+    assert len(list(written.iterdir())) == 3 * len(made)
+    assert capsys.readouterr().out.count("written: ") == len(made)

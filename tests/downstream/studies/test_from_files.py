@@ -20,7 +20,7 @@ from pyserini_ance.downstream.studies import (
     recall_frequency,
     timing,
 )
-from pyserini_ance.downstream.studies.studied_run import NotKept, StudiedRun, StudySettings
+from pyserini_ance.downstream.studies.studied_run import Findings, NotKept, StudiedRun, StudySettings
 from pyserini_ance.negatives.table import NegativeTable, Origin
 
 EMPTY = -1
@@ -235,6 +235,17 @@ def test_composition_of_a_run_against_sets(studied):
         own = [row for row in findings.rows if row["generation"] == name]
         assert {row["first"]: row["negatives"] for row in own} == expected
         assert sum(row["share"] for row in own) == pytest.approx(1) and own[0]["step"] == position
+
+
+def test_composition_needs_the_tables_of_all_refreshes(studied):
+    vars(studied)["generations"] = studied.generations[1:]
+    with pytest.raises(NotKept, match=r"2 of 3 refreshes; train with retention\.keep_negatives=all"):
+        composition.study([studied])
+
+
+def test_a_number_that_is_none_is_null_in_the_file():
+    findings = Findings([{"run": "one", "share": math.nan, "first": {"a": 1}}], [])
+    assert findings.as_json() == {"rows": [{"run": "one", "share": None, "first": {"a": 1}}], "notes": []}
 
 
 def test_forgetting_shows_the_intervals_of_compare_and_ten_queries(studied, monkeypatch):
