@@ -27,8 +27,8 @@ def mine(options: Mapping[str, Any], folder: Path) -> Contest:
         "mine",
         f"the {top_k} best of {documents:,} vectors of {dimension} numbers for {queries:,} queries",
         [
-            Contender("ours", ours, {"backend": "torch", **k}),
-            Contender("ours, by faiss", ours, {"backend": "faiss", **k}, ("faiss",)),
+            Contender("ours", ours, {"backend": "auto", **k}),
+            Contender("ours, by torch", ours, {"backend": "torch", **k}),
             Contender("faiss IndexFlatIP", faiss, k, ("faiss",), against=True),
             Contender("torch.mm and topk by blocks", plain, k, against=True),
         ],

@@ -26,7 +26,14 @@ from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some, has_shards
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, factory_and_search, make_index
-from pyserini_ance.vectors.search import FlatIndex, Searcher, resident, search_shards, searcher
+from pyserini_ance.vectors.search import (
+    FlatIndex,
+    Searcher,
+    resident,
+    resolve_backend,
+    search_shards,
+    searcher,
+)
 
 PAIRS_PER_BLOCK = 65_536
 TEACHER_VECTORS = "teacher"  # prefix of the folders of other encoders' document vectors, as `vectors_folder`
@@ -310,7 +317,8 @@ class Snapshot:
 
     def _static_index(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
         if index == FLAT:
-            own = self.resident_vectors if self.encoding.search == "torch" else vectors.own
+            by_torch = resolve_backend(self.encoding.search, self.device) == "torch"
+            own = self.resident_vectors if by_torch else vectors.own
             return FlatIndex(vectors, self._searcher(own), self.world)
         factory, search = factory_and_search(index)
         name = f"{self._vectors_folder.name}-{sha256_json([factory, seed])[:12]}"

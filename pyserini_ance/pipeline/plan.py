@@ -151,8 +151,7 @@ class DiskSizes:
         vectors, moments = vectors_at_once(recipe), 2 * self.weights
         disk = self.weight_files * (checkpoints + 2) + moments * with_moments
         disk += self.vectors * vectors + self.indexes + self.tables + self.rankings + self.metrics
-        copied = self.vectors if recipe.encoding.search == "faiss" else 0
-        memory = 5 * self.weights + copied
+        memory = 5 * self.weights
         block = ROWS_PER_BLOCK * self.vectors // max(1, len(data.documents))
         # The cache keeps the order in which some recipe stored the splits; here training comes first.
         names = sorted(data.queries, key=lambda name: (name != recipe.train_split.name, name))
@@ -164,7 +163,7 @@ class DiskSizes:
             f"queries: {splits}",
             _truncation(recipe, data),
             f"memory: about {memory / GIB:.2f} GiB for weights, gradients"
-            f"{', moments and vectors' if copied else ' and moments'}, plus activations and libraries; "
+            f" and moments, plus activations and libraries; "
             f"vectors ({self.vectors / GIB:.2f} GiB) are mapped from disk, and written to the index "
             f"{min(block, self.vectors) / MIB:.1f} MiB at a time",
             f"disk: at most about {disk / GIB:.2f} GiB in the run directory: {checkpoints} checkpoints of "

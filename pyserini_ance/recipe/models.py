@@ -43,10 +43,10 @@ class Encoding(Settings):
     """Tokens that are encoded at once; null: 1,024 on a CPU, 8,192 on a GPU."""
     training_tokens_per_batch: PositiveInt | None = None
     """Tokens that a training step passes through a tower at once; null: as `tokens_per_batch`'s null."""
-    search: Literal["torch", "faiss"] = "torch"
-    """The library that searches exactly."""
+    search: Literal["auto", "torch", "faiss"] = "auto"
+    """The library that searches exactly; `auto` is faiss on a CPU and torch on a GPU."""
     documents_per_block: PositiveInt = 65_536
-    """Document vectors that a search holds in memory at once."""
+    """Document vectors that a search by torch holds in memory at once."""
 
 
 class RefresherProcess(Settings):

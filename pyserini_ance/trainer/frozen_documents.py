@@ -20,6 +20,7 @@ from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.batch import Batch, TermRows
 from pyserini_ance.vectors.faiss_index import FLAT
+from pyserini_ance.vectors.search import resolve_backend
 
 RANKS = 10
 
@@ -113,7 +114,9 @@ class FrozenDocuments:
             index: snapshot.static_index(index, seed)
             for index in dict.fromkeys(source.index for source in sources)
         }
-        held = FLAT in self.searches and snapshot.encoding.search == "torch" and snapshot.world.size == 1
+        by_torch = resolve_backend(snapshot.encoding.search, snapshot.device) == "torch"
+        is_there = by_torch or self.device.type == "cpu"  # the search holds them, or they are mapped
+        held = FLAT in self.searches and is_there and snapshot.world.size == 1
         self.whole = snapshot.resident_vectors if held else None
         self.live_metrics = LiveSearchMetrics(
             self.known_positives, _bm25(snapshot, max((source.top_k for source in sources), default=0))

@@ -1,5 +1,6 @@
 """Exact inner-product search in blocks, with equal results on torch and faiss, alone or over shards."""
 
+import importlib.util
 import warnings
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -22,29 +23,41 @@ DEFAULT_BLAS_THRESHOLD = 128_000
 BLAS_THRESHOLD_PER_THREAD = 800
 QUERIES_PER_BLOCK = 512
 DOCUMENTS_PER_BLOCK = 65_536  # unless a recipe sets another number
+FAISS_DOCUMENTS_PER_BLOCK = 1 << 18  # which are not copied
 SCORES_IN_CACHE = 1 << 22
 SHOWN_AFTER_SECONDS = 1  # a progress bar for each step's search would only flicker
 
-Backend = Literal["torch", "faiss"]
+Backend = Literal["auto", "torch", "faiss"]
+FaissIndex = Any  # faiss ships no types
 # (queries (Q, D), k) -> scores and rows (Q, k)
 Searcher = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
-FaissIndex = Any  # faiss ships no types
 
 
 def import_faiss() -> ModuleType:
-    """Import faiss, and set it to compare many vectors by matrix products.
+    """Import faiss, set to torch's number of threads and to compare many vectors by matrix products.
 
     Raises ImportError when it is not installed.
     """
     import faiss
+
+    faiss.omp_set_num_threads(torch.get_num_threads())
 
     if faiss.cvar.distance_compute_blas_threshold == DEFAULT_BLAS_THRESHOLD:
         faiss.cvar.distance_compute_blas_threshold = BLAS_THRESHOLD_PER_THREAD * faiss.omp_get_max_threads()
     return faiss
 
 
+def resolve_backend(setting: Backend, device: str) -> Literal["torch", "faiss"]:
+    """The library that searches: `auto` is faiss on a CPU, where it is 1.5 to 2.6 times as fast, if it is
+    installed, and else torch."""
+    if setting != "auto":
+        return setting
+    on_cpu = torch.device(device).type == "cpu"
+    return "faiss" if on_cpu and importlib.util.find_spec("faiss") else "torch"
+
+
 def exact_search(
-    queries: np.ndarray, documents: np.ndarray, k: int, backend: Backend = "torch", device: str = "cpu"
+    queries: np.ndarray, documents: np.ndarray, k: int, backend: Backend = "auto", device: str = "cpu"
 ) -> tuple[np.ndarray, np.ndarray]:
     """The k documents of largest inner product: scores (Q, k) float32 and rows (Q, k) int32, best first.
 
@@ -73,12 +86,12 @@ def searcher(
 ) -> Searcher:
     """Return `exact_search` over `documents`.
 
-    faiss copies them into an index now. torch reads an array again at each search, `documents_per_block` at a
-    time, and uses a tensor (`resident`) without a copy. Searching raises PeerError when another process of
-    `world` has ended.
+    Each search reads an array again, block by block, without a copy (faiss) or with one of
+    `documents_per_block` (torch); torch uses a tensor (`resident`) without one. Searching raises PeerError
+    when another process of `world` has ended.
     """
-    if backend == "faiss" and len(documents):
-        return partial(_search_index, _build_index(documents), world)
+    if resolve_backend(backend, device) == "faiss":
+        return partial(_search_by_faiss, np.asarray(documents, np.float32), world)
     return partial(_search_blocks, documents, device, world, documents_per_block)
 
 
@@ -154,43 +167,47 @@ def _concatenate(best: list[TopK], k: int) -> tuple[np.ndarray, np.ndarray]:
     return scores, rows
 
 
-def _build_index(documents: np.ndarray | torch.Tensor) -> FaissIndex:
-    faiss = import_faiss()
-
-    index = faiss.IndexFlatIP(documents.shape[1])
-    for first in range(0, len(documents), DOCUMENTS_PER_BLOCK):
-        index.add(np.ascontiguousarray(documents[first : first + DOCUMENTS_PER_BLOCK], np.float32))
-    return index
-
-
-def _search_index(
-    index: FaissIndex, world: World, queries: np.ndarray, k: int
+def _search_by_faiss(
+    documents: np.ndarray, world: World, queries: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    k = min(k, index.ntotal)
+    k = min(k, len(documents))
     scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int32)
-    starts = range(0, len(queries), QUERIES_PER_BLOCK)
-    with _progress_bar(len(starts), world) as bar:
-        for start in starts:
-            world.check()
-            block = slice(start, start + QUERIES_PER_BLOCK)
-            scores[block], rows[block] = _search_past_ties(
-                index, np.ascontiguousarray(queries[block], np.float32), k
-            )
-            bar.update()
+    starts, firsts = (
+        range(0, len(queries), QUERIES_PER_BLOCK),
+        range(0, len(documents), FAISS_DOCUMENTS_PER_BLOCK),
+    )
+    found = 0  # documents so far for each query
+    with _progress_bar(len(starts) * len(firsts), world) as bar:
+        for first in firsts:
+            part = documents[first : first + FAISS_DOCUMENTS_PER_BLOCK]
+            width = min(k, first + len(part))
+            for start in starts:
+                world.check()
+                block = slice(start, start + QUERIES_PER_BLOCK)
+                best = _search_past_ties(part, np.ascontiguousarray(queries[block], np.float32), k)
+                scores[block, :width], rows[block, :width] = _best(
+                    [torch.from_numpy(each) for each in (scores[block, :found], best[0])],
+                    [torch.from_numpy(each) for each in (rows[block, :found], best[1] + np.int32(first))],
+                    k,
+                )
+                bar.update()
+            found = width
     return scores, rows
 
 
-def _search_past_ties(index: FaissIndex, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+def _search_past_ties(documents: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     """Search with growing k until no tie crosses the k-th place: faiss returns any of the tied documents."""
-    scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int64)
+    faiss, k = import_faiss(), min(k, len(documents))
+    scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int32)
     open_queries, top_k = np.arange(len(queries)), k + 1
     while len(open_queries):
-        top_k = min(top_k, index.ntotal)
-        hit_scores, hit_rows = index.search(queries[open_queries], top_k)
+        top_k = min(top_k, len(documents))
+        metric = faiss.METRIC_INNER_PRODUCT
+        hit_scores, hit_rows = faiss.knn(queries[open_queries], documents, top_k, metric=metric)
         order = np.lexsort((hit_rows, -hit_scores), axis=-1)[:, :k]
         scores[open_queries] = np.take_along_axis(hit_scores, order, 1)
         rows[open_queries] = np.take_along_axis(hit_rows, order, 1)
-        open_queries = open_queries[(hit_scores[:, -1] == hit_scores[:, k - 1]) & (top_k < index.ntotal)]
+        open_queries = open_queries[(hit_scores[:, -1] == hit_scores[:, k - 1]) & (top_k < len(documents))]
         top_k *= 2
     return scores, rows
 

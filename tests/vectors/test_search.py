@@ -12,7 +12,7 @@ import pytest
 from pyserini_ance.distributed.failures import PeerError, PeerLoss
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import search
-from pyserini_ance.vectors.search import exact_search
+from pyserini_ance.vectors.search import exact_search, resolve_backend
 
 CASES = {  # queries, documents, k
     "few": (3, 50, 10),
@@ -55,7 +55,7 @@ def small_blocks(monkeypatch):
 def test_torch_equals_numpy(case, small_blocks):
     queries, documents, k = CASES[case]
     queries, documents = vectors(queries, documents)
-    scores, rows = exact_search(queries, documents, k)
+    scores, rows = exact_search(queries, documents, k, "torch")
     assert (scores.dtype, rows.dtype) == (np.float32, np.int32)
     expected_scores, expected_rows = reference(queries, documents, k)
     np.testing.assert_array_equal(scores, expected_scores)
@@ -65,7 +65,7 @@ def test_torch_equals_numpy(case, small_blocks):
 def test_torch_equals_numpy_in_one_block():
     queries, documents = vectors(30, 500)
     np.testing.assert_array_equal(
-        exact_search(queries, documents, 120)[1], reference(queries, documents, 120)[1]
+        exact_search(queries, documents, 120, "torch")[1], reference(queries, documents, 120)[1]
     )
 
 
@@ -74,7 +74,7 @@ import sys
 import numpy as np
 from pyserini_ance.vectors import search
 
-search.QUERIES_PER_BLOCK, search.DOCUMENTS_PER_BLOCK = 5, 7
+search.QUERIES_PER_BLOCK, search.FAISS_DOCUMENTS_PER_BLOCK = 5, 7
 inputs = np.load(sys.argv[1])
 results = {}
 for case in sorted({name.split("/")[0] for name in inputs}):
@@ -86,7 +86,7 @@ np.savez(sys.argv[2], **results)
 
 
 def test_faiss_equals_numpy(tmp_path):
-    """In a subprocess: faiss must not be imported into this process."""
+    """In blocks of 7 documents and 5 queries, in a process of its own."""
     inputs = {}
     for case, (queries, documents, k) in CASES.items():
         inputs[f"{case}/queries"], inputs[f"{case}/documents"] = vectors(queries, documents)
@@ -106,7 +106,8 @@ def test_faiss_equals_numpy(tmp_path):
         assert (results[f"{case}/scores"].dtype, results[f"{case}/rows"].dtype) == (np.float32, np.int32)
 
 
-def test_real_vectors_from_a_memory_map(tmp_path, small_blocks):
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_real_vectors_from_a_memory_map(tmp_path, small_blocks, backend):
     rng = np.random.default_rng(0)
     queries, documents = (
         rng.normal(size=(12, 16)).astype(np.float32),
@@ -114,7 +115,7 @@ def test_real_vectors_from_a_memory_map(tmp_path, small_blocks):
     )
     documents.tofile(tmp_path / "documents")
     mapped = np.memmap(tmp_path / "documents", np.float32, "r", shape=documents.shape)
-    scores, rows = exact_search(queries, mapped, 10)
+    scores, rows = exact_search(queries, mapped, 10, backend)
     expected_scores, expected_rows = reference(queries.astype(np.float64), documents.astype(np.float64), 10)
     np.testing.assert_allclose(scores, expected_scores, atol=1e-5)
     np.testing.assert_array_equal(rows, expected_rows)
@@ -122,14 +123,10 @@ def test_real_vectors_from_a_memory_map(tmp_path, small_blocks):
 
 @pytest.mark.parametrize("backend", ["torch", "faiss"])
 def test_a_search_ends_when_another_process_has_ended(monkeypatch, backend):
-    class Index:
-        ntotal = 3
-
     def ended(_):
         raise PeerError(PeerLoss(1, "process 1 has died"))
 
     monkeypatch.setattr(World, "check", ended)
-    monkeypatch.setattr(search, "_build_index", lambda _: Index())
     with pytest.raises(PeerError, match="process 1 has died"):
         search.searcher(np.ones((3, 4), np.float32), backend, "cpu", World())(np.ones((1, 4), np.float32), 2)
 
@@ -137,3 +134,10 @@ def test_a_search_ends_when_another_process_has_ended(monkeypatch, backend):
 def test_no_queries_find_nothing():
     scores, rows = exact_search(np.empty((0, 4), np.float32), np.ones((3, 4), np.float32), 2)
     assert scores.shape == rows.shape == (0, 2)
+
+
+def test_the_backend_is_faiss_on_a_cpu_where_it_is_installed(monkeypatch):
+    assert [resolve_backend("auto", device) for device in ("cpu", "cuda:1")] == ["faiss", "torch"]
+    assert [resolve_backend(setting, "cpu") for setting in ("torch", "faiss")] == ["torch", "faiss"]
+    monkeypatch.setattr(search.importlib.util, "find_spec", lambda _: None)
+    assert resolve_backend("auto", "cpu") == "torch"
