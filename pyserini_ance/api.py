@@ -15,19 +15,19 @@ from pyserini_ance.data.rankings import read_ranked
 from pyserini_ance.data.trec import read_qrels
 from pyserini_ance.distributed.process_group import device_of
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.family import SIDE_FILE, Family, resolve_model
+from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.load_save import initial_encoder
-from pyserini_ance.encoders.load_save import load_encoder as load_saved_encoder
-from pyserini_ance.encoders.released import foreign_settings
 from pyserini_ance.evaluation import metrics
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline import experiment, mining
-from pyserini_ance.pipeline.mining import MinedNegatives, mine_negatives, read_component, read_source
+from pyserini_ance.pipeline.mining import MinedNegatives, mine_negatives, read_source
 from pyserini_ance.pipeline.model_export import Results
 from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
 from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.recipe.load import read_component
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.runs import rundir
+from pyserini_ance.runs.any_encoder import load_any_encoder
 from pyserini_ance.storage.files import read_json, read_json_lines
 from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.vectors.search import exact_search
@@ -183,10 +183,11 @@ def load_encoder(
 
     model: a folder that this package saved (`RUN/model`), a run or its directory, any Hugging Face folder or
     hub name, or the `encoder:` section of a recipe as a mapping. A saved encoder and a mapping say everything
-    about themselves. For others, `pooling` is mean and `normalize` False unless given, and the lengths are 64
-    tokens for queries and 256 for documents, or what the model reads; for released checkpoints that
-    docs/guides/checkpoints.md lists (ANCE, DPR, STAR, ...) the defaults are the settings that they were
-    trained with. `length_tokens` is one cap, or one per side (`{"query": 32, "document": 128}`).
+    about themselves. For others, the defaults are those in a sentence-transformers model's files (pooling,
+    normalisation, prompts, length); for released checkpoints that docs/guides/checkpoints.md lists (ANCE,
+    DPR, STAR, ...) those that they were trained with; else `pooling` is mean, `normalize` False, and the
+    lengths are 64 tokens for queries and 256 for documents, or what the model reads. `length_tokens` is one
+    cap, or one per side (`{"query": 32, "document": 128}`).
 
     Raises FileNotFoundError for a missing folder, ValueError for settings that a saved encoder already has,
     and RuntimeError for missing weights.
@@ -197,45 +198,15 @@ def load_encoder(
     if isinstance(model, Run):
         model = model.directory
     if not isinstance(model, Mapping):
-        source = _model_folder(model)
-        if not (Path(source) / SIDE_FILE).is_file():
-            return initial_encoder(_foreign_family(source, given), 0, device)
+        return load_any_encoder(model, device, given=given)
     if given:
         raise ValueError(
-            f"{', '.join(given)} cannot be set: {'the mapping' if isinstance(model, Mapping) else model} has "
-            "the settings of its encoder; remove the arguments"
+            f"{', '.join(given)} cannot be set: the mapping has the settings of its encoder; remove the "
+            "arguments"
         )
-    if isinstance(model, Mapping):
-        family = read_component("encoder", model, "encoder")
-        assert isinstance(family, Family)
-        return initial_encoder(family, 0, device)
-    return load_saved_encoder(source, device)
-
-
-def _model_folder(model: str | Path) -> str:
-    """The folder or hub name of an encoder, or of the model of a run directory."""
-    if (Path(model) / rundir.RECIPE).is_file():
-        folder = Run(model).model
-        if not folder.is_dir():
-            raise FileNotFoundError(
-                f"{folder} is missing: the run has not finished; continue it with resume({str(model)!r})"
-            )
-        return str(folder)
-    source = resolve_model(str(model))
-    if not Path(source).is_dir() and (isinstance(model, Path) or len(Path(source).parts) > 2):
-        raise FileNotFoundError(
-            f"no folder {source} (from {Path.cwd()}), and not a hub name (`name` or `owner/name`); "
-            f"pass a run "
-            "directory, an encoder's folder or a hub name"
-        )
-    return source
-
-
-def _foreign_family(source: str, given: Mapping[str, Any]) -> Family:
-    """The settings of an encoder that this package has not saved: those given, its release's, or defaults."""
-    family = read_component("encoder", foreign_settings(source, given), f"encoder {source}")
+    family = read_component("encoder", model, "encoder")
     assert isinstance(family, Family)
-    return family
+    return initial_encoder(family, 0, device)
 
 
 def load_collection(

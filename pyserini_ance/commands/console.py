@@ -44,6 +44,25 @@ def add_ranking_source(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_foreign_encoder(parser: argparse.ArgumentParser) -> None:
+    """The settings of an encoder that this package has not saved; `foreign_settings` reads them."""
+    title = "an encoder that pyserini_ance has not saved (default: what sentence-transformers' files say)"
+    add = parser.add_argument_group(title).add_argument
+    add("--pooling", choices=("mean", "cls"), help="without such files: mean")
+    unit = "scale vectors to unit length; without such files: no"
+    add("--normalize", action=argparse.BooleanOptionalAction, default=None, help=unit)
+    for side in ("query", "document"):
+        add(f"--{side}-length", type=positive_int, metavar="TOKENS", help=f"cut a {side} there")
+
+
+def foreign_settings(args: argparse.Namespace) -> dict[str, object]:
+    """Those of `add_foreign_encoder` that are given, by the names that `load_encoder` has for them."""
+    lengths = {"query": args.query_length, "document": args.document_length}
+    given = {side: length for side, length in lengths.items() if length}
+    values = {"pooling": args.pooling, "normalize": args.normalize, "length_tokens": given or None}
+    return {key: value for key, value in values.items() if value is not None}
+
+
 def limit_openmp_spin() -> None:
     """Let GNU OpenMP's threads spin for microseconds only before they sleep.
 

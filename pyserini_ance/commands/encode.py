@@ -68,6 +68,7 @@ def _encode(args: argparse.Namespace, output: "VectorFormat") -> int:
             Path(scratch),
             world,
             shard,
+            console.foreign_settings(args),
         )
         world.barrier()  # NFS cannot remove a folder while another process has one of its files open
     return count
@@ -83,7 +84,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add = source.add_argument
     corpus = "a .jsonl(.gz) file, or a folder of them: id, and contents or title and text"
     add("--corpus", type=Path, help=corpus)
-    add("--encoder", type=Path, help="an encoder saved by pyserini_ance, such as RUN/model")
+    add("--encoder", help="RUN, an encoder's folder, or any Hugging Face folder or hub name")
     index = "RUN, RUN/index or another flat Faiss folder: its vectors are written, nothing is encoded"
     add("--from-index", type=Path, metavar="FOLDER", help=index)
     add = parser.add_argument_group("output").add_argument
@@ -109,6 +110,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     budget = "tokens of one batch, padding included (default: 1,024 on a CPU, 8,192 on a GPU)"
     add("--tokens-per-batch", type=console.positive_int, help=budget)
     add("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: %(default)s)")
+    console.add_foreign_encoder(parser)
     args = parser.parse_args(arguments)
     _check(parser, args)
     return args

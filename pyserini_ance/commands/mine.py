@@ -39,19 +39,14 @@ def main(arguments: list[str] | None = None) -> None:
 def _mine(args: argparse.Namespace, source: dict[str, Any], filters: list[Any], world: Any) -> str:
     """Mine on all processes of `world` and write on the main one; what the main one prints."""
     from pyserini_ance import api
+    from pyserini_ance.distributed.process_group import device_of
     from pyserini_ance.negatives.source import Shortage
     from pyserini_ance.pipeline.mining import mine_negatives, read_source
     from pyserini_ance.recipe.models import Bm25, Encoding
+    from pyserini_ance.runs.any_encoder import load_any_encoder
 
     chosen = read_source(source, filters, args.num_negatives)
-    lengths = {"query": args.query_length, "document": args.document_length}
-    encoder = api.load_encoder(
-        args.encoder,
-        device=world.device,
-        pooling=args.pooling,
-        normalize=args.normalize or None,
-        length_tokens={side: length for side, length in lengths.items() if length} or None,
-    )
+    encoder = load_any_encoder(args.encoder, device_of(world.device), given=console.foreign_settings(args))
     world.on_main(lambda: api.load_collection(args.collection, cache=args.cache) and None)
     try:
         mined = mine_negatives(
@@ -146,9 +141,5 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--cache", type=Path, help="folder of read collections and their tokens (default: the recipes')")
     add("--k1", type=float, default=0.9, help="of --source bm25 (default: %(default)s)")
     add("--b", type=float, default=0.4, help="of --source bm25 (default: %(default)s)")
-    foreign = parser.add_argument_group("an encoder that pyserini_ance has not saved")
-    foreign.add_argument("--pooling", choices=("mean", "cls"), help="default: mean")
-    foreign.add_argument("--normalize", action="store_true", help="normalise vectors to unit length")
-    foreign.add_argument("--query-length", type=console.positive_int, metavar="TOKENS")
-    foreign.add_argument("--document-length", type=console.positive_int, metavar="TOKENS")
+    console.add_foreign_encoder(parser)
     return parser.parse_args(arguments)

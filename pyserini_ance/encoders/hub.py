@@ -1,4 +1,9 @@
-"""Whether a model of the Hugging Face hub can be had: by one request, where its libraries retry for long."""
+"""Models of the Hugging Face hub: whether one can be had, and its files, by one request each.
+
+The hub's own libraries retry for long.
+"""
+
+from pathlib import Path
 
 HUB_SECONDS = 10  # until the hub must have answered
 
@@ -21,3 +26,28 @@ def check_hub(model: str, key: str = "encoder.model") -> None:
             f"and {constants.ENDPOINT} cannot be reached ({error}). Connect this machine to a network, or "
             "download the model elsewhere and pass its folder"
         ) from error
+
+
+def model_file(model: str, name: str, download: bool = False) -> Path | None:
+    """A file of a model: in its folder, or in the hub's cache; None if there is none.
+
+    download: ask the hub, with one request, for a file of which the cache knows nothing.
+    """
+    if Path(model).exists():
+        return file if (file := Path(model) / name).is_file() else None
+    from huggingface_hub import constants, get_session, hf_hub_download, try_to_load_from_cache
+
+    try:
+        cached = try_to_load_from_cache(model, name)
+    except ValueError:  # not the form of a hub name
+        return None
+    if isinstance(cached, str):
+        return Path(cached)
+    if cached is not None or not download or constants.HF_HUB_OFFLINE:
+        return None  # the cache knows that the model has no such file, or nobody may ask
+    url = f"{constants.ENDPOINT}/{model}/resolve/main/{name}"
+    try:
+        answer = get_session().head(url, timeout=HUB_SECONDS)
+    except Exception:  # of whatever HTTP library this version of huggingface_hub has
+        return None
+    return Path(hf_hub_download(model, name)) if answer.status_code < 400 else None

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders.foreign_formats import read_arguments
+from pyserini_ance.encoders.foreign_formats import read_arguments, sentence_transformers_settings
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.components import Settings
 
@@ -225,8 +225,8 @@ def check_unexpected_weights(source: str, unexpected: Collection[str], form: For
 
 
 def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The `encoder:` section for a checkpoint that this package has not saved: what is given, its release's
-    settings, or defaults."""
+    """The `encoder:` section for a checkpoint that this package has not saved: what is given, the settings in
+    sentence-transformers' files, those of its release, or defaults."""
     from transformers import PreTrainedConfig
 
     config = PreTrainedConfig.get_config_dict(source)[0]
@@ -235,6 +235,8 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     settings: dict[str, Any] = (
         {"kind": form.kind, **form.vectors} if form else {"kind": "transformer", "pooling": "mean"}
     )
+    transformer = settings["kind"] == "transformer"
+    named = sentence_transformers_settings(source, download=True) if transformer else {}
     tokenization: dict[str, Any] = {"query": {}, "document": {}}
     for key, value in (form.reads if form else {}).items():
         side, _, name = key.rpartition(".")
@@ -245,6 +247,9 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     for side, default in {"query": 64, "document": 256}.items():
         cap = lengths.get(side) if isinstance(lengths, Mapping) else lengths
         read = tokenization[side].get("length_tokens", default)
-        tokenization[side]["length_tokens"] = cap or min(read, longest)
+        own = named.get("tokenization", {}).get(side, {})
+        tokenization[side] |= own
+        tokenization[side]["length_tokens"] = cap or own.get("length_tokens") or min(read, longest)
+    settings |= {key: named[key] for key in ("pooling", "normalize") if key in named}
     settings |= {key: given[key] for key in ("pooling", "normalize") if key in given}
     return {**settings, "model": source, "tokenization": tokenization}

@@ -4,10 +4,10 @@ Pyserini's stock classes for it are `auto` and `dpr`.
 """
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
-from pydantic import PositiveInt
+from pydantic import PositiveInt, model_validator
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.nn import functional
@@ -25,7 +25,12 @@ from pyserini_ance.encoders.family import (
     quiet_transformers,
     resolve_model,
 )
-from pyserini_ance.encoders.foreign_formats import check_modules, read_dpr_file, read_pooler
+from pyserini_ance.encoders.foreign_formats import (
+    check_modules,
+    read_dpr_file,
+    read_pooler,
+    sentence_transformers_settings,
+)
 from pyserini_ance.encoders.layer_reduction import Layers, reduce_layers
 from pyserini_ance.encoders.released import (
     DPR,
@@ -69,6 +74,28 @@ class Transformer(Family):
     all. A saved encoder has these layers alone, and is loaded whole."""
     projection: PositiveInt | None = None
     """The size of vectors after a linear layer on the pooled vector; null: no such layer."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_sentence_transformers(cls, values: Any) -> Any:
+        """Take what is left out from the files of a sentence-transformers model that is here: pooling,
+        normalize, prompts and lengths."""
+        model = values.get("model") if isinstance(values, dict) else None
+        if not isinstance(model, str):
+            return values
+        try:
+            source = resolve_model(model)
+        except FileNotFoundError:  # said when the weights are loaded
+            return values
+        if (Path(source) / SIDE_FILE).exists():
+            return values
+        completed = _completed(values, sentence_transformers_settings(source))
+        if completed.get("pooling", "cls") not in get_args(cls.model_fields["pooling"].annotation):
+            raise ValueError(
+                f"{model} pools by {completed['pooling']!r}, which this package lacks; set pooling to cls or "
+                "mean for other vectors"
+            )
+        return completed
 
     def build(self, source: str, side: Side, generator: torch.Generator) -> Tower:
         """Build a tower; a projection or pooler that the source lacks is drawn from `generator`.
@@ -140,6 +167,7 @@ class Transformer(Family):
         if Path(source).is_file():
             return self._dpr_file(source, side)
         check_modules(source)
+        self._check_left_out(source)
         written = PreTrainedConfig.get_config_dict(source)[0]
         if form_of(SEED.kind, source, written) is SEED:
             raise ValueError(
@@ -157,6 +185,18 @@ class Transformer(Family):
                 "with the question encoder as model and the context encoder as document_model"
             )
         return self._dpr(source, written)
+
+    def _check_left_out(self, source: str) -> None:
+        """Raise ValueError if the settings were read before the files that say what they leave out."""
+        if Path(source).exists() or not sentence_transformers_settings(source, download=True):
+            return
+        now = type(self).model_validate(self.model_dump(exclude_unset=True, by_alias=True))
+        if now != self:
+            raise ValueError(
+                f"{source} is a sentence-transformers model that was not in the hub's cache when the "
+                "settings were read. It is now: start again, and pooling, normalize, prompts and lengths "
+                "that are left out are taken from its files"
+            )
 
     def _dpr_file(self, source: str, side: Side) -> Any:
         from transformers import BertConfig
@@ -201,6 +241,16 @@ class Transformer(Family):
             )
         check_unexpected_weights(source, report["unexpected_keys"], form)
         return backbone
+
+
+def _completed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """`values`, and at any depth the `defaults` of keys that they lack."""
+    made = dict(values)
+    for key, default in defaults.items():
+        value = made.setdefault(key, default)
+        if isinstance(value, dict) and isinstance(default, dict):
+            made[key] = _completed(value, default)
+    return made
 
 
 def _set_projection(projection: nn.Linear | None, saved: dict[str, torch.Tensor], source: Path | str) -> None:

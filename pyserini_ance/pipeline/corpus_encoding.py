@@ -1,7 +1,7 @@
 """Vectors of a corpus, encoded or from a Faiss folder, in the format of another program."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
@@ -14,8 +14,7 @@ from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import resolve_precision, tokens_at_once
-from pyserini_ance.encoders.family import SIDE_FILE
-from pyserini_ance.encoders.load_save import load_tower, read_side_file
+from pyserini_ance.encoders.family import SIDE_FILE, Family
 from pyserini_ance.encoders.tokenization import split_into_passages, token_store
 from pyserini_ance.pipeline.mining import encoder_digest
 from pyserini_ance.pyserini_bridge.shards import Shard, document_windows, documents_in_shard
@@ -28,6 +27,7 @@ from pyserini_ance.pyserini_bridge.vector_files import (
     write_jsonl,
     write_parquet,
 )
+from pyserini_ance.runs.any_encoder import encoder_source, is_saved, load_any_encoder
 from pyserini_ance.runs.rundir import RECIPE, RunDir
 from pyserini_ance.storage.files import read_json_object, sha256_file, sha256_json
 from pyserini_ance.vectors.encoding import encode_shards
@@ -69,7 +69,7 @@ class VectorFormat:
 
 def encode_corpus(
     corpus: Path,
-    encoder: Path,
+    encoder: str | Path,
     output: Path,
     format: VectorFormat,
     precision: str,
@@ -78,28 +78,25 @@ def encode_corpus(
     scratch: Path,
     world: World,
     shard: Shard | None = None,
+    settings: Mapping[str, Any] | None = None,
 ) -> int:
     """Encode a JSONL corpus and write its vectors to the folder `output`; returns the number of documents.
 
     The corpus is checked like a recipe's: unique ids, no empty documents. An encoder that reads documents in
     passages writes a row for each passage, to be searched with `--max-passage`. Called by all processes with
-    the same `scratch` folder; the main process writes.
+    the same `scratch` folder; the main process writes. encoder: what `load_any_encoder` takes, with
+    `settings` as its `given`.
 
     shard: encode this part of the corpus alone, into a flat Faiss folder, unless `output` is that folder
     already; FileExistsError if it is another. `merge_folders` makes the bytes of the whole of all parts.
     """
     if shard is None:
         _check_absent(output)
-    side_file, model = read_side_file(encoder), load_tower(encoder, "document", device)
+    model = load_any_encoder(encoder, device, "document", settings)
     format.check(model.dimension)
     resolved = world.on_main(lambda: resolve_precision(precision, device))
     budget = tokens_at_once(tokens_per_batch, device)
-    provenance = {
-        "encoder": str(encoder.absolute()),
-        "side_file_sha256": sha256_file(encoder / SIDE_FILE),
-        "kind": side_file["kind"],
-        "precision": resolved,
-    }
+    provenance = {**_about(encoder_source(encoder), model.family), "precision": resolved}
     reader = PyseriniJsonl(corpus=corpus, splits={})
     if shard:
         provenance["shard"] = {
@@ -139,6 +136,18 @@ def encode_corpus(
     contents = _contents(documents, passages)
     world.on_main(lambda: format.write(vectors, ids, contents, output, provenance))
     return len(documents)
+
+
+def _about(source: str, family: Family) -> dict[str, Any]:
+    """Which encoder made the vectors; of one that this package has not saved, with its settings."""
+    name = str(Path(source).absolute()) if Path(source).exists() else source
+    if is_saved(source):
+        return {
+            "encoder": name,
+            "side_file_sha256": sha256_file(Path(source) / SIDE_FILE),
+            "kind": family.kind,
+        }
+    return {"encoder": name, **family.model_dump(mode="json", exclude={"model"})}
 
 
 def convert_index(index: Path, output: Path, format: VectorFormat) -> int:

@@ -6,11 +6,9 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
 from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.collection_cache import CollectionRecord, open_collection, store_collection
@@ -31,8 +29,8 @@ from pyserini_ance.pipeline.bm25_rankings import Bm25Request, cached_rankings
 from pyserini_ance.pipeline.conversion import tevatron_records
 from pyserini_ance.pipeline.preparation import tokenize
 from pyserini_ance.random_streams import random_stream
-from pyserini_ance.recipe.components import Component, component_class, component_of
-from pyserini_ance.recipe.load import explain, read_yaml
+from pyserini_ance.recipe.components import component_class
+from pyserini_ance.recipe.load import read_component, read_yaml
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.storage.files import sha256_json, whole_file
@@ -189,19 +187,6 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
     else:
         collection.log_skipped()
     return collection
-
-
-def read_component(package: str, value: Any, origin: str) -> Component:
-    """Build the component that `value` describes, as in a recipe.
-
-    Raises ValueError with each wrong key and its cure.
-    """
-    try:
-        return TypeAdapter(Annotated[Any, component_of(package)]).validate_python(value)
-    except ValidationError as error:
-        errors = [{**problem, "loc": problem["loc"] or (origin,)} for problem in error.errors()]
-        problems = [explain(cast(ErrorDetails, problem), Path(origin), {}) for problem in errors]
-        raise ValueError("\n".join([f"{origin} is not valid:", *problems])) from None
 
 
 def read_source(

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.encoders.family import SIDE_FILE
-from pyserini_ance.encoders.load_save import load_tower
 from pyserini_ance.pyserini_bridge.java import import_pyserini
+from pyserini_ance.runs.any_encoder import load_any_encoder
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ class QueryEncoder:
     ):
         _reject(encoder_dir, {"--tokenizer": tokenizer_name, "--query-prefix": prefix})
         _warn_ignored(encoder_dir, {"--fp16": others.get("fp16")})
-        self.encoder = load_tower(encoder_dir, "query", device)
+        self.encoder = load_any_encoder(encoder_dir, device, "query")
 
     def encode(self, query: str | Sequence[str]) -> np.ndarray:
         """(D,) float32 vector of a query, or (N, D) of a list of queries."""
@@ -45,7 +45,7 @@ class DocumentEncoder:
     """Document encoder for `pyserini.encode ... encoder --encoder-class pyserini_ance --fields ...`."""
 
     def __init__(self, model_name: str, device: str = "cpu", **others: Any):
-        self.folder, self.encoder = model_name, load_tower(model_name, "document", device)
+        self.folder, self.encoder = model_name, load_any_encoder(model_name, device, "document")
         self._flags_checked = False
 
     def encode(

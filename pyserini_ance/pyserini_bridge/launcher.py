@@ -17,11 +17,14 @@ from typing import Any
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.family import SIDE_FILE, is_local, similar_name
+from pyserini_ance.encoders.foreign_formats import sentence_transformers_settings
 from pyserini_ance.encoders.load_save import TOWERS, check_weight_files, read_side_file, tower_folder
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS, register
 from pyserini_ance.pyserini_bridge.java import import_pyserini, offline_explained, start_java
 from pyserini_ance.pyserini_bridge.shards import joined_index
 from pyserini_ance.pyserini_bridge.stock_class import PREFIX_FLAGS, auto_flags, stock_class
+from pyserini_ance.runs.any_encoder import encoder_source, is_saved
+from pyserini_ance.runs.rundir import RECIPE
 
 log = logging.getLogger(__name__)
 # Modules with a flag --encoder-class, and the side that they encode. Other modules do not import all
@@ -115,9 +118,12 @@ def with_settings(module: str, argv: list[str]) -> list[str]:
     folder, name = given.pop("encoder"), given.pop("encoder_class")
     if folder is None:
         return argv
-    if not (Path(folder) / SIDE_FILE).exists():
-        _check_foreign(folder, name)
-        return argv
+    if (Path(folder) / RECIPE).is_file():
+        folder, run = encoder_source(folder), folder
+        names = {run: folder, f"--encoder={run}": f"--encoder={folder}"}
+        argv = [*argv[:start], *(names.get(word, word) for word in argv[start:end]), *argv[end:]]
+    if not is_saved(folder):
+        return [*argv[:end], *_foreign_class(folder, name, given), *argv[end:]]
     if name is None:
         name = ENCODER_CLASS
         added = ["--encoder-class", name]
@@ -159,17 +165,26 @@ def _parser(side: Side) -> argparse.ArgumentParser:
     return parser
 
 
-def _check_foreign(folder: str, name: str | None) -> None:
+def _foreign_class(folder: str, name: str | None, given: dict[str, Any]) -> list[str]:
+    """The flags that an encoder needs that this package has not saved.
+
+    A sentence-transformers model has all settings in its files, which our class reads.
+    """
     if is_local(folder) and not Path(folder).exists():
         raise FileNotFoundError(
             f"--encoder {folder}: no such folder{similar_name(Path(folder))}; expected RUN/model, or a "
             "name on the Hugging Face hub"
         )
-    if name is None:
-        log.warning(
-            "no --encoder-class given: Pyserini will guess one from the path %r; better pass the class",
-            folder,
-        )
+    flags = [word for key in ("pooling", "l2_norm") if given[key] for word in _flag(key, given[key])]
+    if name == ENCODER_CLASS and flags:
+        raise ValueError(f"--encoder-class {name} does not read {' '.join(flags)}; pass --encoder-class auto")
+    if name is not None:
+        return []
+    if flags or not sentence_transformers_settings(folder):
+        log.warning("no --encoder-class given: Pyserini will guess one from the path %r; pass one", folder)
+        return []
+    log.warning("no --encoder-class given: using %s, which reads the files of %s", ENCODER_CLASS, folder)
+    return ["--encoder-class", ENCODER_CLASS]
 
 
 def _check_class(folder: str, name: str, side: Side) -> None:

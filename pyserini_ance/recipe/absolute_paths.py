@@ -17,7 +17,10 @@ def absolute[T: Settings](settings: T) -> T:
             made[name] = str(Path(value).absolute())
         elif name not in settings.nested_paths:
             made[name] = _absolute(value)
-    return settings.model_copy(update=made)
+    # What did not change does not become a setting that was given.
+    return settings.model_copy(
+        update={name: new for name, new in made.items() if new != getattr(settings, name)}
+    )
 
 
 def _absolute(value: Any) -> Any:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, cast
 
 import yaml
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from pyserini_ance.recipe.components import did_you_mean
+from pyserini_ance.recipe.components import Component, component_of, did_you_mean
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
 from pyserini_ance.recipe.find import find_recipe
 from pyserini_ance.recipe.merging import (
@@ -272,3 +272,16 @@ def explain(problem: ErrorDetails, path: Path, origins: Mapping[str, str]) -> st
     value = "" if isinstance(problem["input"], dict) else f", got {problem['input']!r}"
     message = problem["msg"].removeprefix("Value error, ")
     return f"  {key or 'recipe'}: {message}{value} (set in {', '.join(sorted(origin))})"
+
+
+def read_component(package: str, value: Any, origin: str) -> Component:
+    """Build the component that `value` describes, as in a recipe.
+
+    Raises ValueError with each wrong key and its cure.
+    """
+    try:
+        return TypeAdapter(Annotated[Any, component_of(package)]).validate_python(value)
+    except ValidationError as error:
+        errors = [{**problem, "loc": problem["loc"] or (origin,)} for problem in error.errors()]
+        problems = [explain(cast(ErrorDetails, problem), Path(origin), {}) for problem in errors]
+        raise ValueError("\n".join([f"{origin} is not valid:", *problems])) from None

@@ -1,6 +1,7 @@
 """`pyserini-ance encode` and `merge` as a user runs them; in a process of its own where they load faiss."""
 
 import json
+import shutil
 import subprocess
 import sys
 from typing import get_args
@@ -182,3 +183,22 @@ def test_arguments_that_do_not_go_together(capsys, flags, message):
 
 def test_choices_agree_with_the_code():
     assert command.NUMBER_TYPES == get_args(NumberType)
+
+
+def test_an_encoder_of_sentence_transformers_or_a_plain_one(tiny_bert, tmp_path):
+    folder = shutil.copytree(tiny_bert, tmp_path / "sentences")
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": path} for path, kind in kinds.items()]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(json.dumps({"id": id, "contents": text}) + "\n" for id, text in CORPUS))
+    flags = ["--corpus", str(corpus), "--format", "parquet", "--output"]
+    main([*flags, str(tmp_path / "a"), "--encoder", str(folder)])
+    plain = ["--encoder", str(tiny_bert), "--normalize", "--document-length", "126"]
+    main([*flags, str(tmp_path / "b"), *plain])
+    tables = [pyarrow.parquet.read_table(tmp_path / name / "part-00000.parquet") for name in "ab"]
+    vectors = [np.stack(table["vector"].to_numpy()) for table in tables]
+    np.testing.assert_allclose(np.linalg.norm(vectors[0], axis=1), 1, atol=1e-5)
+    np.testing.assert_allclose(vectors[1], vectors[0], atol=1e-6)
+    about = json.loads(tables[0].schema.metadata[b"encoder"])
+    assert (about["encoder"], about["pooling"], about["normalize"]) == (str(folder), "mean", True)

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from pyserini_ance.pipeline.mining import read_component
 from pyserini_ance.recipe.components import kinds
+from pyserini_ance.recipe.load import read_component
 
 ROOT = Path(__file__).parents[2]
 FORMATS, OWN_DATA = (ROOT / "docs" / "guides" / name for name in ("formats.md", "own-data.md"))

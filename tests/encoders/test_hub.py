@@ -1,9 +1,11 @@
 """A model of the hub without a network: one request, one line."""
 
+from types import SimpleNamespace
+
 import huggingface_hub
 import pytest
 
-from pyserini_ance.encoders.hub import check_hub
+from pyserini_ance.encoders.hub import check_hub, model_file
 
 
 class LibraryError(Exception):
@@ -18,6 +20,7 @@ class Session:
         self.asked.append(url)
         if isinstance(self.answer, Exception):
             raise self.answer
+        return self.answer
 
 
 @pytest.fixture
@@ -47,3 +50,22 @@ def test_a_hub_that_answers_or_a_cached_model_will_do(hub, monkeypatch):
     monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda model, file: "/cache/config.json")
     check_hub("org/model")
     assert len(session.asked) == 1
+
+
+@pytest.mark.parametrize("answer", [SimpleNamespace(status_code=404), LibraryError("no route to host")])
+def test_a_file_that_the_hub_lacks_or_cannot_send_is_none_after_one_request(hub, monkeypatch, answer):
+    session = hub(answer)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    assert model_file("org/model", "modules.json") is None and not session.asked
+    assert model_file("org/model", "modules.json", download=True) is None
+    assert [url.rpartition("/")[2] for url in session.asked] == ["modules.json"]
+
+
+def test_a_file_of_a_folder_or_of_the_cache_needs_no_request(hub, monkeypatch, tmp_path):
+    session = hub(LibraryError("no route to host"))
+    (tmp_path / "modules.json").touch()
+    assert model_file(str(tmp_path), "modules.json", download=True) == tmp_path / "modules.json"
+    assert model_file(str(tmp_path), "other.json", download=True) is None
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda model, file: f"/cache/{file}")
+    assert str(model_file("org/model", "modules.json")) == "/cache/modules.json"
+    assert not session.asked

@@ -47,6 +47,23 @@ def encoder(bert_tokenizer, tmp_path) -> Path:
     return tmp_path / "model"
 
 
+def test_a_run_is_its_model(encoder):
+    run = encoder.parent
+    (run / "recipe.yaml").touch()
+    assert with_settings(FAISS, ["--encoder", str(run)]) == ["--encoder", str(encoder), *OURS]
+    assert with_settings(FAISS, [f"--encoder={run}", *OURS]) == [f"--encoder={encoder}", *OURS]
+
+
+def test_a_sentence_transformers_folder_gets_our_class(tmp_path):
+    modules = [{"type": f"m.{name}", "path": name} for name in ("Transformer", "Pooling")]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    given = ["--encoder", str(tmp_path)]
+    assert with_settings(FAISS, given) == [*given, *OURS]
+    assert with_settings(FAISS, [*given, "--pooling", "mean"]) == [*given, "--pooling", "mean"]
+    with pytest.raises(ValueError, match="does not read --pooling mean; pass --encoder-class auto"):
+        with_settings(FAISS, [*given, *OURS, "--pooling", "mean"])
+
+
 def test_our_folder_gets_our_class(encoder, caplog):
     given = ["--encoder", str(encoder), "--hits", "9"]
     assert with_settings(FAISS, given) == [*given, *OURS]

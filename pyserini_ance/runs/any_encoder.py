@@ -1,0 +1,62 @@
+"""Any encoder by one name: a run directory, an encoder's folder, a Hugging Face folder or a hub name."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyserini_ance.data.collection import Side
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.family import SIDE_FILE, Family, resolve_model
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, load_tower
+from pyserini_ance.encoders.released import foreign_settings
+from pyserini_ance.recipe.load import read_component
+from pyserini_ance.runs.rundir import RECIPE, RunDir
+
+
+def load_any_encoder(
+    model: str | Path, device: str = "cpu", side: Side | None = None, given: Mapping[str, Any] | None = None
+) -> Encoder:
+    """Load an encoder; with `side`, the tower of that side is enough.
+
+    given: `pooling`, `normalize` and `length_tokens` of an encoder that this package has not saved; others
+    are those of sentence-transformers' files, of its release, or defaults. Raises FileNotFoundError for a
+    missing folder, ValueError for settings that a saved encoder already has, RuntimeError for missing
+    weights.
+    """
+    source = encoder_source(model)
+    if not is_saved(source):
+        family = read_component("encoder", foreign_settings(source, given or {}), f"encoder {source}")
+        assert isinstance(family, Family)
+        return initial_encoder(family, 0, device)
+    if given:
+        raise ValueError(
+            f"{', '.join(given)} cannot be set: {model} has the settings of its encoder; remove the arguments"
+        )
+    return load_tower(source, side, device) if side else load_encoder(source, device)
+
+
+def is_saved(source: str | Path) -> bool:
+    """Whether this package has saved the encoder in a folder."""
+    return (Path(source) / SIDE_FILE).is_file()
+
+
+def encoder_source(model: str | Path) -> str:
+    """The folder or hub name of an encoder, or of the model of a run directory.
+
+    Raises FileNotFoundError for a folder that does not exist, and for a run that has not finished.
+    """
+    if (Path(model) / RECIPE).is_file():
+        folder = RunDir(Path(model)).model
+        if not folder.is_dir():
+            raise FileNotFoundError(
+                f"{folder} is missing: the run has not finished; continue it with `pyserini-ance train "
+                f"{Path(model) / RECIPE} --output {model} --resume`, or resume({str(model)!r}) in Python"
+            )
+        return str(folder)
+    source = resolve_model(str(model))
+    if not Path(source).is_dir() and (isinstance(model, Path) or len(Path(source).parts) > 2):
+        raise FileNotFoundError(
+            f"no folder {source} (from {Path.cwd()}), and not a hub name (`name` or `owner/name`); pass a "
+            "run directory, an encoder's folder or a hub name"
+        )
+    return source
