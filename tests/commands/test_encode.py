@@ -194,7 +194,7 @@ def test_an_encoder_of_sentence_transformers_or_a_plain_one(tiny_bert, tmp_path)
     corpus.write_text("".join(json.dumps({"id": id, "contents": text}) + "\n" for id, text in CORPUS))
     flags = ["--corpus", str(corpus), "--format", "parquet", "--output"]
     main([*flags, str(tmp_path / "a"), "--encoder", str(folder)])
-    plain = ["--encoder", str(tiny_bert), "--normalize", "--document-length", "126"]
+    plain = ["--encoder", str(tiny_bert), "--normalize", "--document-length", "128"]
     main([*flags, str(tmp_path / "b"), *plain])
     tables = [pyarrow.parquet.read_table(tmp_path / name / "part-00000.parquet") for name in "ab"]
     vectors = [np.stack(table["vector"].to_numpy()) for table in tables]
