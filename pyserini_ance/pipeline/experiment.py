@@ -11,6 +11,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
+from pyserini_ance.analysis.model_card import card_at_end
 from pyserini_ance.analysis.report import report_at_end
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
@@ -115,6 +116,7 @@ class Experiment:
 
     def _write_results(self, results: Results) -> None:
         write_json(self.run_dir.measures, results.as_json())
+        card_at_end(self.run_dir)
         report_at_end(self.run_dir)
 
     def _begin(

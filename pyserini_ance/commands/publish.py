@@ -1,0 +1,60 @@
+"""`pyserini-ance publish`: upload a finished run's model, with its card, to the Hugging Face hub."""
+
+import argparse
+import shlex
+from pathlib import Path
+
+from pyserini_ance.commands import console
+
+EXAMPLE = "pyserini-ance publish runs/demo-ance my-name/demo-ance"
+
+
+def main(arguments: list[str] | None = None) -> None:
+    args = _parse(arguments)
+    console.log_to_stderr()
+    from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # but public
+
+    from pyserini_ance.analysis.model_card import write_model_card
+    from pyserini_ance.runs.any_encoder import encoder_source
+    from pyserini_ance.runs.rundir import RECIPE, RunDir
+
+    if not (args.run / RECIPE).is_file():
+        raise FileNotFoundError(f"{args.run} is not a run directory; pass one that `train` has finished")
+    validate_repo_id(args.name)
+    folder = Path(encoder_source(args.run))
+    write_model_card(RunDir(args.run), args.name)
+    try:
+        url = _upload(folder, args.name, args.private)
+    except Exception as error:  # of whatever HTTP library this version of huggingface_hub has
+        again = shlex.join(
+            ["pyserini-ance", "publish", str(args.run), args.name, *["--private"] * args.private]
+        )
+        raise ConnectionError(
+            f"{args.name} was not published: {error}\n{folder} is ready, with its card. When the cause is "
+            f"gone, repeat: {again}"
+        ) from error
+    print(url)
+
+
+def _upload(folder: Path, name: str, private: bool) -> str:
+    """Upload a folder to a model of the hub, which is made if it does not exist; returns its address."""
+    from huggingface_hub import HfApi, constants, get_session, get_token
+
+    from pyserini_ance.encoders.hub import HUB_SECONDS
+
+    if get_token() is None:
+        raise RuntimeError("you are not logged in; call `hf auth login`, or set HF_TOKEN")
+    get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)  # the library itself would retry for long
+    api = HfApi()
+    url = api.create_repo(name, private=private, exist_ok=True)
+    api.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload by pyserini_ance")
+    return str(url)
+
+
+def _parse(arguments: list[str] | None) -> argparse.Namespace:
+    description = "Upload a finished run's model, with its card, to the Hugging Face hub."
+    parser = console.command_parser("publish", description, EXAMPLE)
+    parser.add_argument("run", type=Path, metavar="RUN", help="the directory of a finished run")
+    parser.add_argument("name", metavar="NAME", help="the name on the hub, such as my-name/demo-ance")
+    parser.add_argument("--private", action="store_true", help="make a new model private")
+    return parser.parse_args(arguments)
