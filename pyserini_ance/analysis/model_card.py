@@ -139,7 +139,7 @@ def _text(run: RunDir, recipe: Recipe, results: Mapping[str, Any], name: str) ->
         measures=_measures(run, results),
         model=name,
         where="a copy of this folder" if name == MODEL else "this model, or a copy of it in a folder",
-        search_command=_search_command(run, results["export"]["command"].splitlines()[0], name),
+        search_command=_search_command(results["export"]["command"].splitlines()[0], name),
         sentence_transformers=SENTENCES.format(model=name) if is_sentences else "",
         recipe=yaml.safe_dump(
             _public(recipe.model_dump(mode="json", exclude={"cache"})), sort_keys=False, allow_unicode=True
@@ -198,20 +198,18 @@ def _measures(run: RunDir, results: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def _search_command(run: RunDir, command: str, name: str) -> str:
-    """The run's own search command, without its folder and the path of Python."""
+def _search_command(command: str, name: str) -> str:
+    """The run's own search command, without the folder that it was in and the path of Python."""
     program, *words = shlex.split(command)
-    folders = {str(folder) for folder in (run.folder, run.folder.absolute())}
-    for folder in sorted(folders, key=len, reverse=True):
-        words = [_renamed(word, folder, name) for word in words]
+    folder = str(Path(words[words.index("--index") + 1]).parent) if "--index" in words else ""
+    words = [_renamed(word, folder, name) for word in words]
     return f"```bash\n{shlex.join([Path(program).name, *words])}\n```"
 
 
 def _renamed(word: str, folder: str, name: str) -> str:
-    if word != folder and not word.startswith(f"{folder}/"):
+    if not folder or not word.startswith(f"{folder}/"):
         return word
-    inner = word[len(folder) + 1 :]
-    top, *below = inner.split("/")
+    top, *below = word[len(folder) + 1 :].split("/")
     return "/".join([{"model": name, "index": "INDEX"}.get(top, top), *below])
 
 
