@@ -28,7 +28,7 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_
 
 
 class Measurement(NamedTuple):
-    """One round: seconds on the CPU (of all threads) and on the clock, and the peak of memory so far."""
+    """One round: seconds on the CPU (of all threads and children) and on the clock, and the peak of memory."""
 
     cpu_seconds: float
     seconds: float
@@ -64,14 +64,17 @@ class Rounds:
         seconds, cpu_seconds = time.perf_counter() - self._started[0], _cpu_seconds() - self._started[1]
         if self.output is not None:
             np.save(self._file, self.output)
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        peak = max(usage.ru_maxrss for usage in _usages()) / 1024
         self._connection.send(Measurement(cpu_seconds, seconds, peak))
 
 
+def _usages() -> list[resource.struct_rusage]:
+    """Of this process with all its threads, and of its own processes that have ended."""
+    return [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+
+
 def _cpu_seconds() -> float:
-    """Of all threads of this process, and of its own processes that have ended."""
-    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+    return sum(usage.ru_utime + usage.ru_stime for usage in _usages())
 
 
 @dataclass(frozen=True)
@@ -190,7 +193,7 @@ class _Worker:
     def __init__(self, contender: Contender, folder: Path, threads: int):
         context = multiprocessing.get_context("spawn")
         self._connection, theirs = context.Pipe()
-        arguments = (contender, folder, theirs, threads)
+        arguments = (contender, folder, theirs)
         self._process: SpawnProcess = context.Process(target=_serve, args=arguments, daemon=True)
         before = {name: os.environ.get(name) for name in THREADS}
         os.environ.update(dict.fromkeys(THREADS, str(threads)))  # read when libraries are loaded
@@ -228,7 +231,7 @@ class _Worker:
         return received
 
 
-def _serve(contender: Contender, folder: Path, connection: Connection, threads: int) -> None:
+def _serve(contender: Contender, folder: Path, connection: Connection) -> None:
     """The process of a contender: run its work, and send the first line of its error if it fails.
 
     What libraries print is shown only with PYSERINI_ANCE_DEBUG=1.
@@ -240,9 +243,6 @@ def _serve(contender: Contender, folder: Path, connection: Connection, threads: 
         os.dup2(quiet, 1)
         os.dup2(quiet, 2)
     try:
-        import torch
-
-        torch.set_num_threads(threads)
         contender.work(rounds, folder, **contender.settings)
     except KeyboardInterrupt:
         pass
