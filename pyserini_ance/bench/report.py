@@ -74,7 +74,8 @@ def _row(
         row["GFLOP/s"] = f"{rate:.0f}"
         if fastest := _peak_of(entry, peaks):
             row["peak"] = f"{100 * rate / fastest:.0f} %"
-    row["MiB"] = f"{max(each.peak_mib for each in entry.measurements):.0f}"
+    if peaks_mib := [each.peak_mib for each in entry.measurements if each.peak_mib is not None]:
+        row["MiB"] = f"{max(peaks_mib):.0f}"
     reference = _reference(contest, present)
     if contest.agreement and entry.output is not None and reference and reference.output is not None:
         figures = contest.agreement(entry.output, reference.output)

@@ -28,11 +28,14 @@ THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_
 
 
 class Measurement(NamedTuple):
-    """One round: seconds on the CPU (of all threads and children) and on the clock, and the peak of memory."""
+    """One round: seconds on the CPU (all threads and children), on the clock, and the peak of memory so far.
+
+    peak_mib: None if the work is done by other processes.
+    """
 
     cpu_seconds: float
     seconds: float
-    peak_mib: float
+    peak_mib: float | None
 
 
 class Rounds:
@@ -45,6 +48,7 @@ class Rounds:
     def __init__(self, connection: Connection, output: Path):
         self._connection, self._file = connection, output
         self.output: np.ndarray | None = None
+        self.works_itself = True  # else other processes do
 
     def __iter__(self) -> Iterator[None]:
         while self.begin():
@@ -64,17 +68,22 @@ class Rounds:
         seconds, cpu_seconds = time.perf_counter() - self._started[0], _cpu_seconds() - self._started[1]
         if self.output is not None:
             np.save(self._file, self.output)
-        peak = max(usage.ru_maxrss for usage in _usages()) / 1024
+        peak = _peak_mib() if self.works_itself else None
         self._connection.send(Measurement(cpu_seconds, seconds, peak))
 
 
-def _usages() -> list[resource.struct_rusage]:
-    """Of this process with all its threads, and of its own processes that have ended."""
-    return [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
-
-
 def _cpu_seconds() -> float:
-    return sum(usage.ru_utime + usage.ru_stime for usage in _usages())
+    usages = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in usages)
+
+
+def _peak_mib() -> float | None:
+    """Of this program. `getrusage` would count the process that started it, too."""
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM")), None)
 
 
 @dataclass(frozen=True)

@@ -27,5 +27,6 @@ def startup(options: Mapping[str, Any], folder: Path) -> Contest:
 
 
 def run(rounds: Rounds, folder: Path, arguments: Sequence[str]) -> None:
+    rounds.works_itself = False
     for _ in rounds:
         subprocess.run([sys.executable, *arguments], check=True, stdout=subprocess.DEVNULL)

@@ -29,7 +29,7 @@ def test_contenders_that_fail_or_are_not_installed_are_left_out_and_the_others_g
     failed, worked, missing = entries
     assert len(worked.measurements) == 2 and worked.missing is None
     # The work was done in a process that the contender started: its time counts too.
-    assert all(each.cpu_seconds > 0 and each.peak_mib > 10 for each in worked.measurements)
+    assert all(each.cpu_seconds > 0 and each.peak_mib is None for each in worked.measurements)
     assert failed.missing.startswith("failed: CalledProcessError: ") and "exit status 3" in failed.missing
     assert not failed.measurements and missing.missing == "not installed: no_such_package"
 
@@ -39,6 +39,7 @@ def test_outputs_of_the_last_round_come_back(tmp_path):
 
     write_vectors(tmp_path, documents=50, queries=3, dimension=8)
     [measured] = contest([Contender("plain", plain, {"k": 5})], tmp_path, 1, 1, "test")
+    assert measured.measurements[0].peak_mib > 10
     documents, queries = (np.load(tmp_path / f"{name}.npy") for name in ("documents", "queries"))
     expected = np.argsort(-(queries.astype(float) @ documents.T.astype(float)), axis=1)[:, :5]
     assert measured.output.tolist() == expected.tolist()
