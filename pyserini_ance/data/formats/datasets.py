@@ -98,6 +98,16 @@ class Datasets(Format):
     splits: dict[str, Judgments] = Field(min_length=1)
     """The table of judgments of each split."""
 
+    def files(self) -> list[tuple[str, Path]]:
+        """The local files, and the folders with those inside them; files of hub data sets are not known."""
+        splits = {f"data.splits.{name}": table for name, table in self.splits.items()}
+        tables = {"data.documents": self.documents, "data.queries": self.queries, **splits}
+        paths = [(f"{key}.path", Path(table.path).expanduser()) for key, table in tables.items()]
+        inner = [
+            (key, folder) for key, path in paths for folder in sorted(path.glob("**/")) if folder != path
+        ]
+        return [(key, path) for key, path in paths if path.exists()] + inner
+
     def raw_data(self) -> RawData:
         documents = _rows(
             self.documents, "data.documents", self.documents.id, self.documents.text, self.documents.title

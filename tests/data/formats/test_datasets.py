@@ -8,6 +8,7 @@ import pytest
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.beir import Beir
 from pyserini_ance.data.formats.datasets import Datasets
+from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.recipe.components import component_class
 
 DOCUMENTS = [{"_id": "d1", "title": "One", "text": "first"}, {"_id": "d2", "title": None, "text": "second"}]
@@ -69,6 +70,28 @@ def test_three_kinds_of_tables_are_read(recipe):
     )
     assert [part.tolist() for part in train.qrels.judged(0)] == [[0, 1], [2, 0]]
     assert (dev.queries.ids, dev.known_positives("query").of(0).tolist()) == (["q2"], [1])
+
+
+def test_local_files_are_known_and_hub_names_are_not(recipe, tmp_path):
+    recipe["splits"]["test"] = {"path": "BeIR/nfcorpus-qrels"}
+    data = Datasets(**recipe)
+    listed = data.files()
+    assert listed[:2] == [
+        ("data.documents.path", tmp_path / "corpus.jsonl"),
+        ("data.queries.path", tmp_path / "queries.parquet"),
+    ]
+    files = {str(file.relative_to(tmp_path)) for file in input_files(data)}
+    assert {"corpus.jsonl", "queries.parquet", "qrels/dataset_dict.json", "qrels/test/state.json"} <= files
+    assert {key for key, _ in listed[2:]} == {"data.splits.train.path", "data.splits.dev.path"}
+
+
+def test_a_split_without_relevant_documents_names_its_file(recipe, tmp_path):
+    """A parquet file whose header is damaged may be readable, and empty."""
+    empty = datasets.Dataset.from_dict({"query-id": ["q1"], "corpus-id": ["d1"], "score": [0.0]})
+    empty.to_parquet(tmp_path / "empty.parquet")
+    recipe["splits"]["dev"] = {"path": str(tmp_path / "empty.parquet")}
+    with pytest.raises(ValueError, match=r"split 'dev' has no query .*; correct the split: .*empty.parquet$"):
+        Datasets(**recipe).read()
 
 
 def test_columns_may_have_other_names(recipe, tmp_path):
