@@ -41,8 +41,8 @@ def _encode(args: argparse.Namespace, output: "VectorFormat") -> int:
     """Encode the corpus on all processes and write it on the main one; the number of documents."""
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.corpus_encoding import encode_corpus
-    from pyserini_ance.pyserini_bridge.shards import Shard
     from pyserini_ance.storage.liveness import remove_leftovers, temp_path
+    from pyserini_ance.vectors.shard_tasks import Shard
 
     shard = Shard.parse(args.shard) if args.shard else None
     with World.join(args.device).session() as world, ExitStack() as stack:

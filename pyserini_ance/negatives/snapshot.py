@@ -5,12 +5,12 @@ Vectors and rankings are computed once, on first use.
 
 import hashlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -40,6 +40,7 @@ TEACHER_VECTORS = "teacher"  # prefix of the folders of other encoders' document
 Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
 Searched = Literal["query", "document", "passage"]  # the rows that a search finds
 RankingKey = tuple[Side, Searched, bytes]
+EncodeDocuments = Callable[..., ShardedVectors]
 
 
 class Snapshot:
@@ -51,6 +52,7 @@ class Snapshot:
     model: the checkpoint's encoder folder. weights: the hash of its weights.
     document_weights: the hash of the document tower's weights (default: `weights`).
     recipe: the recipe that the snapshot serves, which teachers read; None: filters cannot ask a teacher.
+    encode: called with `model` and `encode_arguments` in place of `encode_shards`.
     scratch: the folder of document vectors, one folder per document tower and precision; snapshots of other
         checkpoints with the same document tower use the same vectors.
     seconds: the time spent by part, waiting for other processes included: load, encode_documents,
@@ -68,8 +70,9 @@ class Snapshot:
         world: World,
         document_weights: str | None = None,
         recipe: Recipe | None = None,
+        encode: EncodeDocuments | None = None,
     ):
-        self.recipe = recipe
+        self.recipe, self._encode = recipe, encode
         self.model, self.weights, self.data, self.encoding = model, weights, data, encoding
         self.document_weights = document_weights or weights
         self.scratch, self.device, self.world = scratch, device, world
@@ -110,25 +113,21 @@ class Snapshot:
     @cached_property
     def document_vectors(self) -> ShardedVectors:
         """(N, D) float32 of all passages, memory-mapped. An interrupted encoding is continued."""
+        arguments = self.encode_arguments
+        with self.timed("encode_documents"):
+            return self._encode(self.model, *arguments) if self._encode else encode_shards(*arguments)
+
+    @property
+    def encode_arguments(self) -> tuple[Any, ...]:
+        """The arguments of `encode_shards` for all passages."""
         key = {
             "weights": self.document_weights,
             "texts": self.collection.digest,
             "side": "document",
             "precision": self.precision,
         }
-        folder, encoder = self._vectors_folder, self.encoder
-        with self.timed("encode_documents"):
-            return encode_shards(
-                folder,
-                key,
-                encoder,
-                self.data.documents,
-                "document",
-                self.precision,
-                self.encoding.tokens_per_batch,
-                "documents",
-                self.world,
-            )
+        whole = self._vectors_folder, key, self.encoder, self.data.documents, "document"
+        return *whole, self.precision, self.encoding.tokens_per_batch, "documents", self.world
 
     @cached_property
     def resident_vectors(self) -> torch.Tensor:

@@ -17,7 +17,7 @@ from pyserini_ance.encoders.encoder import resolve_precision, tokens_at_once
 from pyserini_ance.encoders.family import SIDE_FILE, Family
 from pyserini_ance.encoders.tokenization import split_into_passages, token_store
 from pyserini_ance.pipeline.mining import encoder_digest
-from pyserini_ance.pyserini_bridge.shards import Shard, document_windows, documents_in_shard
+from pyserini_ance.pyserini_bridge.shards import documents_in_shard
 from pyserini_ance.pyserini_bridge.vector_files import (
     NumberType,
     Rows,
@@ -32,6 +32,7 @@ from pyserini_ance.runs.rundir import RECIPE, RunDir
 from pyserini_ance.storage.files import read_json_object, sha256_file, sha256_json
 from pyserini_ance.vectors.encoding import encode_shards
 from pyserini_ance.vectors.faiss_index import FLAT, check_index
+from pyserini_ance.vectors.shard_tasks import Shard, text_windows
 
 log = logging.getLogger(__name__)
 
@@ -110,7 +111,7 @@ def encode_corpus(
             log.info("%s holds shard %s already", output, shard)
             return int(present)
     documents = reader.read(scratch / f"documents-{world.rank}").documents
-    windows = document_windows(len(documents), budget)
+    windows = text_windows(len(documents), budget)
     if shard:
         total, windows = len(documents), shard.cut(windows)
         documents, windows = documents.between(*windows[[0, -1]].tolist()), windows - windows[0]

@@ -4,6 +4,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.pipeline.refresher_subprocess import refresh_command
+from pyserini_ance.pipeline.shard_worker import ShardWorker, encode_with_workers
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
 from pyserini_ance.runs.generation import RefreshRequest, next_requests, read_requests
@@ -61,21 +63,32 @@ class RefresherLoop:
     def _poll(self) -> dict[str, Any]:
         """Wait for requests, or for a reason to end."""
         self.refresher.report("waiting for requests")
-        last_alive = time.monotonic()
-        timeout = self.settings.trainer_timeout_seconds
-        while True:
-            if requests := next_requests(read_requests(self.run), self.run):
-                return {"requests": [vars(request) for request in requests]}
-            record = self.run.trainer.read() or {}
-            if record.get("status") == "finished":
-                return {"end": "the run has finished"}
-            if self.trainer.alive():
-                last_alive = time.monotonic()
-            elif time.monotonic() - last_alive > timeout:
-                silence = f"training has given no sign of life for {timeout} seconds"
-                return {"end": f"{silence} ({self.trainer.describe()})"}
-            self.world.check()
-            time.sleep(POLL_SECONDS)
+        requests, end = wait_for(
+            lambda: next_requests(read_requests(self.run), self.run),
+            self.trainer,
+            self.settings.trainer_timeout_seconds,
+            self.world,
+        )
+        return {"requests": [vars(request) for request in requests]} if requests else {"end": end}
+
+
+def wait_for[Found](
+    find: Callable[[], Found], trainer: HeartbeatMonitor, trainer_timeout_seconds: float, world: World
+) -> tuple[Found | None, str]:
+    """Wait until `find` returns anything but nothing: (what it returned, ""), or (None, reason to end)."""
+    last_alive = time.monotonic()
+    while True:
+        if found := find():
+            return found, ""
+        if trainer.alive():
+            last_alive = time.monotonic()
+        elif trainer.record and trainer.record["status"] == "finished":
+            return None, "the run has finished"
+        elif time.monotonic() - last_alive > trainer_timeout_seconds:
+            silence = f"training has given no sign of life for {trainer_timeout_seconds} seconds"
+            return None, f"{silence} ({trainer.describe()})"
+        world.check()
+        time.sleep(POLL_SECONDS)
 
 
 def refresh(recipe: Recipe, folder: Path) -> str:
@@ -92,10 +105,41 @@ def refresh(recipe: Recipe, folder: Path) -> str:
         data = prepare(recipe, world, digest)
         check_same_data(run, data.collection)
         data.run_files[BM25] = run.bm25_negatives(recipe.train_split.name)
-        refresher = Refresher(recipe, data, run, world.device, world, _reporter(run, world))
+        shards = recipe.refresher.shards
+        encode = partial(encode_with_workers, run, shards) if shards > 1 else None
+        refresher = Refresher(recipe, data, run, world.device, world, _reporter(run, world), encode)
         reason = RefresherLoop(run, refresher, recipe.refresher, world).work()
         world.on_main(lambda: clean_up_finished(run, recipe))
         return reason
+
+
+def work(recipe: Recipe, folder: Path) -> str:
+    """Encode shards for the refresher of the run in `folder`, until its training ends; any number may.
+
+    Returns the reason for the end. Raises ValueError if the run has another recipe or other data, and under
+    torchrun.
+    """
+    run, world = RunDir(folder), World.join(recipe.refresher.device)
+    if recipe.refresher.threads:
+        torch.set_num_threads(recipe.refresher.threads)
+    with world.session():
+        if world.size > 1:
+            raise ValueError(
+                "a worker is one process: start each of them without torchrun, on its own device"
+            )
+        _wait_for(run, recipe, world)
+        check_same_recipe(run, recipe, refresh_command(recipe, run))
+        data = prepare(recipe, world, data_digest(run))
+        check_same_data(run, data.collection)
+        worker, trainer = ShardWorker(run, recipe, data, world), HeartbeatMonitor(run.trainer)
+        log.info("waiting for encodings in shards (refresher.shards)")
+        while True:
+            encoding, end = wait_for(worker.find, trainer, recipe.refresher.trainer_timeout_seconds, world)
+            if encoding is None:
+                break
+            worker.serve(encoding)
+        clean_up_finished(run, recipe)
+        return end
 
 
 def _begin(run: RunDir, recipe: Recipe, world: World, stack: ExitStack) -> str:
@@ -106,6 +150,7 @@ def _begin(run: RunDir, recipe: Recipe, world: World, stack: ExitStack) -> str:
     if previous and previous["status"] == "running":
         run.clear_abandoned(previous, recipe.cache)
     stack.enter_context(run.refresher.held("preparing"))
+    stack.callback(run.shared_encoding.unlink, missing_ok=True)
     stack.enter_context(world.reraise_peer_error())
     return data_digest(run)
 

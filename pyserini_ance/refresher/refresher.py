@@ -1,5 +1,4 @@
-"""The refresher: make the products of a checkpoint that training requests, tables of negatives and dev
-scores.
+"""The refresher: make the tables of negatives and the dev scores that training requests of a checkpoint.
 
 Each new table has a report: candidate counts, ranks of the positives, score margins, turnover.
 """
@@ -17,7 +16,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.mined import resolved_top_k
 from pyserini_ance.negatives.positives import find_positives
 from pyserini_ance.negatives.shares import mine_in_shares
-from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
+from pyserini_ance.negatives.snapshot import EncodeDocuments, Snapshot, vectors_folder
 from pyserini_ance.negatives.source import MiningContext, TableSource
 from pyserini_ance.negatives.table import NegativeTable, promoted_in, turnover
 from pyserini_ance.negatives.teachers.base import TeacherContext, TeacherScores, score_tables
@@ -55,7 +54,8 @@ class Refresher:
     """Makes products of one run's checkpoints, in the training processes (sync) or in a refresher process
     (async).
 
-    Every process of the world calls `make`. `report` is called with what the refresher is working on.
+    Every process of the world calls `make`. `report` is called with what the refresher is working on,
+    `encode` as a Snapshot does.
     """
 
     def __init__(
@@ -66,9 +66,10 @@ class Refresher:
         device: str,
         world: World,
         report: Callable[[str], None] = lambda task: None,
+        encode: EncodeDocuments | None = None,
     ):
         self.recipe, self.data, self.run = recipe, data, run
-        self.device, self.world, self.report = device, world, report
+        self.device, self.world, self.report, self.encode = device, world, report, encode
         self._snapshot: Snapshot | None = None
         self._make: dict[ProductKind, Callable[[RefreshRequest, Snapshot, ExitStack], None]] = {
             "tables": self._mine,
@@ -199,6 +200,7 @@ class Refresher:
                 self.world,
                 checkpoint.document_weights,
                 self.recipe,
+                self.encode,
             )
         self._snapshot.seconds.clear()
         return self._snapshot

@@ -63,6 +63,7 @@ class RunDir:
         self.negatives = folder / "negatives"
         self.evaluations = folder / "evaluations"
         self.requests = folder / "requests.json"
+        self.shared_encoding = folder / "encoding.json"
         self.replay = folder / "replay.jsonl"
         self.refresher_log = folder / "refresher.log"
         self.scratch = folder / "scratch"

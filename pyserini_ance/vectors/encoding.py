@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -213,9 +214,22 @@ class ShardedVectors:
         return np.concatenate([np.empty((0, self.shape[1]), np.float32), *pieces])
 
 
+class TextEncoder(Protocol):
+    """What encodes the rows of a token store: an Encoder, or one that has the vectors already."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    def length_tokens(self, side: Side) -> int: ...
+
+    def encode_rows(
+        self, tokens: TokenStore, rows: np.ndarray, side: Side, precision: Precision, tokens_per_batch: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]: ...
+
+
 def encode_into(
     store: VectorStore,
-    encoder: Encoder,
+    encoder: TextEncoder,
     tokens: TokenStore,
     side: Side,
     precision: Precision,
@@ -287,7 +301,7 @@ def _gather_partition(own: np.ndarray, partition: list[np.ndarray], world: World
 def encode_shards(
     folder: Path,
     key: dict,
-    encoder: Encoder,
+    encoder: TextEncoder,
     tokens: TokenStore,
     side: Side,
     precision: Precision,

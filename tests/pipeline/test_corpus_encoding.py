@@ -10,7 +10,8 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
 from pyserini_ance.encoders.transformer import Transformer
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, encode_corpus
-from pyserini_ance.pyserini_bridge.shards import Shard, merge_folders
+from pyserini_ance.pyserini_bridge.shards import merge_folders
+from pyserini_ance.vectors.shard_tasks import Shard
 
 DOCUMENTS = 70
 TOKENS_PER_BATCH = 96  # windows of 5 documents, of several batches each

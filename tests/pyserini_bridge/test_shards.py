@@ -7,13 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyserini_ance.pyserini_bridge.shards import (
-    Shard,
-    document_windows,
-    documents_in_shard,
-    in_order,
-    merge_folders,
-)
+from pyserini_ance.pyserini_bridge.shards import documents_in_shard, in_order, merge_folders
 from pyserini_ance.pyserini_bridge.vector_files import write_index
 
 MADE = {"encoder": "/a/model", "side_file_sha256": "5", "kind": "transformer", "precision": "fp32"}
@@ -45,29 +39,6 @@ def change(folder: Path, **settings) -> None:
     found = {**found, **{key: value for key, value in settings.items() if key in MADE}}
     found["shard"] |= {key: value for key, value in settings.items() if key not in MADE}
     (folder / "encoder.json").write_text(json.dumps(found))
-
-
-@pytest.mark.parametrize("text", ["0/3", "4/3", "3", "1/3/5", "a/b", "1/0", "-1/3", ""])
-def test_a_shard_is_a_number_of_a_number(text):
-    assert Shard.parse("3/3") == (3, 3) and str(Shard.parse("2/3")) == "2/3"
-    with pytest.raises(ValueError, match=f"--shard {text}: expected I/N"):
-        Shard.parse(text)
-
-
-@pytest.mark.parametrize("documents", [1, 15, 16, 17, 400, 100_000])
-@pytest.mark.parametrize("tokens_per_batch", [1, 64, 8192])
-def test_shards_are_whole_windows_that_cover_the_corpus_once(documents, tokens_per_batch):
-    windows = document_windows(documents, tokens_per_batch)
-    assert windows[0] == 0 and windows[-1] == documents and (np.diff(windows) > 0).all()
-    assert len(windows) - 1 >= min(documents, 9)
-    for of in {1, 2, 7, len(windows) - 1} & set(range(1, len(windows))):
-        parts = [Shard(number, of).cut(windows) for number in range(1, of + 1)]
-        assert np.concatenate([part[:-1] for part in parts]).tolist() == windows[:-1].tolist()
-        assert [part[-1] for part in parts] == [*(part[0] for part in parts[1:]), documents]
-        lengths = [len(part) for part in parts]
-        assert min(lengths) > 1 and max(lengths) - min(lengths) <= 1
-    with pytest.raises(ValueError, match=rf"has {len(windows) - 1} shards at most"):
-        Shard(1, len(windows)).cut(windows)
 
 
 def test_merged_in_any_order_they_are_the_whole_folder_byte_by_byte(folders, tmp_path):
@@ -190,7 +161,7 @@ from pathlib import Path
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, encode_corpus
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pyserini_bridge.launcher import run_module
-from pyserini_ance.pyserini_bridge.shards import Shard
+from pyserini_ance.vectors.shard_tasks import Shard
 
 model, folder = map(Path, sys.argv[1:])
 texts = [["red", "green", "blue"][i % 3] + " text" * (i % 5) for i in range(40)]  # each at least twice
