@@ -124,6 +124,14 @@ def test_everything_is_memory_mapped_even_after_use(opened):
     assert not any(array.flags.writeable for array in arrays if array.size)
 
 
+@pytest.mark.parametrize(("first", "stop"), [(0, 4), (1, 3), (2, 2), (3, 4)])
+def test_a_part_of_the_texts(opened, first, stop):
+    for texts in (opened.documents, DOCUMENTS):
+        part = texts.between(first, stop)
+        assert list(part.ids) == DOCUMENTS.ids[first:stop] and part.columns.keys() == DOCUMENTS.columns.keys()
+        assert [record for block in part.blocks(2) for record in block] == DOCUMENTS.take(range(first, stop))
+
+
 @pytest.mark.parametrize(("size", "first"), [(1, 0), (3, 0), (3, 1), (9, 2), (2, 4)])
 def test_blocks_of_texts(opened, size, first):
     blocks = list(opened.documents.blocks(size, first))
