@@ -13,6 +13,7 @@ from typing import Any
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.encoder import tokens_at_once
 from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
@@ -37,6 +38,7 @@ class SharedEncoding:
     checkpoint: str
     weights: str
     precision: str
+    tokens_per_batch: int
     shards: int
 
     @classmethod
@@ -46,8 +48,9 @@ class SharedEncoding:
         return cls(**content) if content else None
 
 
-def _tasks(arguments: tuple[Any, ...], shards: int) -> ShardTasks:
-    return ShardTasks(arguments[0] / f"tasks-{shards}", shards, *arguments[1:])
+def tasks_folder(vectors: Path, shards: int, tokens_per_batch: int) -> Path:
+    """The folder of the shards, in the folder of the vectors; the batch size decides where texts are cut."""
+    return vectors / f"tasks-{shards}-{tokens_per_batch}"
 
 
 def encode_with_workers(run: RunDir, shards: int, model: Path, *arguments: Any) -> ShardedVectors:
@@ -56,15 +59,17 @@ def encode_with_workers(run: RunDir, shards: int, model: Path, *arguments: Any) 
     `model` is the encoder's folder in its checkpoint. The shards are copied into one store for each process
     of the refresher, and removed.
     """
-    folder, key, encoder, world = *arguments[:3], arguments[-1]
-    tasks = _tasks(arguments, shards)
+    folder, key, encoder, tokens, side, precision, tokens_per_batch, label, world = arguments
+    budget = tokens_at_once(tokens_per_batch, world.device)  # a worker may have another device
+    how = tokens, side, precision, budget, label, world
+    tasks = ShardTasks(tasks_folder(folder, shards, budget), shards, key, encoder, *how)
     if not world.on_main(lambda: has_shards(folder, world)):
-        shared = SharedEncoding(model.parent.name, key["weights"], key["precision"], shards)
+        shared = SharedEncoding(model.parent.name, key["weights"], precision, budget, shards)
         world.on_main(lambda: write_json(run.shared_encoding, asdict(shared)))
         tasks.encode_all()
         world.barrier()
         encoder = EncodedTexts(encoder, tasks.vectors())
-    vectors = encode_shards(folder, key, encoder, *arguments[3:])
+    vectors = encode_shards(folder, key, encoder, *how)
 
     def end() -> None:
         run.shared_encoding.unlink(missing_ok=True)
@@ -115,17 +120,22 @@ class ShardWorker:
         vectors = vectors_folder(self.run.scratch, shared.weights, shared.precision)
         vectors.parent.mkdir(exist_ok=True)
         leases.enter_context(leased(vectors, "shards are written into it"))
+        settings = {"precision": shared.precision, "tokens_per_batch": shared.tokens_per_batch}
         snapshot = Snapshot(
             checkpoint.encoder,
             checkpoint.weights,
             self.data,
-            self.recipe.encoding.model_copy(update={"precision": shared.precision}),
+            self.recipe.encoding.model_copy(update=settings),
             self.run.scratch,
             self.world.device,
             self.world,
             checkpoint.document_weights,
         )
-        tasks = _tasks(snapshot.encode_arguments, shared.shards)
+        tasks = ShardTasks(
+            tasks_folder(vectors, shared.shards, shared.tokens_per_batch),
+            shared.shards,
+            *snapshot.encode_arguments[1:],
+        )
         while SharedEncoding.of(self.run) == shared:
             if tasks.encode_free(lambda: SharedEncoding.of(self.run) == shared):
                 return

@@ -223,7 +223,12 @@ class TextEncoder(Protocol):
     def length_tokens(self, side: Side) -> int: ...
 
     def encode_rows(
-        self, tokens: TokenStore, rows: np.ndarray, side: Side, precision: Precision, tokens_per_batch: int
+        self,
+        tokens: TokenStore,
+        rows: np.ndarray,
+        side: Side,
+        precision: Precision,
+        tokens_per_batch: int | None,
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]: ...
 
 

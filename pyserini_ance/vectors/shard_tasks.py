@@ -191,7 +191,12 @@ class EncodedTexts:
         return self.encoder.length_tokens(side)
 
     def encode_rows(
-        self, tokens: TokenStore, rows: np.ndarray, side: Side, precision: Precision, tokens_per_batch: int
+        self,
+        tokens: TokenStore,
+        rows: np.ndarray,
+        side: Side,
+        precision: Precision,
+        tokens_per_batch: int | None,
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield blocks (rows (B,), vectors (B, D) float32) in the order of `rows`."""
         for start in range(0, len(rows), ROWS_PER_GATHER):

@@ -87,7 +87,7 @@ def test_a_worker_serves_an_encoding_once_and_passes_over_one_whose_checkpoint_i
     run.create(dump(small_recipe({"a": STAGE})))
     worker = ShardWorker(run, None, None, World())
     assert worker.find() is None
-    shared = SharedEncoding("a-00000000", "w", "fp32", 3)
+    shared = SharedEncoding("a-00000000", "w", "fp32", 64, 3)
     run.shared_encoding.write_text(json.dumps(vars(shared)))
     assert worker.find() == shared
     worker.serve(shared)
