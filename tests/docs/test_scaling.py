@@ -1,12 +1,26 @@
-"""The overrides that docs/guides/scaling.md shows fit the recipe that it shows them for."""
+"""docs/guides/scaling.md: its overrides fit the recipe that it shows them for, and its files run, with the
+variables that a scheduler would set."""
 
+import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 
+import pytest
+import yaml
+
+from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
+from pyserini_ance.encoders.transformer import Transformer
 from pyserini_ance.recipe.load import load
 
-PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "scaling.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "guides" / "scaling.md").read_text(encoding="utf-8")
+BASH = re.findall(r"^```bash.*?\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+FILES = dict(re.findall(r'^```\w+ title="(\S+)"\n(.*?)^```$', PAGE, re.MULTILINE | re.DOTALL))
+SHARDS = 3
 
 
 def test_a_recipe_without_bm25_takes_its_ranking_from_a_file():
@@ -19,3 +33,108 @@ def test_a_recipe_without_bm25_takes_its_ranking_from_a_file():
         r"[\w-]+", re.search(r"medquad/(rand, .*?) need `bm25=null` alone", PAGE)[1].replace(" and ", ", ")
     ):
         assert load(f"medquad/{name}", "bm25=null").recipe.bm25 is None
+
+
+def test_the_shell_files_parse():
+    scripts = [*BASH, yaml.safe_load(FILES["encode.sky.yaml"])["run"]]
+    assert len(scripts) > 10
+    for script in scripts:
+        done = subprocess.run(["bash", "-n"], input=script, capture_output=True, text=True)
+        assert done.returncode == 0, f"{script}\n{done.stderr}"
+
+
+def test_the_files_are_named_and_sized_alike():
+    assert set(FILES) == {"encode.sbatch", "merge.sbatch", "encode_submitit.py", "encode.sky.yaml"}
+    for name, code in FILES.items():
+        if name.endswith(".sbatch"):
+            assert code.startswith("#!/bin/bash\n#SBATCH --job-name=")
+    last, shards = re.search(
+        r"--array=1-(\d+) .*\{SHARDS:=(\d+)\}", FILES["encode.sbatch"], re.DOTALL
+    ).groups()
+    assert last == shards
+    task = yaml.safe_load(FILES["encode.sky.yaml"])
+    assert task["num_nodes"] > 1 and all(isinstance(task["envs"][name], str) for name in task["envs"])
+
+
+@pytest.fixture(scope="module")
+def whole(tiny_bert, tmp_path_factory) -> Path:
+    """A folder with `corpus.jsonl`, `model`, programs, and `index`, which was encoded without shards."""
+    folder = tmp_path_factory.mktemp("scaling")
+    tokenization = {"document": {"length_tokens": 24}}
+    family = Transformer(model=str(tiny_bert), tokenization=tokenization)
+    save_encoder(initial_encoder(family, seed=1), folder / "model")
+    records = ({"id": f"d{i}", "contents": f"Text {i} " * (i % 7 + 1)} for i in range(100))
+    (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "bin").mkdir()
+    program = folder / "bin" / "pyserini-ance"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pyserini_ance "$@"\n')
+    program.chmod(0o755)
+    files = ["--corpus", "corpus.jsonl", "--encoder", "model", "--output", "index"]
+    said_by(start("pyserini-ance", "encode", *files, whole=folder, cwd=folder))
+    return folder
+
+
+def start(*command: str, whole: Path, cwd: Path, **variables: object) -> subprocess.Popen:
+    """Start a file of the page, with the variables that it names."""
+    path = os.pathsep.join([str(whole / "bin"), os.environ["PATH"]])
+    modules = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    here = {"CORPUS": whole / "corpus.jsonl", "MODEL": whole / "model", "DEVICE": "cpu", "SHARDS": SHARDS}
+    named = {name: str(value) for name, value in {**here, **variables}.items()}
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": modules, **named}
+    pipe = subprocess.PIPE
+    return subprocess.Popen(
+        command, cwd=cwd, env=environment, text=True, stdout=pipe, stderr=subprocess.STDOUT
+    )
+
+
+def said_by(process: subprocess.Popen) -> str:
+    """What a process says until it ends well."""
+    said, _ = process.communicate()
+    assert process.returncode == 0, said
+    return said
+
+
+def assert_equal(index: Path, whole: Path) -> None:
+    for name in ("index", "docid"):
+        assert (index / name).read_bytes() == (whole / "index" / name).read_bytes()
+
+
+@pytest.mark.long
+def test_a_job_array_and_the_merge_after_it(whole, tmp_path):
+    for name in ("encode.sbatch", "merge.sbatch"):
+        (tmp_path / name).write_text(FILES[name])
+
+    def task(name: str, **variables: object) -> subprocess.Popen:
+        return start("bash", name, whole=whole, cwd=tmp_path, FOLDER=tmp_path / "out", **variables)
+
+    tasks = [task("encode.sbatch", SLURM_ARRAY_TASK_ID=number) for number in (1, 3)]
+    for running in tasks:
+        said_by(running)
+    assert "shard 2/3 is missing" in task("merge.sbatch").communicate()[0]
+    for number in (1, 2):  # as when the array is submitted again
+        said_by(task("encode.sbatch", SLURM_ARRAY_TASK_ID=number))
+    assert "100 rows of 3 shards" in said_by(task("merge.sbatch"))
+    assert_equal(tmp_path / "out/index", whole)
+
+
+@pytest.mark.long
+def test_the_machines_of_a_cloud(whole, tmp_path):
+    script = yaml.safe_load(FILES["encode.sky.yaml"])["run"]
+    data = tmp_path / "bucket"
+    data.mkdir()
+    for name in ("corpus.jsonl", "model"):
+        (data / name).symlink_to(whole / name)
+
+    def machine(rank: int) -> subprocess.Popen:
+        variables = {"DATA": data, "LOCAL": tmp_path / f"{rank}", "SKYPILOT_NUM_NODES": 2}
+        return start("bash", "-c", script, whole=whole, cwd=tmp_path, SKYPILOT_NODE_RANK=rank, **variables)
+
+    machines = [machine(0), machine(1)]
+    for running in machines:
+        said_by(running)
+    assert said_by(machine(1)) == "", "a machine that starts again passes over what is done"
+    names = sorted(path.name for path in (data / "shards").iterdir())
+    assert names == ["1", "1.done", "2", "2.done", "3", "3.done"]
+    merge = ["pyserini-ance", "merge", *map(str, sorted((data / "shards").glob("?")))]
+    said_by(start(*merge, "--output", "merged", whole=whole, cwd=tmp_path))
+    assert_equal(tmp_path / "merged", whole)
