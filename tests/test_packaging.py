@@ -1,8 +1,11 @@
+import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import zipfile
 from email import message_from_string
 from pathlib import Path
@@ -42,6 +45,19 @@ def _build(hook: str, into: Path, tree: Path) -> None:
     )
 
 
+@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="only git knows which files belong to the sdist")
+def test_sdist_holds_every_file_of_the_repository(tmp_path):
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, check=True, capture_output=True, text=True)
+    files = {name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}
+    for name in files:
+        (tmp_path / "tree" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / "tree" / name)
+    _build("build_sdist", tmp_path, tmp_path / "tree")
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+    assert files - held == {".gitignore"}
+
+
 def test_wheel_holds_the_code_and_the_recipes(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     recipes = {
@@ -70,6 +86,65 @@ def test_recipe_is_found_in_an_installed_wheel(wheel, tmp_path):
     assert done.stdout.strip() == str(tmp_path / "pyserini_ance" / "recipes" / "demo" / "ance.yaml"), (
         done.stderr
     )
+
+
+@pytest.mark.long
+def test_installed_wheel_prints_the_demos_recipe(wheel, tmp_path):
+    """An environment that holds the wheel alone; the other libraries are added to its path."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    [packages] = (tmp_path / "venv").glob("lib/python*/site-packages")
+    (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+    pip = [sys.executable, "-m", "pip", "--python", tmp_path / "venv/bin/python", "install", "--no-deps"]
+    subprocess.run([*pip, "--no-index", wheel], check=True, capture_output=True)
+    small = ["cache=cache", "data.packages=[numpy]"]
+    done = subprocess.run(
+        [tmp_path / "venv/bin/pyserini-ance", "train", "demo-small/rand-batch", "--print", *small],
+        cwd=tmp_path,
+        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("name: demo-small/rand-batch\n")
+    assert f" # {packages}/pyserini_ance/recipes/demo-small/_base.yaml\n" in done.stdout
+
+
+def test_containerfile_installs_what_it_copies(wheel, tmp_path):
+    """Its instructions against setup.py. No image is built: the base image comes from a registry."""
+    lines = (ROOT / "Containerfile").read_text(encoding="utf-8").splitlines()
+    steps = [tuple(line.split(" ", 1)) for line in lines if not line.startswith("#")]
+    for sources, target in (words.rsplit(" ", 1) for name, words in steps if name == "COPY"):
+        for source in map(ROOT.joinpath, sources.split()):
+            if source.is_dir():
+                shutil.copytree(source, tmp_path / target, ignore=shutil.ignore_patterns("__pycache__"))
+            else:
+                shutil.copy(source, tmp_path / target)
+    _build("build_wheel", tmp_path / "dist", tmp_path)
+    [built] = (tmp_path / "dist").glob("*.whl")
+    assert zipfile.ZipFile(built).namelist() == zipfile.ZipFile(wheel).namelist()
+
+    (tmp_path / "pip").write_text('#!/bin/sh\necho "$@" >> pip.log\n')
+    (tmp_path / "pip").chmod(0o755)
+    arguments = dict(words.split("=", 1) for name, words in steps if name == "ARG")
+    for name, words in steps:
+        if name == "RUN":
+            path = f"{tmp_path}:{os.environ['PATH']}"
+            subprocess.run(["sh", "-c", words], cwd=tmp_path, env=arguments | {"PATH": path}, check=True)
+    [call] = (tmp_path / "pip.log").read_text().splitlines()
+    assert call == "install --no-cache-dir -c constraints.txt .[cpu,demo]"
+    assert {"cpu", "gpu", "demo"} <= set(_metadata(wheel).get_all("Provides-Extra"))
+    assert (tmp_path / "constraints.txt").is_file()
+
+    said = dict(steps)
+    assert said["FROM"] == f"python:{(ROOT / '.python-version').read_text().strip()}-slim"
+    scripts = zipfile.ZipFile(wheel).read(f"pyserini_ance-{__version__}.dist-info/entry_points.txt").decode()
+    [entry] = json.loads(said["ENTRYPOINT"])
+    assert f"{entry} = pyserini_ance.__main__:run" in scripts
+
+
+def test_changelog_begins_with_this_version():
+    [newest, *_] = re.findall(r"^## \[(.+?)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest == __version__
 
 
 def test_metadata(wheel):
