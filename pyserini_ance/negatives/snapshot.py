@@ -4,6 +4,7 @@ Vectors and rankings are computed once, on first use.
 """
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,12 +30,14 @@ from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, factory_and_se
 from pyserini_ance.vectors.search import (
     FlatIndex,
     Searcher,
+    fits,
     resident,
     resolve_backend,
     search_shards,
     searcher,
 )
 
+log = logging.getLogger(__name__)
 PAIRS_PER_BLOCK = 65_536
 TEACHER_VECTORS = "teacher"  # prefix of the folders of other encoders' document vectors, as `vectors_folder`
 Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
@@ -130,9 +133,21 @@ class Snapshot:
         return *whole, self.precision, self.encoding.tokens_per_batch, "documents", self.world
 
     @cached_property
-    def resident_vectors(self) -> torch.Tensor:
-        """This process's shard of the document vectors, kept on its device."""
-        return resident(self.document_vectors.own, self.device)
+    def resident_vectors(self) -> torch.Tensor | None:
+        """This process's shard of the document vectors, kept on its device; None if a GPU lacks the room.
+
+        Searches then copy the vectors to the GPU block by block, each time.
+        """
+        vectors = self.document_vectors.own
+        if fits(vectors, self.device):
+            return resident(vectors, self.device)
+        log.warning(
+            "the vectors of the documents (%.1f GiB) do not fit the free memory of %s: each search of a step "
+            "copies them there block by block, which is slow; more processes share them",
+            vectors.nbytes / 2**30,
+            self.device,
+        )
+        return None
 
     @cached_property
     def query_vectors(self) -> np.ndarray:
@@ -317,8 +332,8 @@ class Snapshot:
     def _static_index(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
         if index == FLAT:
             by_torch = resolve_backend(self.encoding.search, self.device) == "torch"
-            own = self.resident_vectors if by_torch else vectors.own
-            return FlatIndex(vectors, self._searcher(own), self.world)
+            own = self.resident_vectors if by_torch else None
+            return FlatIndex(vectors, self._searcher(vectors.own if own is None else own), self.world)
         factory, search = factory_and_search(index)
         name = f"{self._vectors_folder.name}-{sha256_json([factory, seed])[:12]}"
         about = {

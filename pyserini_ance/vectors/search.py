@@ -25,6 +25,7 @@ QUERIES_PER_BLOCK = 512
 DOCUMENTS_PER_BLOCK = 65_536  # unless a recipe sets another number
 FAISS_DOCUMENTS_PER_BLOCK = 1 << 18  # which are not copied
 SCORES_IN_CACHE = 1 << 22
+RESIDENT_SHARE = 0.7  # of a GPU's free memory, for the vectors of all documents
 SHOWN_AFTER_SECONDS = 1  # a progress bar for each step's search would only flicker
 
 Backend = Literal["auto", "torch", "faiss"]
@@ -65,6 +66,13 @@ def exact_search(
     k is cut to N.
     """
     return searcher(documents, backend, device, World())(queries, k)
+
+
+def fits(documents: np.ndarray, device: str) -> bool:
+    """Whether `resident` leaves a training step some of the free memory of a GPU; on a CPU it takes none."""
+    if torch.device(device).type != "cuda":
+        return True
+    return documents.nbytes <= RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]
 
 
 def resident(documents: np.ndarray, device: str) -> torch.Tensor:

@@ -24,6 +24,7 @@ from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.step import BatchEncoder
 from pyserini_ance.trainer.trainer import StageTrainer
+from pyserini_ance.vectors.search import fits
 
 LOSS = {"kind": "nll", "scale": 0.2}
 TERMS = {
@@ -202,6 +203,30 @@ def test_what_is_looked_up_is_what_the_store_has(recipe, start, tmp_path, name):
     assert not found.requires_grad and np.array_equal(
         found.numpy(), np.asarray(documents.vectors[np.arange(30)])[rows]
     )
+
+
+def test_vectors_that_a_gpu_has_no_room_for_are_searched_block_by_block(
+    recipe, start, tmp_path, monkeypatch, caplog
+):
+    recipe = with_terms(recipe, "replaced")
+    recipe = recipe.model_copy(update={"encoding": recipe.encoding.model_copy(update={"search": "torch"})})
+    data = tokenize(recipe, read_collection(recipe))
+    held = fixed(recipe, data, start, tmp_path)
+    monkeypatch.setattr("pyserini_ance.negatives.snapshot.fits", lambda *_: False)
+    streamed = fixed(recipe, data, start, tmp_path)
+    assert held.whole is not None and streamed.whole is None and "do not fit" in caplog.text
+    queries = np.random.default_rng(0).normal(size=(3, held.vectors.shape[1])).astype(np.float32)
+    for one, other in zip(
+        held.searches["flat"](queries, 7), streamed.searches["flat"](queries, 7), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_a_gpus_free_memory_decides_whether_vectors_stay_there(monkeypatch):
+    vectors = np.zeros((10, 100), np.float32)  # 4,000 bytes
+    for free, fit in ((4000, False), (6000, True)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 10**9))
+        assert fits(vectors, "cuda:0") is fit and fits(vectors, "cpu")
 
 
 def test_documents_are_encoded_once_whatever_a_stage_of_queries_makes_of_them(
