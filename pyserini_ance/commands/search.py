@@ -12,6 +12,8 @@ MODULES = {
     "encode": "pyserini.encode",
     "index": "pyserini.index.lucene",
     "index-hnsw": "io.anserini.index.IndexHnswDenseVectors",
+    "index-flat": "io.anserini.index.IndexFlatDenseVectors",
+    "rest": "pyserini.server.rest",
     "trec_eval": "pyserini.eval.trec_eval",
 }
 DESCRIPTION = """Run a command of Pyserini, unmodified and with its own options.

@@ -6,13 +6,16 @@ They compute vectors exactly as the checkpoint's side file says.
 import logging
 import re
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pyserini_ance.encoders.family import SIDE_FILE
+from pyserini_ance.encoders.foreign_formats import sentence_transformers_settings
 from pyserini_ance.pyserini_bridge.java import import_pyserini
-from pyserini_ance.runs.any_encoder import load_any_encoder
+from pyserini_ance.runs.any_encoder import is_saved, load_any_encoder
+from pyserini_ance.runs.rundir import RECIPE
 
 log = logging.getLogger(__name__)
 
@@ -123,3 +126,19 @@ def register() -> None:
     encode = import_pyserini("pyserini.encode")
     encode.document_encoder_class_map[ENCODER_CLASS] = DocumentEncoder
     encode.query_encoder_class_map[ENCODER_CLASS] = QueryEncoder
+
+
+def load_encoders_by_name() -> None:
+    """Load encoders as their files say where Pyserini is given only a name, as in its REST server's config.
+
+    Pyserini's FaissSearcher guesses a class from the letters of the path instead (`ance` is in `finance`),
+    without the encoder's pooling.
+    """
+    searcher = import_pyserini("pyserini.search.faiss").FaissSearcher
+    guessed = searcher._init_encoder_from_str
+
+    def encoder(name: str) -> Any:
+        known = is_saved(name) or (Path(name) / RECIPE).is_file() or sentence_transformers_settings(name)
+        return QueryEncoder(name) if known else guessed(name)
+
+    searcher._init_encoder_from_str = staticmethod(encoder)

@@ -19,7 +19,7 @@ from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.family import SIDE_FILE, is_local, similar_name
 from pyserini_ance.encoders.foreign_formats import sentence_transformers_settings
 from pyserini_ance.encoders.load_save import TOWERS, check_weight_files, read_side_file, tower_folder
-from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS, register
+from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS, load_encoders_by_name, register
 from pyserini_ance.pyserini_bridge.java import import_pyserini, offline_explained, start_java
 from pyserini_ance.pyserini_bridge.shards import joined_index
 from pyserini_ance.pyserini_bridge.stock_class import PREFIX_FLAGS, auto_flags, stock_class
@@ -62,6 +62,8 @@ def run_module(module: str, argv: list[str]) -> None:
         register()
     else:
         start_java()
+    if module == "pyserini.server.rest":
+        load_encoders_by_name()
     with _argv([module, *argv]), _class_among_choices(), offline_explained(), _joined(several):
         try:
             runpy.run_module(module, run_name="__main__", alter_sys=True)
