@@ -19,6 +19,14 @@ NUMBERS = {
     "index training vectors": [()],
     "teacher training lists": [()],
     "teacher dev queries": [()],
+    "study distances": [()],
+    "study distances: documents": [()],
+    "study forgetting": [()],
+    "study gradient-norms": [()],
+    "study gradient-norms: negatives": [()],
+    "study negative-overlap": [()],
+    "study positive-neighbors": [()],
+    "study t-sne": [()],
     "queries": [*itertools.product(STAGES, STEPS)],
     "queries of a split": [*itertools.product(STAGES, SPLITS, STEPS)],
     "queries since an adoption": [*itertools.product(STAGES, STEPS[:9], STEPS)],
@@ -53,7 +61,7 @@ def test_every_purpose_in_the_package_is_drawn_above():
     calls = {
         purpose
         for path in package.rglob("*.py")
-        for purpose in re.findall(r'random_stream\(\s*"([^"]+)"', path.read_text())
+        for purpose in re.findall(r'(?:random_stream|sampled_anchors)\(\s*"([^"]+)"', path.read_text())
     }
     orders = re.findall(r'"(queries[^"]*)"', (package / "trainer" / "batch.py").read_text())
     assert {*calls, *orders} == NUMBERS.keys()

@@ -129,6 +129,7 @@ def test_defaults():
         "device": "auto",
         "threads": None,
         "processes": 1,
+        "shards": 1,
         "refresher_timeout_seconds": 600,
         "trainer_timeout_seconds": 600,
     }

@@ -51,7 +51,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
 
 def _rows(run: StudiedRun) -> Iterator[Row]:
     snapshot = run.result
-    anchors = run.sampled_anchors("distances")
+    anchors = run.sampled_anchors("study distances")
     known = run.data.anchor_sets["query"].known_positives
     total = len(snapshot.document_vectors)
     rng = random_stream("study distances: documents", run.settings.seed)

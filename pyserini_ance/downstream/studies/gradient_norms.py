@@ -105,7 +105,7 @@ def _of_steps(run: StudiedRun) -> Line | None:
 
 def _rows(run: StudiedRun) -> Iterator[Row]:
     snapshot = run.result
-    anchor_set, anchors = run.data.anchor_sets["query"], run.sampled_anchors("gradient-norms")
+    anchor_set, anchors = run.data.anchor_sets["query"], run.sampled_anchors("study gradient-norms")
     known = anchor_set.known_positives
     positives = known.rows[known.offsets[anchors]]
     sources = _negatives(run, snapshot, anchor_set, anchors, positives)

@@ -48,7 +48,7 @@ def _line(rows: Sequence[Row], last: int) -> Line:
 
 def _rows(run: StudiedRun) -> Iterator[Row]:
     whole = run.data.anchor_sets["query"]
-    positives, anchors = whole.known_positives, run.sampled_anchors("negative-overlap")
+    positives, anchors = whole.known_positives, run.sampled_anchors("study negative-overlap")
     top = run.top_negatives(run.result, anchors)
 
     def row(source: str, step: int | None, shares: np.ndarray) -> Row:

@@ -57,7 +57,7 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
         Checkpoint.open(run.run.checkpoints / name, verify=False).weights: name
         for name in run.kept_checkpoints
     }
-    anchors = run.sampled_anchors("positive-neighbors")
+    anchors = run.sampled_anchors("study positive-neighbors")
     before: np.ndarray | None = None  # (A, n) the negatives of all generations so far
     last: tuple[str, str] | None = None  # name and weights of the last generation
     weights_of = [generation.weights for _, generation in run.generations]

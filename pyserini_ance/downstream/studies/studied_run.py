@@ -184,7 +184,7 @@ class StudiedRun:
         anchors, count = positives.anchors, self.settings.queries
         if len(anchors) <= count:
             return anchors
-        rng = random_stream(f"study {purpose}", self.settings.seed)
+        rng = random_stream(purpose, self.settings.seed)
         return np.sort(rng.choice(anchors, count, replace=False))
 
     def document_vectors(self, documents: np.ndarray) -> np.ndarray:
