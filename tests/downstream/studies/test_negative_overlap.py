@@ -32,7 +32,7 @@ def test_a_run_against_rankings_made_one_by_one(studied):
     encoder, data = studied.result.encoder, studied.data
     documents = encoder.encode([data.collection.documents[row] for row in range(30)], side="document")
     positives = data.anchor_sets["query"].known_positives
-    anchors = studied.sampled_anchors("negative-overlap")
+    anchors = studied.sampled_anchors("study negative-overlap")
     top = {}
     for anchor in anchors.tolist():
         scores = documents @ encoder.encode([data.split.queries[anchor]])[0]

@@ -38,7 +38,7 @@ def test_distances_and_uniformity_by_hand():
 def test_distances_of_a_run_pair_by_pair(studied):
     found = {row["quantity"]: row for row in distances.study([studied]).rows}
     encoder, data = studied.result.encoder, studied.data
-    anchors = studied.sampled_anchors("distances").tolist()
+    anchors = studied.sampled_anchors("study distances").tolist()
     queries = distances.unit(encoder.encode([data.split.queries[anchor] for anchor in anchors]))
     documents = distances.unit(document_vectors(studied))
     own = [1 - float(queries[i] @ queries[j]) for i in range(len(anchors)) for j in range(i)]
@@ -54,7 +54,7 @@ def test_neighbours_of_the_positive_one_by_one(studied):
     rows = positive_neighbors.study([studied]).rows
     assert [(row["generation"], row["next"]) for row in rows] == [("ance-0", "ance-2"), ("ance-2", "ance-4")]
     known = studied.data.anchor_sets["query"].known_positives
-    anchors = studied.sampled_anchors("positive-neighbors").tolist()
+    anchors = studied.sampled_anchors("study positive-neighbors").tolist()
     weights = studied.generations[0][1].weights
     checkpoint = next(n for n in studied.kept_checkpoints if studied.snapshot(n).weights == weights)
     documents = studied.snapshot(checkpoint).document_vectors[np.arange(30)]
