@@ -21,6 +21,7 @@ TIMED = {
     "pyserini_ance.json",  # of an encoder: names the folder that training went on from
     "report.json",
     "report.html",
+    "README.md",  # of a model: shows the recipe and the commit
 }
 
 
