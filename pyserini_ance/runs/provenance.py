@@ -41,6 +41,8 @@ GIT_SECONDS = 5  # a run does not wait longer for its commit
 # Keys of where a run computes and is seen, not of what it computes.
 RUNTIME_KEYS = ("cache", "documents_per_part", "device", "threads", "refresher", "log_with")
 
+EXACT_SEARCH_KEYS = {"search", "documents_per_block"}  # of `encoding`: all find the same documents
+
 
 def environment(device: str, processes: int, collection: "Collection") -> dict:
     """Everything besides the recipe that a measure may depend on."""
@@ -141,7 +143,8 @@ def config_hash(recipe: Recipe) -> str:
     its name.
     """
     irrelevant = dict.fromkeys(("seed", "retention", *DESCRIPTIVE_KEYS, *RUNTIME_KEYS), True)
-    settings = absolute(recipe).model_dump(mode="json", exclude={**irrelevant, "data": {"official"}})
+    exclude = {**irrelevant, "data": {"official"}, "encoding": EXACT_SEARCH_KEYS}
+    settings = absolute(recipe).model_dump(mode="json", exclude=exclude)
     for name, init_from in source_runs(recipe).items():
         if (run := source_run(init_from)).recipe.exists():
             settings["stages"][name]["init_from"] = {
