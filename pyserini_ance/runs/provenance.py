@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyserini_ance
 from pyserini_ance.recipe.absolute_paths import absolute
@@ -143,7 +143,7 @@ def config_hash(recipe: Recipe) -> str:
     its name.
     """
     irrelevant = dict.fromkeys(("seed", "retention", *DESCRIPTIVE_KEYS, *RUNTIME_KEYS), True)
-    exclude = {**irrelevant, "data": {"official"}, "encoding": EXACT_SEARCH_KEYS}
+    exclude: dict[str, Any] = {**irrelevant, "data": {"official"}, "encoding": EXACT_SEARCH_KEYS}
     settings = absolute(recipe).model_dump(mode="json", exclude=exclude)
     for name, init_from in source_runs(recipe).items():
         if (run := source_run(init_from)).recipe.exists():
