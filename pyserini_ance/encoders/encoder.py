@@ -113,7 +113,7 @@ class Encoder:
         self.towers = towers.to(self.device)
         if family.dropout is not None:
             _set_dropout(towers, family.dropout)
-        if self.device.type == "cpu" and _is_amd():
+        if self.device.type == "cpu" and (_is_amd() or family.eager_on_cpu):
             _use_eager_attention(towers)
         if (dimensions := {towers.tower(side).dimension for side in SIDES}) != {self.dimension}:
             sizes = " and ".join(map(str, sorted(dimensions)))

@@ -141,6 +141,8 @@ class Family(Component):
     """
 
     weight_files: ClassVar[int] = 1
+    # Whether Pyserini's stock class computes attention in the eager way: ours does too, to agree most closely.
+    eager_on_cpu: ClassVar[bool] = False
 
     model: str
     """A hub name, a local folder, or `python:package/folder` for weights in a Python package."""

@@ -70,6 +70,7 @@ class RobertaAnce(Family):
     """
 
     weight_files: ClassVar[int] = 2
+    eager_on_cpu: ClassVar[bool] = True
     kind: Literal["roberta_ance"] = "roberta_ance"
     layers: Layers = None
     """Layers of the initial weights that the encoder consists of, such as `[0, 2, 4]`, counted from 0; null:

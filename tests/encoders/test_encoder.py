@@ -138,7 +138,8 @@ def test_arrays_go_over_together_and_come_out_alike():
 @pytest.mark.parametrize(("is_amd", "attention"), [(True, "eager"), (False, "sdpa")])
 def test_attention_on_a_cpu_is_what_is_fast_there(encoder, saved, monkeypatch, is_amd, attention):
     monkeypatch.setattr("pyserini_ance.encoders.encoder._is_amd", lambda: is_amd)
-    assert load_encoder(saved(encoder)).attention == attention
+    as_in_pyserini = "eager" if encoder.family.kind == "roberta_ance" else attention
+    assert load_encoder(saved(encoder)).attention == as_in_pyserini
 
 
 def test_attention_is_fused_on_a_gpu(encoder, saved):
