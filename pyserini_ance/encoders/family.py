@@ -141,7 +141,7 @@ class Family(Component):
     """
 
     weight_files: ClassVar[int] = 1
-    # Whether Pyserini's stock class computes attention in the eager way: ours does too, to agree most closely.
+    # Whether Pyserini's stock class computes attention in the eager way: ours does too, to agree closely.
     eager_on_cpu: ClassVar[bool] = False
 
     model: str
