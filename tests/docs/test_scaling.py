@@ -138,3 +138,11 @@ def test_the_machines_of_a_cloud(whole, tmp_path):
     merge = ["pyserini-ance", "merge", *map(str, sorted((data / "shards").glob("?")))]
     said_by(start(*merge, "--output", "merged", whole=whole, cwd=tmp_path))
     assert_equal(tmp_path / "merged", whole)
+
+
+def test_the_set_of_the_lab_note_on_two_groups_is_a_recipe_that_loads(tmp_path):
+    """Its command is in docs/lab-notes/async-refresh.md, which nothing runs."""
+    script = Path(__file__).parents[1] / "helpers" / "small_set.py"
+    subprocess.run([sys.executable, script, "set", "--asked", "3"], cwd=tmp_path, check=True)
+    recipe = load(tmp_path / "set" / "small.yaml").recipe
+    assert recipe.refresher.launch == "external" and recipe.stages["ance"].refresh.mode == "async"

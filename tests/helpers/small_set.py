@@ -170,7 +170,7 @@ def ance_stages(steps: int, refresh: dict) -> dict:
         kind: {"query": {"negatives": [{"kind": kind}], "loss": {"kind": "nll", "scale": 0.1}}}
         for kind in ("random", "ann")
     }
-    terms["ann"]["query"]["negatives"][0]["depth"] = 8
+    terms["ann"]["query"]["negatives"][0]["top_k"] = 8
     ance = {
         "steps": steps,
         "terms": terms["ann"],
