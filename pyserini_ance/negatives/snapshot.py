@@ -27,15 +27,8 @@ from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some, has_shards
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, factory_and_search, make_index
-from pyserini_ance.vectors.search import (
-    FlatIndex,
-    Searcher,
-    fits,
-    resident,
-    resolve_backend,
-    search_shards,
-    searcher,
-)
+from pyserini_ance.vectors.search import Searcher, fits, resident, resolve_backend, searcher
+from pyserini_ance.vectors.sharded_search import FlatIndex, search_shards
 
 log = logging.getLogger(__name__)
 PAIRS_PER_BLOCK = 65_536

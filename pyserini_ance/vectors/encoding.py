@@ -1,10 +1,5 @@
-"""Encode token stores into vectors: some rows in memory, or a whole collection in shards, one per process.
+"""Encode token stores into vectors: some rows in memory, or a whole collection in shards, one per process."""
 
-`VectorStore` keeps vectors on disk, written in any order."""
-
-import logging
-import shutil
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
@@ -18,144 +13,10 @@ from pyserini_ance.data.collection import Side
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder, Precision
-from pyserini_ance.storage.files import BlockFile, read_json_object, write_json
-from pyserini_ance.storage.liveness import temp_path
 from pyserini_ance.storage.progress import progress_bar
+from pyserini_ance.vectors.vector_store import VectorStore, is_written, read_vectors
 
-SYNC_SECONDS = 2  # the most that a killed encoding loses
-log = logging.getLogger(__name__)
-VECTORS, WRITTEN, KEY = "vectors.float32", "written.bool", "key.json"
 ROWS_PER_GATHER = 4096
-
-
-class VectorStore:
-    """(rows, dimension) float32 in a file of full size, and a bitmap of the rows that were written.
-
-    A row is marked in the bitmap only when its vector is on disk. `key` says what the vectors are of
-    (weights, tokens, side, precision). A folder with another key, or with truncated files, is emptied.
-    """
-
-    def __init__(self, folder: Path, rows: int, dimension: int, key: dict):
-        self.folder, self.rows, self.dimension, self.key = folder, rows, dimension, key
-        key = _full_key(rows, dimension, key)
-        sizes = {VECTORS: rows * dimension * 4, WRITTEN: rows}
-        if folder.exists() and (not _holds(folder, key) or _is_truncated(folder, sizes)):
-            shutil.rmtree(folder, ignore_errors=True)
-        if not folder.exists():
-            _make_empty(folder, key, sizes)
-        self._vectors, self._written = (BlockFile(folder / name, size) for name, size in sizes.items())
-        self._unsynced_rows: list[np.ndarray] = []
-        self._synced_at = time.monotonic()
-
-    def missing(self) -> np.ndarray:
-        """Rows not yet written, ascending."""
-        self._mark()
-        return _missing(self.folder, self.rows)
-
-    def write(self, rows: np.ndarray, vectors: np.ndarray) -> None:
-        """Write vectors (B, D) float32 to `rows` (B,)."""
-        order = np.argsort(rows, kind="stable")
-        rows, vectors = rows[order], np.ascontiguousarray(vectors[order], np.float32)
-        for start, stop in _runs(rows):
-            self._vectors.write_at(int(rows[start]) * self.dimension * 4, vectors[start:stop].data)
-        self._unsynced_rows.append(rows)
-        if time.monotonic() - self._synced_at > SYNC_SECONDS:
-            self._mark()
-
-    def _mark(self) -> None:
-        """Sync the vectors, then mark their rows in the bitmap."""
-        if not self._unsynced_rows:
-            return
-        self._vectors.sync()
-        rows = np.sort(np.concatenate(self._unsynced_rows))
-        for start, stop in _runs(rows):
-            self._written.write_at(int(rows[start]), b"\x01" * int(stop - start))
-        self._unsynced_rows, self._synced_at = [], time.monotonic()
-
-    def read(self) -> np.ndarray:
-        """All vectors (rows, dimension) as a read-only memory map.
-
-        Raises RuntimeError when rows are missing.
-        """
-        self._mark()
-        return read_vectors(self.folder, self.rows, self.dimension, self.key)
-
-    def close(self) -> None:
-        """Sync everything written, and close the files."""
-        self._mark()
-        self._vectors.close()
-        self._written.close()
-
-
-def _make_empty(folder: Path, key: dict, sizes: dict[str, int]) -> None:
-    """Make the files of a store, in their full sizes before any process can see them."""
-    temporary = temp_path(folder, "tmp")
-    shutil.rmtree(temporary, ignore_errors=True)  # left by a dead process with the same pid
-    temporary.mkdir(parents=True)
-    for name, size in sizes.items():
-        BlockFile(temporary / name, size).close()
-    write_json(temporary / KEY, key)
-    try:
-        temporary.rename(folder)
-    except OSError:
-        shutil.rmtree(temporary, ignore_errors=True)
-        if not folder.exists():  # else another process has made the same store in the meantime
-            raise
-
-
-def read_vectors(folder: Path, rows: int, dimension: int, key: dict) -> np.ndarray:
-    """The vectors (rows, dimension) of a store, perhaps of another process, as a read-only memory map.
-
-    Raises RuntimeError when rows are missing or the store has another key.
-    """
-    if not _holds(folder, _full_key(rows, dimension, key)):
-        raise RuntimeError(
-            f"{folder} does not hold the vectors of {key}; all processes must see the same files and data"
-        )
-    missing = _missing(folder, rows)
-    if len(missing):
-        raise RuntimeError(
-            f"{folder} lacks {len(missing)} of {rows} vectors, first row {missing[0]}; encode them first"
-        )
-    if not rows:  # an empty file cannot be mapped
-        return np.empty((0, dimension), np.float32)
-    return np.memmap(folder / VECTORS, np.float32, "r", shape=(rows, dimension))
-
-
-def _runs(rows: np.ndarray) -> Iterator[tuple[int, int]]:
-    """The bounds in ascending `rows` of runs of consecutive rows."""
-    starts = np.flatnonzero(np.diff(rows, prepend=rows[0] - 2) != 1)
-    return zip(starts, [*starts[1:], len(rows)], strict=True)
-
-
-def _is_truncated(folder: Path, sizes: dict[str, int]) -> bool:
-    truncated = [
-        folder / name
-        for name, size in sizes.items()
-        if not (folder / name).exists() or (folder / name).stat().st_size != size
-    ]
-    if truncated:
-        log.warning(
-            "%s does not have the size it was made with; all vectors in the folder are encoded again",
-            truncated[0],
-        )
-    return bool(truncated)
-
-
-def _missing(folder: Path, rows: int) -> np.ndarray:
-    return np.flatnonzero(~np.fromfile(folder / WRITTEN, bool, rows))
-
-
-def _is_written(bitmap: Path) -> bool:
-    return bitmap.exists() and bool(np.fromfile(bitmap, bool).all())
-
-
-def _full_key(rows: int, dimension: int, key: dict) -> dict:
-    return {**key, "rows": rows, "dimension": dimension}
-
-
-def _holds(folder: Path, key: dict) -> bool:
-    return read_json_object(folder / KEY) == key
 
 
 class ShardedVectors:
@@ -351,7 +212,7 @@ def encode_shards(
 
 def has_shards(folder: Path, world: World) -> bool:
     """Whether as many processes as now have encoded all texts into `folder`."""
-    return all(_is_written(folder / name / WRITTEN) for name in _names(world))
+    return all(is_written(folder / name) for name in _names(world))
 
 
 def shard_bounds(lengths: np.ndarray, shards: int) -> np.ndarray:

@@ -1,8 +1,8 @@
-"""Exact inner-product search in blocks, with equal results on torch and faiss, alone or over shards."""
+"""Exact inner-product search in blocks, with equal results on torch and faiss."""
 
 import importlib.util
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from types import ModuleType
 from typing import Any, Literal
@@ -13,8 +13,7 @@ from tqdm import tqdm
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.topk import TopK
+from pyserini_ance.vectors.topk import TopK, best_of
 
 # The default of faiss 1.15.1: with fewer numbers (queries times dimension) it compares vector by vector. That
 # default was measured with many threads. With one thread, matrix products are faster from some 800 numbers on
@@ -193,7 +192,7 @@ def _search_by_faiss(
                 world.check()
                 block = slice(start, start + QUERIES_PER_BLOCK)
                 best = _search_past_ties(part, np.ascontiguousarray(queries[block], np.float32), k)
-                scores[block, :width], rows[block, :width] = _best(
+                scores[block, :width], rows[block, :width] = best_of(
                     [torch.from_numpy(each) for each in (scores[block, :found], best[0])],
                     [torch.from_numpy(each) for each in (rows[block, :found], best[1] + np.int32(first))],
                     k,
@@ -218,102 +217,3 @@ def _search_past_ties(documents: np.ndarray, queries: np.ndarray, k: int) -> tup
         open_queries = open_queries[(hit_scores[:, -1] == hit_scores[:, k - 1]) & (top_k < len(documents))]
         top_k *= 2
     return scores, rows
-
-
-class FlatIndex:
-    """Exact search by all processes; `own` searches this process's shard of `documents` without a copy."""
-
-    def __init__(self, documents: ShardedVectors, own: Searcher, world: World):
-        self.documents, self.own, self.world = documents, own, world
-
-    def __call__(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Scores (Q, k) float32 and rows (Q, k) int32, best first.
-
-        Called by all processes with equal queries (Q, D), between steps of even length: none waits long for
-        another.
-        """
-        scores, rows = self.own(queries, min(k, len(self.documents)))
-        return merge_shards(scores, rows, self.documents, k, self.world)
-
-
-def search_shards(
-    searcher: Searcher,
-    queries: np.ndarray,
-    documents: ShardedVectors,
-    k: int,
-    world: World,
-    shares: Sequence[int] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """`exact_search` over all `documents`: scores (Q, k) float32 and rows (Q, k) int32.
-
-    Called by all processes with equal queries (Q, D); `searcher` is over `documents.own`. Every process gets
-    the results of all queries; with `shares`, the number of queries of each process in rank order, only those
-    of its own.
-    """
-    scores, rows = searcher(queries, min(k, len(documents)))
-    world.barrier()  # shards take uneven time
-    if shares is None or world.size == 1:
-        return merge_shards(scores, rows, documents, k, world)
-    return _merge_own(scores, rows, documents, k, world, shares)
-
-
-def merge_shards(
-    scores: np.ndarray, rows: np.ndarray, documents: ShardedVectors, k: int, world: World
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k best of all shards, on every process, from the best of each; `rows` count within the shard."""
-    k, rows = min(k, len(documents)), rows + np.int32(documents.first)
-    if world.size == 1:
-        return scores, rows
-    scores, rows = _widen(scores, k, np.nan), _widen(rows, k, -1)
-    for start in range(0, len(scores), QUERIES_PER_BLOCK):
-        block = slice(start, start + QUERIES_PER_BLOCK)
-        scores[block], rows[block] = _best(
-            world.gather(torch.from_numpy(scores[block])), world.gather(torch.from_numpy(rows[block])), k
-        )
-    return scores, rows
-
-
-def _merge_own(
-    scores: np.ndarray,
-    rows: np.ndarray,
-    documents: ShardedVectors,
-    k: int,
-    world: World,
-    shares: Sequence[int],
-) -> tuple[np.ndarray, np.ndarray]:
-    """The lines of `merge_shards` for this process's own queries, which nobody else receives."""
-    k, rows = min(k, len(documents)), rows + np.int32(documents.first)
-    scores, rows = _widen(scores, k, np.nan), _widen(rows, k, -1)
-    firsts = np.cumsum([0, *shares])
-    for start in range(0, max(shares), QUERIES_PER_BLOCK):
-        blocks = [
-            slice(first + min(start, share), first + min(start + QUERIES_PER_BLOCK, share))
-            for first, share in zip(firsts[:-1].tolist(), shares, strict=True)
-        ]
-        own = blocks[world.rank]
-        scores[own], rows[own] = _best(
-            world.exchange([torch.from_numpy(scores[block]) for block in blocks]),
-            world.exchange([torch.from_numpy(rows[block]) for block in blocks]),
-            k,
-        )
-    own = slice(firsts[world.rank], firsts[world.rank + 1])
-    return scores[own].copy(), rows[own].copy()
-
-
-def _widen(values: np.ndarray, k: int, filling: float) -> np.ndarray:
-    """(Q, k): a shard with fewer than k documents is filled up with values that `_best` puts last."""
-    if values.shape[1] >= k:
-        return values
-    return np.pad(values, ((0, 0), (0, k - values.shape[1])), constant_values=filling)
-
-
-def _best(
-    scores: Sequence[torch.Tensor], rows: Sequence[torch.Tensor], k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k best (B, k) of all shards' (B, n), which are in the order of the shards and so of their rows.
-
-    The sort is stable: of equal scores, the lower rows stay ahead. NaN comes last, even after -inf.
-    """
-    every_score, every_row = torch.cat(tuple(scores), 1).numpy(), torch.cat(tuple(rows), 1).numpy()
-    order = np.argsort(-every_score, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(every_score, order, 1), np.take_along_axis(every_row, order, 1)

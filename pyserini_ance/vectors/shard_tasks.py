@@ -15,14 +15,8 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder, Precision
 from pyserini_ance.storage.claim import ClaimLost, ClaimMonitor
 from pyserini_ance.storage.publish import BeingWritten, is_complete, publishing, read_manifest
-from pyserini_ance.vectors.encoding import (
-    ROWS_PER_GATHER,
-    ShardedVectors,
-    TextEncoder,
-    VectorStore,
-    encode_into,
-    read_vectors,
-)
+from pyserini_ance.vectors.encoding import ROWS_PER_GATHER, ShardedVectors, TextEncoder, encode_into
+from pyserini_ance.vectors.vector_store import VectorStore, read_vectors
 
 log = logging.getLogger(__name__)
 LEAST_WINDOWS = 16

@@ -5,6 +5,9 @@ highest score of each group of documents rules out nearly all others: one pass o
 partial sort of them.
 """
 
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 from torch.nn import functional
 
@@ -117,3 +120,15 @@ def _top(scores: torch.Tensor, k: int, first: int) -> ScoresAndRows:
         best[tied], rows[tied] = (x[:, :k] for x in scores[tied].sort(dim=1, descending=True, stable=True))
     rows, order = rows.sort(dim=1)
     return best.gather(1, order), (rows + first).int()
+
+
+def best_of(
+    scores: Sequence[torch.Tensor], rows: Sequence[torch.Tensor], k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The k best (B, k) of the parts' (B, n), numpy; the parts are in the order of their rows.
+
+    The sort is stable: of equal scores, the lower rows stay ahead. NaN comes last, even after -inf.
+    """
+    every_score, every_row = torch.cat(tuple(scores), 1).numpy(), torch.cat(tuple(rows), 1).numpy()
+    order = np.argsort(-every_score, axis=1, kind="stable")[:, :k]
+    return np.take_along_axis(every_score, order, 1), np.take_along_axis(every_row, order, 1)

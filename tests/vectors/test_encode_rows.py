@@ -12,7 +12,8 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.vectors import encoding
-from pyserini_ance.vectors.encoding import VectorStore, encode_into, encode_some
+from pyserini_ance.vectors.encoding import encode_into, encode_some
+from pyserini_ance.vectors.vector_store import VectorStore
 
 RECORDS = [{"title": "", "text": "word " * (i * 7 % 12) + str(i)} for i in range(12)]
 SETTINGS = ("document", "fp32", 40)

@@ -7,7 +7,8 @@ import torch
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import search
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.search import FlatIndex, exact_search, resident
+from pyserini_ance.vectors.search import exact_search, resident
+from pyserini_ance.vectors.sharded_search import FlatIndex
 
 
 def drawn() -> tuple[np.ndarray, np.ndarray]:

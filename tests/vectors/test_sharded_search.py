@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.vectors import search
+from pyserini_ance.vectors import search, sharded_search
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.search import search_shards, searcher
+from pyserini_ance.vectors.search import searcher
+from pyserini_ance.vectors.sharded_search import search_shards
 
 
 def drawn(seed: int, size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
@@ -37,7 +38,9 @@ def search_together(
 
 
 def small_blocks() -> None:
-    search.QUERIES_PER_BLOCK, search.DOCUMENTS_PER_BLOCK, search.SCORES_IN_CACHE = 5, 7, 5 * 7
+    search.QUERIES_PER_BLOCK = sharded_search.QUERIES_PER_BLOCK = 5
+    search.DOCUMENTS_PER_BLOCK = search.FAISS_DOCUMENTS_PER_BLOCK = 7
+    search.SCORES_IN_CACHE = 5 * 7
 
 
 def search_all(world: World, seeds: range, backend: str) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.vectors import encoding
-from pyserini_ance.vectors.encoding import VECTORS, VectorStore, has_shards, read_vectors
+from pyserini_ance.vectors import vector_store
+from pyserini_ance.vectors.encoding import has_shards
+from pyserini_ance.vectors.vector_store import VECTORS, VectorStore, read_vectors
 
 VECTORS_OF_ROWS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
 KEY = {"weights": "abc", "side": "document"}
@@ -98,7 +99,7 @@ def test_rows_are_marked_after_their_vectors_are_synced(tmp_path, monkeypatch):
 
 
 def test_rows_are_marked_regularly(tmp_path, monkeypatch):
-    monkeypatch.setattr("pyserini_ance.vectors.encoding.SYNC_SECONDS", -1)
+    monkeypatch.setattr("pyserini_ance.vectors.vector_store.SYNC_SECONDS", -1)
     open_store(tmp_path).write(np.arange(12), VECTORS_OF_ROWS[:12])
     assert open_store(tmp_path).missing().tolist() == list(range(12, 20))
 
@@ -126,7 +127,7 @@ def test_a_full_disk_leaves_no_key(tmp_path, monkeypatch):
 
 def test_two_processes_that_make_a_store_at_once_write_into_the_same_files(tmp_path, monkeypatch):
     """The second opens the store when the first has made a file of it and not yet its size."""
-    opened, make = [], encoding.BlockFile
+    opened, make = [], vector_store.BlockFile
 
     def interrupted(path, size):
         if not opened:
@@ -136,7 +137,7 @@ def test_two_processes_that_make_a_store_at_once_write_into_the_same_files(tmp_p
                 opened[0] = open_store(tmp_path)
         return make(path, size)
 
-    monkeypatch.setattr(encoding, "BlockFile", interrupted)
+    monkeypatch.setattr(vector_store, "BlockFile", interrupted)
     first = open_store(tmp_path)
     first.write(np.arange(12), VECTORS_OF_ROWS[:12])
     opened[0].write(np.arange(12, 20), VECTORS_OF_ROWS[12:])
