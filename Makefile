@@ -21,7 +21,7 @@ help:
 	@echo "make test-all   run these tests, then the long ones: whole runs, kills and resumes, Pyserini's Java"
 	@echo "make test-fast  run the tests that need no process of their own: under a minute"
 	@echo "make lint       check format, style and types: ruff and mypy"
-	@echo "make bench      measure speed beside sentence-transformers, Pyserini and faiss: half an hour"
+	@echo "make bench      measure speed beside sentence-transformers, Pyserini and faiss"
 	@echo "make docs       install mkdocs, build the site from docs/ into site/"
 	@echo "make clean      remove .venv and what builds and tests leave; runs/ stays"
 	@echo "Another interpreter: make demo PYTHON=/path/to/python3.12"

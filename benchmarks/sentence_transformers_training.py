@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from datasets import Dataset
 from sentence_transformers import (
     SentenceTransformer,
@@ -78,7 +79,7 @@ class PeerExperiment(Experiment):
         if self.method != "in-batch":
             # In the precision in which our own runs mine.
             precision: Any = resolve_precision(self.recipe.encoding.precision, self.device)
-            with encoder.autocast(precision):
+            with torch.autocast(encoder.device.type, torch.bfloat16, enabled=precision == "bf16"):
                 judged = judged_pairs(data, encoder)
                 corpus = documents_of(data, encoder) if self.method == "mined" else None
                 dataset = with_mined_negatives(dataset, judged, corpus, model)

@@ -30,8 +30,9 @@ class LastRound(Exception):
 def train(options: Mapping[str, Any], folder: Path) -> Contest:
     """`options["steps"]` steps of `options["batch"]` queries, texts cut at `options["length_tokens"]`."""
     write_inputs(options, folder, "query", 1)
-    settings = {key: options[key] for key in ("steps", "batch", "length_tokens", "threads")}
-    peer, own = ("sentence_transformers", "accelerate"), {"encoder": options["encoder"], **settings}
+    settings = {key: options[key] for key in ("steps", "batch", "length_tokens")}
+    own = {**settings, "encoder": options["encoder"], "threads": options["threads"]}
+    peer = ("sentence_transformers", "accelerate")
     contenders = [
         Contender("ours fp32", ours, {"precision": "fp32", **own}),
         Contender("sentence-transformers fp32", sentence_transformers, settings, peer, against=True),
@@ -120,13 +121,7 @@ def _end_of_step(rounds: Rounds, losses: list[float], loss: float, steps: int) -
 
 
 def sentence_transformers(
-    rounds: Rounds,
-    folder: Path,
-    steps: int,
-    batch: int,
-    length_tokens: int,
-    threads: int,
-    precision: Precision = "fp32",
+    rounds: Rounds, folder: Path, steps: int, batch: int, length_tokens: int, precision: Precision = "fp32"
 ) -> None:
     from datasets import Dataset
     from sentence_transformers import (
@@ -172,7 +167,7 @@ def sentence_transformers(
         trainer.train()
 
 
-def plain(rounds: Rounds, folder: Path, steps: int, batch: int, length_tokens: int, threads: int) -> None:
+def plain(rounds: Rounds, folder: Path, steps: int, batch: int, length_tokens: int) -> None:
     """A loop over padded batches with torch and transformers alone, as tutorials have it."""
     import torch
     from torch.nn import functional

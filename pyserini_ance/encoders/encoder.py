@@ -5,7 +5,6 @@ budget and attention are by default those that are fast on the device.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -226,10 +225,6 @@ class Encoder:
                 return self.towers(side, ids, mask, weights).cpu().numpy()
         finally:
             self.towers.train(training)
-
-    def autocast(self, precision: Precision) -> AbstractContextManager[object]:
-        """The context of a forward pass: bf16 products accumulate in float32; vectors are float32."""
-        return torch.autocast(self.device.type, torch.bfloat16) if precision == "bf16" else nullcontext()
 
 
 @cache

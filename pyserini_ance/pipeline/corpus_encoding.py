@@ -13,7 +13,7 @@ from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import resolve_precision, tokens_at_once
+from pyserini_ance.encoders.encoder import Encoder, resolve_precision, tokens_at_once
 from pyserini_ance.encoders.family import SIDE_FILE, Family
 from pyserini_ance.encoders.tokenization import split_into_passages, token_store
 from pyserini_ance.pipeline.mining import encoder_digest
@@ -100,13 +100,7 @@ def encode_corpus(
     provenance = {**_about(encoder_source(encoder), model.family), "precision": resolved}
     reader = PyseriniJsonl(corpus=corpus, splits={})
     if shard:
-        provenance["shard"] = {
-            "number": shard.number,
-            "of": shard.of,
-            "weights": encoder_digest(model),
-            "corpus": sha256_json([sha256_file(file) for file in reader.raw_data().files]),
-            "tokens_per_batch": budget,
-        }
+        provenance["shard"] = {**_part(shard, model, reader), "tokens_per_batch": budget}
         if present := world.on_main(lambda: documents_in_shard(output, provenance)):
             log.info("%s holds shard %s already", output, shard)
             return int(present)
@@ -121,22 +115,20 @@ def encode_corpus(
     if passages:
         check_delimiter(documents.ids)
         windows = passages.offsets[windows]
+    folder = scratch / "vectors"
     vectors = encode_shards(
-        scratch / "vectors",
-        provenance,
-        model,
-        tokens,
-        "document",
-        resolved,
-        budget,
-        "documents",
-        world,
-        windows,
+        folder, provenance, model, tokens, "document", resolved, budget, "documents", world, windows
     )
     ids = passage_ids(documents.ids, passages)
     contents = _contents(documents, passages)
     world.on_main(lambda: format.write(vectors, ids, contents, output, provenance))
     return len(documents)
+
+
+def _part(shard: Shard, model: Encoder, corpus: PyseriniJsonl) -> dict[str, Any]:
+    """Which part of which corpus a shard is, and by which weights."""
+    files = sha256_json([sha256_file(file) for file in corpus.raw_data().files])
+    return {"number": shard.number, "of": shard.of, "weights": encoder_digest(model), "corpus": files}
 
 
 def _about(source: str, family: Family) -> dict[str, Any]:
