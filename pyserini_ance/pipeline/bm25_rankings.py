@@ -76,7 +76,7 @@ def cached_rankings(recipe: Recipe, collection: Collection, requests: Sequence[B
     if missing:
         _retrieve(recipe, collection, missing)
     elif paths:
-        log.info("BM25: %d rankings are in %s", len(paths), paths[0].parent)
+        log.info("BM25: found all rankings in %s", paths[0].parent)
     return paths
 
 
