@@ -22,6 +22,8 @@ logger = logging.getLogger(__name__)
 Side = Literal["query", "document"]
 SIDES: tuple[Side, Side] = ("query", "document")
 PLURALS: dict[Side, str] = {"query": "queries", "document": "documents"}
+MOST_COMPARED = 16  # positives of an anchor that are compared one by one with its candidates
+LINES_PER_BLOCK = 4096  # of a table whose pairs are numbered at once, 8 bytes each
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,8 +80,30 @@ def is_known_positive(
 
     candidates: (B, n) rows; PADDING is never a positive.
     """
-    _, positive_keys, candidate_keys = _pair_keys(known_positives, anchors, candidates)
-    return np.isin(candidate_keys, positive_keys) & (candidates != PADDING)
+    starts = known_positives.offsets[anchors]
+    counts = known_positives.offsets[anchors + 1] - starts
+    is_positive = np.zeros(candidates.shape, bool)
+    few = counts <= MOST_COMPARED
+    for place in range(int(counts[few].max(initial=0))):
+        wanted = few & (counts > place)
+        lines = slice(None) if wanted.all() else np.flatnonzero(wanted)
+        is_positive[lines] |= candidates[lines] == known_positives.rows[starts[lines, None] + place]
+    many = np.flatnonzero(~few)
+    for start in range(0, len(many), LINES_PER_BLOCK):
+        block = many[start : start + LINES_PER_BLOCK]
+        _, keys, candidate_keys = _pair_keys(known_positives, anchors[block], candidates[block])
+        is_positive[block] = is_in_sorted(candidate_keys, np.sort(keys))
+    return is_positive
+
+
+def is_in_sorted(values: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """bool, of the shape of `values`: whether each is in `among` (M,), ascending.
+
+    `np.isin` would sort the values as well, and copy them several times.
+    """
+    if not len(among):
+        return np.zeros(values.shape, bool)
+    return among[np.searchsorted(among, values).clip(max=len(among) - 1)] == values
 
 
 def grades_of(known_positives: KnownPositives, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:
@@ -112,13 +136,10 @@ def _pair_keys(
     width = int((stops - starts).max(initial=0))
     columns = starts[:, None] + np.arange(width)
     positions = columns[columns < stops[:, None]]
-    base = int(max(candidates.max(initial=0), known_positives.rows.max(initial=0))) + 1
+    rows = known_positives.rows[positions]
+    base = int(max(candidates.max(initial=0), rows.max(initial=0))) + 2  # also above PADDING of the next line
     anchor = np.arange(len(anchors))
-    return (
-        positions,
-        np.repeat(anchor, stops - starts) * base + known_positives.rows[positions],
-        anchor[:, None] * base + candidates,
-    )
+    return (positions, np.repeat(anchor, stops - starts) * base + rows, anchor[:, None] * base + candidates)
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from pyserini_ance.data.collection import Collection
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.rankings import Ranking, read_ranking
 from pyserini_ance.negatives.filters.base import (
+    KNOWN_POSITIVES,
     PROMOTED,
     Candidates,
     Filter,
@@ -127,7 +128,7 @@ class MinedSource(TableSource):
             dropped={name: count for name, count in dropped.items() if name != PROMOTED},
             promoted=promoted_pairs(candidates, masks),
             positive_scores=candidates.positive_scores if is_ambiguous else None,
-            positive_ranks=positive_ranks(anchor_set, candidates.rows) if has_positives else None,
+            positive_ranks=positive_ranks(masks[KNOWN_POSITIVES]) if has_positives else None,
             margins=margins(candidates.positive_scores, rows, scores) if has_positives else None,
         )
 

@@ -3,20 +3,14 @@
 import numpy as np
 
 from pyserini_ance.data.answer_matching import FIELD, Tokens, contain_answers, read_answers
-from pyserini_ance.data.collection import is_known_positive
-from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.distributed.gathering import gather_rows
 from pyserini_ance.negatives.snapshot import Snapshot
 
 
-def positive_ranks(anchor_set: AnchorSet, rows: np.ndarray) -> np.ndarray:
-    """(A,) int32: the rank, from 1, of each anchor's best known positive in its ranking `rows` (A, k).
-
-    0 if the ranking has none.
-    """
-    hits = is_known_positive(anchor_set.known_positives, anchor_set.anchors, rows)
-    return np.where(hits.any(1), hits.argmax(1) + 1, 0).astype(np.int32)
+def positive_ranks(is_positive: np.ndarray) -> np.ndarray:
+    """(A,) int32: the rank, from 1, of the first positive of each ranking (A, k) bool; 0 if it has none."""
+    return np.where(is_positive.any(1), is_positive.argmax(1) + 1, 0).astype(np.int32)
 
 
 def margins(positive_scores: np.ndarray, candidates: np.ndarray, scores: np.ndarray) -> np.ndarray:

@@ -8,7 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from pyserini_ance.data.collection import KnownPositives, Side, is_known_positive
+from pyserini_ance.data.collection import (
+    LINES_PER_BLOCK,
+    KnownPositives,
+    Side,
+    is_in_sorted,
+    is_known_positive,
+)
 from pyserini_ance.data.trec import PADDING as PADDING  # negatives are read together with their padding
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.storage.files import write_json
@@ -275,8 +281,18 @@ def promoted_in(tables: Iterable[NegativeTable]) -> np.ndarray:
 
 def turnover(new: NegativeTable, old: NegativeTable) -> float:
     """The share of `new`'s candidates that `old` lacks for the same anchor, over the same anchors."""
-    width = int(max(new.candidates.max(initial=0), old.candidates.max(initial=0))) + 1
-    keys = [t.anchors[:, None].astype(np.int64) * width + t.candidates for t in (new, old)]
-    fresh = ~np.isin(keys[0], keys[1][old.candidates != PADDING])
     present = new.candidates != PADDING
-    return float(fresh[present].mean()) if present.any() else 0.0
+    fresh = present & ~is_in_line(new.candidates, old.candidates)
+    return float(fresh.sum() / present.sum()) if present.any() else 0.0
+
+
+def is_in_line(rows: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """(A, n) bool: whether each of `rows` (A, n) is in its line of `among` (A, k); PADDING never is."""
+    found = np.zeros(rows.shape, bool)
+    for start in range(0, len(rows), LINES_PER_BLOCK):
+        part, others = (each[start : start + LINES_PER_BLOCK].astype(np.int64) for each in (rows, among))
+        width = int(max(part.max(initial=0), others.max(initial=0))) + 2  # PADDING is below the line's others
+        lines = np.arange(len(part))[:, None] * width
+        keys = (lines + np.sort(others, axis=1)).ravel()
+        found[start : start + len(part)] = is_in_sorted(lines + part, keys) & (part != PADDING)
+    return found

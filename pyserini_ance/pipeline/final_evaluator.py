@@ -10,7 +10,7 @@ import numpy as np
 from ir_measures import Measure
 
 from pyserini_ance.analysis.forgetting import CUTOFF
-from pyserini_ance.data.collection import Split
+from pyserini_ance.data.collection import Split, is_known_positive
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.trec import PADDING, Qrels, read_qrels, read_run, write_run
 from pyserini_ance.distributed.gathering import gather_rows
@@ -112,7 +112,8 @@ class FinalEvaluator:
         share = self.world.rank, self.world.size
         anchor_set = replace(snapshot.anchor_set("query"), share=share)
         rows = snapshot.search("query", anchor_set.anchors, "document", CUTOFF)[1]
-        return gather_rows(positive_ranks(anchor_set, rows), self.world)
+        known = is_known_positive(anchor_set.known_positives, anchor_set.anchors, rows)
+        return gather_rows(positive_ranks(known), self.world)
 
     def _write_training_ranks(self, ranks: np.ndarray) -> None:
         with whole_file(self.run.training_ranks) as file:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.collection import KnownPositives, Qrels, Split
-from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in, turnover
+from pyserini_ance.negatives import table as table_module
+from pyserini_ance.negatives.table import PADDING, NegativeTable, is_in_line, promoted_in, turnover
 
 
 def table(*candidates: list[int]) -> NegativeTable:
@@ -159,6 +160,23 @@ def test_turnover_is_the_share_of_new_candidates(new, old, share):
 def known_positives_of(*pairs: tuple[int, int]) -> KnownPositives:
     queries, documents = zip(*pairs, strict=True)
     return Split("train", None, Qrels.of(queries, documents, [1] * len(pairs), 3)).known_positives("query")
+
+
+@pytest.mark.parametrize("block", [3, 4096])
+def test_rows_in_their_line_agree_with_a_slow_loop(block, monkeypatch):
+    """With repeats, PADDING anywhere, and lines of padding alone."""
+    monkeypatch.setattr(table_module, "LINES_PER_BLOCK", block)
+    rng = np.random.default_rng(0)
+    rows, among = rng.integers(-1, 9, (20, 5), np.int32), rng.integers(-1, 9, (20, 4), np.int32)
+    among[4:6] = PADDING
+    expected = [
+        [row != PADDING and row in line for row in of_line]
+        for of_line, line in zip(rows.tolist(), among.tolist(), strict=True)
+    ]
+    assert is_in_line(rows, among).tolist() == expected
+    assert is_in_line(rows, among[:, :0]).sum() == 0
+    last = np.array([[2**31 - 2, 0]], np.int32)
+    assert is_in_line(last, last[:, :1]).tolist() == [[True, False]]
 
 
 def test_excluded_pairs_leave_the_others_in_rank_order():

@@ -17,6 +17,7 @@ from pyserini_ance.downstream.studies.studied_run import (
     first_negatives,
     shared_share,
 )
+from pyserini_ance.negatives.table import is_in_line
 from pyserini_ance.runs.checkpoint import Checkpoint
 
 TITLE = "Neighbours of the positive among the next negatives"
@@ -69,7 +70,7 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
         negatives = np.concatenate(found, axis=1) if found else np.full((len(anchors), 0), PADDING, np.int32)
         if before is not None and last is not None and last[1] in checkpoints and negatives.shape[1]:
             neighbours = _neighbours(run, checkpoints[last[1]], anchors)
-            new = np.where(_is_in(negatives, before), np.int32(PADDING), negatives)
+            new = np.where(is_in_line(negatives, before), np.int32(PADDING), negatives)
             yield {
                 "run": run.name,
                 "generation": last[0],
@@ -94,13 +95,6 @@ def _neighbours(run: StudiedRun, checkpoint: str, anchors: np.ndarray) -> np.nda
     passages = snapshot.passages
     hits = snapshot.rank_for_documents(positives, snapshot.document_vectors, depth, passages)[1]
     return first_negatives(known, anchors, hits[of_anchor], k)
-
-
-def _is_in(rows: np.ndarray, among: np.ndarray) -> np.ndarray:
-    """(A, n) bool: whether each of `rows` (A, n) is in its line of `among` (A, k)."""
-    width = int(max(rows.max(initial=0), among.max(initial=0))) + 1
-    lines = np.arange(len(rows), dtype=np.int64)[:, None] * width
-    return np.isin(lines + rows, (lines + among)[among != PADDING]) & (rows != PADDING)
 
 
 def _mean(shares: np.ndarray) -> float | None:

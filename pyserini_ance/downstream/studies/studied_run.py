@@ -20,7 +20,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.downstream.studies.figures import Panel
 from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.negatives.table import NegativeTable, is_in_line
 from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.pyserini_bridge.vector_files import read_index
 from pyserini_ance.random_streams import random_stream
@@ -267,9 +267,5 @@ def shared_share(rows: np.ndarray, among: np.ndarray) -> np.ndarray:
 
     PADDING counts in neither; NaN for a line of `rows` without any.
     """
-    width = int(max(rows.max(initial=0), among.max(initial=0))) + 1
-    lines = np.arange(len(rows), dtype=np.int64)[:, None] * width
-    present = rows != PADDING
-    found = np.isin(lines + rows, (lines + among)[among != PADDING]) & present
     with np.errstate(invalid="ignore"):
-        return found.sum(1) / present.sum(1)
+        return is_in_line(rows, among).sum(1) / (rows != PADDING).sum(1)

@@ -213,9 +213,9 @@ def select(mask: np.ndarray, width: int, *arrays: tuple[np.ndarray, np.generic])
     arrays: pairs of an array (A, n) and its padding. Shorter rows end with the padding; the result has the
         padding's type.
     """
-    order = np.argsort(~mask, axis=1, kind="stable")[:, :width]
-    mask = np.take_along_axis(mask, order, 1)
-    return [
-        np.where(mask, np.take_along_axis(array, order, 1), padding).astype(padding.dtype)
-        for array, padding in arrays
-    ]
+    kept = mask & (np.cumsum(mask, axis=1, dtype=np.int32) <= width)
+    filled = np.arange(min(width, mask.shape[1])) < kept.sum(1)[:, None]
+    chosen = [np.full(filled.shape, padding) for _, padding in arrays]
+    for selected, (array, _) in zip(chosen, arrays, strict=True):
+        selected[filled] = array[kept]
+    return chosen
