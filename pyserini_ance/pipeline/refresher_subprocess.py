@@ -78,9 +78,10 @@ def needs_refresher(recipe: Recipe) -> bool:
 def check_refresher(recipe: Recipe) -> None:
     """Raise SettingError if the refresher subprocess lacks GPUs: training would learn it only when it needs
     negatives."""
-    settings, gpus = recipe.refresher, torch.cuda.device_count()
-    if not needs_refresher(recipe) or settings.launch == "external":
+    settings = recipe.refresher
+    if not needs_refresher(recipe) or settings.launch == "external" or settings.device == "cpu":
         return
+    gpus = torch.cuda.device_count()
     first = int(settings.device.partition(":")[2] or 0)
     uses_gpus = settings.device.startswith("cuda") or (settings.device == "auto" and gpus)
     if uses_gpus and first + settings.processes > gpus:
@@ -89,6 +90,35 @@ def check_refresher(recipe: Recipe) -> None:
             f"{first} on, but torch sees {gpus} GPUs. Set refresher.device=cpu, or fewer processes, or start "
             "the refresher on another machine (refresher.launch=external)"
         )
+
+
+def refresher_device(settings: RefresherProcess, local_processes: int, gpus: int) -> str:
+    """The device of a refresher whose training has `local_processes` on this host, each on a GPU of its own.
+
+    For `device: auto` it is the first GPU that training leaves free, or GPU 0 if too few are free.
+    """
+    if settings.device != "auto" or not gpus:
+        return settings.device
+    return f"cuda:{local_processes if local_processes + settings.processes <= gpus else 0}"
+
+
+def _with_device(recipe: Recipe) -> Recipe:
+    """`recipe` with the refresher's device on this host; log a warning if it shares GPUs with training."""
+    settings = recipe.refresher
+    if "cpu" in (settings.device, recipe.device):  # `auto` beside training on the CPU is any GPU
+        return recipe
+    local_processes, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
+    device = refresher_device(settings, local_processes, gpus)
+    first = int(device.partition(":")[2] or 0)
+    if device != "auto" and first < local_processes:
+        log.warning(
+            "the refresher shares GPU %d with training (%d training processes here, %d GPUs): both become "
+            "slower. Free a GPU by fewer --nproc-per-node, or set refresher.device",
+            first,
+            local_processes,
+            gpus,
+        )
+    return recipe.model_copy(update={"refresher": settings.model_copy(update={"device": device})})
 
 
 @contextmanager
@@ -105,6 +135,7 @@ def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[Callable[[], s
     if not needs_refresher(recipe) or recipe.refresher.launch == "external" or _is_running(run):
         yield lambda: None
         return
+    recipe = _with_device(recipe)
     before = run.refresher.read()
     with open(run.refresher_log, "ab") as output:
         log_start = output.tell()

@@ -56,7 +56,7 @@ class RefresherProcess(Settings):
     """Started by the training command (`subprocess`), or by you with `pyserini-ance refresh` (`external`)."""
     device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
     """The device of the refresher: `auto`, `cpu`, `cuda` or `cuda:N`; several processes take the GPUs from N
-    on."""
+    on. `auto` in a subprocess: GPUs that the host's training processes leave free, or else from GPU 0 on."""
     threads: PositiveInt | None = None
     """CPU threads of a subprocess; null: torch's choice."""
     processes: PositiveInt = 1

@@ -16,6 +16,7 @@ from helpers.run_outcome import folders, outcome
 from helpers.waiting import until
 
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.evaluation.tables import SECONDS
 from pyserini_ance.pipeline import experiment
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
@@ -134,6 +135,7 @@ def test_device_cpu_leaves_a_gpu_alone(small_recipe, tmp_path, monkeypatch):
     stages = {"cached": cached, "ance": STAGES["ance"], "ltre": queries_alone}
     experiment.train(small_recipe(stages, device="cpu", precision="auto"), tmp_path / "run")
     assert state(tmp_path / "run")["status"] == "finished"
+    assert load_encoder(tmp_path / "run" / "model").encode(["a text"], precision="bf16").shape[0] == 1
 
 
 def test_a_stage_that_never_improved_is_named_with_what_its_result_is(small_recipe, tmp_path):

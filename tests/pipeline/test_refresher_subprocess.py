@@ -20,6 +20,7 @@ from pyserini_ance.pipeline.refresher_subprocess import (
     needs_refresher,
     refresh_command,
     refresher_command,
+    refresher_device,
     refresher_environment,
     refresher_subprocess,
 )
@@ -101,6 +102,75 @@ def test_gpus_that_the_refresher_lacks_are_missed_before_training(monkeypatch, s
         return
     with pytest.raises(SettingError, match=rf"refresher\.device .* torch sees {gpus} GPUs\. Set refresher"):
         check_refresher(recipe(ASYNC, **settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "local_processes", "gpus", "device"),
+    [
+        ({}, 1, 0, "auto"),  # no GPU
+        ({}, 1, 1, "cuda:0"),
+        ({}, 1, 2, "cuda:1"),
+        ({}, 6, 8, "cuda:6"),
+        ({}, 8, 8, "cuda:0"),
+        ({"processes": 2}, 6, 8, "cuda:6"),
+        ({"processes": 2}, 7, 8, "cuda:0"),
+        ({"device": "cuda"}, 4, 8, "cuda"),
+        ({"device": "cuda:3"}, 4, 8, "cuda:3"),
+        ({"device": "cpu"}, 4, 8, "cpu"),
+    ],
+)
+def test_the_refresher_takes_a_gpu_that_training_leaves_free(settings, local_processes, gpus, device):
+    assert refresher_device(RefresherProcess(**settings), local_processes, gpus) == device
+
+
+@pytest.mark.parametrize(
+    ("of_refresher", "of_training", "gpus", "shared"),
+    [
+        ("auto", "auto", 4, None),
+        ("auto", "cuda", 3, 0),
+        ("cuda:1", "auto", 4, 1),
+        ("cuda:3", "cuda", 4, None),
+    ],
+)
+def test_a_gpu_that_training_and_the_refresher_share_is_logged(
+    run, program, monkeypatch, caplog, of_refresher, of_training, gpus, shared
+):
+    """Three training processes on one host."""
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
+    program("")
+    made = recipe(ASYNC, device=of_refresher).model_copy(update={"device": of_training})
+    with caplog.at_level("WARNING"), refresher_subprocess(made, run):
+        pass
+    assert [message.partition(" with")[0] for message in caplog.messages] == (
+        [] if shared is None else [f"the refresher shares GPU {shared}"]
+    )
+
+
+def test_the_free_gpu_is_in_the_command(run, monkeypatch):
+    commands = []
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "3")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    monkeypatch.setattr(
+        refresher_subprocess_module,
+        "refresher_command",
+        lambda *arguments: (commands.append(refresher_command(*arguments)), [sys.executable, "-c", ""])[1],
+    )
+    with refresher_subprocess(recipe(ASYNC), run):
+        pass
+    assert "refresher.device=cuda:3" in commands[0]
+
+
+def test_neither_a_refresher_on_the_cpu_nor_one_beside_cpu_training_asks_for_gpus(run, program, monkeypatch):
+    def touched():
+        raise AssertionError("CUDA was asked")
+
+    monkeypatch.setattr("torch.cuda.device_count", touched)
+    program("")
+    check_refresher(recipe(ASYNC, device="cpu"))
+    for made in (recipe(ASYNC, device="cpu"), recipe(ASYNC).model_copy(update={"device": "cpu"})):
+        with refresher_subprocess(made, run):
+            pass
 
 
 def test_the_command_has_the_recipe_of_the_run_and_the_changed_settings(run):
