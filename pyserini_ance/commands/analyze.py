@@ -94,5 +94,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         help="the depth of rankings (default: %(default)s)",
     )
     sample.add_argument("--seed", type=int, default=42, help="the seed of the samples (default: %(default)s)")
-    sample.add_argument("--query", metavar="ID", help="the test query of t-sne (default: the first judged)")
+    sample.add_argument(
+        "--query",
+        metavar="ID",
+        help="the test query of t-sne (default: the first judged), or the training query of negative-swing "
+        "(default: the clearest case)",
+    )
     return parser.parse_args(arguments)

@@ -41,7 +41,8 @@ class LiveSearchMetrics:
         """Measure `hits` (B, k), best first, of the queries `rows` (B,), a `share` of the step's."""
         self._seconds += seconds
         so_far = self._values.setdefault(name, {})
-        for measure, each in self._measures(rows, hits).items():
+        of_queries = None if self.bm25 is None else self.bm25[rows]
+        for measure, each in search_measures(self.known_positives, rows, hits, of_queries).items():
             so_far[measure] = so_far.get(measure, 0.0) + share * float(each.mean())
 
     def pop(self) -> dict:
@@ -55,20 +56,26 @@ class LiveSearchMetrics:
         }
         return {"found": rounded, "search_seconds": round(seconds, 4)}
 
-    def _measures(self, rows: np.ndarray, found: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the values (B,) of each measure."""
-        is_hit, top_k = is_known_positive(self.known_positives, rows, found), found.shape[1]
-        top = is_hit[:, :RANKS]
-        measures = {
-            f"RR@{RANKS}": np.where(top.any(1), 1 / (top.argmax(1) + 1), 0.0),
-            f"R@{top_k}": is_hit.sum(1) / self.known_positives.counts[rows],
-        }
-        if self.bm25 is not None:
-            n = min(top_k, self.bm25.shape[1])
-            bm25 = self.bm25[rows, :n]
-            shared = (found[:, :n, None] == bm25[:, None, :]) & (bm25 != PADDING)[:, None, :]
-            measures[f"BM25 overlap@{n}"] = shared.any(2).mean(1)
-        return measures
+
+def search_measures(
+    known_positives: KnownPositives, rows: np.ndarray, found: np.ndarray, bm25: np.ndarray | None
+) -> dict[str, np.ndarray]:
+    """Measures (B,) of the documents `found` (B, k), best first, for the training queries `rows` (B,).
+
+    `bm25` (B, n) holds BM25's ranking for the same queries, filled with PADDING; None: it is not compared.
+    """
+    is_hit, top_k = is_known_positive(known_positives, rows, found), found.shape[1]
+    top = is_hit[:, :RANKS]
+    measures = {
+        f"RR@{RANKS}": np.where(top.any(1), 1 / (top.argmax(1) + 1), 0.0),
+        f"R@{top_k}": is_hit.sum(1) / known_positives.counts[rows],
+    }
+    if bm25 is not None:
+        n = min(top_k, bm25.shape[1])
+        bm25 = bm25[:, :n]
+        shared = (found[:, :n, None] == bm25[:, None, :]) & (bm25 != PADDING)[:, None, :]
+        measures[f"BM25 overlap@{n}"] = shared.any(2).mean(1)
+    return measures
 
 
 class FrozenDocuments:

@@ -10,11 +10,13 @@ STUDIES = {
     "t-sne": "a picture of a query, its positives and its negatives",
     "cases": "the queries won and lost most, with the first documents",
     "learning-curves": "loss, dev measure, and what each step's search retrieved",
+    "training-retrieval": "what each kept checkpoint retrieves for training queries",
     "index-matrix": "the index searched in training against the one of the evaluation",
     "distances": "distances of pairs, alignment and uniformity",
     "recall-frequency": "how often documents and queries are recalled, and how well they rank",
     "forgetting": "training queries that rank worse after a refresh than before",
     "composition": "negatives by the generation that first had them, and their swing",
+    "negative-swing": "two classes of negatives between which a training query swings",
     "positive-neighbors": "share of the next negatives that are neighbours of the positive",
 }
 NOT_STUDIES = ("figures", "studied_run")

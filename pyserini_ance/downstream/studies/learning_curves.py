@@ -21,8 +21,8 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     """By step of all stages: the loss, the dev measure, and for live negatives the measures of each step's
     search (RR@10, R@k, overlap with BM25), from `metrics.jsonl`.
 
-    Differs from LTRe's Figure 3: a run searches in each step only with live negatives, so other methods have
-    the dev measure alone.
+    Differs from LTRe's Figure 3: a run searches in each step only with live negatives; `training-retrieval`
+    searches with the kept checkpoints of any run.
     """
     series = {run.name: _series(run) for run in runs}
     rows: list[Row] = [

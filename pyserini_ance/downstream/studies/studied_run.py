@@ -38,7 +38,7 @@ INDEX_ABOUT = "encoder.json"  # of the index of a run: the weights that encoded 
 
 
 class NotKept(ValueError):
-    """The run directory lacks what a study reads; the message names the recipe key that keeps it."""
+    """The run lacks what a study reads; the message names the recipe key that keeps it, if one does."""
 
 
 class NotInstalled(RuntimeError):
@@ -48,7 +48,8 @@ class NotInstalled(RuntimeError):
 @dataclass(frozen=True)
 class StudySettings:
     """What a study is made with: `queries` are sampled with `seed`; `top_k` is the depth of rankings; `query`
-    is the id of the test query that t-SNE shows."""
+    is the id of the query that a picture shows: of the test query for t-sne, of a training query for
+    negative-swing."""
 
     device: str = "cpu"
     queries: int = 200

@@ -27,10 +27,7 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     The query is `--query`, else the first that has a relevant document. A document of several passages has
     their mean. Distances within a picture say something, those between two pictures nothing.
     """
-    try:
-        import sklearn  # noqa: F401 - what follows needs it
-    except ImportError as error:
-        raise NotInstalled(f"t-sne needs scikit-learn: {INSTALL}") from error
+    check_scikit_learn()
     rows: list[Row] = []
     panels = []
     for run in runs:
@@ -49,6 +46,14 @@ def study(runs: Sequence[StudiedRun]) -> Findings:
     keys = ("run", "group", "id", "x", "y")
     shown = [{key: row[key] for key in keys} for row in rows if row["group"] != "random"]
     return Findings(rows, panels, shown)
+
+
+def check_scikit_learn() -> None:
+    """Raise NotInstalled with the command that installs scikit-learn if it is missing."""
+    try:
+        import sklearn  # noqa: F401 - what follows needs it
+    except ImportError as error:
+        raise NotInstalled(f"t-SNE needs scikit-learn: {INSTALL}") from error
 
 
 def _rows(run: StudiedRun) -> list[Row]:
@@ -91,7 +96,7 @@ def _rows(run: StudiedRun) -> list[Row]:
 
 
 def _query_row(run: StudiedRun, split: str) -> int:
-    """The row of the chosen test query. Raises ValueError if the split lacks it or it has no positive."""
+    """The row of the chosen test query. Raises NotKept if the split lacks it or it has no positive."""
     test, wanted = run.data.collection.split(split), run.settings.query
     anchors = test.known_positives("query").anchors
     if not len(anchors):
@@ -101,7 +106,7 @@ def _query_row(run: StudiedRun, split: str) -> int:
     row = test.queries.rows.get(wanted)
     if row is None or row not in anchors:
         known = [test.queries.ids[anchor] for anchor in anchors]
-        raise ValueError(
+        raise NotKept(
             f"--query {wanted}: split {split} has no such query with a relevant document"
             f"{did_you_mean(wanted, known)}; the first are {', '.join(known[:3])}"
         )

@@ -14,15 +14,17 @@ from pyserini_ance.pipeline import experiment
 from .conftest import stage
 
 FINAL = {"hits": 20, "measures": ["RR@10"], "query_measures": ["RR@10"], "indexes": ["SQ8"]}
-MINED = stage("ann", 6, refresh={"every_steps": 2}, evaluate={"every_steps": 2})
+MINED = stage("ann", 6, refresh={"every_steps": 4}, evaluate={"every_steps": 2})  # two generations
 MINED["terms"]["query"]["negatives"][0]["top_k"] = 27  # of 30 documents: ranks for RR@100
+# Six generations, and rankings that change so much that negatives swing.
+SWINGING = {**MINED, "optimizer": {"learning_rate": 0.1}, "refresh": {"every_steps": 1}}
 LIVE = {**stage("live", 4), "trainable": "query_tower"}
 LIVE["terms"]["query"]["negatives"] = [{"kind": "live", "top_k": 9, "index": "SQ8"}]
 PASSAGES = {"length_tokens": 12, "template": "{text}", "passages": 3}
 RUNS = {
-    "ance": (MINED, {}, set()),
-    "maxp": (MINED, {"document": PASSAGES}, {"forgetting"}),
-    "ltre": (LIVE, {}, {"async-gap", "composition", "forgetting", "positive-neighbors"}),
+    "ance": (MINED, {}, {"negative-swing"}),
+    "maxp": (SWINGING, {"document": PASSAGES}, {"forgetting"}),
+    "ltre": (LIVE, {}, {"async-gap", "composition", "forgetting", "negative-swing", "positive-neighbors"}),
 }
 
 
