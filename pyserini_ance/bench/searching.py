@@ -65,12 +65,12 @@ def recall(own: np.ndarray, reference: np.ndarray) -> dict[str, float]:
 
 def ours(rounds: Rounds, folder: Path, backend: Any, k: int) -> None:
     from pyserini_ance.distributed.world import World
-    from pyserini_ance.vectors.search import searcher
+    from pyserini_ance.vectors.search import search_arrays, searcher
 
     documents, queries = _read(folder)
     search = searcher(documents, backend, "cpu", World())
     for _ in rounds:
-        rounds.output = search(queries, k)[1]
+        rounds.output = search_arrays(search, queries, k)[1]
 
 
 def faiss(rounds: Rounds, folder: Path, k: int) -> None:

@@ -229,11 +229,11 @@ def search_and_gather(rounds: Rounds, folder: Path) -> None:
     from pyserini_ance.vectors.search import resident, searcher
 
     documents = resident(np.load(folder / DOCUMENTS), "cpu")
-    queries = np.load(folder / QUERIES)
+    queries = torch.from_numpy(np.load(folder / QUERIES))
     search = searcher(documents, "torch", "cpu", World())
     for _ in rounds:
         rows = search(queries, LTRE_TOP_K)[1]
-        documents.index_select(0, torch.from_numpy(rows.reshape(-1)))
+        documents.index_select(0, rows.reshape(-1))
 
 
 def query_step(rounds: Rounds, folder: Path, dimension: int) -> None:

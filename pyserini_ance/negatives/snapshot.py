@@ -27,7 +27,7 @@ from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some, has_shards
 from pyserini_ance.vectors.faiss_index import FLAT, FactoryIndex, factory_and_search, make_index
-from pyserini_ance.vectors.search import Searcher, fits, resident, resolve_backend, searcher
+from pyserini_ance.vectors.search import Searcher, fits, resident, resolve_backend, search_arrays, searcher
 from pyserini_ance.vectors.sharded_search import FlatIndex, search_shards
 
 log = logging.getLogger(__name__)
@@ -320,7 +320,7 @@ class Snapshot:
         vectors = self.document_vectors
         with self.timed("build"):
             search = self._static_index(index, seed, vectors)
-        return search if self.passages is None else partial(self.passages.search, search)
+        return search if self.passages is None else partial(_search_documents, search, self.passages)
 
     def _static_index(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
         if index == FLAT:
@@ -353,6 +353,15 @@ class Snapshot:
         yield
         within = sum(self.seconds.values()) - before
         self.seconds[part] = self.seconds.get(part, 0.0) + time.perf_counter() - start - within
+
+
+def _search_documents(
+    search: Searcher, passages: Passages, queries: torch.Tensor, k: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Search documents with a search of passages, as `Passages.search` does, with tensors."""
+    k = min(k, len(passages))
+    scores, rows = passages.best(*search_arrays(search, queries, k * passages.max_passages), k)
+    return torch.from_numpy(scores), torch.from_numpy(rows)
 
 
 def _key(side: Side, rows: np.ndarray, over: Searched) -> RankingKey:

@@ -27,6 +27,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.rundir import RunDir, RunLog
 from pyserini_ance.storage.files import read_json_lines, read_json_object, whole_file, write_json
+from pyserini_ance.vectors.search import search_arrays
 
 QUERIES = "queries "  # prefix of the columns of query retrieval
 
@@ -166,7 +167,8 @@ class FinalEvaluator:
         queries = self._queries(snapshot)
         for index in test.indexes:
             start, name = time.perf_counter(), _index_row(row, index)
-            scores, rows = snapshot.static_index(index, self.recipe.seed)(queries, test.hits)
+            search = snapshot.static_index(index, self.recipe.seed)
+            scores, rows = search_arrays(search, queries, test.hits)
             self._write_on_main(name, scores, rows)
             self.measure(name, time.perf_counter() - start)
 

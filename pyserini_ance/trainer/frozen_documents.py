@@ -23,6 +23,7 @@ from pyserini_ance.vectors.faiss_index import FLAT
 from pyserini_ance.vectors.search import resolve_backend
 
 RANKS = 10
+FoundRows = tuple[Live, np.ndarray]  # a source and the document rows (B, k) that it retrieves, best first
 
 
 class LiveSearchMetrics:
@@ -139,10 +140,10 @@ class FrozenDocuments:
         passages. `known_positives` are those of the step's queries; None: the judged ones.
         """
         if self.live:
-            asked = queries.detach().cpu().numpy()
+            found = self._search(batch, queries.detach(), share)
             positives = known_positives or self.known_positives
-            found = {name: self._found(name, asked, batch, share, positives) for name in self.live}
-            batch = replace(batch, terms={**batch.terms, **found})
+            live = {name: self._with_candidates(batch.terms[name], found[name], positives) for name in found}
+            batch = replace(batch, terms={**batch.terms, **live})
         return batch, self.look_up(batch.unique("document"))
 
     def look_up(self, documents: np.ndarray) -> torch.Tensor:
@@ -152,33 +153,31 @@ class FrozenDocuments:
             return self.whole[to_device(self.device, rows)[0]]
         return to_device(self.device, self.vectors[rows])[0]
 
-    def _found(
-        self, name: str, queries: np.ndarray, batch: Batch, share: float, known_positives: KnownPositives
+    def _search(self, batch: Batch, queries: torch.Tensor, share: float) -> dict[str, list[FoundRows]]:
+        """Return what each live source retrieves, by term; the host waits once all searches are launched."""
+        start, found = time.perf_counter(), []
+        for name, sources in self.live.items():
+            positions = batch.positions("query", batch.terms[name].anchors)
+            asked = queries[to_device(queries.device, positions)[0]]
+            for place, source in sources.items():
+                found.append((name, place, source, self.searches[source.index](asked, source.top_k)[1]))
+        on_host = [(name, place, source, rows.cpu().numpy()) for name, place, source, rows in found]
+        seconds = (time.perf_counter() - start) / len(found)
+        by_term: dict[str, list[FoundRows]] = {name: [] for name in self.live}
+        for name, place, source, rows in on_host:
+            by_term[name].append((source, rows))
+            self.live_metrics.add(f"{name}.{place}", batch.terms[name].anchors, rows, share, seconds)
+        return by_term
+
+    def _with_candidates(
+        self, rows: TermRows, found: list[FoundRows], known_positives: KnownPositives
     ) -> TermRows:
         """Return the rows of a term with live candidates, which replace the drawn positives."""
-        rows = batch.terms[name]
-        asked = queries[batch.positions("query", rows.anchors)]
-        found = [
-            self._candidates(f"{name}.{place}", source, asked, rows, share, known_positives)
-            for place, source in self.live[name].items()
+        candidates = [
+            source.candidates(hits, rows.anchors, rows.positives, known_positives) for source, hits in found
         ]
-        return replace(
-            rows, positives=rows.positives[:, :0], negatives=np.concatenate([*found, rows.negatives], axis=1)
-        )
-
-    def _candidates(
-        self,
-        name: str,
-        source: Live,
-        asked: np.ndarray,
-        rows: TermRows,
-        share: float,
-        known_positives: KnownPositives,
-    ) -> np.ndarray:
-        start = time.perf_counter()
-        _, found = self.searches[source.index](asked, source.top_k)
-        self.live_metrics.add(name, rows.anchors, found, share, time.perf_counter() - start)
-        return source.candidates(found, rows.anchors, rows.positives, known_positives)
+        negatives = np.concatenate([*candidates, rows.negatives], axis=1)
+        return replace(rows, positives=rows.positives[:, :0], negatives=negatives)
 
 
 def _bm25(snapshot: Snapshot, top_k: int) -> np.ndarray | None:

@@ -12,6 +12,7 @@ from pyserini_ance.random_streams import random_stream
 from pyserini_ance.storage.publish import publish_once, read_manifest
 from pyserini_ance.vectors.encoding import ShardedVectors
 from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK, FaissIndex, import_faiss
+from pyserini_ance.vectors.topk import ScoresAndRows
 
 FLAT = "flat"  # exact search in the vectors themselves, without an index of this module
 TRAINING_VECTORS = 1 << 17  # a product quantiser of 8 bits uses half as many
@@ -38,20 +39,21 @@ class FactoryIndex:
         self.index, self.world = faiss.read_index(str(folder / FILE), faiss.IO_FLAG_MMAP), world
         _set_search(self.index, search)
 
-    def __call__(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, queries: torch.Tensor, k: int) -> ScoresAndRows:
         """The index's own scores (Q, k) float32 and rows (Q, k) int32, best first, -1 for missing results.
 
         k is cut to the number of documents. Called by all processes with equal queries (Q, D).
         """
-        own = np.array_split(np.ascontiguousarray(queries, np.float32), self.world.size)[self.world.rank]
+        asked = np.ascontiguousarray(queries.cpu().numpy(), np.float32)
+        own = np.array_split(asked, self.world.size)[self.world.rank]
         k = min(k, self.index.ntotal)
         scores, rows = (
             self.index.search(own, k) if len(own) else (np.empty((0, k), np.float32), np.empty((0, k)))
         )
         return self._gather(scores), self._gather(rows.astype(np.int32))
 
-    def _gather(self, own: np.ndarray) -> np.ndarray:
-        return np.concatenate([part.numpy() for part in self.world.gather(torch.from_numpy(own))])
+    def _gather(self, own: np.ndarray) -> torch.Tensor:
+        return torch.cat(self.world.gather(torch.from_numpy(own)))
 
 
 def factory_and_search(index: str) -> tuple[str, str]:

@@ -12,8 +12,9 @@ import torch
 from tqdm import tqdm
 
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.encoder import to_device
 from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.vectors.topk import TopK, best_of
+from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, DeviceTopK, ScoresAndRows, TopK, best_of
 
 # The default of faiss 1.15.1: with fewer numbers (queries times dimension) it compares vector by vector. That
 # default was measured with many threads. With one thread, matrix products are faster from some 800 numbers on
@@ -29,8 +30,8 @@ SHOWN_AFTER_SECONDS = 1  # a progress bar for each step's search would only flic
 
 Backend = Literal["auto", "torch", "faiss"]
 FaissIndex = Any  # faiss ships no types
-# (queries (Q, D), k) -> scores and rows (Q, k)
-Searcher = Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]
+# (queries (Q, D) float32 on any device, k) -> scores float32 and rows int32, both (Q, k), best first
+Searcher = Callable[[torch.Tensor, int], ScoresAndRows]
 
 
 def import_faiss() -> ModuleType:
@@ -64,7 +65,19 @@ def exact_search(
     Ties go to the lower row. queries (Q, D) and documents (N, D) are float32; documents may be a memory map.
     k is cut to N.
     """
-    return searcher(documents, backend, device, World())(queries, k)
+    return search_arrays(searcher(documents, backend, device, World()), queries, k)
+
+
+def search_arrays(
+    search: Searcher, queries: np.ndarray | torch.Tensor, k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Call `search` for a caller that wants arrays: scores (Q, k) float32 and rows (Q, k) int32.
+
+    The host waits for the results.
+    """
+    asked = queries if isinstance(queries, torch.Tensor) else _as_tensor(np.asarray(queries, np.float32))
+    scores, rows = search(asked, k)
+    return scores.cpu().numpy(), rows.cpu().numpy()
 
 
 def fits(documents: np.ndarray, device: str) -> bool:
@@ -79,9 +92,13 @@ def resident(documents: np.ndarray, device: str) -> torch.Tensor:
 
     The array may be a memory map.
     """
+    return _as_tensor(documents).to(device)
+
+
+def _as_tensor(array: np.ndarray) -> torch.Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about a read-only map, which is never written to
-        return torch.from_numpy(documents).to(device)
+        return torch.from_numpy(array)
 
 
 def searcher(
@@ -91,7 +108,7 @@ def searcher(
     world: World,
     documents_per_block: int = DOCUMENTS_PER_BLOCK,
 ) -> Searcher:
-    """Return `exact_search` over `documents`.
+    """Return `exact_search` over `documents`, from tensors to tensors: on a GPU nothing waits for values.
 
     Each search reads an array again, block by block, without a copy (faiss) or with one of
     `documents_per_block` (torch); torch uses a tensor (`resident`) without one. Searching raises PeerError
@@ -118,43 +135,52 @@ def _search_blocks(
     device: str,
     world: World,
     documents_per_block: int,
-    queries: np.ndarray,
+    queries: torch.Tensor,
     k: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    k = min(k, len(documents))
+) -> ScoresAndRows:
+    k, on_device = min(k, len(documents)), queries.to(device, non_blocking=True)
     query_blocks = [
-        torch.from_numpy(np.ascontiguousarray(queries[start : start + QUERIES_PER_BLOCK].T))
+        on_device[start : start + QUERIES_PER_BLOCK].T.contiguous()
         for start in range(0, len(queries), QUERIES_PER_BLOCK)
     ]
-    best = [TopK(block.shape[1], k, device) for block in query_blocks]
-    size = _documents_at_once(documents, len(queries), documents_per_block)
+    make = TopK if on_device.device.type == "cpu" else DeviceTopK
+    best = [make(block.shape[1], k, device) for block in query_blocks]
+    size = _documents_at_once(documents, len(queries), documents_per_block, device)
     firsts = range(0, len(documents), size)
     with _progress_bar(len(query_blocks) * len(firsts), world) as bar:
         for first in firsts:  # documents are many: each block is read, and moved to the device, once
-            part = documents[first : first + size]
-            block = part if isinstance(part, torch.Tensor) else torch.from_numpy(np.array(part)).to(device)
+            block = _on_device(documents[first : first + size], on_device.device)
             for query_block, best_of_block in zip(query_blocks, best, strict=True):
                 world.check()
-                _update(best_of_block, block, query_block.to(device), first)
+                _update(best_of_block, block, query_block, first)
                 bar.update()
-    return _concatenate(best, k)
+    return _concatenate([block.result() for block in best], k, on_device.device)
 
 
-def _documents_at_once(documents: np.ndarray | torch.Tensor, queries: int, documents_per_block: int) -> int:
-    """Documents per block: more for few queries on a GPU that holds all documents.
+def _documents_at_once(
+    documents: np.ndarray | torch.Tensor, queries: int, documents_per_block: int, device: str
+) -> int:
+    """Documents per block: on a GPU a multiple of a group, so that no block is copied to fill its last group.
 
-    The GPU waits at the end of each block, and the scores take the same memory.
+    More for few queries on a GPU that holds all documents: the scores take the same memory.
     """
-    if (
-        isinstance(documents, torch.Tensor)
-        and documents.device.type != "cpu"
-        and 0 < queries < QUERIES_PER_BLOCK
-    ):
-        return documents_per_block * QUERIES_PER_BLOCK // queries
-    return documents_per_block
+    if torch.device(device).type == "cpu":
+        return documents_per_block
+    if isinstance(documents, torch.Tensor) and 0 < queries < QUERIES_PER_BLOCK:
+        documents_per_block = documents_per_block * QUERIES_PER_BLOCK // queries
+    return max(1, documents_per_block // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
 
 
-def _update(best: TopK, documents: torch.Tensor, queries: torch.Tensor, first: int) -> None:
+def _on_device(documents: np.ndarray | torch.Tensor, device: torch.device) -> torch.Tensor:
+    """A block of documents (N, D), which the host reads while a GPU works on the block before."""
+    if isinstance(documents, torch.Tensor):
+        return documents
+    if device.type == "cpu":
+        return torch.from_numpy(np.array(documents))
+    return to_device(device, documents)[0]
+
+
+def _update(best: TopK | DeviceTopK, documents: torch.Tensor, queries: torch.Tensor, first: int) -> None:
     """Score `documents` (N, D), the first of which is row `first`, for `queries` (D, Q).
 
     On the CPU in parts whose scores fit its cache.
@@ -164,23 +190,18 @@ def _update(best: TopK, documents: torch.Tensor, queries: torch.Tensor, first: i
         best.update(documents[start : start + size] @ queries, first + start)
 
 
-def _concatenate(best: list[TopK], k: int) -> tuple[np.ndarray, np.ndarray]:
+def _concatenate(blocks: list[ScoresAndRows], k: int, device: torch.device) -> ScoresAndRows:
     """The results of all query blocks: scores (Q, k) float32 and rows (Q, k) int32."""
-    results = [
-        (np.empty((0, k), np.float32), np.empty((0, k), np.int32)),
-        *([x.cpu().numpy() for x in block.result()] for block in best),
-    ]
-    scores, rows = map(np.concatenate, zip(*results, strict=True))
-    return scores, rows
+    nothing = torch.empty((0, k), device=device), torch.empty((0, k), dtype=torch.int32, device=device)
+    scores, rows = zip(nothing, *blocks, strict=True)
+    return torch.cat(scores), torch.cat(rows)
 
 
-def _search_by_faiss(
-    documents: np.ndarray, world: World, queries: np.ndarray, k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    k = min(k, len(documents))
-    scores, rows = np.empty((len(queries), k), np.float32), np.empty((len(queries), k), np.int32)
+def _search_by_faiss(documents: np.ndarray, world: World, queries: torch.Tensor, k: int) -> ScoresAndRows:
+    k, asked = min(k, len(documents)), queries.cpu().numpy()
+    scores, rows = np.empty((len(asked), k), np.float32), np.empty((len(asked), k), np.int32)
     starts, firsts = (
-        range(0, len(queries), QUERIES_PER_BLOCK),
+        range(0, len(asked), QUERIES_PER_BLOCK),
         range(0, len(documents), FAISS_DOCUMENTS_PER_BLOCK),
     )
     found = 0  # documents so far for each query
@@ -191,7 +212,7 @@ def _search_by_faiss(
             for start in starts:
                 world.check()
                 block = slice(start, start + QUERIES_PER_BLOCK)
-                best = _search_past_ties(part, np.ascontiguousarray(queries[block], np.float32), k)
+                best = _search_past_ties(part, np.ascontiguousarray(asked[block], np.float32), k)
                 scores[block, :width], rows[block, :width] = best_of(
                     [torch.from_numpy(each) for each in (scores[block, :found], best[0])],
                     [torch.from_numpy(each) for each in (rows[block, :found], best[1] + np.int32(first))],
@@ -199,7 +220,7 @@ def _search_by_faiss(
                 )
                 bar.update()
             found = width
-    return scores, rows
+    return torch.from_numpy(scores), torch.from_numpy(rows)
 
 
 def _search_past_ties(documents: np.ndarray, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:

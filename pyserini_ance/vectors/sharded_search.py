@@ -7,8 +7,8 @@ import torch
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.search import QUERIES_PER_BLOCK, Searcher
-from pyserini_ance.vectors.topk import best_of
+from pyserini_ance.vectors.search import QUERIES_PER_BLOCK, Searcher, search_arrays
+from pyserini_ance.vectors.topk import ScoresAndRows, best_of
 
 
 class FlatIndex:
@@ -17,14 +17,17 @@ class FlatIndex:
     def __init__(self, documents: ShardedVectors, own: Searcher, world: World):
         self.documents, self.own, self.world = documents, own, world
 
-    def __call__(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """Scores (Q, k) float32 and rows (Q, k) int32, best first.
+    def __call__(self, queries: torch.Tensor, k: int) -> ScoresAndRows:
+        """Scores (Q, k) float32 and rows (Q, k) int32, best first: on the device, if there is one process.
 
         Called by all processes with equal queries (Q, D), between steps of even length: none waits long for
         another.
         """
-        scores, rows = self.own(queries, min(k, len(self.documents)))
-        return merge_shards(scores, rows, self.documents, k, self.world)
+        k = min(k, len(self.documents))
+        if self.world.size == 1:
+            return self.own(queries, k)
+        scores, rows = merge_shards(*search_arrays(self.own, queries, k), self.documents, k, self.world)
+        return torch.from_numpy(scores), torch.from_numpy(rows)
 
 
 def search_shards(
@@ -41,7 +44,7 @@ def search_shards(
     the results of all queries; with `shares`, the number of queries of each process in rank order, only those
     of its own.
     """
-    scores, rows = searcher(queries, min(k, len(documents)))
+    scores, rows = search_arrays(searcher, queries, min(k, len(documents)))
     world.barrier()  # shards take uneven time
     if shares is None or world.size == 1:
         return merge_shards(scores, rows, documents, k, world)

@@ -1,8 +1,7 @@
-"""TopK: the k best documents of each query, found block after block.
+"""The k best documents of each query, found block after block: TopK on the CPU, DeviceTopK on a GPU.
 
-A document enters only above the k-th best of the documents before it. After the first blocks few do, and the
-highest score of each group of documents rules out nearly all others: one pass over the scores instead of a
-partial sort of them.
+The highest score of each group of documents rules out nearly all others: one pass over the scores instead of
+a partial sort of them.
 """
 
 from collections.abc import Sequence
@@ -18,13 +17,18 @@ MOST_GROUPS = 0.25
 # could be.
 MAX_PENDING = 32
 
+LOWEST_KEY = torch.iinfo(torch.int64).min
+ROW_BITS = 32
+LARGEST_ROW = (1 << ROW_BITS) - 1
+
 ScoresAndRows = tuple[torch.Tensor, torch.Tensor]
 
 
 class TopK:
     """The k documents of highest score for each query; ties go to the lower rows.
 
-    Blocks come in rising rows.
+    Blocks come in rising rows. A document enters only above the k-th best of the documents before it; after
+    the first blocks few do.
     """
 
     def __init__(self, queries: int, k: int, device: str = "cpu"):
@@ -81,6 +85,64 @@ class TopK:
         scores, rows = (torch.cat(pair, 1) for pair in zip(self._best, (scores, rows), strict=True))
         scores, order = scores.sort(dim=1, descending=True, stable=True)
         self._best = scores[:, : self.k].contiguous(), rows.gather(1, order[:, : self.k])
+
+
+class DeviceTopK:
+    """TopK for a GPU, in buffers of fixed size: the host never waits for values.
+
+    The k best documents of a block are in the k groups whose best documents are best, and k groups are
+    partially sorted instead of the block. A score and its row are one number (`_keys`), so that there are no
+    ties, and the groups before a document's own group each have a better document.
+    """
+
+    def __init__(self, queries: int, k: int, device: torch.device | str):
+        self.k, self._documents = k, 0
+        self._best = torch.full((queries, k), LOWEST_KEY, dtype=torch.int64, device=device)
+
+    def update(self, scores: torch.Tensor, first: int) -> None:
+        """Add the `scores` (N, Q) of N documents, the first of which is row `first`."""
+        documents = len(scores)
+        if missing := -documents % DOCUMENTS_PER_GROUP:
+            scores = functional.pad(scores, (0, 0, 0, missing), value=-torch.inf)
+        rows = self._rows_of_best_groups(scores)
+        keys = _keys(scores.gather(0, rows), rows + first)
+        if missing:
+            keys = keys.masked_fill(rows >= documents, LOWEST_KEY)
+        self._best = torch.cat([self._best, keys.T], 1).topk(self.k, dim=1).values
+        self._documents += documents
+
+    def result(self) -> ScoresAndRows:
+        """Scores (Q, k) float32 and rows (Q, k) int32, best first; k is cut to the number of documents."""
+        return _scores_and_rows(self._best[:, : min(self.k, self._documents)])
+
+    def _rows_of_best_groups(self, scores: torch.Tensor) -> torch.Tensor:
+        """(k * DOCUMENTS_PER_GROUP, Q) int64: rows of `scores` (N, Q); all rows if there are fewer groups."""
+        documents, queries = scores.shape
+        groups = torch.arange(documents // DOCUMENTS_PER_GROUP, device=scores.device)[:, None]
+        if len(groups) > self.k:
+            best = scores.view(-1, DOCUMENTS_PER_GROUP, queries).amax(1)
+            keys = _keys(best, groups).T.contiguous().topk(self.k, dim=1, sorted=False).values
+            groups = _scores_and_rows(keys)[1].T.long()
+        within = torch.arange(DOCUMENTS_PER_GROUP, device=scores.device)[:, None]
+        rows = groups[:, None] * DOCUMENTS_PER_GROUP + within  # (groups, DOCUMENTS_PER_GROUP, Q or 1)
+        return rows.flatten(0, 1).expand(-1, queries)
+
+
+def _keys(scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """int64 numbers in the order of `scores`, of equal scores the lower of `rows` first.
+
+    The bits of positive floating-point numbers rise with them, and those of negative ones fall.
+    """
+    bits = (scores + 0.0).view(torch.int32)  # -0.0 + 0.0 is 0.0
+    rising = bits ^ ((bits >> 31) & torch.iinfo(torch.int32).max)
+    return (rising.long() << ROW_BITS) + (LARGEST_ROW - rows)
+
+
+def _scores_and_rows(keys: torch.Tensor) -> ScoresAndRows:
+    """The scores float32 and rows int32 of `_keys`."""
+    rising = (keys >> ROW_BITS).int()
+    bits = rising ^ ((rising >> 31) & torch.iinfo(torch.int32).max)
+    return bits.view(torch.float32), (LARGEST_ROW - (keys & LARGEST_ROW)).int()
 
 
 def _above(

@@ -215,11 +215,11 @@ def test_vectors_that_a_gpu_has_no_room_for_are_searched_block_by_block(
     monkeypatch.setattr("pyserini_ance.negatives.snapshot.fits", lambda *_: False)
     streamed = fixed(recipe, data, start, tmp_path)
     assert held.whole is not None and streamed.whole is None and "do not fit" in caplog.text
-    queries = np.random.default_rng(0).normal(size=(3, held.vectors.shape[1])).astype(np.float32)
+    queries = torch.randn(3, held.vectors.shape[1], generator=torch.Generator().manual_seed(0))
     for one, other in zip(
         held.searches["flat"](queries, 7), streamed.searches["flat"](queries, 7), strict=True
     ):
-        np.testing.assert_array_equal(one, other)
+        assert torch.equal(one, other)
 
 
 def test_a_gpus_free_memory_decides_whether_vectors_stay_there(monkeypatch):

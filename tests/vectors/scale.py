@@ -170,8 +170,10 @@ class Bench:
 
     def _search_index(self, index: str) -> Work:
         snapshot = self._snapshot()
+        from pyserini_ance.vectors.search import search_arrays
+
         search, queries = snapshot.static_index(index, 0), self._test_queries(snapshot)
-        return lambda: search(queries, HITS)
+        return lambda: search_arrays(search, queries, HITS)
 
     def _data(self):
         from pyserini_ance.pipeline.preparation import prepare

@@ -16,6 +16,7 @@ from pyserini_ance.vectors.faiss_index import (
     make_index,
     new_index,
 )
+from pyserini_ance.vectors.search import search_arrays
 
 ABOUT = {"weights": "w" * 64}
 CODES = "OPQ2,IVF1,PQ2"  # of 8 bits, for 4 dimensions each
@@ -31,7 +32,10 @@ def factory_search(world: World, folder, factories: list[str], k: int) -> list[t
     queries, documents = drawn()
     for number, factory in enumerate(factories):
         make_index(folder / str(number), ShardedVectors.split(documents, world), factory, 3, ABOUT, world)
-    return [FactoryIndex(folder / str(number), world)(queries, k) for number in range(len(factories))]
+    return [
+        search_arrays(FactoryIndex(folder / str(number), world), queries, k)
+        for number in range(len(factories))
+    ]
 
 
 def faiss_alone(world: World, factories: list[str], k: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -147,7 +151,7 @@ def searched(world: World, folder, index: str, k: int) -> np.ndarray:
     queries, documents = drawn()
     factory, search = factory_and_search(index)
     make_index(folder / factory, ShardedVectors.split(documents, world), factory, 3, ABOUT, world)
-    return FactoryIndex(folder / factory, world, search)(queries, k)[1]
+    return search_arrays(FactoryIndex(folder / factory, world, search), queries, k)[1]
 
 
 def exact_rows(world: World, k: int) -> np.ndarray:

@@ -22,7 +22,7 @@ def search_together(world: World, backend: str, cuts: list[int], ks: list[int]) 
     shards = ShardedVectors(np.split(documents, cuts), world.rank)
     own = resident(shards.own, "cpu") if backend == "torch" else shards.own
     index = FlatIndex(shards, search.searcher(own, backend, "cpu", world), world)
-    return [index(queries, k) for k in ks]
+    return [search.search_arrays(index, queries, k) for k in ks]
 
 
 @pytest.mark.parametrize("backend", ["torch", "faiss"])
@@ -43,16 +43,23 @@ def test_a_resident_memory_map_is_searched_without_a_copy(tmp_path, monkeypatch)
     tensor = resident(mapped, "cpu")
     assert tensor.data_ptr() == mapped.ctypes.data
     monkeypatch.setattr(np, "array", None)  # it copies blocks of an array
-    _, rows = search.searcher(tensor, "torch", "cpu", World(), documents_per_block=7)(queries, 10)
+    find = search.searcher(tensor, "torch", "cpu", World(), documents_per_block=7)
+    _, rows = find(torch.from_numpy(queries), 10)
     monkeypatch.undo()
     np.testing.assert_array_equal(rows, exact_search(queries, documents, 10)[1])
 
 
 def test_few_queries_take_larger_blocks_where_all_documents_are_on_a_gpu():
-    documents = torch.empty(100, 4, device="meta")
-    assert search._documents_at_once(documents, 32, 1000) == 1000 * search.QUERIES_PER_BLOCK // 32
-    assert (
-        search._documents_at_once(documents, 5000, 1000)
-        == search._documents_at_once(np.empty((9, 4)), 1, 1000)
-        == 1000
-    )
+    held, mapped = torch.empty(100, 4, device="meta"), np.empty((9, 4))
+    sizes = [
+        search._documents_at_once(held, 32, 1600, "meta"),
+        search._documents_at_once(held, 500, 1600, "meta"),
+        search._documents_at_once(held, 5000, 1600, "meta"),
+        search._documents_at_once(mapped, 32, 1600, "meta"),
+    ]
+    assert sizes == [1600 * search.QUERIES_PER_BLOCK // 32, 1632, 1600, 1600]  # whole groups of 16
+
+
+def test_a_block_is_whole_groups_of_documents_on_a_gpu_alone():
+    sizes = [search._documents_at_once(np.empty((9, 4)), 5000, 1000, device) for device in ("cpu", "meta")]
+    assert sizes == [1000, 992] and search._documents_at_once(np.empty((9, 4)), 5000, 7, "meta") == 16

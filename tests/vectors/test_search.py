@@ -8,11 +8,14 @@ import sys
 
 import numpy as np
 import pytest
+import torch
+from helpers.device_counts import META, DeviceCounts
 
 from pyserini_ance.distributed.failures import PeerError, PeerLoss
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import search
 from pyserini_ance.vectors.search import exact_search, resolve_backend
+from pyserini_ance.vectors.topk import DeviceTopK
 
 CASES = {  # queries, documents, k
     "few": (3, 50, 10),
@@ -128,12 +131,40 @@ def test_a_search_ends_when_another_process_has_ended(monkeypatch, backend):
 
     monkeypatch.setattr(World, "check", ended)
     with pytest.raises(PeerError, match="process 1 has died"):
-        search.searcher(np.ones((3, 4), np.float32), backend, "cpu", World())(np.ones((1, 4), np.float32), 2)
+        search.searcher(np.ones((3, 4), np.float32), backend, "cpu", World())(torch.ones(1, 4), 2)
 
 
 def test_no_queries_find_nothing():
     scores, rows = exact_search(np.empty((0, 4), np.float32), np.ones((3, 4), np.float32), 2)
     assert scores.shape == rows.shape == (0, 2)
+
+
+@pytest.mark.parametrize("are_resident", [True, False])
+@pytest.mark.parametrize("asked_on", ["cpu", "meta"])
+def test_a_search_on_a_gpu_waits_for_nothing(are_resident, asked_on):
+    """Queries go over once; documents that are not there already, block by block."""
+    documents = np.ones((300, 8), np.float32)
+    on_device = torch.empty(300, 8, device=META) if are_resident else documents
+    find = search.searcher(on_device, "torch", "meta", World(), 100)
+    queries = torch.ones(2 * search.QUERIES_PER_BLOCK + 1, 8, device=asked_on)
+    with DeviceCounts() as counts:
+        scores, rows = find(queries, 20)
+    assert (scores.shape, scores.dtype, scores.device) == ((len(queries), 20), torch.float32, META)
+    assert (rows.shape, rows.dtype, rows.device) == ((len(queries), 20), torch.int32, META)
+    copies = (asked_on == "cpu") + (0 if are_resident else 4)  # blocks of 96 documents, six groups
+    assert counts.waits.total() == 0, counts.places
+    assert counts.copies.total() == counts.copies["to device"] == copies
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_gpus_selection_equals_numpy(case, small_blocks, monkeypatch):
+    monkeypatch.setattr(search, "TopK", DeviceTopK)
+    queries, documents, k = CASES[case]
+    queries, documents = vectors(queries, documents)
+    for found, expected in zip(
+        exact_search(queries, documents, k, "torch"), reference(queries, documents, k), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_the_backend_is_faiss_on_a_cpu_where_it_is_installed(monkeypatch):

@@ -1,11 +1,13 @@
-"""TopK against a stable sort of all scores. Whole numbers tie; documents come in any order."""
+"""TopK and DeviceTopK against a stable sort of all scores. Whole numbers tie; documents come in any order."""
 
 import numpy as np
 import pytest
 import torch
 
 from pyserini_ance.vectors import topk
-from pyserini_ance.vectors.topk import TopK
+from pyserini_ance.vectors.topk import DeviceTopK, TopK
+
+CLASSES = pytest.mark.parametrize("kind", [TopK, DeviceTopK])
 
 ORDERS = {
     "drawn": lambda scores: scores,
@@ -20,8 +22,8 @@ def reference(scores: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
     return np.take_along_axis(scores, rows, 1), rows
 
 
-def top_k(scores: np.ndarray, k: int, block: int) -> tuple[np.ndarray, np.ndarray]:
-    best = TopK(len(scores), k)
+def top_k(scores: np.ndarray, k: int, block: int, kind: type = TopK) -> tuple[np.ndarray, np.ndarray]:
+    best = kind(len(scores), k, "cpu")
     for start in range(0, scores.shape[1], block):
         best.update(torch.from_numpy(np.ascontiguousarray(scores[:, start : start + block].T)), start)
     values, rows = best.result()
@@ -29,16 +31,17 @@ def top_k(scores: np.ndarray, k: int, block: int) -> tuple[np.ndarray, np.ndarra
     return values.numpy(), rows.numpy()
 
 
+@CLASSES
 @pytest.mark.parametrize("distinct", [3, 100_000])
 @pytest.mark.parametrize("order", ORDERS)
 @pytest.mark.parametrize(
     ("queries", "documents", "k", "block"),
     [(7, 1000, 20, 64), (3, 333, 50, 33), (1, 100, 1, 7), (4, 40, 60, 16), (5, 90, 17, 5)],
 )
-def test_equals_a_stable_sort(order, queries, documents, k, block, distinct):
-    drawn = np.random.default_rng(documents).integers(0, distinct, (queries, documents)).astype(np.float32)
+def test_equals_a_stable_sort(order, queries, documents, k, block, distinct, kind):
+    drawn = np.random.default_rng(documents).integers(-1, distinct, (queries, documents)).astype(np.float32)
     scores = ORDERS[order](drawn)
-    for of, expected in zip(top_k(scores, k, block), reference(scores, k), strict=True):
+    for of, expected in zip(top_k(scores, k, block, kind), reference(scores, k), strict=True):
         np.testing.assert_array_equal(of, expected)
 
 
@@ -72,9 +75,27 @@ def test_many_candidates_are_sorted_together(monkeypatch):
     np.testing.assert_array_equal(top_k(scores, 10, 64)[1], reference(scores, 10)[1])
 
 
-def test_a_nan_does_not_hide_its_neighbours():
+@CLASSES
+def test_a_nan_does_not_hide_its_neighbours(kind):
     scores = np.random.default_rng(0).normal(size=(3, 640)).astype(np.float32)
     scores[:, [210, 300, 401]] = 9, 8, 7
     scores[:, [211, 301, 402]] = np.nan  # each in the group of 16 of one of the best
-    for values, rows in zip(*top_k(scores, 6, 160), strict=True):
+    for values, rows in zip(*top_k(scores, 6, 160, kind), strict=True):
         assert rows[~np.isnan(values)].tolist()[:3] == [210, 300, 401]
+
+
+EXTREMES = [-np.inf, -3e38, -1.0, -1e-45, -0.0, 0.0, 1e-45, 1.0, 3e38, np.inf]
+
+
+@CLASSES
+def test_extreme_scores_are_in_order_and_zeros_tie(kind):
+    scores = np.random.default_rng(0).choice(np.array(EXTREMES, np.float32), (4, 200))
+    for of, expected in zip(top_k(scores, 150, 37, kind), reference(scores, 150), strict=True):
+        np.testing.assert_array_equal(of, expected)
+
+
+def test_rows_beyond_30_bits():
+    scores, first = np.random.default_rng(0).normal(size=(2, 64)).astype(np.float32), 2_000_000_000
+    best = DeviceTopK(2, 9, "cpu")
+    best.update(torch.from_numpy(np.ascontiguousarray(scores.T)), first)
+    np.testing.assert_array_equal(best.result()[1].numpy(), reference(scores, 9)[1] + first)
