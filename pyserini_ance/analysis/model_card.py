@@ -63,9 +63,9 @@ SENTENCES = """### sentence-transformers
 from sentence_transformers import SentenceTransformer
 
 model = SentenceTransformer({model!r})
-scores = model.similarity(model.encode_query(["a query"]), model.encode_document(["a document"]))
+scores = model.similarity(model.encode_query(["a query"]), model.encode_document([{document!r}]))
 ```
-
+{remarks}
 """
 
 
@@ -140,11 +140,29 @@ def _text(run: RunDir, recipe: Recipe, results: Mapping[str, Any], name: str) ->
         model=name,
         where="a copy of this folder" if name == MODEL else "this model, or a copy of it in a folder",
         search_command=_search_command(results["export"]["command"].splitlines()[0], name),
-        sentence_transformers=SENTENCES.format(model=name) if is_sentences else "",
+        sentence_transformers=_sentences(side, name) if is_sentences else "",
         recipe=yaml.safe_dump(
             _public(recipe.model_dump(mode="json", exclude={"cache"})), sort_keys=False, allow_unicode=True
         ),
     )
+
+
+def _sentences(side: Mapping[str, Any], name: str) -> str:
+    """How to use the model in sentence-transformers, with what its files there do not say."""
+    tokenization = side.get("tokenization", {})
+    query, document = (tokenization.get(key, {}) for key in ("query", "document"))
+    titled = "{title}" in document.get("template", "")
+    lengths = [settings.get("length_tokens") for settings in (query, document)]
+    remarks = ["A document's title is the beginning of its text."] * titled
+    if not side.get("tied", True):
+        remarks.append("It has two towers: use `encode_query` and `encode_document`, not `encode`.")
+    elif lengths[0] != lengths[1]:
+        remarks.append(
+            f"It was trained with queries of up to {lengths[0]} tokens and documents of up to {lengths[1]}; "
+            f"sentence-transformers truncates both at {max(lengths)}."
+        )
+    text = "".join(f"\n{remark}" for remark in remarks)
+    return SENTENCES.format(model=name, document="A title a text" if titled else "a document", remarks=text)
 
 
 def _license(source: str) -> str | None:

@@ -1,9 +1,9 @@
 """Export of two towers in DPR's format, which Pyserini's stock class `dpr` loads.
 
-The format is that of Hugging Face's DPRQuestionEncoder and DPRContextEncoder. A run exports its towers in
-it; training and checkpoints use BERT's format. The two differ only by names in config.json and in the
-header of the weights, so the conversion is exact, and both formats have the same hash. BERT's pooler is
-kept, as in DPR's own releases; vectors do not use it.
+The format is that of Hugging Face's DPRQuestionEncoder and DPRContextEncoder. A run exports a pair in it
+that sentence-transformers cannot express; training and checkpoints use BERT's format. The two differ only by
+names in config.json and in the header of the weights, so the conversion is exact, and both formats have the
+same hash. BERT's pooler is kept, as in DPR's own releases; vectors do not use it.
 """
 
 import hashlib

@@ -1,67 +1,114 @@
-"""Export for sentence-transformers: files that let it load an encoder with its pooling, length and prompts.
+"""Export for sentence-transformers: files that let it load an encoder with its layers, lengths and prompts.
 
 Without them it averages all tokens, does not normalize, and truncates documents at the length of queries:
 `model_max_length` of the tokenizer is that length, by which Pyserini's stock class `auto` truncates queries.
-sentence-transformers has one length for both sides, here the longer one.
+Two towers are the two routes of its Router, each with its own length. One tower has one length there, the
+longer one.
 """
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
-from pyserini_ance.data.collection import SIDES
-from pyserini_ance.encoders.family import Family
-from pyserini_ance.encoders.load_save import family_of, read_side_file
-from pyserini_ance.encoders.transformer import Transformer
+from safetensors.torch import load_file, save_file
+
+from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.encoders.family import Family, at
+from pyserini_ance.encoders.load_save import TOWERS, family_of, read_side_file
+from pyserini_ance.encoders.transformer import PROJECTION, Transformer
 from pyserini_ance.storage.files import write_json, write_whole
 
 TEMPLATE = re.compile(r"([^{}]*)(\{title\} )?\{text\}")  # a title comes as part of the text
-POOLING = "1_Pooling"
+MODULES, CONFIG = "modules.json", "config_sentence_transformers.json"
+LINEAR = "torch.nn.modules.linear.Identity"  # what a Dense layer applies after its linear layer
 
 
-def write_sentence_transformers(folder: Path) -> None:
-    """Complete the folder of a saved encoder that is not published yet, if these files can express it.
+def write_sentence_transformers(folder: Path) -> str | None:
+    """Complete the folder of a saved encoder that is not published yet; or return why it cannot be loaded
+    there.
 
-    They can for one tower of kind `transformer` without projection, with templates of a prefix, perhaps
-    `{title}`, and `{text}`.
+    Encoders of kind `transformer` can, with templates of a prefix, perhaps `{title}`, and `{text}`.
     """
     family = family_of(folder)
-    prompts = _prompts(family)
-    if prompts is None or not isinstance(family, Transformer) or not _has_plain_vectors(family):
-        return
-    modules = [("", "Transformer"), (POOLING, "Pooling"), ("2_Normalize", "Normalize")]
-    listed = [
-        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
-        for i, (path, name) in enumerate(modules if family.normalize else modules[:2])
-    ]
-    length = max(family.tokenization.side(side).length_tokens for side in SIDES)
+    if reason := _obstacle(family):
+        return reason
+    assert isinstance(family, Transformer)
+    if family.tied:
+        _write_tower(folder, family, SIDES)
+        return None
+    routes = {side: _write_tower(folder / name, family, [side]) for side, name in TOWERS.items()}
+    named = {
+        side: {(Path(TOWERS[side]) / path).as_posix(): kind for path, kind in layers}
+        for side, layers in routes.items()
+    }
+    router = {
+        "types": {path: _type(kind) for layers in named.values() for path, kind in layers.items()},
+        "structure": {side: list(layers) for side, layers in named.items()},
+        "parameters": {"default_route": "document", "allow_empty_key": True},
+    }
+    write_json(folder / "router_config.json", router)
+    _write_modules(folder, [("", "Router")], family, SIDES)
+    return None
+
+
+def _obstacle(family: Family) -> str | None:
+    """What sentence-transformers cannot express of an encoder."""
+    tokenization = family.tokenization
+    if not isinstance(family, Transformer):
+        return f"encoder.kind={getattr(family, 'kind', '')}"
+    if family.tied and not isinstance(family.normalize, bool):
+        return "encoder.normalize, which differs by side, of one tower"
+    for side in SIDES:
+        if not TEMPLATE.fullmatch(template := tokenization.side(side).template):
+            return f"encoder.tokenization.{side}.template={template!r}"
+    if tokenization.document.passages > 1:
+        return f"encoder.tokenization.document.passages={tokenization.document.passages}"
+    if tokenization.lowercase or tokenization.prefix_space is not None:
+        return "encoder.tokenization.lowercase and prefix_space"
+    return None
+
+
+def _write_tower(folder: Path, family: Transformer, sides: Sequence[Side]) -> list[tuple[str, str]]:
+    """Write the layers of a tower that encodes `sides`; return their folders and kinds."""
+    layers = [("", "Transformer"), ("1_Pooling", "Pooling")]
+    if family.projection:
+        layers.append(("2_Dense", "Dense"))
+    if at(sides[0], family.normalize):
+        layers.append((f"{len(layers)}_Normalize", "Normalize"))
+    for path, _ in layers[1:]:
+        (folder / path).mkdir()
+    length = max(family.tokenization.side(side).length_tokens for side in sides)
+    write_json(folder / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False})
+    width = read_side_file(folder)["dimension"]
+    if family.projection:
+        saved = load_file(folder / PROJECTION)
+        size, width = saved["weight"].shape
+        about = {"in_features": width, "out_features": size, "bias": True, "activation_function": LINEAR}
+        write_json(folder / "2_Dense" / "config.json", about)
+        weights = {f"linear.{name}": values for name, values in saved.items()}
+        save_file(weights, folder / "2_Dense" / "model.safetensors", {"format": "pt"})
     pooling = {
-        "word_embedding_dimension": read_side_file(folder)["dimension"],
+        "word_embedding_dimension": width,
         "pooling_mode_cls_token": family.pooling == "cls",
         "pooling_mode_mean_tokens": family.pooling == "mean",
     }
-    (folder / POOLING).mkdir()
-    write_json(folder / POOLING / "config.json", pooling)
-    write_json(folder / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False})
-    write_json(
-        folder / "config_sentence_transformers.json", {"prompts": prompts, "similarity_fn_name": "dot"}
-    )
-    write_whole(folder / "modules.json", json.dumps(listed, indent=2) + "\n")
+    write_json(folder / "1_Pooling" / "config.json", pooling)
+    _write_modules(folder, layers, family, sides)
+    return layers
 
 
-def _prompts(family: Family) -> dict[str, str] | None:
-    matches = {side: TEMPLATE.fullmatch(family.tokenization.side(side).template) for side in SIDES}
-    prompts: dict[str, str] = {side: match[1] for side, match in matches.items() if match}
-    return prompts if len(prompts) == len(SIDES) else None
+def _write_modules(
+    folder: Path, layers: Sequence[tuple[str, str]], family: Family, sides: Sequence[Side]
+) -> None:
+    matches = {side: TEMPLATE.fullmatch(family.tokenization.side(side).template) for side in sides}
+    prompts = {side: match[1] for side, match in matches.items() if match}
+    write_json(folder / CONFIG, {"prompts": prompts, "similarity_fn_name": "dot"})
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": _type(kind)} for i, (path, kind) in enumerate(layers)
+    ]
+    write_whole(folder / MODULES, json.dumps(listed, indent=2) + "\n")
 
 
-def _has_plain_vectors(family: Transformer) -> bool:
-    tokenization = family.tokenization
-    return (
-        family.tied
-        and isinstance(family.normalize, bool)
-        and family.projection is None
-        and not tokenization.lowercase
-        and tokenization.prefix_space is None
-        and tokenization.document.passages == 1
-    )
+def _type(kind: str) -> str:
+    return f"sentence_transformers.models.{kind}"

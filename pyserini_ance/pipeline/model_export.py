@@ -63,7 +63,7 @@ def _write(
     run, data, test = evaluator.run, evaluator.data, evaluator.recipe.final_evaluation
     queries = {split: data.collection.split(split).queries for split in test.split}
     texts = [text for of_split in queries.values() for text in of_split.columns["text"]]
-    choice = _write_model(checkpoint.encoder, run.model, evaluator.recipe.encoder, texts)
+    choice, notes = _write_model(checkpoint.encoder, run.model, evaluator.recipe.encoder, texts)
     shutil.rmtree(run.index, ignore_errors=True)
     ids = passage_ids(data.collection.documents.ids, data.passages)
     write_index(vectors, ids, run.index, {"encoder": "../model", **provenance})
@@ -83,35 +83,42 @@ def _write(
     return {
         "class": choice.query_class,
         "documents": documents,
-        "notes": choice.describe(),
+        "notes": [*choice.describe(), *notes],
         "command": "\n".join(commands),
     }
 
 
-def _write_model(encoder: Path, folder: Path, family: Family, queries: Sequence[str]) -> "StockChoice":
-    """Copy an encoder; return the stock classes of Pyserini that encode as it does.
+def _write_model(
+    encoder: Path, folder: Path, family: Family, queries: Sequence[str]
+) -> tuple["StockChoice", list[str]]:
+    """Copy an encoder; return the stock classes of Pyserini that encode as it does, and a note if
+    sentence-transformers does not.
 
     `family`: the recipe's encoder, whose public names replace paths of the run.
-    A pair of towers is written in DPR's form if the stock class `dpr` then encodes the texts `queries` as the
-    encoder does.
+    A pair of towers that sentence-transformers cannot express is written in DPR's form if the stock class
+    `dpr` then encodes the texts `queries` as the encoder does.
     """
     from pyserini_ance.pyserini_bridge.stock_class import stock_class
 
+    obstacle = None
+
     def copy(temporary: Path) -> None:
+        nonlocal obstacle
         shutil.copytree(encoder, temporary, dirs_exist_ok=True)
         name_origin(temporary, family)
-        write_sentence_transformers(temporary)
+        obstacle = write_sentence_transformers(temporary)
 
     def copy_as_dpr(temporary: Path) -> None:
         copy(temporary)
-        to_dpr(temporary)
+        if obstacle:
+            to_dpr(temporary)
 
     _replace(folder, copy_as_dpr)
     choice = stock_class(read_side_file(folder), folder, queries)
-    if choice.query_class == "dpr" or not is_dpr(folder / TOWERS["query"]):
-        return choice
-    _replace(folder, copy)
-    return stock_class(read_side_file(folder), folder, queries)
+    if choice.query_class != "dpr" and is_dpr(folder / TOWERS["query"]):
+        _replace(folder, copy)
+        choice = stock_class(read_side_file(folder), folder, queries)
+    return choice, [f"sentence-transformers cannot load this model: it lacks {obstacle}"] if obstacle else []
 
 
 def _replace(folder: Path, fill: Callable[[Path], None]) -> None:

@@ -66,6 +66,21 @@ def test_the_text_has_measures_commands_and_the_recipe_and_no_path_of_the_machin
     assert (recipe["name"], recipe["encoder"]["model"]) == ("set/ance", ".../start")
 
 
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_use_in_sentence_transformers_says_what_its_files_do_not(run, tied):
+    tokenization = {
+        "query": {"length_tokens": 24, "template": "{text}"},
+        "document": {"length_tokens": 48, "template": "passage: {title} {text}"},
+    }
+    side = {"format": 1, "dimension": 32, "tied": tied, "tokenization": tokenization}
+    (run.model / "pyserini_ance.json").write_text(json.dumps(side))
+    text = write_model_card(run).read_text()
+    assert "model.encode_document(['A title a text'])" in text
+    assert "A document's title is the beginning of its text." in text
+    assert ("sentence-transformers truncates both at 48" in text) == tied
+    assert ("use `encode_query` and `encode_document`, not `encode`" in text) == (not tied)
+
+
 def test_another_form_names_a_hub_model_and_no_sentence_transformers(base, tmp_path):
     run = RunDir(finished(tmp_path / "run", base, {"only": 0.5}, ["encoder.model=org/base"]))
     run.model.mkdir()

@@ -4,47 +4,111 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
 from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
 
 LENGTHS = {"query": {"length_tokens": 24, "template": "query: {text}"}, "document": {"length_tokens": 48}}
+DOCUMENTS, QUERIES = ["the quick brown fox " * 30, "a lazy dog"], ["which fox", "the dog"]
 
 
-@pytest.mark.parametrize(("pooling", "normalize"), [("mean", True), ("cls", False)])
-def test_sentence_transformers_computes_the_same_vectors(family, tiny_bert, saved, pooling, normalize):
-    models = pytest.importorskip("sentence_transformers")
-    settings = {"pooling": pooling, "normalize": normalize, "tokenization": LENGTHS}
-    folder = saved(initial_encoder(family("transformer", tiny_bert, **settings), seed=1))
-    write_sentence_transformers(folder)
-    encoder, model = load_encoder(folder), models.SentenceTransformer(str(folder), device="cpu")
-    documents, queries = ["the quick brown fox " * 30, "a lazy dog"], ["which fox", "the dog"]
-    for texts, side, encode in (
-        (documents, "document", model.encode_document),
-        (queries, "query", model.encode_query),
-    ):
-        np.testing.assert_allclose(encode(texts), encoder.encode(texts, side), atol=1e-5)
+@pytest.fixture
+def exported(family, tiny_bert, saved):
+    """Save and export an encoder; the document tower of a pair has other weights than the query tower."""
+
+    def make(**settings):
+        encoder = initial_encoder(family("transformer", tiny_bert, **settings), seed=1)
+        if not encoder.towers.tied:
+            with torch.no_grad():
+                for parameter in encoder.towers.documents.parameters():
+                    parameter.mul_(0.9)
+        folder = saved(encoder)
+        assert write_sentence_transformers(folder) is None
+        return folder
+
+    return make
+
+
+def assert_the_same(model, encoder, queries=QUERIES, documents=DOCUMENTS):
+    np.testing.assert_allclose(model.encode_query(queries), encoder.encode(queries, "query"), atol=1e-5)
+    np.testing.assert_allclose(
+        model.encode_document(documents), encoder.encode(documents, "document"), atol=1e-5
+    )
 
 
 @pytest.mark.parametrize(
-    "settings",
+    ("pooling", "normalize", "projection"), [("mean", True, None), ("cls", False, None), ("mean", True, 8)]
+)
+def test_sentence_transformers_computes_the_same_vectors(exported, pooling, normalize, projection):
+    library = pytest.importorskip("sentence_transformers")
+    folder = exported(pooling=pooling, normalize=normalize, projection=projection, tokenization=LENGTHS)
+    model = library.SentenceTransformer(str(folder), device="cpu")
+    assert_the_same(model, load_encoder(folder))
+    assert model.get_embedding_dimension() == (projection or 32)
+
+
+@pytest.mark.parametrize(
+    ("pooling", "normalize", "projection"),
+    [("mean", True, None), ("cls", False, None), ("cls", {"query": True, "document": False}, 8)],
+)
+def test_two_towers_are_the_routes_of_a_router(
+    exported, pooling, normalize, projection, tiny_bert, family, tmp_path
+):
+    """Each with its length, so that long queries have the same vectors, too."""
+    library = pytest.importorskip("sentence_transformers")
+    lengths = {**LENGTHS, "document": {"length_tokens": 48, "template": "passage: {title} {text}"}}
+    settings = {"pooling": pooling, "normalize": normalize, "projection": projection, "tied": False}
+    folder = exported(**settings, tokenization=lengths)
+    encoder, model = load_encoder(folder), library.SentenceTransformer(str(folder), device="cpu")
+    assert_the_same(model, encoder, queries=[*QUERIES, *DOCUMENTS])
+    assert not np.allclose(model.encode_query("the dog"), model.encode_document("the dog"), atol=0.01)
+    assert (model.similarity_fn_name, model.get_embedding_dimension()) == ("dot", projection or 32)
+    # A tower alone is a model, and so is what the library writes again.
+    tower = library.SentenceTransformer(str(folder / "queries"), device="cpu")
+    np.testing.assert_allclose(tower.encode_query(QUERIES), model.encode_query(QUERIES), atol=1e-5)
+    model.save(str(tmp_path / "again"), create_model_card=False)
+    assert_the_same(library.SentenceTransformer(str(tmp_path / "again"), device="cpu"), encoder)
+    # A run may start from the exported folder.
+    started = initial_encoder(family("transformer", folder, **settings, tokenization=lengths), seed=2)
+    np.testing.assert_array_equal(started.encode(DOCUMENTS), encoder.encode(DOCUMENTS))
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
     [
-        {"projection": 8},
-        {"normalize": {"query": True, "document": False}},
-        {"tokenization": {"lowercase": True, **LENGTHS}},
-        {"tokenization": {**LENGTHS, "document": {"length_tokens": 48, "template": "{title} [SEP] {text}"}}},
-        {"tied": False},
+        ({"normalize": {"query": True, "document": False}}, "encoder.normalize, which differs by side"),
+        ({"tokenization": {"lowercase": True, **LENGTHS}}, "encoder.tokenization.lowercase"),
+        (
+            {
+                "tied": False,
+                "tokenization": {
+                    **LENGTHS,
+                    "document": {"length_tokens": 48, "template": "{title} [SEP] {text}"},
+                },
+            },
+            "encoder.tokenization.document.template='{title} [SEP] {text}'",
+        ),
+        (
+            {"tokenization": {**LENGTHS, "document": {"length_tokens": 48, "passages": 2}}},
+            "encoder.tokenization.document.passages=2",
+        ),
     ],
 )
-def test_what_sentence_transformers_cannot_do_is_left_as_it_is(family, tiny_bert, saved, settings):
+def test_what_sentence_transformers_cannot_do_is_left_as_it_is(family, tiny_bert, saved, settings, reason):
     folder = saved(initial_encoder(family("transformer", tiny_bert, **settings), seed=1))
     before = sorted(folder.rglob("*"))
-    write_sentence_transformers(folder)
+    assert write_sentence_transformers(folder).startswith(reason)
     assert sorted(folder.rglob("*")) == before
 
 
-def test_the_files_name_the_layers(family, tiny_bert, saved):
-    folder = saved(initial_encoder(family("transformer", tiny_bert, normalize=True), seed=1))
-    write_sentence_transformers(folder)
+def test_the_head_of_ance_is_left_as_it_is(ance, tmp_path):
+    save_encoder(ance, tmp_path)
+    assert write_sentence_transformers(tmp_path) == "encoder.kind=roberta_ance"
+    assert not (tmp_path / "modules.json").exists()
+
+
+def test_the_files_name_the_layers(exported):
+    folder = exported(normalize=True)
     types = [module["type"] for module in json.loads((folder / "modules.json").read_text())]
     assert [name.rpartition(".")[2] for name in types] == ["Transformer", "Pooling", "Normalize"]

@@ -281,13 +281,9 @@ def test_two_runs_share_a_warm_up_and_are_independent_of_it(servant, small_recip
 def test_a_pair_of_berts_is_exported_for_stock_dpr_and_can_be_trained_further(
     servant, small_recipe, tmp_path
 ):
-    pair = {
-        "encoder": {
-            **small_recipe({"a": STAGE}).encoder.model_dump(mode="json"),
-            "tied": False,
-            "pooling": "cls",
-        }
-    }
+    encoder = small_recipe({"a": STAGE}).encoder.model_dump(mode="json")
+    encoder["tokenization"]["document"]["template"] = "{title} [SEP] {text}"
+    pair = {"encoder": {**encoder, "tied": False, "pooling": "cls"}}
     recipes = {
         "first": small_recipe({"a": STAGE}, **pair),
         "second": recipe_from(small_recipe, {"folder": str(tmp_path / "first" / "model")}, **pair),
@@ -306,7 +302,7 @@ def test_a_pair_of_berts_is_exported_for_stock_dpr_and_can_be_trained_further(
         in first["export"]["command"]
     )
     assert (first["export"]["documents"]["class"], first["export"]["notes"][0]) == (
-        "dpr",
+        "pyserini_ance",
         "queries: Pyserini's stock class `dpr` computes the same vectors, up to 24 tokens: "
         "it does not truncate queries",
     )
