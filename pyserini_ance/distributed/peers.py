@@ -141,11 +141,18 @@ def init_heartbeats(store: Store, rank: int) -> None:
 class Peers:
     """The other processes of a world; `store` holds a heartbeat of each process, and the first loss.
 
-    `processes` are the ids of all processes (`storage.liveness.this_process`), in rank order.
+    `processes` are the ids of all processes (`storage.liveness.this_process`), in rank order. `on_loss` is
+    called on any thread once a loss is known.
     """
 
-    def __init__(self, rank: int, processes: list[dict[str, Any]], store: Store):
-        self._rank, self._processes = rank, processes
+    def __init__(
+        self,
+        rank: int,
+        processes: list[dict[str, Any]],
+        store: Store,
+        on_loss: Callable[[], None] = lambda: None,
+    ):
+        self._rank, self._processes, self._on_loss = rank, processes, on_loss
         # A pid is meaningless in another container, which may have the same host name.
         self._visible = [is_alive(process) is True for process in processes]
         self._loss: PeerLoss | None = None  # the first loss, once it is known
@@ -160,6 +167,7 @@ class Peers:
         """
         if self._loss is None and self._store_timer.unchanged_seconds(self._checks) > SILENT_SECONDS:
             self._loss = PeerLoss(0, f"{STORE} has not answered for {SILENT_SECONDS} s; {CURE}", died=True)
+            self._on_loss()
         if self._loss is not None:
             raise PeerError(self._loss)
 
@@ -264,6 +272,7 @@ class Peers:
     def _adopt(self, store: Store, loss: str) -> None:
         self._loss = PeerLoss(**json.loads(loss))
         store.set(f"beat/{self._rank}", "heard")
+        self._on_loss()
 
     def _record_leaving(self, store: Store) -> None:
         self._left = True
@@ -289,3 +298,4 @@ class Peers:
             if dead
             else PeerLoss(0, f"{STORE} is gone ({why}); {CURE}", died=True)
         )
+        self._on_loss()

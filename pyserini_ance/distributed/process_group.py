@@ -3,6 +3,7 @@
 import functools
 import itertools
 import json
+import logging
 import os
 import time
 from datetime import timedelta
@@ -16,6 +17,7 @@ from torch.distributed.rendezvous import rendezvous
 from pyserini_ance.distributed.peers import POLL_SECONDS, Peers, init_heartbeats
 from pyserini_ance.storage.liveness import this_process
 
+log = logging.getLogger(__name__)
 COLLECTIVE_SECONDS = (
     50  # all processes are ready when a collective begins; one that does not join in time is lost
 )
@@ -58,7 +60,19 @@ def join(device: str) -> Peers:
     dist.init_process_group(
         backend, store=PrefixStore(name, store), rank=rank, world_size=size, timeout=timeout
     )
-    return Peers(rank, processes, heartbeats)
+    return Peers(rank, processes, heartbeats, (lambda: None) if device == "cpu" else abort_gpu_collectives)
+
+
+def abort_gpu_collectives() -> None:
+    """End this process's unfinished collectives on GPUs, which another process will never join.
+
+    Whatever waits on the GPU behind them goes on, with wrong numbers: the weights can be saved then, which no
+    step changes before `World.wait` has seen its collectives end with all processes alive.
+    """
+    try:
+        dist.distributed_c10d._get_default_group()._get_backend(torch.device("cuda")).abort()
+    except Exception as error:  # on the thread that watches the others, which must go on
+        log.warning("cannot abort the collectives on GPUs: %s", error)
 
 
 def _exchange_process_ids(store: Store, rank: int, size: int) -> list[dict[str, Any]]:

@@ -1,6 +1,6 @@
 """World: the processes that torchrun started for one command, or a single process without torchrun.
 
-Every process runs the same program. All processes call a collective (`gather`, `sum_gradients`) at the same
+Every process runs the same program. All processes call a collective (`gather`, `exchange`) at the same
 point, after work of even length. Where one process works and the others wait, or work is of uneven length,
 they wait by polling a store (`on_main`, `barrier`), which takes no processor time and has no time limit. When
 a process ends before the others, they raise PeerError within a minute, wherever they wait, or when they call
@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.distributed as dist
@@ -23,7 +23,6 @@ from pyserini_ance.distributed.failures import CURE, PeerError, PeerLoss, begin_
 from pyserini_ance.distributed.peers import POLL_SECONDS, PROPAGATION_SECONDS, Peers, StallTimer
 from pyserini_ance.distributed.process_group import COLLECTIVE_SECONDS, device_of, join
 
-BUCKET_BYTES = 64 * 2**20  # extra memory next to the gradients while they are summed
 COLLECTIVE_POLL_SECONDS = 0.0002  # gloo on one host needs 0.5 to 1 ms for the smallest collective
 
 
@@ -36,6 +35,7 @@ class World:
     def __init__(self, rank: int = 0, size: int = 1, device: str = "cpu", peers: Peers | None = None):
         self.rank, self.size, self.device, self._peers = rank, size, device, peers
         self._calls = 0
+        self._for_device: list[dist.Work] = []  # that the host has not waited for
 
     @classmethod
     def join(cls, device: str) -> "World":
@@ -84,15 +84,24 @@ class World:
         """Whether this is the main process, rank 0."""
         return self.rank == 0
 
-    def gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
-        """Return every process's `tensor` (n_r, ...) in rank order, without gradients; n_r may differ."""
+    def gather(
+        self, tensor: torch.Tensor, lengths: Sequence[int] | None = None, for_device: bool = False
+    ) -> list[torch.Tensor]:
+        """Return every process's `tensor` (n_r, ...) in rank order, without gradients; n_r may differ.
+
+        `lengths` are the n_r; None: they are gathered first. With `for_device` the host does not wait for a
+        GPU: operators that it launches from now on do, and the next `wait` raises if another process has
+        ended. Until then no weight may be changed by the result.
+        """
         tensor = tensor.detach()
         if self.size == 1:
             return [tensor]
-        lengths = [int(n) for n in self._all_gather(torch.tensor([len(tensor)]))]
-        padded = torch.zeros((max(lengths), *tensor.shape[1:]), dtype=tensor.dtype, device=tensor.device)
+        if lengths is None:
+            lengths = [int(n) for n in self._all_gather(torch.tensor([len(tensor)]))]
+        padded = tensor.new_zeros((max(lengths), *tensor.shape[1:]))
         padded[: len(tensor)] = tensor
-        return [gathered[:n] for gathered, n in zip(self._all_gather(padded), lengths, strict=True)]
+        gathered = self._all_gather(padded, for_device and tensor.device.type != "cpu")
+        return [of_rank[:n] for of_rank, n in zip(gathered, lengths, strict=True)]
 
     def exchange(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Send `parts[r]` (n_r, ...) to process r; return what every process sent to this one, in rank order.
@@ -104,27 +113,44 @@ class World:
         own = parts[self.rank]
         received = own.new_empty((self.size * len(own), *own.shape[1:]))
         to_each, from_each = [len(part) for part in parts], [len(own)] * self.size
-        self._collective(dist.all_to_all_single, received, torch.cat(list(parts)), from_each, to_each)
+        sent = torch.cat(list(parts))
+        self.wait([self.start(dist.all_to_all_single, received, sent, from_each, to_each)])
         return list(received.split(from_each))
 
-    def sum_gradients(self, parameters: Iterable[torch.nn.Parameter]) -> None:
-        """Replace each gradient by the sum over all processes, with the same bits on all processes.
+    def start(self, collective: Callable[..., Any], *arguments: Any) -> dist.Work:
+        """Start a collective of torch.distributed and return at once; pass the result to `wait`.
 
-        A parameter that has a gradient on no process keeps none.
+        All processes start the same collectives in the same order. Raises PeerError if another one has ended.
         """
-        parameters = [parameter for parameter in parameters if parameter.requires_grad]
-        if self.size == 1 or not parameters:
-            return
-        has_gradient = torch.tensor(
-            [parameter.grad is not None for parameter in parameters], dtype=torch.int32
-        )
-        self._collective(dist.all_reduce, has_gradient, dist.ReduceOp.MAX)
-        summed = [
-            parameter
-            for parameter, anywhere in zip(parameters, has_gradient.tolist(), strict=True)
-            if anywhere
-        ]
-        sum_gradients(summed, lambda flat: self._collective(dist.all_reduce, flat))
+        try:
+            work: dist.Work = collective(*arguments, async_op=True)
+        except RuntimeError as error:
+            self._raise_cause(error)
+        return work
+
+    def wait(self, works: Iterable[dist.Work]) -> None:
+        """Wait for collectives in Python, where signals and the end of other processes are noticed.
+
+        A GPU's host waits too: weights that were updated by a collective that has failed could not be saved.
+        Raises PeerError if another process has ended or does not join.
+        """
+        works = [*self._for_device, *works]
+        self._for_device.clear()
+        try:
+            for work in works:
+                timer = StallTimer()
+                while not work.is_completed():
+                    self.check()
+                    if timer.unchanged_seconds(work) > COLLECTIVE_SECONDS:
+                        raise RuntimeError(f"the others did not join within {COLLECTIVE_SECONDS} s")
+                    time.sleep(COLLECTIVE_POLL_SECONDS)
+                work.wait()
+        except PeerError:
+            raise
+        except RuntimeError as error:
+            self._raise_cause(error)
+        if self.device != "cpu":
+            self.check()  # the end of another process completes the collectives of a GPU, with any result
 
     def all_agree(self, value: bool) -> bool:
         """Whether `value` is true on every process."""
@@ -231,27 +257,17 @@ class World:
             peers.check()
             time.sleep(POLL_SECONDS)
 
-    def _all_gather(self, tensor: torch.Tensor) -> list[torch.Tensor]:
+    def _all_gather(self, tensor: torch.Tensor, for_device: bool = False) -> list[torch.Tensor]:
         gathered = [torch.empty_like(tensor) for _ in range(self.size)]
-        self._collective(dist.all_gather, gathered, tensor)
+        work = self.start(dist.all_gather, gathered, tensor)
+        if for_device:
+            work.wait()  # lets the GPU's stream wait, not the host
+            self._for_device.append(work)
+        else:
+            self.wait([work])
         return gathered
 
-    def _collective(self, start: Callable[..., Any], *arguments: Any) -> None:
-        """Start a collective and wait for it in Python, where signals and the end of others are noticed."""
-        work, timer = start(*arguments, async_op=True), StallTimer()
-        try:
-            while not work.is_completed():
-                self.check()
-                if timer.unchanged_seconds(work) > COLLECTIVE_SECONDS:
-                    raise RuntimeError(f"the others did not join within {COLLECTIVE_SECONDS} s")
-                time.sleep(COLLECTIVE_POLL_SECONDS)
-            work.wait()
-        except PeerError:
-            raise
-        except RuntimeError as error:
-            self._raise_cause(error)
-
-    def _raise_cause(self, error: RuntimeError) -> None:
+    def _raise_cause(self, error: RuntimeError) -> NoReturn:
         """Raise the reason why a collective failed, which may arrive a moment later."""
         end = time.monotonic() + PROPAGATION_SECONDS
         while time.monotonic() < end:
@@ -262,45 +278,3 @@ class World:
             f"their own messages say why; {CURE}"
         )
         raise PeerError(PeerLoss(self.rank, message)) from error
-
-
-def sum_gradients(parameters: list[torch.nn.Parameter], all_reduce: Callable[[torch.Tensor], None]) -> None:
-    """Replace each gradient by the result of `all_reduce`, called for a few flat buckets of gradients.
-
-    A parameter without a gradient contributes zeros.
-    """
-    for bucket in buckets(parameters):
-        gradients = [gradient_or_zeros(parameter) for parameter in bucket]
-        flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        all_reduce(flat)
-        sizes = [gradient.numel() for gradient in gradients]
-        for gradient, summed in zip(gradients, flat.split(sizes), strict=True):
-            gradient.copy_(summed.view_as(gradient))
-
-
-def gradient_or_zeros(parameter: torch.nn.Parameter) -> torch.Tensor:
-    """The parameter's gradient, set to zeros first when it has none."""
-    if parameter.grad is None:
-        parameter.grad = torch.zeros_like(parameter)
-    return parameter.grad
-
-
-def buckets(parameters: Iterable[torch.nn.Parameter]) -> Iterator[list[torch.nn.Parameter]]:
-    """Yield parameters of one device and type, in order, up to BUCKET_BYTES together.
-
-    A larger parameter gets its own bucket.
-    """
-    groups: dict[tuple, list[torch.nn.Parameter]] = {}
-    for parameter in parameters:
-        groups.setdefault((parameter.device, parameter.dtype), []).append(parameter)
-    for group in groups.values():
-        bucket: list[torch.nn.Parameter] = []
-        size_bytes = 0
-        for parameter in group:
-            parameter_bytes = parameter.numel() * parameter.element_size()
-            if bucket and size_bytes + parameter_bytes > BUCKET_BYTES:
-                yield bucket
-                bucket, size_bytes = [], 0
-            bucket.append(parameter)
-            size_bytes += parameter_bytes
-        yield bucket

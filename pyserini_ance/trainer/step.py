@@ -8,7 +8,7 @@ the gradients of the texts that it encoded.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,6 +33,7 @@ from pyserini_ance.trainer.batch import Batch
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 
 CPU = torch.device("cpu")
+LastBackward = Callable[[], AbstractContextManager]  # `GradientSum.last_backward`
 
 
 @contextmanager
@@ -70,7 +71,9 @@ class RankPartition:
         if self._world.size == 1:
             return own.detach()
         back = np.argsort(np.concatenate(self._positions_by_rank))
-        return torch.cat(self._world.gather(own))[to_device(own.device, back)[0]]
+        lengths = list(map(len, self._positions_by_rank))
+        gathered = self._world.gather(own, lengths, for_device=True)
+        return torch.cat(gathered)[to_device(own.device, back)[0]]
 
     def select(self, whole: torch.Tensor) -> torch.Tensor:
         """Return this rank's rows (n, D) of `whole` (N, D)."""
@@ -111,12 +114,14 @@ class ChunkedEncoder:
         vectors = torch.cat([self._run(texts, number, chunk) for number, chunk in enumerate(chunks)])
         return vectors[to_device(self.device, np.argsort(np.concatenate(chunks)))[0]]
 
-    def forward_backward(self, texts: TextBatch, gradients: torch.Tensor) -> None:
+    def forward_backward(self, texts: TextBatch, gradients: torch.Tensor, last: LastBackward) -> None:
         """Encode again, chunk by chunk with the same dropout, and pass `gradients` (U, D) back through each
-        chunk."""
-        for number, chunk in enumerate(self._chunks(texts)):
+        chunk, within `last()` through the last one."""
+        chunks = self._chunks(texts)
+        for number, chunk in enumerate(chunks):
             vectors = self._run(texts, number, chunk)
-            vectors.backward(gradients[to_device(self.device, chunk)[0]])
+            with last() if number == len(chunks) - 1 else nullcontext():
+                vectors.backward(gradients[to_device(self.device, chunk)[0]])
 
     def _chunks(self, texts: TextBatch) -> list[np.ndarray]:
         return length_sorted_batches(texts.lengths(), self.tokens_per_batch, texts.texts_per_chunk)
@@ -148,8 +153,11 @@ class PlainPass:
             for batch, partition, vectors in zip(self.own, self.partitions, self.own_vectors, strict=True)
         }
 
-    def backward(self, loss: torch.Tensor) -> None:
-        """Accumulate in the towers the gradients of `loss` that flow through this rank's texts."""
+    def backward(self, loss: torch.Tensor, last: LastBackward = nullcontext) -> None:
+        """Accumulate in the towers the gradients of `loss` that flow through this rank's texts.
+
+        The last backward pass through the towers is made within `last()`.
+        """
         # There is no graph without a local text or with a frozen tower, and no gradient for a side that the
         # loss does not use.
         pairs = [
@@ -157,7 +165,8 @@ class PlainPass:
             for vectors, gradients in zip(self.own_vectors, self._own_gradients(loss), strict=True)
             if vectors.requires_grad and gradients is not None
         ]
-        torch.autograd.backward([vectors for vectors, _ in pairs], [gradients for _, gradients in pairs])
+        with last():
+            torch.autograd.backward([vectors for vectors, _ in pairs], [gradients for _, gradients in pairs])
 
     def _forward(self) -> list[torch.Tensor]:
         return [self.encoder.forward(texts) for texts in self.own]
@@ -178,11 +187,15 @@ class GradCache(PlainPass):
     respect to the vectors, then encode each chunk again and pass its cached gradients back.
     """
 
-    def backward(self, loss: torch.Tensor) -> None:
-        cache = self._own_gradients(loss)
-        for texts, gradients in zip(self.own, cache, strict=True):
-            if gradients is not None and self.encoder.towers.trains(texts.side):
-                self.encoder.forward_backward(texts, gradients)
+    def backward(self, loss: torch.Tensor, last: LastBackward = nullcontext) -> None:
+        cache = [
+            (texts, gradients)
+            for texts, gradients in zip(self.own, self._own_gradients(loss), strict=True)
+            if len(texts.rows) and gradients is not None and self.encoder.towers.trains(texts.side)
+        ]
+        for number, (texts, gradients) in enumerate(cache):
+            is_last = number == len(cache) - 1
+            self.encoder.forward_backward(texts, gradients, last if is_last else nullcontext)
 
     def _forward(self) -> list[torch.Tensor]:
         with torch.no_grad():
@@ -195,7 +208,7 @@ class EncodedChunk:
     side.
 
     `passages` maps documents to the rows of `vectors["document"]` where documents are split into passages.
-    `share` is the chunk's share of the batch's queries.
+    `share` is the chunk's share of the batch's queries; `is_last`: no chunk of the batch comes after it.
     """
 
     batch: Batch
@@ -203,11 +216,12 @@ class EncodedChunk:
     passages: Passages | None
     share: float
     encoding: PlainPass
+    is_last: bool
 
-    def backward(self, loss: torch.Tensor) -> None:
+    def backward(self, loss: torch.Tensor, last: LastBackward = nullcontext) -> None:
         """Accumulate in the towers the gradients of the chunk's mean `loss`, weighted with its share of the
-        batch."""
-        self.encoding.backward(self.share * loss)
+        batch. The batch's last backward pass through the towers is made within `last()`."""
+        self.encoding.backward(self.share * loss, last if self.is_last else nullcontext)
 
 
 @dataclass(frozen=True)
@@ -239,12 +253,18 @@ class BatchEncoder:
         `chunk_queries` makes it go through GradCache. Live sources find the positives `known_positives`
         of queries; None: the judged ones.
         """
-        for number, chunk in enumerate([batch] if self._coupled else batch.chunks(self._queries_at_once)):
-            share = len(chunk.queries) / len(batch.queries)
-            yield self._encode_chunk(chunk, share, (*self.key, step, number), known_positives)
+        chunks = [batch] if self._coupled else batch.chunks(self._queries_at_once)
+        for number, chunk in enumerate(chunks):
+            share, is_last = len(chunk.queries) / len(batch.queries), number == len(chunks) - 1
+            yield self._encode_chunk(chunk, share, (*self.key, step, number), known_positives, is_last)
 
     def _encode_chunk(
-        self, batch: Batch, share: float, key: tuple[int, ...], known_positives: KnownPositives | None
+        self,
+        batch: Batch,
+        share: float,
+        key: tuple[int, ...],
+        known_positives: KnownPositives | None,
+        is_last: bool,
     ) -> EncodedChunk:
         towers, device = self.encoder.towers, self.encoder.device
         budget = tokens_at_once(self.tokens_per_batch, device)
@@ -257,7 +277,7 @@ class BatchEncoder:
                 batch, vectors["query"], share, known_positives
             )
         passages = self.data.training_rows_of(batch.unique("document"))[1]
-        return EncodedChunk(batch, vectors, passages, share, encoding)
+        return EncodedChunk(batch, vectors, passages, share, encoding, is_last)
 
     @property
     def _coupled(self) -> bool:

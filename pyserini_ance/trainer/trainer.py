@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import PeerError, uninterrupted
+from pyserini_ance.distributed.gradient_sum import GradientSum
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.recipe.models import Recipe
@@ -98,6 +99,7 @@ class StageTrainer:
         self.optimizer = build_optimizer(self.encoder.towers, self.stage.optimizer)
         if resumed.checkpoint or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer)
+        self.gradients = GradientSum(self.encoder.towers.parameters(), world)
         self.checkpoints = StageCheckpoints(
             recipe, name, run, world, self.log, self.encoder, self.optimizer, self.refreshes, initial
         )
@@ -174,9 +176,9 @@ class StageTrainer:
                 self.stage.terms, chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages, ignored
             )
             report.add(losses, ignored, chunk.share)
-            chunk.backward(weighted_sum(self.stage.terms, losses))
+            chunk.backward(weighted_sum(self.stage.terms, losses), self.gradients.last_backward)
         towers, max_norm = self.encoder.towers, self.stage.optimizer.max_grad_norm
-        self.world.sum_gradients(towers.parameters())
+        self.gradients.finish()
         report.send(self.accelerator.clip_grad_norm_(towers.parameters(), max_norm))
         if not self.runs_ahead:
             report.check(self.name)

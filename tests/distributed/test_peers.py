@@ -76,6 +76,27 @@ def test_an_error_is_reported_to_all(run_processes, rank, wait):
     assert messages_of_others(ends, rank) == [f"process {rank} of 3 failed: ValueError: seven is odd"] * 2
 
 
+def count_losses(world):
+    """Process 1 is killed; how often process 0 is told while it computes."""
+    losses = []
+    world._peers._on_loss = lambda: losses.append(world._peers._loss.rank)
+    world.barrier()
+    if world.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    end = time.monotonic() + SOON
+    while not losses and time.monotonic() < end:
+        time.sleep(0.01)
+    with pytest.raises(PeerError):
+        world.check()
+    world.close = lambda: None  # the other has ended
+    return losses
+
+
+def test_the_thread_that_watches_the_others_tells_of_a_loss(run_processes):
+    """A process that waits for a GPU cannot ask."""
+    assert run_processes.ends(2, count_losses)[0]["value"] == [1]
+
+
 def stop_process(rank, wait):
     peers.SILENT_SECONDS, peers.BEAT_SECONDS, peers.CHECK_SECONDS = 1.5, 0.2, 0.1
     with World.join("cpu").session() as world:

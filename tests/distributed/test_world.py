@@ -57,6 +57,38 @@ def test_gather_gives_every_process_all_parts_in_rank_order(run_processes, rows,
         assert all(torch.equal(part, other) for part, other in zip(parts, expected, strict=True))
 
 
+def gather_known_lengths(world, rows):
+    """The parts, and how many collectives they took."""
+    calls, start = [], world.start
+    world.start = lambda *arguments: (calls.append(arguments), start(*arguments))[1]
+    parts = world.gather(torch.full((rows[world.rank], 2), world.rank), rows)
+    return [part.tolist() for part in parts], len(calls)
+
+
+def test_one_collective_gathers_parts_of_known_lengths(run_processes):
+    rows = (3, 0, 1)
+    expected = [[[rank, rank]] * n for rank, n in enumerate(rows)]
+    assert run_processes(3, gather_known_lengths, rows) == [(expected, 1)] * 3
+
+
+def gather_for_a_gpu(world):
+    """On the CPU, whose collectives wait on the host in any case."""
+    gathered = world._all_gather(torch.tensor([world.rank]), for_device=True)
+    unconfirmed = len(world._for_device)
+    world.wait([])
+    confirmed = unconfirmed, len(world._for_device)
+    world._all_gather(torch.tensor([world.rank]), for_device=True)
+    world.device, world.check = "cuda:0", lambda: 1 / 0  # another process has ended, and NCCL was aborted
+    with pytest.raises(ZeroDivisionError):
+        world.wait([])
+    world.close = lambda: None
+    return [int(one) for one in gathered], confirmed
+
+
+def test_no_result_of_a_gpu_counts_before_all_processes_are_known_to_live(run_processes):
+    assert run_processes(2, gather_for_a_gpu) == [([0, 1], (1, 0))] * 2
+
+
 def exchange(world, sizes, dtype):
     """Part r is (sizes[r], 2) and says who sends it to whom."""
     parts = [torch.full((rows, 2), 10 * world.rank + to).to(dtype) for to, rows in enumerate(sizes)]
@@ -73,66 +105,6 @@ def test_exchange_gives_every_process_what_each_sent_to_it(run_processes, sizes,
         assert all(torch.equal(part, other) for part, other in zip(parts, expected, strict=True))
     [own] = World().exchange([torch.arange(3)])
     assert own.tolist() == [0, 1, 2]
-
-
-SHAPES = [(3, 4), (5,), (2, 2), (1,), (6,), (3,)]
-# The ranks that have a gradient, for each parameter; the last is frozen.
-HAVE = [(0, 1, 2), (1,), (), (0, 2), (0, 1, 2), ()]
-
-
-def gradient(parameter: int, rank: int, dtype: torch.dtype = torch.float32) -> torch.Tensor | None:
-    if rank not in HAVE[parameter]:
-        return None
-    return torch.randn(SHAPES[parameter], generator=torch.Generator().manual_seed(10 * parameter + rank)).to(
-        dtype
-    )
-
-
-def summed_gradients(world, bucket_bytes):
-    world_module.BUCKET_BYTES = bucket_bytes
-    parameters = [torch.nn.Parameter(torch.zeros(shape)) for shape in SHAPES]
-    parameters[4] = torch.nn.Parameter(torch.zeros(SHAPES[4], dtype=torch.float64))
-    parameters[5].requires_grad = False
-    for i, parameter in enumerate(parameters):
-        parameter.grad = gradient(i, world.rank, parameter.dtype)
-    calls, collective = [], world._collective
-    world._collective = lambda *arguments: (calls.append(arguments), collective(*arguments))
-    world.sum_gradients(iter(parameters))
-    return [parameter.grad for parameter in parameters], len(calls)
-
-
-@pytest.mark.parametrize(("bucket_bytes", "collectives"), [(2**20, 3), (60, 4), (1, 5)])
-def test_gradients_are_summed_and_a_parameter_without_any_keeps_none(
-    run_processes, bucket_bytes, collectives
-):
-    ranks = run_processes(3, summed_gradients, bucket_bytes)
-    assert [calls for _, calls in ranks] == [collectives] * 3
-    for i, summed in enumerate(zip(*(grads for grads, _ in ranks), strict=True)):
-        if not HAVE[i]:
-            assert summed == (None, None, None)
-            continue
-        expected = sum(gradient(i, rank, summed[0].dtype) for rank in HAVE[i])
-        torch.testing.assert_close(summed[0], expected, rtol=1e-6, atol=1e-6)
-        assert all(torch.equal(one.view(torch.uint8), summed[0].view(torch.uint8)) for one in summed)
-
-
-def test_buckets_are_bounded_and_of_one_type(monkeypatch):
-    monkeypatch.setattr(world_module, "BUCKET_BYTES", 16)
-    sizes = [
-        (2, torch.float32),
-        (1, torch.float64),
-        (2, torch.float32),
-        (9, torch.float32),
-        (1, torch.float32),
-    ]
-    parameters = [torch.nn.Parameter(torch.zeros(n, dtype=dtype)) for n, dtype in sizes]
-    assert [[one.numel() for one in bucket] for bucket in world_module.buckets(parameters)] == [
-        [2, 2],
-        [9],
-        [1],
-        [1],
-    ]
-    assert list(world_module.buckets([])) == []
 
 
 def on_main_and_barrier(world):
@@ -200,12 +172,10 @@ def test_different_values_of_one_number_end_all_processes(run_processes):
 
 def alone(part):
     with World.join("cpu").session() as world:
-        parameter = torch.nn.Parameter(torch.zeros(2))
-        world.sum_gradients([parameter])
         world.assert_same(1.0, "the loss")
         world.barrier()
         world.check()
-        facts = world.rank, world.size, world.is_main, world.device, world.lost(), parameter.grad
+        facts = world.rank, world.size, world.is_main, world.device, world.lost()
         agreed = world.all_agree(True), world.all_agree(False)
         return (
             facts,
@@ -219,7 +189,7 @@ def alone(part):
 def test_one_process_needs_no_process_group(run_processes):
     part = torch.ones(2, 3)
     [(facts, agreed, value, [gathered], has_group)] = run_processes(1, alone, part, join=False)
-    assert facts == (0, 1, True, "cpu", None, None) and agreed == (True, False)
+    assert facts == (0, 1, True, "cpu", None) and agreed == (True, False)
     assert value == {"rows": [1, 2]} and torch.equal(gathered, part) and not has_group
 
 

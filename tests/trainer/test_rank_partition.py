@@ -41,3 +41,15 @@ def squares(world) -> tuple[torch.Tensor, list[int]]:
 def test_gathered_rows_come_back_in_order(run_processes, size):
     for whole, part_is_own in run_processes(size, squares):
         assert whole.tolist() == [[i, i * i] for i in range(8)] and part_is_own
+
+
+def collectives(world) -> int:
+    calls, start = [], world.start
+    world.start = lambda *arguments: (calls.append(arguments), start(*arguments))[1]
+    partition = RankPartition(LENGTHS, world)
+    partition.gather(torch.zeros(len(partition.own), 4))
+    return len(calls)
+
+
+def test_vectors_are_gathered_by_one_collective(run_processes):
+    assert run_processes(3, collectives) == [1, 1, 1]
