@@ -159,8 +159,10 @@ def _gather_partition(own: np.ndarray, partition: list[np.ndarray], world: World
     vectors = np.empty((sum(map(len, partition)), own.shape[1]), np.float32)
     for start in range(0, len(partition[0]), ROWS_PER_GATHER):  # the first process has the most rows
         block = slice(start, start + ROWS_PER_GATHER)
-        for positions, gathered in zip(partition, world.gather(torch.from_numpy(own[block])), strict=True):
-            vectors[positions[block]] = gathered.numpy()
+        part = torch.from_numpy(own[block]).to(world.device)
+        every = world.gather(part, [len(positions[block]) for positions in partition])
+        for positions, gathered in zip(partition, every, strict=True):
+            vectors[positions[block]] = gathered.cpu().numpy()
     return vectors
 
 

@@ -75,7 +75,7 @@ def search_arrays(
 
     The host waits for the results.
     """
-    asked = queries if isinstance(queries, torch.Tensor) else _as_tensor(np.asarray(queries, np.float32))
+    asked = queries if isinstance(queries, torch.Tensor) else as_tensor(np.asarray(queries, np.float32))
     scores, rows = search(asked, k)
     return scores.cpu().numpy(), rows.cpu().numpy()
 
@@ -92,10 +92,11 @@ def resident(documents: np.ndarray, device: str) -> torch.Tensor:
 
     The array may be a memory map.
     """
-    return _as_tensor(documents).to(device)
+    return as_tensor(documents).to(device)
 
 
-def _as_tensor(array: np.ndarray) -> torch.Tensor:
+def as_tensor(array: np.ndarray) -> torch.Tensor:
+    """A tensor of the CPU that shares the memory of `array`, which may be a memory map."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # about a read-only map, which is never written to
         return torch.from_numpy(array)

@@ -1,13 +1,15 @@
 """Exact search by all processes, each in its shard of the documents."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
+from torch.nn import functional
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.search import QUERIES_PER_BLOCK, Searcher, search_arrays
+from pyserini_ance.vectors.search import QUERIES_PER_BLOCK, Searcher, as_tensor
 from pyserini_ance.vectors.topk import ScoresAndRows, best_of
 
 
@@ -18,16 +20,13 @@ class FlatIndex:
         self.documents, self.own, self.world = documents, own, world
 
     def __call__(self, queries: torch.Tensor, k: int) -> ScoresAndRows:
-        """Scores (Q, k) float32 and rows (Q, k) int32, best first: on the device, if there is one process.
+        """Scores (Q, k) float32 and rows (Q, k) int32, best first, on the device of the search.
 
         Called by all processes with equal queries (Q, D), between steps of even length: none waits long for
         another.
         """
         k = min(k, len(self.documents))
-        if self.world.size == 1:
-            return self.own(queries, k)
-        scores, rows = merge_shards(*search_arrays(self.own, queries, k), self.documents, k, self.world)
-        return torch.from_numpy(scores), torch.from_numpy(rows)
+        return merge_shards(*self.own(queries, k), self.documents, k, self.world)
 
 
 def search_shards(
@@ -44,58 +43,71 @@ def search_shards(
     the results of all queries; with `shares`, the number of queries of each process in rank order, only those
     of its own.
     """
-    scores, rows = search_arrays(searcher, queries, min(k, len(documents)))
-    world.barrier()  # shards take uneven time
+    scores, rows = searcher(as_tensor(np.asarray(queries, np.float32)), min(k, len(documents)))
+    rows[:1].cpu()  # a GPU may still search, and shards take uneven time: a collective waits for a minute
+    world.barrier()
     if shares is None or world.size == 1:
-        return merge_shards(scores, rows, documents, k, world)
-    return _merge_own(scores, rows, documents, k, world, shares)
+        scores, rows = merge_shards(scores, rows, documents, k, world)
+    else:
+        scores, rows = _merge_own(scores, rows, documents, k, world, shares)
+    return scores.cpu().numpy(), rows.cpu().numpy()
 
 
 def merge_shards(
-    scores: np.ndarray, rows: np.ndarray, documents: ShardedVectors, k: int, world: World
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k best of all shards, on every process, from the best of each; `rows` count within the shard."""
-    k, rows = min(k, len(documents)), rows + np.int32(documents.first)
+    scores: torch.Tensor, rows: torch.Tensor, documents: ShardedVectors, k: int, world: World
+) -> ScoresAndRows:
+    """The k best of all shards, on every process, from the best of each; `rows` count within the shard.
+
+    Every process merges a share of the queries.
+    """
     if world.size == 1:
         return scores, rows
-    scores, rows = _widen(scores, k, np.nan), _widen(rows, k, -1)
-    for start in range(0, len(scores), QUERIES_PER_BLOCK):
-        block = slice(start, start + QUERIES_PER_BLOCK)
-        scores[block], rows[block] = best_of(
-            world.gather(torch.from_numpy(scores[block])), world.gather(torch.from_numpy(rows[block])), k
-        )
-    return scores, rows
+    packed = _pack(scores, rows + documents.first, min(k, len(documents)))
+    for start in range(0, len(packed), QUERIES_PER_BLOCK):
+        block = packed[start : start + QUERIES_PER_BLOCK]
+        firsts = [len(block) * rank // world.size for rank in range(world.size + 1)]
+        counts = [end - first for first, end in pairwise(firsts)]
+        own = _merge(list(block.split(counts)), world)
+        block.copy_(torch.cat(world.gather(own, counts)))
+    return _unpack(packed)
 
 
 def _merge_own(
-    scores: np.ndarray,
-    rows: np.ndarray,
+    scores: torch.Tensor,
+    rows: torch.Tensor,
     documents: ShardedVectors,
     k: int,
     world: World,
     shares: Sequence[int],
-) -> tuple[np.ndarray, np.ndarray]:
+) -> ScoresAndRows:
     """The lines of `merge_shards` for this process's own queries, which nobody else receives."""
-    k, rows = min(k, len(documents)), rows + np.int32(documents.first)
-    scores, rows = _widen(scores, k, np.nan), _widen(rows, k, -1)
-    firsts = np.cumsum([0, *shares])
+    of_ranks = _pack(scores, rows + documents.first, min(k, len(documents))).split(list(shares))
+    own = of_ranks[world.rank]
     for start in range(0, max(shares), QUERIES_PER_BLOCK):
-        blocks = [
-            slice(first + min(start, share), first + min(start + QUERIES_PER_BLOCK, share))
-            for first, share in zip(firsts[:-1].tolist(), shares, strict=True)
-        ]
-        own = blocks[world.rank]
-        scores[own], rows[own] = best_of(
-            world.exchange([torch.from_numpy(scores[block]) for block in blocks]),
-            world.exchange([torch.from_numpy(rows[block]) for block in blocks]),
-            k,
-        )
-    own = slice(firsts[world.rank], firsts[world.rank + 1])
-    return scores[own].copy(), rows[own].copy()
+        block = slice(start, start + QUERIES_PER_BLOCK)
+        own[block] = _merge([of_rank[block] for of_rank in of_ranks], world)
+    return _unpack(own)
 
 
-def _widen(values: np.ndarray, k: int, filling: float) -> np.ndarray:
-    """(Q, k): a shard with fewer than k documents is filled up with values that `_best` puts last."""
-    if values.shape[1] >= k:
-        return values
-    return np.pad(values, ((0, 0), (0, k - values.shape[1])), constant_values=filling)
+def _merge(parts: list[torch.Tensor], world: World) -> torch.Tensor:
+    """The best (B, 2, k) of all shards for this process's queries, from the best of this shard.
+
+    `parts` (n_r, 2, k) are those for the queries of each process, in rank order.
+    """
+    found = [_unpack(part) for part in world.exchange(parts)]
+    best = best_of([scores for scores, _ in found], [rows for _, rows in found], found[0][0].shape[1])
+    return _pack(*best, found[0][0].shape[1])
+
+
+def _pack(scores: torch.Tensor, rows: torch.Tensor, k: int) -> torch.Tensor:
+    """(Q, 2, k) int32, one message: the bits of the scores, so that NaN keeps its own, and the rows.
+
+    A shard with fewer than k documents is filled up with values that `best_of` puts last.
+    """
+    missing = (0, k - scores.shape[1])
+    scores = functional.pad(scores, missing, value=torch.nan)
+    return torch.stack([scores.view(torch.int32), functional.pad(rows, missing, value=-1)], 1)
+
+
+def _unpack(packed: torch.Tensor) -> ScoresAndRows:
+    return packed[:, 0].contiguous().view(torch.float32), packed[:, 1].contiguous()

@@ -6,7 +6,6 @@ a partial sort of them.
 
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch.nn import functional
 
@@ -184,13 +183,11 @@ def _top(scores: torch.Tensor, k: int, first: int) -> ScoresAndRows:
     return best.gather(1, order), (rows + first).int()
 
 
-def best_of(
-    scores: Sequence[torch.Tensor], rows: Sequence[torch.Tensor], k: int
-) -> tuple[np.ndarray, np.ndarray]:
-    """The k best (B, k) of the parts' (B, n), numpy; the parts are in the order of their rows.
+def best_of(scores: Sequence[torch.Tensor], rows: Sequence[torch.Tensor], k: int) -> ScoresAndRows:
+    """The k best (B, k) of the parts' (B, n), on their device; the parts are in the order of their rows.
 
     The sort is stable: of equal scores, the lower rows stay ahead. NaN comes last, even after -inf.
     """
-    every_score, every_row = torch.cat(tuple(scores), 1).numpy(), torch.cat(tuple(rows), 1).numpy()
-    order = np.argsort(-every_score, axis=1, kind="stable")[:, :k]
-    return np.take_along_axis(every_score, order, 1), np.take_along_axis(every_row, order, 1)
+    every_score, every_row = torch.cat(tuple(scores), 1), torch.cat(tuple(rows), 1)
+    order = (0 - every_score).argsort(dim=1, stable=True)[:, :k]  # ascending, which has NaN last
+    return every_score.gather(1, order), every_row.gather(1, order)

@@ -120,16 +120,20 @@ def test_real_vectors(run_processes, backend):
         np.testing.assert_allclose(scores, expected_scores, rtol=1e-5)
 
 
-def lengths_gathered(world: World) -> list[int]:
+def collectives(world: World) -> list[str]:
     small_blocks()
-    lengths, gather = [], world.gather
-    world.gather = lambda part: (lengths.append(len(part)), gather(part))[1]
+    names, start = [], world.start
+    world.start = lambda collective, *arguments: (
+        names.append(collective.__name__),
+        start(collective, *arguments),
+    )[1]
     search_together(world, *real_vectors(), [1000], 50)
-    return lengths
+    return names
 
 
-def test_rankings_are_gathered_in_blocks_of_queries(run_processes):
-    assert run_processes(2, lengths_gathered) == [[5] * 16] * 2
+def test_a_block_of_rankings_takes_two_messages(run_processes):
+    """One to the processes that merge shares of the queries, one with what they found."""
+    assert run_processes(2, collectives) == [["all_to_all_single", "all_gather"] * 8] * 2
 
 
 def received(world: World) -> list[int]:
@@ -145,7 +149,7 @@ def received(world: World) -> list[int]:
 
 def test_a_process_receives_its_own_queries_alone(run_processes):
     first, second = run_processes(2, received)
-    assert first[::2] == [5, 2, 0, 0, 0, 0, 0] and second[::2] == [5, 5, 5, 5, 5, 5, 3]
+    assert first == [5, 2, 0, 0, 0, 0, 0] and second == [5, 5, 5, 5, 5, 5, 3]
 
 
 def test_one_process_gathers_nothing():
