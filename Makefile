@@ -71,7 +71,7 @@ $(INSTALLED): setup.py constraints.txt
 	@echo "Installing into .venv: this takes a few minutes, and some 6 GB if torch comes with CUDA ..."
 	@$(PIP) install --constraint constraints.txt setuptools
 	@$(if $(TORCH_INDEX),nvidia-smi >/dev/null 2>&1 || \
-	  $(PIP) install --constraint constraints.txt --index-url $(TORCH_INDEX) torch)
+	  $(PIP) install --constraint constraints.txt --index-url $(TORCH_INDEX) --no-deps torch)
 	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[cpu,demo,test,lint]'
 	@touch $@
 

@@ -77,7 +77,7 @@ def test_installs_once_and_then_works_at_once(make, tmp_path, target, last):
 
 
 def test_torch_comes_from_the_named_index_unless_there_is_a_gpu(make, tmp_path):
-    install = "install --constraint constraints.txt --index-url file:///wheels torch"
+    install = "install --constraint constraints.txt --index-url file:///wheels --no-deps torch"
     assert install not in make("test")[1]
     shutil.rmtree(tmp_path / ".venv")
     log = make("test", "TORCH_INDEX=file:///wheels")[1]
