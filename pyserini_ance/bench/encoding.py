@@ -1,4 +1,4 @@
-"""Benchmarks `encode` and `queries`: documents in bulk, and queries as a search gets them.
+"""Benchmarks `encode`, `base` and `queries`: documents in bulk, and queries as a search gets them.
 
 The texts are documentation strings of transformers, on which nothing here was tuned. All contenders read one
 folder of weights, cut texts at one length, and tokenize within the measured time.
@@ -6,12 +6,14 @@ folder of weights, cut texts at one length, and tokenize within the measured tim
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from pyserini_ance.bench import exported
 from pyserini_ance.bench.rounds import Contender, Contest, Rounds
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.formats.docstrings import package_docstrings
@@ -22,6 +24,8 @@ from pyserini_ance.encoders.sentence_transformers_export import write_sentence_t
 PACKAGE = "transformers"
 STOCK_BATCH = 64  # of pyserini.encode
 MODEL, TEXTS = "model", "texts.json"
+BASE: dict[str, Any] = {}  # the shape of `base`: BertConfig's own, that of BERT-base
+BASE_SHARE = 8  # it encodes one document of so many
 
 
 def encode(options: Mapping[str, Any], folder: Path) -> Contest:
@@ -37,6 +41,33 @@ def encode(options: Mapping[str, Any], folder: Path) -> Contest:
         useful_flops(folder / MODEL, texts, options["length_tokens"]),
         cosine,
     )
+
+
+def base(options: Mapping[str, Any], folder: Path) -> Contest:
+    """Fewer documents, by a BERT of base size with random weights and the tokenizer of the encoder."""
+    write_inputs(options, folder, "document", 1)
+    (folder / MODEL).rename(folder / "small")
+    _write_random_bert(folder / "small", folder / "base")
+    given = {**options, "encoder": str(folder / "base")}
+    texts = write_inputs(given, folder, "document", max(1, options["passages"] // BASE_SHARE))
+    contenders = _contenders("document")
+    return Contest(
+        "base",
+        f"{len(texts):,} documents of at most {options['length_tokens']} tokens, a BERT of base size",
+        [replace(each, against=each.against or each.name == exported.INT8) for each in contenders],
+        useful_flops(folder / MODEL, texts, options["length_tokens"]),
+        cosine,
+    )
+
+
+def _write_random_bert(tokenizer: Path, folder: Path) -> None:
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    own = AutoTokenizer.from_pretrained(tokenizer)
+    torch.manual_seed(0)
+    BertModel(BertConfig(vocab_size=len(own), **BASE)).save_pretrained(folder)
+    own.save_pretrained(folder)
 
 
 def queries(options: Mapping[str, Any], folder: Path) -> Contest:
@@ -71,6 +102,8 @@ def _contenders(side: Side) -> list[Contender]:
             Contender("ours bf16", ours, bf16),
             Contender("sentence-transformers bf16", sentence_transformers, bf16, peer, against=True),
         ]
+    contenders += exported.contenders(side, MODEL, TEXTS)
+    # Releases of optimum so far need an older transformers: these two are for environments to come.
     for backend, needs in {"onnx": ("optimum", "onnxruntime"), "openvino": ("optimum", "openvino")}.items():
         settings = {"side": side, "backend": backend}
         contenders.append(

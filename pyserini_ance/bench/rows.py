@@ -24,11 +24,12 @@ def ids(options: Mapping[str, Any], folder: Path) -> Contest:
     """What a search found for `options["searches"]` queries, to `options["top_k"]` candidates and a draw."""
     top_k = options["top_k"]
     write_found(folder, options["documents"], options["searches"], top_k + OVERSAMPLE + MOST_POSITIVES)
-    settings = {"documents": options["documents"], "top_k": top_k}
+    count = min(NUM_NEGATIVES, top_k)
+    settings = {"documents": options["documents"], "top_k": top_k, "num_negatives": count}
     return Contest(
         "ids",
         f"rows found for {options['searches']:,} queries: drop positives and what scores within {MARGIN} of "
-        f"the positive, keep {top_k}, draw {NUM_NEGATIVES}",
+        f"the positive, keep {top_k}, draw {count}",
         [
             Contender("ours", ours, settings),
             Contender("pyserini's result objects", stock, settings, ("pyserini",), against=True),
@@ -54,7 +55,7 @@ def write_found(folder: Path, documents: int, queries: int, k: int) -> None:
         np.save(folder / name, array)
 
 
-def ours(rounds: Rounds, folder: Path, documents: int, top_k: int) -> None:
+def ours(rounds: Rounds, folder: Path, documents: int, top_k: int, num_negatives: int) -> None:
     """A refresh's own steps after its search, and the draw of negatives for all queries."""
     from pyserini_ance.data.prepared import AnchorSet
     from pyserini_ance.negatives.ann import Ann
@@ -62,7 +63,7 @@ def ours(rounds: Rounds, folder: Path, documents: int, top_k: int) -> None:
     from pyserini_ance.negatives.filters.relative_margin import RelativeMargin
 
     found, scores, positives, positive_scores = _read(folder)
-    source = Ann(top_k=top_k, num_negatives=NUM_NEGATIVES, filters=(RelativeMargin(margin=MARGIN),))
+    source = Ann(top_k=top_k, num_negatives=num_negatives, filters=(RelativeMargin(margin=MARGIN),))
     lines, columns = np.nonzero(positives >= 0)
     anchor_set = AnchorSet(_split(lines, positives[lines, columns], len(found)), "query", documents)
     snapshot: Any = None  # read by filters that look at texts
@@ -80,7 +81,7 @@ def _split(query_rows: np.ndarray, document_rows: np.ndarray, queries: int) -> A
     return Split("train", texts, Qrels.of(query_rows, document_rows, np.ones_like(query_rows), queries))
 
 
-def stock(rounds: Rounds, folder: Path, documents: int, top_k: int) -> None:
+def stock(rounds: Rounds, folder: Path, documents: int, top_k: int, num_negatives: int) -> None:
     """The dict of lists of `FaissSearcher.batch_search`, and the same work on it, draws included."""
     from pyserini_ance.pyserini_bridge.java import import_pyserini
 
@@ -107,11 +108,11 @@ def stock(rounds: Rounds, folder: Path, documents: int, top_k: int) -> None:
             passing = [hit for hit in hits if hit.docid not in known and not hit.score > limit]
             kept[query] = [hit.docid for hit in passing[:top_k]]
             keys = rng.random(top_k)[: len(kept[query])].tolist()  # the numbers that we draw by
-            order = sorted(range(len(keys)), key=keys.__getitem__)[:NUM_NEGATIVES]
+            order = sorted(range(len(keys)), key=keys.__getitem__)[:num_negatives]
             drawn[query] = [kept[query][place] for place in order]
         rounds.end()
         rounds.output = np.array(  # outside of the measured time: saved at the end of the next round
-            [_padded(kept[query], top_k) + _padded(drawn[query], NUM_NEGATIVES) for query in query_ids]
+            [_padded(kept[query], top_k) + _padded(drawn[query], num_negatives) for query in query_ids]
         )
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # The module of each benchmark, which has a function of its name, and what is measured.
 BENCHMARKS = {
     "encode": ("encoding", "documents in bulk"),
+    "base": ("encoding", "documents, by a BERT of base size with random weights"),
     "queries": ("encoding", "queries in one call, and one by one"),
     "mine": ("searching", "exact search for many queries"),
     "ids": ("rows", "what a search found: drop positives, filter, sample"),
@@ -86,9 +87,9 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         help="any Hugging Face encoder; all contenders use mean pooling (default: %(default)s)",
     )
     for flag, default, text in (
-        ("--passages", 1000, "encode: documents"),
+        ("--passages", 1000, "encode: documents; base: an eighth of them"),
         ("--queries", 500, "queries: queries"),
-        ("--length-tokens", 256, "encode, queries, train: the length at which texts are cut"),
+        ("--length-tokens", 256, "encode, base, queries, train: the length at which texts are cut"),
         ("--documents", 200_000, "mine, ltre: vectors to search; ids, plan: documents"),
         ("--searches", 500, "mine, ids: queries"),
         ("--dimension", 384, "mine, ltre: numbers of a vector"),
@@ -98,4 +99,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         ("--batch", 16, "train: queries of a step"),
     ):
         work.add_argument(flag, type=count, default=default, help=f"{text} (default: %(default)s)")
+    work.add_argument(
+        "--memory-gib",
+        type=float,
+        metavar="GIB",
+        help="mine: the recipe key encoding.memory_gib, beside none",
+    )
     return parser.parse_args(arguments)

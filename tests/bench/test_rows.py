@@ -53,14 +53,14 @@ def test_plain_python_keeps_and_draws_the_same_rows(found, tmp_path, top_k, monk
     pyserini = SimpleNamespace(DenseSearchResult=result)
     monkeypatch.setattr(java, "import_pyserini", lambda _: pyserini)
     own, stock = Turns(1), Turns(2)
-    rows.ours(own, tmp_path, documents=500, top_k=top_k)
-    rows.stock(stock, tmp_path, documents=500, top_k=top_k)
+    rows.ours(own, tmp_path, documents=500, top_k=top_k, num_negatives=6)
+    rows.stock(stock, tmp_path, documents=500, top_k=top_k, num_negatives=6)
     assert own.output.tolist() == stock.outputs[1].tolist()
     kept, drawn = own.output[:, :top_k], own.output[:, top_k:]
     assert (top_k == 80) == (kept[:, -1] == -1).any()
     positives = found[2].tolist()
     for of_query, line, some in zip(positives, kept.tolist(), drawn.tolist(), strict=True):
-        assert set(some) <= set(line) and len(set(some)) == rows.NUM_NEGATIVES
+        assert set(some) <= set(line) and len(set(some)) == 6
         assert not {row for row in of_query if row >= 0} & set(line)
 
 
