@@ -5,6 +5,7 @@ an encoder are, and mapped from disk, as all contenders may read them.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +22,23 @@ def mine(options: Mapping[str, Any], folder: Path) -> Contest:
     """The `options["top_k"]` best of `options["documents"]` vectors for `options["searches"]` queries."""
     documents, queries, dimension = (options[key] for key in ("documents", "searches", "dimension"))
     write_vectors(folder, documents, queries, dimension)
-    top_k = options["top_k"]
+    top_k, memory_gib = options["top_k"], options["memory_gib"]
     k = {"k": top_k}
-    return Contest(
-        "mine",
-        f"the {top_k} best of {documents:,} vectors of {dimension} numbers for {queries:,} queries",
-        [
-            Contender("ours", ours, {"backend": "auto", **k}),
-            Contender("ours, by torch", ours, {"backend": "torch", **k}),
-            Contender("faiss IndexFlatIP", faiss, k, ("faiss",), against=True),
-            Contender("torch.mm and topk by blocks", plain, k, against=True),
-        ],
-        2.0 * documents * queries * dimension,
-        recall,
-        "faiss IndexFlatIP",
-    )
+    by_torch = {"backend": "torch", **k}
+    title = f"the {top_k} best of {documents:,} vectors of {dimension} numbers for {queries:,} queries"
+    contenders = [Contender("ours", ours, {"backend": "auto", **k})]
+    if memory_gib:  # the peers hold all vectors
+        bound = {"memory_gib": memory_gib}
+        name = f"ours within {memory_gib:g} GiB"
+        contenders = [replace(contenders[0], against=True)]
+        contenders.append(Contender(name, ours, {"backend": "auto", **k, **bound}))
+        contenders.append(Contender(f"{name}, by torch", ours, {**by_torch, **bound}))
+    else:
+        contenders.append(Contender("ours, by torch", ours, by_torch))
+        contenders.append(Contender("faiss IndexFlatIP", faiss, k, ("faiss",), against=True))
+        contenders.append(Contender("torch.mm and topk by blocks", plain, k, against=True))
+    flops = 2.0 * documents * queries * dimension
+    return Contest("mine", title, contenders, flops, recall, None if memory_gib else "faiss IndexFlatIP")
 
 
 def write_vectors(folder: Path, documents: int, queries: int, dimension: int) -> None:
@@ -63,12 +66,12 @@ def recall(own: np.ndarray, reference: np.ndarray) -> dict[str, float]:
     return {"recall": sum(len(np.intersect1d(*pair)) for pair in pairs) / reference.size}
 
 
-def ours(rounds: Rounds, folder: Path, backend: Any, k: int) -> None:
+def ours(rounds: Rounds, folder: Path, backend: Any, k: int, memory_gib: float | None = None) -> None:
     from pyserini_ance.distributed.world import World
     from pyserini_ance.vectors.search import search_arrays, searcher
 
     documents, queries = _read(folder)
-    search = searcher(documents, backend, "cpu", World())
+    search = searcher(documents, backend, "cpu", World(), memory_gib=memory_gib)
     for _ in rounds:
         rounds.output = search_arrays(search, queries, k)[1]
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import batched, pairwise
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 import numpy as np
 
@@ -106,7 +106,7 @@ class Strings(Sequence[str]):
 
         Otherwise all bytes that a process has read count as its memory.
         """
-        _release(self.text, self.offsets)
+        release(self.text, self.offsets)
 
     def encoded(self, row: int) -> memoryview:
         """The UTF-8 bytes of a string, not copied. A negative row counts from the end.
@@ -122,10 +122,15 @@ class Strings(Sequence[str]):
         return [bytes(self._text[begin:stop]) for begin, stop in pairwise(bounds)]
 
 
-def _release(*arrays: np.ndarray) -> None:
+def release(*arrays: np.ndarray) -> None:
+    """Give back the memory of the files that these arrays, or what they are slices of, are mapped from to
+    read; the system keeps what it has room for."""
     for stored in arrays:
-        if isinstance(stored.base, mmap.mmap):
-            stored.base.madvise(mmap.MADV_DONTNEED)
+        mapped: Any = stored
+        while isinstance(mapped, np.ndarray):
+            mapped = mapped.base
+        if isinstance(mapped, mmap.mmap):
+            mapped.madvise(mmap.MADV_DONTNEED)
 
 
 class StringsFile:
@@ -301,7 +306,7 @@ def _equal_to_next(hashes: np.ndarray) -> Iterator[int]:
     for start in range(0, len(hashes), HASHES_PER_BLOCK):
         block = hashes[start : start + HASHES_PER_BLOCK + 1]
         yield from (np.flatnonzero(block[1:] == block[:-1]) + start).tolist()
-        _release(hashes)
+        release(hashes)
 
 
 def _repeat_from(position: int, ids: Strings, lookup: RowsOfIds) -> tuple[int, int] | None:

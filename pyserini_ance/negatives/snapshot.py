@@ -19,6 +19,7 @@ import torch
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
+from pyserini_ance.data.string_arrays import release
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder, Precision, resolve_precision
 from pyserini_ance.encoders.load_save import family_of, load_encoder
@@ -32,6 +33,7 @@ from pyserini_ance.vectors.sharded_search import FlatIndex, search_shards
 
 log = logging.getLogger(__name__)
 PAIRS_PER_BLOCK = 65_536
+MAPPED_BYTES_PER_ROW = 1 << 21  # a page of a file may bring up to 2 MiB with it
 TEACHER_VECTORS = "teacher"  # prefix of the folders of other encoders' document vectors, as `vectors_folder`
 Ranking = tuple[np.ndarray, np.ndarray]  # scores (A, k) float32 and rows (A, k) int32, best first
 Searched = Literal["query", "document", "passage"]  # the rows that a search finds
@@ -247,10 +249,20 @@ class Snapshot:
 
         A document scores as its best passage.
         """
-        size = PAIRS_PER_BLOCK // (self.passages.max_passages if self.passages else 1)
-        blocks = [slice(start, start + size) for start in range(0, len(queries), size)]
-        scores = [self._scores(vectors[queries[block]], documents[block]) for block in blocks]
-        return np.concatenate([np.empty(0, np.float32), *scores])
+        size = self._pairs_per_block(vectors.shape[1])
+        scores = [np.empty(0, np.float32)]
+        for start in range(0, len(queries), size):
+            block = slice(start, start + size)
+            scores.append(self._scores(vectors[queries[block]], documents[block]))
+            if self.encoding.memory_gib:
+                release(*self.document_vectors.shards)
+        return np.concatenate(scores)
+
+    def _pairs_per_block(self, dimension: int) -> int:
+        pairs, memory_gib = PAIRS_PER_BLOCK, self.encoding.memory_gib
+        if memory_gib:
+            pairs = min(pairs, int(memory_gib * 2**30) // (MAPPED_BYTES_PER_ROW + 8 * dimension))
+        return max(1, pairs // (self.passages.max_passages if self.passages else 1))
 
     def _scores(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """(P,) scores of pairs of query vectors (P, D) and documents (P,)."""
@@ -307,8 +319,14 @@ class Snapshot:
             return search(queries, k) if passages is None else passages.search(search, queries, k)
 
     def _searcher(self, vectors: np.ndarray | torch.Tensor) -> Searcher:
+        settings = self.encoding
         return searcher(
-            vectors, self.encoding.search, self.device, self.world, self.encoding.documents_per_block
+            vectors,
+            settings.search,
+            self.device,
+            self.world,
+            settings.documents_per_block,
+            settings.memory_gib,
         )
 
     def static_index(self, index: str, seed: int) -> Searcher:
@@ -325,7 +343,8 @@ class Snapshot:
     def _static_index(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
         if index == FLAT:
             by_torch = resolve_backend(self.encoding.search, self.device) == "torch"
-            own = self.resident_vectors if by_torch else None
+            is_bounded = self.encoding.memory_gib and self.device == "cpu"
+            own = self.resident_vectors if by_torch and not is_bounded else None
             return FlatIndex(vectors, self._searcher(vectors.own if own is None else own), self.world)
         factory, search = factory_and_search(index)
         name = f"{self._vectors_folder.name}-{sha256_json([factory, seed])[:12]}"

@@ -151,7 +151,7 @@ class DiskSizes:
         vectors, moments = vectors_at_once(recipe), 2 * self.weights
         disk = self.weight_files * (checkpoints + 2) + moments * with_moments
         disk += self.vectors * vectors + self.indexes + self.tables + self.rankings + self.metrics
-        memory = 5 * self.weights
+        memory, bound = 5 * self.weights, recipe.encoding.memory_gib
         block = ROWS_PER_BLOCK * self.vectors // max(1, len(data.documents))
         # The cache keeps the order in which some recipe stored the splits; here training comes first.
         names = sorted(data.queries, key=lambda name: (name != recipe.train_split.name, name))
@@ -165,7 +165,8 @@ class DiskSizes:
             f"memory: about {memory / GIB:.2f} GiB for weights, gradients"
             f" and moments, plus activations and libraries; "
             f"vectors ({self.vectors / GIB:.2f} GiB) are mapped from disk, and written to the index "
-            f"{min(block, self.vectors) / MIB:.1f} MiB at a time",
+            f"{min(block, self.vectors) / MIB:.1f} MiB at a time"
+            + (f"; searching them takes at most {bound:g} GiB" if bound else ""),
             f"disk: at most about {disk / GIB:.2f} GiB in the run directory: {checkpoints} checkpoints of "
             f"{self.weight_files / GIB:.2f}, {with_moments} of them with moments of {moments / GIB:.2f}, "
             f"{vectors} times the vectors of {self.vectors / GIB:.2f}"

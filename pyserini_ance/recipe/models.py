@@ -34,7 +34,8 @@ def _as_list(value: Any) -> Any:
 class Encoding(Settings):
     """How texts are encoded and searched for mining and dev evaluation.
 
-    The two token budgets and `documents_per_block` bound memory; all other vectors are mapped from disk.
+    The two token budgets, `documents_per_block` and `memory_gib` bound memory; all other vectors are mapped
+    from disk.
     """
 
     precision: Literal["auto", "fp32", "bf16"] = "auto"
@@ -47,6 +48,10 @@ class Encoding(Settings):
     """The library that searches exactly; `auto` is faiss on a CPU and torch on a GPU."""
     documents_per_block: PositiveInt = 65_536
     """Document vectors that a search by torch holds in memory at once."""
+    memory_gib: float | None = Field(default=None, ge=0.25)
+    """GiB of memory that a search of document vectors, or a comparison of pairs with them, takes beyond
+    its queries and results: blocks are read and given back accordingly. Null: `documents_per_block`, and
+    pages of the files that are read stay as long as the system has room."""
 
 
 class RefresherProcess(Settings):

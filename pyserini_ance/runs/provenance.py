@@ -41,7 +41,8 @@ GIT_SECONDS = 5  # a run does not wait longer for its commit
 # Keys of where a run computes and is seen, not of what it computes.
 RUNTIME_KEYS = ("cache", "documents_per_part", "device", "threads", "refresher", "log_with")
 
-EXACT_SEARCH_KEYS = {"search", "documents_per_block"}  # of `encoding`: all find the same documents
+# Keys of `encoding` with which a search finds the same documents.
+EXACT_SEARCH_KEYS = {"search", "documents_per_block", "memory_gib"}
 
 
 def environment(device: str, processes: int, collection: "Collection") -> dict:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from pyserini_ance.data.string_arrays import release
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import to_device
 from pyserini_ance.storage.progress import progress_bar
@@ -25,6 +26,8 @@ QUERIES_PER_BLOCK = 512
 DOCUMENTS_PER_BLOCK = 65_536  # unless a recipe sets another number
 FAISS_DOCUMENTS_PER_BLOCK = 1 << 18  # which are not copied
 SCORES_IN_CACHE = 1 << 22
+SELECTION_BYTES = 128 << 20  # for the scores of a block and the selection of the best
+COPIES = {"faiss": 1, "torch": 2}  # of a block of documents in memory: mapped from a file, and copied
 RESIDENT_SHARE = 0.7  # of a GPU's free memory, for the vectors of all documents
 SHOWN_AFTER_SECONDS = 1  # a progress bar for each step's search would only flicker
 
@@ -108,16 +111,29 @@ def searcher(
     device: str,
     world: World,
     documents_per_block: int = DOCUMENTS_PER_BLOCK,
+    memory_gib: float | None = None,
 ) -> Searcher:
     """Return `exact_search` over `documents`, from tensors to tensors: on a GPU nothing waits for values.
 
     Each search reads an array again, block by block, without a copy (faiss) or with one of
     `documents_per_block` (torch); torch uses a tensor (`resident`) without one. Searching raises PeerError
     when another process of `world` has ended.
+
+    memory_gib: the most that a search takes beyond its queries and results. Blocks are smaller, and the
+    memory of a mapped one is given back before the next is read.
     """
-    if resolve_backend(backend, device) == "faiss":
-        return partial(_search_by_faiss, np.asarray(documents, np.float32), world)
-    return partial(_search_blocks, documents, device, world, documents_per_block)
+    library, is_bounded = resolve_backend(backend, device), memory_gib is not None
+    size = FAISS_DOCUMENTS_PER_BLOCK if library == "faiss" else documents_per_block
+    if memory_gib is not None:
+        size = min(size, documents_within(memory_gib, documents.shape[1], library))
+    if library == "faiss":
+        return partial(_search_by_faiss, np.asarray(documents, np.float32), world, size, is_bounded)
+    return partial(_search_blocks, documents, device, world, size, is_bounded)
+
+
+def documents_within(memory_gib: float, dimension: int, library: Literal["torch", "faiss"]) -> int:
+    """Documents of a block with which a search stays within `memory_gib`."""
+    return max(1, int(memory_gib * 2**30 - SELECTION_BYTES) // (4 * dimension * COPIES[library]))
 
 
 def _progress_bar(total: int, world: World) -> tqdm:
@@ -136,6 +152,7 @@ def _search_blocks(
     device: str,
     world: World,
     documents_per_block: int,
+    is_bounded: bool,
     queries: torch.Tensor,
     k: int,
 ) -> ScoresAndRows:
@@ -155,6 +172,9 @@ def _search_blocks(
                 world.check()
                 _update(best_of_block, block, query_block, first)
                 bar.update()
+            if is_bounded and isinstance(documents, np.ndarray):
+                del block  # before the next one is read
+                release(documents)
     return _concatenate([block.result() for block in best], k, on_device.device)
 
 
@@ -198,17 +218,21 @@ def _concatenate(blocks: list[ScoresAndRows], k: int, device: torch.device) -> S
     return torch.cat(scores), torch.cat(rows)
 
 
-def _search_by_faiss(documents: np.ndarray, world: World, queries: torch.Tensor, k: int) -> ScoresAndRows:
+def _search_by_faiss(
+    documents: np.ndarray,
+    world: World,
+    documents_per_block: int,
+    is_bounded: bool,
+    queries: torch.Tensor,
+    k: int,
+) -> ScoresAndRows:
     k, asked = min(k, len(documents)), queries.cpu().numpy()
     scores, rows = np.empty((len(asked), k), np.float32), np.empty((len(asked), k), np.int32)
-    starts, firsts = (
-        range(0, len(asked), QUERIES_PER_BLOCK),
-        range(0, len(documents), FAISS_DOCUMENTS_PER_BLOCK),
-    )
+    starts, firsts = (range(0, len(asked), QUERIES_PER_BLOCK), range(0, len(documents), documents_per_block))
     found = 0  # documents so far for each query
     with _progress_bar(len(starts) * len(firsts), world) as bar:
         for first in firsts:
-            part = documents[first : first + FAISS_DOCUMENTS_PER_BLOCK]
+            part = documents[first : first + documents_per_block]
             width = min(k, first + len(part))
             for start in starts:
                 world.check()
@@ -220,6 +244,8 @@ def _search_by_faiss(documents: np.ndarray, world: World, queries: torch.Tensor,
                     k,
                 )
                 bar.update()
+            if is_bounded:
+                release(documents)
             found = width
     return torch.from_numpy(scores), torch.from_numpy(rows)
 

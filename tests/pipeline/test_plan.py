@@ -61,6 +61,8 @@ def test_memory_is_that_of_the_weights_and_vectors_are_mapped(small_recipe, monk
     assert line.endswith(
         "vectors (30.00 GiB) are mapped from disk, and written to the index 8.0 MiB at a time"
     )
+    bounded = plan(small_recipe({"b": STATIC}, encoding={"memory_gib": 0.5}))
+    assert "8.0 MiB at a time; searching them takes at most 0.5 GiB\n" in bounded
 
 
 @pytest.mark.parametrize(("sampling", "epochs"), [("proportional", "2.0"), ("equal", "dev 4.0, train 1.3")])
