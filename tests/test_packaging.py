@@ -89,24 +89,32 @@ def test_recipe_is_found_in_an_installed_wheel(wheel, tmp_path):
 
 
 @pytest.mark.long
-def test_installed_wheel_prints_the_demos_recipe(wheel, tmp_path):
+def test_installed_wheel_runs_the_demo(wheel, tmp_path):
     """An environment that holds the wheel alone; the other libraries are added to its path."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
     [packages] = (tmp_path / "venv").glob("lib/python*/site-packages")
     (packages / "libraries.pth").write_text(sysconfig.get_path("purelib"))
     pip = [sys.executable, "-m", "pip", "--python", tmp_path / "venv/bin/python", "install", "--no-deps"]
     subprocess.run([*pip, "--no-index", wheel], check=True, capture_output=True)
-    small = ["cache=cache", "data.packages=[numpy]"]
-    done = subprocess.run(
-        [tmp_path / "venv/bin/pyserini-ance", "train", "demo-small/rand-batch", "--print", *small],
-        cwd=tmp_path,
-        env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("name: demo-small/rand-batch\n")
-    assert f" # {packages}/pyserini_ance/recipes/demo-small/_base.yaml\n" in done.stdout
+
+    def train(*arguments: str) -> str:
+        done = subprocess.run(
+            [tmp_path / "venv/bin/pyserini-ance", "train", "demo-small/rand-batch", *arguments],
+            cwd=tmp_path,
+            env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    small = ["cache=cache", "threads=1", "data.max_documents=400", "bm25=null"]
+    printed = train("--print", *small)
+    assert printed.startswith("name: demo-small/rand-batch\n")
+    assert f" # {packages}/pyserini_ance/recipes/demo-small/_base.yaml\n" in printed
+    made = train("--output", "run", "stages.rand-batch.steps=2", "stages.rand-batch.evaluate=null", *small)
+    assert "| demo-small/rand-batch |" in made or "| rand-batch |" in made, made
+    assert {"model", "index", "report.html"} <= {path.name for path in (tmp_path / "run").iterdir()}
 
 
 def test_containerfile_installs_what_it_copies(wheel, tmp_path):

@@ -22,7 +22,9 @@ class Bar(tqdm):
     def format_dict(self) -> dict[str, Any]:
         values: dict[str, Any] = super().format_dict
         left = self._seconds_left() if self._seconds_left else None
-        return {**values, "rate": (values["total"] - values["n"]) / left} if left else values
+        if not left or values["n"] >= values["total"]:  # at the end, what is left may be an evaluation
+            return values
+        return {**values, "rate": (values["total"] - values["n"]) / left}
 
 
 class Lines(Bar):

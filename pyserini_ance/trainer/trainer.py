@@ -214,8 +214,8 @@ class StageTrainer:
             self.clock.stepped(report.step, metrics["seconds"])
             if bar is not None:
                 ages = self.refreshes.negatives.shown_at(report.step)
-                # Short enough for 80 columns.
-                bar.set_postfix(loss=f"{metrics['loss']:.3f}", **ages, refresh=False)
+                # Short enough for 80 columns; tqdm sorts keyword arguments by name, but not a mapping.
+                bar.set_postfix({"loss": f"{metrics['loss']:.3f}", **ages}, refresh=False)
             for callback in self.callbacks:
                 callback.on_step_end(self.name, report.step, losses, metrics)
 

@@ -111,7 +111,11 @@ def encode_into(
     """
     rows = store.missing() + first
     with progress_bar(
-        total=len(rows), desc=f"encode {label}", unit="text", leave=False, disable=not world.is_main
+        total=len(rows),
+        desc=f"encode {label}",
+        unit="text",
+        leave=False,
+        disable=not (world.is_main and len(rows)),
     ) as bar:
         for part in [rows] if windows is None else np.split(rows, np.searchsorted(rows, windows[1:-1])):
             for batch_rows, vectors in encoder.encode_rows(tokens, part, side, precision, tokens_per_batch):

@@ -64,6 +64,8 @@ def test_an_estimate_replaces_that_of_the_average_step():
         bar.update(40)
         bar.refresh()
         assert "<10:00, 10.00s/it" in str(bar)
+        bar.update(60)
+        assert "<00:00" in str(bar) and "?" not in str(bar)  # the rate of all steps
 
 
 def test_a_terminal_has_a_bar_and_a_log_file_lines(monkeypatch):

@@ -1,12 +1,15 @@
+import io
 import itertools
 import math
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from helpers.run_outcome import without_times
 from helpers.stage_fixture import MIXED, Training
+from tqdm import tqdm
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
@@ -38,6 +41,18 @@ def dev_values(made: Training, values: dict[int, float]):
     return lambda order: publish_evaluation(
         made.run.evaluation("a", order.step), {"dev": {0: 0.0, **values}[order.step]}, order.weights, {}
     )
+
+
+def test_the_progress_bar_shows_loss_generation_and_age_in_this_order():
+    negatives = SimpleNamespace(shown_at=lambda step: {"gen": "4", "age": str(step - 4)})
+    clock = SimpleNamespace(stepped=lambda step, seconds: None)
+    stage = SimpleNamespace(
+        clock=clock, refreshes=SimpleNamespace(negatives=negatives), callbacks=(), name="a"
+    )
+    report = SimpleNamespace(step=7, read=lambda: ({}, {"loss": 0.5, "seconds": 1.0}))
+    bar = tqdm(total=9, file=io.StringIO())
+    StageTrainer._tell(stage, [report], bar)
+    assert bar.postfix == "loss=0.500, gen=4, age=3"
 
 
 def test_refreshed_negatives_are_adopted_at_their_steps(training, monkeypatch):

@@ -5,6 +5,8 @@ Source: Sun et al. 2022 (ANCE-Tele), arXiv:2210.17167, section 3.2, Figure 6; ap
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -15,10 +17,14 @@ from pyserini_ance.downstream.studies.studied_run import Findings, NotInstalled,
 from pyserini_ance.downstream.studies.t_sne import check_scikit_learn, embed
 from pyserini_ance.runs.checkpoint import Checkpoint
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 TITLE = "Negatives between which a training query swings"
 CASES = 8  # as in Table 10
 CLASSES = ("class A", "class B")
-GROUPS = ("query", "relevant", *CLASSES, "other negative")
+QUERY, RELEVANT, OTHER = "query", "relevant", "other negative"
+GROUPS = (*CLASSES, RELEVANT, OTHER)  # in this order they have the same colours in all panels
 
 
 @dataclass(frozen=True)
@@ -192,10 +198,7 @@ def _points(run: StudiedRun, anchor: int, mined: Sequence[Mined], case: Case) ->
             vectors = np.add.reduceat(vectors, starts) / np.diff(passages.offsets)[:, None]
         whole = np.concatenate([query, vectors])
         places = np.full((len(whole), 2), np.nan) if note else embed(whole, run.settings.seed)
-        names = [
-            (run.data.split.queries.ids[anchor], GROUPS[0]),
-            *((ids[row], groups[row]) for row in groups),
-        ]
+        names = [(run.data.split.queries.ids[anchor], QUERY), *((ids[row], groups[row]) for row in groups)]
         for (id, group), score, (x, y) in zip(names, [np.nan, *scores], places, strict=True):
             about = {"run": run.name, "generation": generation.name, "step": generation.position}
             rows.append(
@@ -207,10 +210,10 @@ def _points(run: StudiedRun, anchor: int, mined: Sequence[Mined], case: Case) ->
 def _groups(run: StudiedRun, anchor: int, generation: Mined, case: Case) -> dict[int, str]:
     """The documents of the picture, each with its group."""
     known = run.data.anchor_sets["query"].known_positives
-    groups = dict.fromkeys(known.of(anchor).tolist(), GROUPS[1])
+    groups = dict.fromkeys(known.of(anchor).tolist(), RELEVANT)
     for name, documents in zip(CLASSES, case.classes, strict=True):
         groups |= dict.fromkeys(documents, name)
-    return groups | {row: GROUPS[-1] for row in generation.negatives[case.query] if row not in groups}
+    return groups | {row: OTHER for row in generation.negatives[case.query] if row not in groups}
 
 
 def _ranks(run: StudiedRun, anchor: int) -> dict[str, float]:
@@ -235,18 +238,26 @@ def _panels(
     yield Panel(f"The query's negatives{suffix}", "generation of negatives", "negatives", bars(has))
     if not placed:
         return
-    scores = {group: line for group in GROUPS[1:] if (line := _mean_scores(placed, group)).x}
+    scores = {group: _mean_scores(placed, group) for group in GROUPS}
     yield Panel(
-        f"By the model that mined{suffix}", "step of all stages", "mean score with the query", lines(scores)
+        f"By the model of each generation{suffix}",
+        "step of all stages",
+        "mean score with the query",
+        lines(scores),
     )
     for name in dict.fromkeys(row["generation"] for row in placed if row["x"] == row["x"]):
-        of: dict[str, tuple[list[float], list[float]]] = {group: ([], []) for group in GROUPS}
-        for row in placed:
-            if row["generation"] == name:
-                of[row["class"]][0].append(row["x"])
-                of[row["class"]][1].append(row["y"])
+        own = [row for row in placed if row["generation"] == name]
         title = name + (f", RR@{CUTOFF} {ranks[name]:.2f}" if name in ranks else "") + suffix
-        yield Panel(title, "first t-SNE dimension", "second t-SNE dimension", points(of, emphasized=2))
+        yield Panel(title, "first t-SNE dimension", "second t-SNE dimension", partial(_draw, own))
+
+
+def _draw(rows: Sequence[Row], axes: "Axes") -> None:
+    """The documents of one picture, and the query as a star."""
+    of_group = {group: [row for row in rows if row["class"] == group] for group in GROUPS}
+    places = {group: ([row["x"] for row in of], [row["y"] for row in of]) for group, of in of_group.items()}
+    points(places, emphasized=2)(axes)
+    [(x, y)] = [(row["x"], row["y"]) for row in rows if row["class"] == QUERY]
+    axes.plot(x, y, "k*", label=QUERY, markersize=14, zorder=4)
 
 
 def _mean_scores(placed: Sequence[Row], group: str) -> Line:

@@ -126,7 +126,13 @@ def test_a_case_has_its_texts_scores_and_places(swinging_run):
         document = encoder.encode([documents[documents.rows[row["id"]]]], side="document")[0]
         assert row["score"] == pytest.approx(float(encoder.encode([queries[anchor]])[0] @ document), abs=1e-4)
     titles = [panel.title for panel in findings.panels]
-    assert titles == ["The query's negatives", "By the model that mined", "ance-0", "ance-2", "ance-4"]
+    assert titles == [
+        "The query's negatives",
+        "By the model of each generation",
+        "ance-0",
+        "ance-2",
+        "ance-4",
+    ]
 
 
 def _checkpoint(studied: StudiedRun, generation: str) -> str:
