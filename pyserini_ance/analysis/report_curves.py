@@ -100,15 +100,7 @@ def negatives(histories: Histories) -> Section:
         "% of the candidates",
         lambda values: None if values["new_share"] is None else 100 * values["new_share"],
     )
-    if lines := _named({label: history.over_tables(_margin("mean")) for label, history in histories.items()}):
-        bands = None
-        note = "Score of the best positive minus the mean score of the candidates"
-        if one:
-            low, high = one.over_tables(_margin("p10")), one.over_tables(_margin("p90"))
-            bands = {name: (low[name], high[name]) for name in lines}
-            note += "; mean, and 10th to 90th percentile"
-        plot = line_plot(lines, "step", "score", stages=stages, points=True, bands=bands)
-        section.plot("Margin", f"{note}.", plot)
+    _margins(section, histories, stages)
     plot_tables(
         "Positives in the mined ranking",
         "Mean reciprocal rank of the training queries' positives; 0 beyond the ranking.",
@@ -123,6 +115,26 @@ def negatives(histories: Histories) -> Section:
     if one:
         _table_of_tables(section, one)
     return section
+
+
+def _margins(section: Section, histories: Histories, stages: Sequence[float]) -> None:
+    """A plot of the margins for each kind of source: scores of different kinds have different scales."""
+    by_run = {label: history.over_tables(_margin("mean")) for label, history in histories.items()}
+    kinds = list(dict.fromkeys(name.rpartition(": ")[2] for lines in by_run.values() for name in lines))
+    one = _only(histories)
+    for kind in kinds:
+        of_kind = {
+            label: {name: line for name, line in lines.items() if name.endswith(f": {kind}")}
+            for label, lines in by_run.items()
+        }
+        lines, bands = _named(of_kind), None
+        note = "Score of the best positive minus the mean score of the candidates"
+        if one:
+            low, high = one.over_tables(_margin("p10")), one.over_tables(_margin("p90"))
+            bands = {name: (low[name], high[name]) for name in lines}
+            note += "; mean, and 10th to 90th percentile"
+        plot = line_plot(lines, "step", "score", stages=stages, points=True, bands=bands)
+        section.plot("Margin" + f" of {kind}" * (len(kinds) > 1), f"{note}.", plot)
 
 
 def _margin(key: str) -> ValueOf:

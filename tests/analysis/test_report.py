@@ -116,6 +116,26 @@ def test_many_mined_tables_are_folded(base, tmp_path, refreshes, folded):
     assert (f"<summary>the {refreshes} mined tables</summary>" in shown) == folded
 
 
+def test_margins_of_different_sources_have_axes_of_their_own(base, tmp_path):
+    """BM25's scores are a hundred times the model's: on one axis the model's margins would be flat."""
+    run = RunDir(tmp_path / "run")
+    run.create(dump(load(base).recipe))
+    about = {"candidates": 10, "dropped": {}, "new_share": None}
+    records = []
+    for step, margin in ((0, 0.05), (4, 0.25)):
+        tables = {
+            "query.0": {"kind": "bm25", **about, "margin": {"mean": 100 * margin, "p10": 0.0, "p90": 30.0}},
+            "query.1": {"kind": "ann", **about, "margin": {"mean": margin, "p10": 0.0, "p90": 0.3}},
+        }
+        more = {"stage": "only", "step": step, "checkpoint_step": step, "waited_seconds": 0.0, "seconds": {}}
+        records.append({"event": "generation", "tables": tables, **more})
+    run.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
+    shown = run_report(RunHistory(run))
+    for kind, scale in (("bm25", 100), ("ann", 1)):
+        drawn = report_pages.points(report_pages.plot(shown, f"Margin of {kind}"))
+        assert drawn == [pytest.approx(of, rel=0.02) for of in ((0, 0.05 * scale), (4, 0.25 * scale))]
+
+
 def test_a_failed_run_has_a_report_of_what_it_has(base, tmp_path):
     run = RunDir(tmp_path / "run")
     run.create(dump(load(base).recipe))
