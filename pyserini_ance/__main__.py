@@ -10,7 +10,7 @@ COMMANDS = {
     "prepare": "read, check and tokenize a recipe's data ahead of training",
     "mine": "mine hard negatives with any encoder, for any trainer",
     "encode": "encode a JSONL corpus, or take an index's vectors, to Faiss, Parquet or JSONL",
-    "merge": "join the shards of an encoded corpus into one Faiss folder",
+    "merge": "join the shards of an encoded corpus into one folder",
     "publish": "upload a run's model, with its card, to the Hugging Face hub",
     "search": "run Pyserini's own commands with embedded Java and our encoders",
     "evaluate": "measure run files, or compare runs with published figures",

@@ -126,7 +126,5 @@ def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error(f"--index-factory is for --format faiss, not {args.format}")
     if args.number_type and args.format != "parquet":
         parser.error(f"--number-type is for --format parquet, not {args.format}")
-    if args.shard and (args.from_index or args.index_factory or args.format != "faiss"):
-        parser.error(
-            "--shard writes a flat Faiss folder of a corpus; convert the merged one with --from-index"
-        )
+    if args.shard and (args.from_index or args.index_factory):
+        parser.error("--shard is for a corpus and a flat index; convert the merged one with --from-index")

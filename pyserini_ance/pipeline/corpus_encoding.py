@@ -17,7 +17,7 @@ from pyserini_ance.encoders.encoder import Encoder, resolve_precision, tokens_at
 from pyserini_ance.encoders.family import SIDE_FILE, Family
 from pyserini_ance.encoders.tokenization import split_into_passages, token_store
 from pyserini_ance.pipeline.mining import encoder_digest
-from pyserini_ance.pyserini_bridge.shards import documents_in_shard
+from pyserini_ance.pyserini_bridge.shards import SHARD, documents_in_shard
 from pyserini_ance.pyserini_bridge.vector_files import (
     NumberType,
     Rows,
@@ -63,9 +63,13 @@ class VectorFormat:
         if self.kind == "parquet":
             write_parquet(vectors, ids, folder, about, self.number_type)
         elif self.kind == "jsonl":
-            write_jsonl(vectors, ids, contents, folder)
+            write_jsonl(vectors, ids, contents, folder, about if SHARD in about else None)
         else:
             write_index(vectors, ids, folder, about, self.index)
+
+    def settings(self) -> dict[str, str]:
+        """Those in which all shards of a corpus agree."""
+        return {"format": self.kind, "number_type": self.number_type}
 
 
 def encode_corpus(
@@ -88,8 +92,8 @@ def encode_corpus(
     the same `scratch` folder; the main process writes. encoder: what `load_any_encoder` takes, with
     `settings` as its `given`.
 
-    shard: encode this part of the corpus alone, into a flat Faiss folder, unless `output` is that folder
-    already; FileExistsError if it is another. `merge_folders` makes the bytes of the whole of all parts.
+    shard: encode this part of the corpus alone, unless `output` is that folder already; FileExistsError if it
+    is another. `merge_folders` makes the bytes of the whole of all parts; an index must be flat.
     """
     if shard is None:
         _check_absent(output)
@@ -100,7 +104,8 @@ def encode_corpus(
     provenance = {**_about(encoder_source(encoder), model.family), "precision": resolved}
     reader = PyseriniJsonl(corpus=corpus, splits={})
     if shard:
-        provenance["shard"] = {**_part(shard, model, reader), "tokens_per_batch": budget}
+        made = {"tokens_per_batch": budget, **format.settings()}
+        provenance[SHARD] = {**_part(shard, model, reader), **made}
         if present := world.on_main(lambda: documents_in_shard(output, provenance)):
             log.info("%s holds shard %s already", output, shard)
             return int(present)
@@ -109,12 +114,14 @@ def encode_corpus(
     if shard:
         total, windows = len(documents), shard.cut(windows)
         documents, windows = documents.between(*windows[[0, -1]].tolist()), windows - windows[0]
-        provenance["shard"].update(documents=len(documents), documents_of_all=total)
+        provenance[SHARD].update(documents=len(documents), documents_of_all=total)
     whole = token_store(model.tokenizer, "document", documents, scratch / "tokens", "documents")
     tokens, passages = split_into_passages(whole, model.family.tokenization)
     if passages:
         check_delimiter(documents.ids)
         windows = passages.offsets[windows]
+    if shard:
+        provenance[SHARD]["rows"] = len(tokens)
     folder = scratch / "vectors"
     vectors = encode_shards(
         folder, provenance, model, tokens, "document", resolved, budget, "documents", world, windows
@@ -155,6 +162,8 @@ def convert_index(index: Path, output: Path, format: VectorFormat) -> int:
     about = read_json_object(folder / "encoder.json") or {}
     if "encoder" in about:
         about["encoder"] = str((folder / about["encoder"]).resolve())
+    if SHARD in about:
+        about[SHARD].update(format.settings())
     format.write(vectors, ids, repeat(""), output, about)
     return len(ids)
 

@@ -1,8 +1,10 @@
-"""Shards of a Faiss folder: parts of a corpus, encoded separately, to be merged or searched together.
+"""Shards: parts of a corpus, encoded separately, to be merged or searched together.
 
-A shard is a Faiss folder whose `encoder.json` says which part of which corpus it holds, and how it was made.
+A shard is a folder of Faiss, Parquet or JSONL that says which part of which corpus it holds, and how it was
+made: in `encoder.json`, of Parquet in the metadata of its files, as Anserini reads every file of a folder.
 """
 
+import json
 import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
@@ -12,18 +14,37 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.data.string_arrays import Strings
-from pyserini_ance.pyserini_bridge.vector_files import ROWS_PER_BLOCK, read_index, write_index
-from pyserini_ance.storage.files import read_json_object
+from pyserini_ance.pyserini_bridge.vector_files import (
+    JSONL_FILE,
+    PARQUET_FILE,
+    ROWS_PER_BLOCK,
+    ParquetRows,
+    parquet_metadata,
+    read_index,
+    write_index,
+    write_parquet,
+)
+from pyserini_ance.storage.files import read_json_object, whole_file
+from pyserini_ance.storage.publish import whole_folder
 from pyserini_ance.vectors.encoding import ShardedVectors
 from pyserini_ance.vectors.shard_tasks import Shard
 
 log = logging.getLogger(__name__)
 ABOUT, SHARD = "encoder.json", "shard"
+COPIED_BYTES = 1 << 20
+COUNTS = {"documents", "documents_of_all", "rows"}  # known when a shard is encoded; the rest when it is begun
 
 
 def read_about(folder: Path) -> dict[str, Any]:
-    """What `encoder.json` of a shard says, `shard` among its keys; empty for any other folder."""
-    about = read_json_object(folder / ABOUT) or {}
+    """What a shard says of itself, `shard` among its keys; empty for any other folder.
+
+    Raises ValueError for a damaged Parquet file.
+    """
+    parquet = folder / PARQUET_FILE.format(0)
+    if parquet.is_file():
+        about = json.loads((parquet_metadata(parquet).metadata or {}).get(b"encoder", b"{}"))
+    else:
+        about = read_json_object(folder / ABOUT) or {}
     return about if SHARD in about else {}
 
 
@@ -37,7 +58,7 @@ def documents_in_shard(folder: Path, about: dict[str, Any]) -> int:
     found = read_about(folder)
     if not found:
         raise FileExistsError(f"{folder} exists and is not a shard; remove it or pass another folder")
-    if differing := _differing(found, about, ("documents", "documents_of_all")):
+    if differing := _differing(found, about, COUNTS):
         raise FileExistsError(f"{folder} holds another shard: {differing}. Remove it or pass another folder")
     documents: int = found[SHARD]["documents"]
     return documents
@@ -55,10 +76,10 @@ def _differing(found: dict[str, Any], expected: dict[str, Any], apart_from: Coll
 
 
 def merge_folders(folders: Sequence[Path], output: Path) -> int:
-    """Join all shards of a corpus into the Faiss folder that `encode` writes without --shard.
+    """Join all shards of a corpus into the folder that `encode` writes without --shard.
 
     Returns the number of its rows. One block of vectors is in memory at a time. Raises ValueError for folders
-    that are not the shards of one corpus, FileExistsError if `output` is not empty.
+    that are not the shards of one corpus in one format, FileExistsError if `output` is not empty.
     """
     for folder in folders:
         if not read_about(folder):
@@ -74,9 +95,42 @@ def merge_folders(folders: Sequence[Path], output: Path) -> int:
             f"the shards have {documents} documents, the corpus {shards[0]['documents_of_all']}: they are of "
             "different versions of pyserini_ance. Encode all of them with one version"
         )
+    merge = {"faiss": _merge_faiss, "parquet": _merge_parquet, "jsonl": _merge_jsonl}[about[SHARD]["format"]]
+    merge(folders, output, {key: value for key, value in about.items() if key != SHARD})
+    return sum(shard["rows"] for shard in shards)
+
+
+def _merge_faiss(folders: Sequence[Path], output: Path, about: dict[str, Any]) -> None:
     vectors, ids = _joined(folders)
-    write_index(vectors, ids, output, {key: value for key, value in about.items() if key != SHARD})
-    return len(ids)
+    write_index(vectors, ids, output, about)
+
+
+def _merge_parquet(folders: Sequence[Path], output: Path, about: dict[str, Any]) -> None:
+    files = [sorted(folder.glob("part-*.parquet")) for folder in folders]
+    for folder, of_shard in zip(folders, files, strict=True):
+        _check_rows(folder, len(ParquetRows(of_shard)))
+    rows = ParquetRows([file for of_shard in files for file in of_shard])
+    write_parquet(rows, rows.ids(), output, about, read_about(folders[0])[SHARD]["number_type"])
+
+
+def _merge_jsonl(folders: Sequence[Path], output: Path, about: dict[str, Any]) -> None:
+    files = [folder / JSONL_FILE for folder in folders]
+    if absent := [file for file in files if not file.is_file()]:
+        raise FileNotFoundError(f"{absent[0]} is missing; copy or encode its folder again")
+    with whole_folder(output) as temporary, whole_file(temporary / JSONL_FILE) as merged:
+        for path in files:
+            rows = 0
+            with open(path, "rb") as file:
+                while block := file.read(COPIED_BYTES):
+                    rows += block.count(b"\n")
+                    merged.write(block)
+            _check_rows(path.parent, rows)
+
+
+def _check_rows(folder: Path, rows: int) -> None:
+    expected = read_about(folder)[SHARD]["rows"]
+    if rows != expected:
+        raise ValueError(f"{folder} holds {rows} rows, expected {expected}; copy or encode it again")
 
 
 def in_order(folders: Sequence[Path]) -> list[Path]:
@@ -92,7 +146,7 @@ def in_order(folders: Sequence[Path]) -> list[Path]:
         return list(folders)
     by_number: dict[int, Path] = {}
     for folder, about in abouts.items():
-        if differing := _differing(about, abouts[folders[0]], ("number", "documents")):
+        if differing := _differing(about, abouts[folders[0]], {"number", "documents", "rows"}):
             raise ValueError(
                 f"{folder} and {folders[0]} are not shards of one index: {differing}. Encode one of them "
                 "again, with the settings of the other"

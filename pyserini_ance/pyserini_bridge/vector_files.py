@@ -1,6 +1,6 @@
 """Vectors in the files of other programs: Faiss folders for Pyserini, Parquet, and Pyserini's JSONL.
 
-They are written, and flat Faiss folders read, block by block.
+They are written, and flat Faiss folders and Parquet read, block by block.
 """
 
 import importlib.util
@@ -21,10 +21,11 @@ from pyserini_ance.vectors.encoding import ShardedVectors
 from pyserini_ance.vectors.faiss_index import FLAT, factory_and_search, write_index_file
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow.parquet
 
 ROWS_PER_BLOCK = 1 << 13  # 24 MiB of 768 dimensions
 ROWS_PER_FILE = 1 << 18  # of Parquet: 0.8 GB of 768 dimensions; each thread of Anserini reads a file
+PARQUET_FILE, JSONL_FILE = "part-{:05}.parquet", "embeddings.jsonl"
 INDEX_SEED = 42  # chooses the vectors that a compressed index is trained with
 FLAT_NAME, HEADER = b"IxFI", struct.Struct("<4siqqq?iQ")  # of the file of an IndexFlatIP
 NumberType = Literal["fp32", "fp16"]
@@ -107,7 +108,7 @@ def write_parquet(
     plain: dict[str, Any] = {"compression": "none", "use_dictionary": False, "write_statistics": ["docid"]}
     with whole_folder(Path(folder)) as temporary:
         for number, first in enumerate(range(0, len(vectors), rows_per_file)):
-            path = temporary / f"part-{number:05}.parquet"
+            path = temporary / PARQUET_FILE.format(number)
             with pyarrow.parquet.ParquetWriter(path, schema, **plain) as file:
                 for start, block in _blocks(vectors, first, first + rows_per_file):
                     file.write_table(_as_table(start, block, remaining, schema))
@@ -126,19 +127,77 @@ def _as_table(start: int, block: np.ndarray, ids: Iterator[str], schema: "pyarro
     return pyarrow.Table.from_arrays(columns, schema=schema)
 
 
-def write_jsonl(vectors: Rows, ids: Iterable[str], contents: Iterable[str], folder: Path) -> None:
+def parquet_metadata(path: Path) -> "pyarrow.parquet.FileMetaData":
+    """Raises ValueError for a damaged file."""
+    import pyarrow.parquet
+
+    try:
+        return pyarrow.parquet.read_metadata(path)
+    except pyarrow.ArrowInvalid as error:
+        raise ValueError(f"{path} is damaged: {error} Copy it again") from error
+
+
+class ParquetRows:
+    """The vectors (N, D) of files that `write_parquet` wrote, in their order; a slice of rows is read at a
+    time.
+
+    Raises ValueError for a damaged file.
+    """
+
+    def __init__(self, files: Sequence[Path]):
+        metadata = [(path, parquet_metadata(path)) for path in files]
+        self._groups = [(path, about, n) for path, about in metadata for n in range(about.num_row_groups)]
+        self._starts = np.cumsum([0, *(about.row_group(n).num_rows for _, about, n in self._groups)])
+        vector = metadata[0][1].schema.to_arrow_schema().field("vector").type
+        self.shape = (int(self._starts[-1]), vector.list_size)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray:
+        first, last = np.searchsorted(self._starts, [rows.start, rows.stop - 1], side="right") - 1
+        vectors = np.concatenate([self._vectors(group) for group in range(first, last + 1)])
+        return vectors[rows.start - self._starts[first] :][: rows.stop - rows.start]
+
+    def _vectors(self, group: int) -> np.ndarray:
+        chunks = self._read(group, "vector").chunks
+        return np.concatenate([chunk.flatten().to_numpy() for chunk in chunks]).reshape(-1, self.shape[1])
+
+    def _read(self, group: int, column: str) -> "pyarrow.ChunkedArray":
+        import pyarrow.parquet
+
+        path, about, number = self._groups[group]
+        with pyarrow.parquet.ParquetFile(path, metadata=about) as file:
+            return file.read_row_group(number, [column])[column]
+
+    def ids(self) -> Iterator[str]:
+        for group in range(len(self._groups)):
+            yield from self._read(group, "docid").to_pylist()
+
+
+def write_jsonl(
+    vectors: Rows,
+    ids: Iterable[str],
+    contents: Iterable[str],
+    folder: Path,
+    about: dict[str, Any] | None = None,
+) -> None:
     """Write `embeddings.jsonl` as Pyserini's JsonlRepresentationWriter does, the file of `pyserini.encode`.
 
-    vectors: (N, D) float32, of which one block is in memory at a time. contents: the text of each row. The
-    folder appears when it is complete. Raises ValueError if ids and vectors do not match.
+    vectors: (N, D) float32, of which one block is in memory at a time. contents: the text of each row. about:
+    written as `encoder.json`. The folder appears when it is complete. Raises ValueError if ids and vectors do
+    not match.
     """
     remaining, texts = iter(ids), iter(contents)
-    with whole_folder(Path(folder)) as temporary, whole_file(temporary / "embeddings.jsonl") as file:
-        for start, block in _blocks(vectors):
-            for id, vector in zip(_take(remaining, start, len(block)), block, strict=True):
-                record = {"id": id, "contents": next(texts), "vector": vector.tolist()}
-                file.write(json.dumps(record).encode() + b"\n")
-        _check_end(remaining, len(vectors))
+    with whole_folder(Path(folder)) as temporary:
+        with whole_file(temporary / JSONL_FILE) as file:
+            for start, block in _blocks(vectors):
+                for id, vector in zip(_take(remaining, start, len(block)), block, strict=True):
+                    record = {"id": id, "contents": next(texts), "vector": vector.tolist()}
+                    file.write(json.dumps(record).encode() + b"\n")
+            _check_end(remaining, len(vectors))
+        if about:
+            write_json(temporary / "encoder.json", about)
 
 
 def _take(ids: Iterator[str], start: int, count: int) -> list[str]:

@@ -13,7 +13,7 @@ from helpers.waiting import until
 
 from pyserini_ance.commands import encode as command
 from pyserini_ance.commands import merge
-from pyserini_ance.commands.encode import main
+from pyserini_ance.commands.encode import FORMATS, main
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
 from pyserini_ance.encoders.transformer import Transformer
 from pyserini_ance.pyserini_bridge.vector_files import NumberType, write_index
@@ -23,6 +23,14 @@ READ_INDEX = (
     "import faiss, numpy, sys; i = faiss.read_index(sys.argv[1]); numpy.save(sys.argv[2], "
     "i.reconstruct_n(0, i.ntotal))"
 )
+WRITES_SLOWLY = """
+import time
+from pyserini_ance.commands.encode import main
+from pyserini_ance.pyserini_bridge import vector_files
+
+vector_files._check_end = lambda *_: time.sleep(300)
+main()
+"""
 
 
 @pytest.fixture(scope="module")
@@ -81,11 +89,12 @@ def test_processes_write_one_folder(run_processes, encoder, tmp_path):
 
 
 @pytest.mark.long
-def test_a_shard_that_is_killed_is_not_there_and_is_made_by_the_next_call(encoder, tmp_path, capsys):
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_shard_that_is_killed_is_not_there_and_is_made_by_the_next_call(encoder, tmp_path, capsys, format):
     corpus, output = tmp_path / "corpus.jsonl", tmp_path / "shards"
     records = ({"id": f"d{i}", "contents": f"Text {i} " * (i % 7 + 1)} for i in range(4000))
     corpus.write_text("".join(json.dumps(record) + "\n" for record in records))
-    shared = [str(flag) for flag in ("--corpus", corpus, "--encoder", encoder)]
+    shared = [str(flag) for flag in ("--corpus", corpus, "--encoder", encoder, "--format", format)]
     command = [*shared, "--shard", "1/2", "--output", str(output / "1")]
     process = subprocess.Popen([sys.executable, "-m", "pyserini_ance", "encode", *command])
     until(lambda: list(output.glob(".*/vectors")), seconds=200)
@@ -100,8 +109,29 @@ def test_a_shard_that_is_killed_is_not_there_and_is_made_by_the_next_call(encode
     capsys.readouterr()
     merge.main([str(output / "2"), str(output / "1"), "--output", str(tmp_path / "merged")])
     assert capsys.readouterr().out == f"{tmp_path}/merged: 4,000 rows of 2 shards\n"
-    for name in ("index", "docid", "encoder.json"):
-        assert (tmp_path / "merged" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    whole, merged = (
+        {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("whole", "merged")
+    )
+    assert merged == whole
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("format", "glob"), [("parquet", ".1.*/part-*"), ("jsonl", ".1.*/.embeddings.jsonl*")]
+)
+def test_a_shard_that_is_killed_while_its_file_is_written(encoder, tmp_path, format, glob):
+    """The files are on their way when it is killed: the first is there, the folder not yet."""
+    corpus, output = tmp_path / "corpus.jsonl", tmp_path / "shards"
+    corpus.write_text("".join(json.dumps({"id": id, "contents": text}) + "\n" for id, text in CORPUS))
+    flags = ["--corpus", corpus, "--encoder", encoder, "--format", format, "--shard", "1/2"]
+    flags = [str(flag) for flag in [*flags, "--output", output / "1"]]
+    process = subprocess.Popen([sys.executable, "-c", WRITES_SLOWLY, *flags])
+    until(lambda: list(output.glob(glob)), seconds=200)
+    process.kill()
+    assert process.wait() == -9
+    assert not (output / "1").exists()
+    main(flags)
+    assert [path.name for path in output.iterdir()] == ["1"]
 
 
 def test_a_shard_is_named_by_number_and_count(encoder, tmp_path):
@@ -172,7 +202,7 @@ def test_an_index_of_a_run_in_another_format(tmp_path, capsys):
         (["--corpus", "c"], "--encoder is missing"),
         (["--from-index", "i", "--format", "jsonl", "--index-factory", "HNSW32"], "is for --format faiss"),
         (["--from-index", "i", "--number-type", "fp16"], "is for --format parquet, not faiss"),
-        (["--from-index", "i", "--shard", "1/2"], "--shard writes a flat Faiss folder of a corpus"),
+        (["--from-index", "i", "--shard", "1/2"], "--shard is for a corpus and a flat index"),
     ],
 )
 def test_arguments_that_do_not_go_together(capsys, flags, message):

@@ -3,19 +3,29 @@
 import json
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet
 import pytest
 import torch
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
 from pyserini_ance.encoders.transformer import Transformer
-from pyserini_ance.pipeline.corpus_encoding import VectorFormat, encode_corpus
+from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, encode_corpus
+from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.shards import merge_folders
+from pyserini_ance.vectors.search import exact_search
 from pyserini_ance.vectors.shard_tasks import Shard
 
 DOCUMENTS = 70
 TOKENS_PER_BATCH = 96  # windows of 5 documents, of several batches each
 FILES = ("index", "docid", "encoder.json")
+FLAT = VectorFormat()
+FORMATS = {
+    "parquet": VectorFormat("parquet"),
+    "parquet-fp16": VectorFormat("parquet", number_type="fp16"),
+    "jsonl": VectorFormat("jsonl"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +54,16 @@ def corpus(tmp_path_factory) -> Path:
 @pytest.fixture
 def encode(corpus, tmp_path):
     def run(
-        encoder: Path, name: str, shard: Shard | None = None, tokens=TOKENS_PER_BATCH, corpus=corpus
+        encoder: Path,
+        name: str,
+        shard: Shard | None = None,
+        tokens=TOKENS_PER_BATCH,
+        corpus=corpus,
+        format=FLAT,
     ) -> int:
         scratch = tmp_path / f"scratch-{name}-{len(list(tmp_path.iterdir()))}"
         return encode_corpus(
-            corpus, encoder, tmp_path / name, VectorFormat(), "fp32", tokens, "cpu", scratch, World(), shard
+            corpus, encoder, tmp_path / name, format, "fp32", tokens, "cpu", scratch, World(), shard
         )
 
     return run
@@ -65,6 +80,78 @@ def test_shards_merge_into_the_bytes_of_the_whole(make_encoder, encode, tmp_path
         merge_folders([tmp_path / name for name in names], tmp_path / f"merged-{of}")
         for file in FILES:
             assert (tmp_path / f"merged-{of}" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("format", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("document", [{}, {"length_tokens": 12, "passages": 3}], ids=["whole", "passages"])
+def test_shards_in_other_formats_merge_into_the_bytes_of_the_whole(
+    make_encoder, encode, tmp_path, monkeypatch, format, document
+):
+    """Blocks, row groups and files end within shards, and shards within them."""
+    monkeypatch.setattr(vector_files, "ROWS_PER_BLOCK", 8)
+    monkeypatch.setattr(vector_files.write_parquet, "__defaults__", ("fp32", 24))
+    encoder = make_encoder(**document)
+    encode(encoder, "whole", format=format)
+    folders = [tmp_path / f"{number}" for number in (1, 2, 3)]
+    for number, folder in enumerate(folders, start=1):
+        encode(encoder, folder.name, Shard(number, 3), format=format)
+    rows = merge_folders(folders[::-1], tmp_path / "merged")
+    whole = files_of(tmp_path / "whole")
+    assert files_of(tmp_path / "merged") == whole and rows >= DOCUMENTS
+    assert len(whole) == (1 if format.kind == "jsonl" else -(-rows // 24))
+
+
+def test_parquet_shards_are_searched_as_they_are(make_encoder, encode, tmp_path):
+    encoder = make_encoder()
+    encode(encoder, "whole", format=FORMATS["parquet"])
+    for number in (1, 2, 3):
+        encode(encoder, f"shard{number}", Shard(number, 3), format=FORMATS["parquet"])
+    found = []
+    for folders in (["whole"], ["shard1", "shard2", "shard3"]):
+        files = [file for name in folders for file in sorted((tmp_path / name).iterdir())]
+        table = pyarrow.concat_tables([pyarrow.parquet.read_table(file) for file in files])
+        vectors, ids = np.stack(table["vector"].to_numpy()), np.array(table["docid"].to_pylist())
+        scores, rows = exact_search(vectors[::10], vectors, 7)
+        found.append((scores, ids[rows]))
+    for whole, shards in zip(*found, strict=True):
+        np.testing.assert_array_equal(shards, whole)
+
+
+def test_shards_of_other_formats_are_told_apart(make_encoder, encode, tmp_path):
+    encoder, parquet, jsonl = make_encoder(), FORMATS["parquet"], FORMATS["jsonl"]
+    for name, shard, format in (("1", Shard(1, 2), parquet), ("2", Shard(2, 2), jsonl)):
+        count = encode(encoder, name, shard, format=format)
+        before = files_of(tmp_path / name)
+        assert encode(encoder, name, shard, format=format) == count and files_of(tmp_path / name) == before
+    with pytest.raises(FileExistsError, match=r"holds another shard: number_type is fp32, not fp16\."):
+        encode(encoder, "1", Shard(1, 2), format=FORMATS["parquet-fp16"])
+    with pytest.raises(FileExistsError, match=r"holds another shard: format is jsonl, not faiss\."):
+        encode(encoder, "2", Shard(2, 2))
+    with pytest.raises(ValueError, match="not shards of one index: format is jsonl, not parquet"):
+        merge_folders([tmp_path / "1", tmp_path / "2"], tmp_path / "merged")
+    encode(encoder, "faiss-2", Shard(2, 2))
+    convert_index(tmp_path / "faiss-2", tmp_path / "converted-2", parquet)
+    assert merge_folders([tmp_path / "converted-2", tmp_path / "1"], tmp_path / "merged") == DOCUMENTS
+
+
+def test_a_shard_that_was_copied_in_part_is_refused(make_encoder, encode, tmp_path, monkeypatch):
+    monkeypatch.setattr(vector_files.write_parquet, "__defaults__", ("fp32", 8))
+    encoder = make_encoder()
+    for kind, file in (("jsonl", "embeddings.jsonl"), ("parquet", "part-00002.parquet")):
+        folders = [tmp_path / f"{kind}{number}" for number in (1, 2)]
+        for number, folder in enumerate(folders, start=1):
+            encode(encoder, folder.name, Shard(number, 2), format=FORMATS[kind])
+        (folders[1] / file).write_bytes((folders[1] / file).read_bytes()[:-1])
+        with pytest.raises(ValueError, match=rf"{kind}2.*[cC]opy (it|or)"):
+            merge_folders(folders, tmp_path / "merged")
+        (folders[1] / file).unlink()
+        with pytest.raises((ValueError, FileNotFoundError), match=rf"{kind}2.* again"):
+            merge_folders(folders, tmp_path / "merged")
+        assert not (tmp_path / "merged").exists()
 
 
 def test_a_shard_that_is_there_is_not_encoded_again(make_encoder, encode, tmp_path, monkeypatch, corpus):

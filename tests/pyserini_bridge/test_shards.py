@@ -11,15 +11,16 @@ from pyserini_ance.pyserini_bridge.shards import documents_in_shard, in_order, m
 from pyserini_ance.pyserini_bridge.vector_files import write_index
 
 MADE = {"encoder": "/a/model", "side_file_sha256": "5", "kind": "transformer", "precision": "fp32"}
-SETTINGS = {"weights": "w", "corpus": "c", "tokens_per_batch": 8}
+SETTINGS = {"weights": "w", "corpus": "c", "tokens_per_batch": 8, "format": "faiss", "number_type": "fp32"}
 VECTORS = np.random.default_rng(0).integers(-2, 3, (11, 4)).astype(np.float32)  # small numbers: many ties
 IDS = [f"d{i}é" for i in range(11)]
 BOUNDS = [0, 4, 5, 11]
 
 
 def about(number: int) -> dict:
-    documents = {"documents": BOUNDS[number] - BOUNDS[number - 1], "documents_of_all": 11}
-    return {**MADE, "shard": {"number": number, "of": 3, **SETTINGS, **documents}}
+    rows = BOUNDS[number] - BOUNDS[number - 1]
+    counts = {"documents": rows, "documents_of_all": 11, "rows": rows}
+    return {**MADE, "shard": {"number": number, "of": 3, **SETTINGS, **counts}}
 
 
 @pytest.fixture
