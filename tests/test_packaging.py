@@ -144,7 +144,8 @@ def test_containerfile_installs_what_it_copies(wheel, tmp_path):
     assert (tmp_path / "constraints.txt").is_file()
 
     said = dict(steps)
-    assert said["FROM"] == f"python:{(ROOT / '.python-version').read_text().strip()}-slim"
+    python = (ROOT / ".python-version").read_text().strip()
+    assert said["FROM"] == f"docker.io/library/python:{python}-slim"
     scripts = zipfile.ZipFile(wheel).read(f"pyserini_ance-{__version__}.dist-info/entry_points.txt").decode()
     [entry] = json.loads(said["ENTRYPOINT"])
     assert f"{entry} = pyserini_ance.__main__:run" in scripts
