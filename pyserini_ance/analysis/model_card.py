@@ -63,7 +63,7 @@ SENTENCES = """### sentence-transformers
 from sentence_transformers import SentenceTransformer
 
 model = SentenceTransformer({model!r})
-scores = model.similarity(model.encode_query(["a query"]), model.encode_document([{document!r}]))
+scores = model.similarity(model.encode_query(["a query"]), model.encode_document(["{document}"]))
 ```
 {remarks}
 """
@@ -161,7 +161,7 @@ def _sentences(side: Mapping[str, Any], name: str) -> str:
             f"It was trained with queries of up to {lengths[0]} tokens and documents of up to {lengths[1]}; "
             f"sentence-transformers truncates both at {max(lengths)}."
         )
-    text = "".join(f"\n{remark}" for remark in remarks)
+    text = f"\n{' '.join(remarks)}\n" if remarks else ""
     return SENTENCES.format(model=name, document="A title a text" if titled else "a document", remarks=text)
 
 

@@ -75,8 +75,9 @@ def test_the_use_in_sentence_transformers_says_what_its_files_do_not(run, tied):
     side = {"format": 1, "dimension": 32, "tied": tied, "tokenization": tokenization}
     (run.model / "pyserini_ance.json").write_text(json.dumps(side))
     text = write_model_card(run).read_text()
-    assert "model.encode_document(['A title a text'])" in text
-    assert "A document's title is the beginning of its text." in text
+    assert 'model.encode_document(["A title a text"])' in text
+    assert "\n\nA document's title is the beginning of its text. It " in text
+    assert re.search(r"\.\n\n### pyserini_ance\n", text)
     assert ("sentence-transformers truncates both at 48" in text) == tied
     assert ("use `encode_query` and `encode_document`, not `encode`" in text) == (not tied)
 
