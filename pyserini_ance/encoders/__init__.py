@@ -11,6 +11,7 @@ NOT_KINDS = (
     "load_save",
     "released",
     "sentence_transformers_export",
+    "sentence_transformers_import",
     "tokenization",
     "truncation",
 )

@@ -1,10 +1,8 @@
 """Readers of checkpoint files that Hugging Face does not support.
 
-They are DPR's checkpoints, Tevatron's heads, sentence-transformers' layers, and the arguments of
-microsoft/ANCE.
+They are DPR's checkpoints, Tevatron's heads, and the arguments of microsoft/ANCE.
 """
 
-import json
 import logging
 import pickle
 from argparse import Namespace
@@ -16,7 +14,6 @@ from zipfile import ZipFile, is_zipfile
 import torch
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders.hub import model_file
 
 log = logging.getLogger(__name__)
 
@@ -58,79 +55,6 @@ TENSORS_ONLY = SimpleNamespace(
     Unpickler=_TensorsOnly,
     load=lambda file, **settings: _TensorsOnly(file, **settings).load(),
 )
-
-
-def sentence_transformers_settings(source: str, download: bool = False) -> dict[str, Any]:
-    """The settings of `encoder:` in the files of a sentence-transformers model; empty for other models.
-
-    They are `pooling`, `normalize`, and of `tokenization` the lengths, templates of a prompt and the text,
-    and `lowercase`. pooling may be one that this package lacks. download: as for `model_file`. Raises
-    ValueError for prompts that cannot be templates.
-    """
-
-    def read(name: str) -> Any:
-        file = model_file(source, name, download)
-        return {} if file is None else json.loads(file.read_text(encoding="utf-8"))
-
-    modules = {module["type"].rpartition(".")[2]: module["path"] for module in read("modules.json")}
-    if not {"Transformer", "Pooling"} <= modules.keys():
-        return {}
-    pooling, text = read(f"{modules['Pooling']}/config.json"), read("sentence_bert_config.json")
-    config = read("config_sentence_transformers.json")
-    prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
-    tokenization: dict[str, Any] = {}
-    names: dict[Side, tuple[str, ...]] = {"query": ("query",), "document": ("document", "passage", "corpus")}
-    for side, own in names.items():
-        settings = tokenization[side] = {}
-        name = next((name for name in own if name in prompts), default)
-        if prompt := prompts.get(name):
-            if "{" in prompt or pooling.get("include_prompt") is False:
-                raise ValueError(
-                    f"{source}: its {side} prompt {prompt!r} has braces or is left out of the pooling, which "
-                    f"is not supported; set tokenization.{side}.template"
-                )
-            settings["template"] = prompt + ("{text}" if side == "query" else "{title} {text}")
-        limits = [text.get("max_seq_length")]
-        if limits == [None]:
-            limits = [read("tokenizer_config.json").get("model_max_length")]
-            limits.append(read("config.json").get("max_position_embeddings"))
-        if known := [int(limit) for limit in limits if limit]:
-            settings["length_tokens"] = min(known)
-    if text.get("do_lower_case"):
-        tokenization["lowercase"] = True
-    return {
-        "pooling": _pooling(pooling),
-        "normalize": "Normalize" in modules,
-        "tokenization": {key: value for key, value in tokenization.items() if value},
-    }
-
-
-def _pooling(config: dict[str, Any]) -> str:
-    """`cls`, `mean`, or the name of a pooling that this package lacks; older files have a key for each."""
-    flags = {"pooling_mode_cls_token": "cls", "pooling_mode_mean_tokens": "mean"}
-    modes = [flags.get(key, key) for key, on in config.items() if key.startswith("pooling_mode_") and on]
-    mode = config.get("pooling_mode", modes or "mean")
-    return mode if isinstance(mode, str) else ",".join(mode)
-
-
-# Layers of sentence-transformers that this package has; dropout is off in encoding.
-MODULES = {"Transformer", "Pooling", "Normalize", "Dropout"}
-
-
-def check_modules(source: str) -> None:
-    """Raises RuntimeError for a sentence-transformers model with layers that this package lacks."""
-    modules = model_file(source, "modules.json", download=True)
-    listed = json.loads(modules.read_text(encoding="utf-8")) if modules else []
-    if layers := [
-        module["path"] or module["type"]
-        for module in listed
-        if module["type"].rpartition(".")[2] not in MODULES
-    ]:
-        raise RuntimeError(
-            f"{source} has layers besides encoder and pooling, {' and '.join(layers)}, which are not "
-            "supported. "
-            "If they are ANCE's head, use the original checkpoint, such as castorini/ance-msmarco-passage."
-        )
 
 
 def read_dpr_file(path: Path, side: Side) -> dict[str, torch.Tensor]:

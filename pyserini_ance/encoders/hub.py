@@ -16,7 +16,8 @@ def check_hub(model: str, key: str = "encoder.model") -> None:
     """
     from huggingface_hub import constants, get_session, try_to_load_from_cache
 
-    if isinstance(try_to_load_from_cache(model, "config.json"), str):
+    # A model of sentence-transformers may have its configuration in a folder.
+    if any(isinstance(try_to_load_from_cache(model, name), str) for name in ("config.json", "modules.json")):
         return
     try:
         get_session().head(f"{constants.ENDPOINT}/{model}/resolve/main/config.json", timeout=HUB_SECONDS)

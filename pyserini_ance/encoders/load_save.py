@@ -18,6 +18,7 @@ from pyserini_ance.encoders.family import SIDE_FILE, Family, TwoTower, is_local,
 from pyserini_ance.encoders.foreign_formats import TEVATRON_FOLDER
 from pyserini_ance.encoders.hub import check_hub
 from pyserini_ance.encoders.released import SEED, form_of
+from pyserini_ance.encoders.sentence_transformers_import import has_two_towers, tower_source
 from pyserini_ance.encoders.tokenization import TextTokenizer
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.init_from import Change
@@ -142,8 +143,10 @@ def initial_files(family: Family) -> list[Path] | None:
     None if they are unknown: those of a hub model, and the code of a family that this package lacks. Raises
     what `initial_tokenizer` raises before it loads anything.
     """
-    sources = [_source(family, side) for side in (SIDES[:1] if family.tied else SIDES)]
+    sides = SIDES[:1] if family.tied else SIDES
+    sources = [_source(family, side) for side in sides]
     paths = {Path(path) for source in sources for path in (source, tokenizer_source(family, source))}
+    paths |= {Path(resolve_model(family.model_of(side))) for side in sides}  # it may have a head there
     if ":" in family.kind or not all(path.exists() for path in paths):
         return None
     found = {file for path in paths for file in (path.rglob("*") if path.is_dir() else (path,))}
@@ -267,7 +270,12 @@ def _source(family: Family, side: Side) -> str:
             )
         return str(pair)
     if not (source / SIDE_FILE).exists():
-        return str(source)
+        tower = tower_source(model, side)
+        if family.tied and has_two_towers(model):
+            raise ValueError(
+                f"{model} is a sentence-transformers model of two towers; set encoder.tied=false"
+            )
+        return tower
     _check_settings(family, source, START_SETTINGS)
     return str(tower_folder(source, side))
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders.foreign_formats import read_arguments, sentence_transformers_settings
+from pyserini_ance.encoders.foreign_formats import read_arguments
+from pyserini_ance.encoders.sentence_transformers_import import sentence_transformers_settings, tower_source
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.components import Settings
 
@@ -229,14 +230,14 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     sentence-transformers' files, those of its release, or defaults."""
     from transformers import PreTrainedConfig
 
-    config = PreTrainedConfig.get_config_dict(source)[0]
+    config = PreTrainedConfig.get_config_dict(tower_source(source, "query"))[0]
     forms = (form_of(kind, source, config) for kind in ("roberta_ance", "transformer"))
     form = next((form for form in forms if form), None)
     settings: dict[str, Any] = (
         {"kind": form.kind, **form.vectors} if form else {"kind": "transformer", "pooling": "mean"}
     )
     transformer = settings["kind"] == "transformer"
-    named = sentence_transformers_settings(source, download=True) if transformer else {}
+    named = sentence_transformers_settings(source, download=True, given=given) if transformer else {}
     tokenization: dict[str, Any] = {"query": {}, "document": {}}
     for key, value in (form.reads if form else {}).items():
         side, _, name = key.rpartition(".")

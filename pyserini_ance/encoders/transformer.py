@@ -3,6 +3,7 @@
 Pyserini's stock classes for it are `auto` and `dpr`.
 """
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -25,12 +26,7 @@ from pyserini_ance.encoders.family import (
     quiet_transformers,
     resolve_model,
 )
-from pyserini_ance.encoders.foreign_formats import (
-    check_modules,
-    read_dpr_file,
-    read_pooler,
-    sentence_transformers_settings,
-)
+from pyserini_ance.encoders.foreign_formats import read_dpr_file, read_pooler
 from pyserini_ance.encoders.layer_reduction import Layers, reduce_layers
 from pyserini_ance.encoders.released import (
     DPR,
@@ -40,6 +36,11 @@ from pyserini_ance.encoders.released import (
     check_unexpected_weights,
     form_of,
     warn_about_tokenization,
+)
+from pyserini_ance.encoders.sentence_transformers_import import (
+    check_similarity,
+    read_dense,
+    sentence_transformers_settings,
 )
 
 PROJECTION = "projection.safetensors"
@@ -79,17 +80,20 @@ class Transformer(Family):
     @classmethod
     def read_sentence_transformers(cls, values: Any) -> Any:
         """Take what is left out from the files of a sentence-transformers model that is here: pooling,
-        normalize, prompts and lengths."""
+        normalize, projection, two towers, prompts and lengths."""
         model = values.get("model") if isinstance(values, dict) else None
         if not isinstance(model, str):
             return values
+        documents = values.get("document_model")
         try:
             source = resolve_model(model)
+            documents = resolve_model(documents) if isinstance(documents, str) else None
         except FileNotFoundError:  # said when the weights are loaded
             return values
         if (Path(source) / SIDE_FILE).exists():
             return values
-        completed = _completed(values, sentence_transformers_settings(source))
+        settings = sentence_transformers_settings(source, documents=documents, given=_keys(values))
+        completed = _completed(values, settings)
         if completed.get("pooling", "cls") not in get_args(cls.model_fields["pooling"].annotation):
             raise ValueError(
                 f"{model} pools by {completed['pooling']!r}, which this package lacks; set pooling to cls or "
@@ -113,6 +117,8 @@ class Transformer(Family):
             _set_projection(projection, load_file(file), file)
         elif head := read_pooler(Path(source), side, self.tied):
             _set_projection(projection, head, f"pooler.pt of {source}")
+        elif head := read_dense(model := resolve_model(self.model_of(side)), side):
+            _set_projection(projection, head, f"the Dense layer of {model}")
         elif projection:
             _draw(projection, generator)
         return TransformerTower(backbone, self.pooling, self.normalize, projection)
@@ -166,8 +172,10 @@ class Transformer(Family):
 
         if Path(source).is_file():
             return self._dpr_file(source, side)
-        check_modules(source)
-        self._check_left_out(source)
+        model = resolve_model(self.model_of(side))
+        self._check_left_out(model)
+        if side == "query":
+            check_similarity(model, at(side, self.normalize))
         written = PreTrainedConfig.get_config_dict(source)[0]
         if form_of(SEED.kind, source, written) is SEED:
             raise ValueError(
@@ -251,6 +259,12 @@ def _completed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, An
         if isinstance(value, dict) and isinstance(default, dict):
             made[key] = _completed(value, default)
     return made
+
+
+def _keys(values: Mapping[str, Any], before: str = "") -> set[str]:
+    """The keys of nested settings, joined by dots."""
+    inner = (_keys(value, f"{before}{key}.") for key, value in values.items() if isinstance(value, dict))
+    return {f"{before}{key}" for key in values}.union(*inner)
 
 
 def _set_projection(projection: nn.Linear | None, saved: dict[str, torch.Tensor], source: Path | str) -> None:

@@ -29,7 +29,8 @@ from pyserini_ance.encoders.released import (
 from pyserini_ance.recipe.components import component_class
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "checkpoints.md").read_text(encoding="utf-8")
-FORM_ROWS, NAME_ROWS = (table.splitlines()[2:] for table in re.findall(r"(?:^\|.*\n)+", PAGE, re.MULTILINE))
+TABLES = re.findall(r"(?:^\|.*\n)+", PAGE, re.MULTILINE)
+FORM_ROWS, NAME_ROWS, _ = (table.splitlines()[2:] for table in TABLES)
 EXAMPLES = {
     "castorini/ance-msmarco-passage": ANCE,
     "checkpoints/Document ANCE(FirstP) Checkpoint": ANCE,

@@ -6,7 +6,6 @@ import argparse
 import collections
 import json
 import logging
-import shutil
 import zipfile
 from pathlib import Path
 
@@ -441,19 +440,6 @@ def test_a_linear_head_of_tevatron_is_whole(tevatron, family, tiny_bert, missing
             family("transformer", tevatron, tied=False, base=str(tiny_bert), projection=8, tokenization=PAIR),
             SEED,
         )
-
-
-def test_layers_of_sentence_transformers_behind_the_pooling_are_not_left_out(family, tiny_bert, tmp_path):
-    folder = shutil.copytree(tiny_bert, tmp_path / "sentences")
-    modules = [
-        {"type": f"sentence_transformers.models.{name}", "path": f"{i}_{name}"}
-        for i, name in enumerate(("Pooling", "Normalize", "Dense"))
-    ]
-    (folder / "modules.json").write_text(json.dumps(modules[:2]))
-    initial_encoder(family("transformer", folder), SEED)
-    (folder / "modules.json").write_text(json.dumps(modules))
-    with pytest.raises(RuntimeError, match="has layers besides encoder and pooling, 2_Dense"):
-        initial_encoder(family("transformer", folder), SEED)
 
 
 def test_the_command_line_of_a_training(tmp_path):

@@ -55,7 +55,8 @@ def test_a_run_is_its_model(encoder):
 
 
 def test_a_sentence_transformers_folder_gets_our_class(tmp_path):
-    modules = [{"type": f"m.{name}", "path": name} for name in ("Transformer", "Pooling")]
+    kinds = ("Transformer", "Pooling")
+    modules = [{"type": f"sentence_transformers.models.{kind}", "path": kind} for kind in kinds]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     given = ["--encoder", str(tmp_path)]
     assert with_settings(FAISS, given) == [*given, *OURS]

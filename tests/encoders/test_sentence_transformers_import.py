@@ -1,0 +1,295 @@
+"""Models that sentence-transformers has written, as start encoders: its own vectors, or a refusal."""
+
+import json
+import re
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from transformers import BertTokenizer
+
+from pyserini_ance.encoders.load_save import initial_encoder, initial_files, load_encoder
+from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
+from pyserini_ance.encoders.transformer import Transformer
+from pyserini_ance.runs.any_encoder import load_any_encoder
+
+TEXTS = ["the quick brown fox " * 30, "A lazy Dog"]
+PROMPTS = {"query": "query: ", "document": "title: "}
+
+
+@pytest.fixture(scope="module")
+def modules():
+    """The classes of its modules; importing them takes seconds."""
+    pytest.importorskip("sentence_transformers")
+    from sentence_transformers.sentence_transformer import modules
+
+    return modules
+
+
+@pytest.fixture
+def transformer(modules, tiny_bert):
+    """A Transformer module; weights are those of `tiny_bert` times a factor."""
+
+    def make(length=20, factor=1.0):
+        module = modules.Transformer(str(tiny_bert), max_seq_length=length)
+        with torch.no_grad():
+            for parameter in module.model.parameters():
+                parameter.mul_(factor)
+        return module
+
+    return make
+
+
+@pytest.fixture
+def save(tmp_path):
+    """Save a model of these modules; returns its folder."""
+    from sentence_transformers import SentenceTransformer
+
+    def make(*layers, **settings):
+        model = SentenceTransformer(modules=list(layers), device="cpu", **settings)
+        folder = tmp_path / f"model-{len(list(tmp_path.iterdir()))}"
+        model.save(str(folder), create_model_card=False)
+        return folder
+
+    return make
+
+
+@pytest.fixture
+def dense(modules):
+    return lambda size=8, **settings: modules.Dense(32, size, **{"activation_function": None, **settings})
+
+
+def opened(folder):
+    from sentence_transformers import SentenceTransformer
+
+    return SentenceTransformer(str(folder), device="cpu")
+
+
+def change(folder, name, **settings):
+    """Change settings in a JSON file of a model."""
+    file = folder / name
+    file.write_text(json.dumps({**(json.loads(file.read_text()) if file.exists() else {}), **settings}))
+    return folder
+
+
+def assert_its_vectors(folder, encoder=None):
+    model = opened(folder)
+    encoder = encoder or load_any_encoder(folder)
+    for side, encode in (("query", model.encode_query), ("document", model.encode_document)):
+        np.testing.assert_allclose(encoder.encode(TEXTS, side), encode(TEXTS), atol=1e-5)
+    return encoder
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_linear_layer_is_a_projection(dense, modules, transformer, save, bias):
+    folder = save(transformer(), modules.Pooling(32, "cls"), dense(bias=bias), modules.Normalize())
+    family = assert_its_vectors(folder).family
+    assert (family.pooling, family.projection, family.normalize) == ("cls", 8, True)
+    with pytest.raises(ValueError, match="projects 32 numbers to 8, but encoder.projection is None"):
+        initial_encoder(Transformer(model=str(folder), projection=None), seed=1)
+
+
+def test_the_transformer_in_a_folder_of_its_own(dense, modules, transformer, save):
+    """As sentence-transformers wrote up to version 1."""
+    folder = save(transformer(), modules.Pooling(32, "mean"), dense(), modules.Dropout(0.1))
+    (folder / "0_Transformer").mkdir()
+    for file in [path for path in folder.iterdir() if path.is_file()]:
+        if file.name not in ("modules.json", "config_sentence_transformers.json"):
+            file.rename(folder / "0_Transformer" / file.name)
+    listed = json.loads((folder / "modules.json").read_text())
+    listed[0]["path"] = "0_Transformer"
+    (folder / "modules.json").write_text(json.dumps(listed))
+    change(folder, "0_Transformer/sentence_bert_config.json", max_seq_length=12)
+    family = assert_its_vectors(folder).family
+    assert family.tokenization.document.length_tokens == 12
+    files = initial_files(family)
+    assert {folder / "0_Transformer/model.safetensors", folder / "2_Dense/model.safetensors"} <= set(files)
+
+
+def test_texts_are_lowered_for_a_tokenizer_that_keeps_capitals(modules, transformer, save, tiny_bert):
+    folder = save(transformer(), modules.Pooling(32, "mean"))
+    BertTokenizer.from_pretrained(tiny_bert, do_lower_case=False).save_pretrained(folder)
+    change(folder, "sentence_bert_config.json", do_lower_case=True, max_seq_length=20)
+    encoder = assert_its_vectors(folder)
+    assert encoder.family.tokenization.lowercase
+    kept = load_any_encoder(change(folder, "sentence_bert_config.json", do_lower_case=False))
+    assert not np.allclose(kept.encode(TEXTS[1:]), encoder.encode(TEXTS[1:]), atol=0.01)
+
+
+def test_lengths_by_side(modules, transformer, save):
+    folder = save(transformer(48), modules.Pooling(32, "mean"))
+    change(folder, "sentence_bert_config.json", query_length=8)
+    tokenization = assert_its_vectors(folder).family.tokenization
+    assert (tokenization.query.length_tokens, tokenization.document.length_tokens) == (8, 48)
+
+
+def test_a_router_of_two_towers(dense, modules, transformer, save, family, tmp_path):
+    query = [transformer(12), modules.Pooling(32, "mean"), dense(), modules.Normalize()]
+    document = [transformer(24, 0.9), modules.Pooling(32, "mean"), dense()]
+    folder = save(modules.Router.for_query_document(query, document), prompts=PROMPTS)
+    encoder = assert_its_vectors(folder)
+    read = encoder.family
+    assert (read.tied, read.projection, read.normalize.model_dump()) == (
+        False,
+        8,
+        {"query": True, "document": False},
+    )
+    assert (read.tokenization.query.length_tokens, read.tokenization.query.template) == (12, "query: {text}")
+    weights = {folder / f"{name}/model.safetensors" for name in ("query_0_Transformer", "document_2_Dense")}
+    assert weights <= set(initial_files(read))
+    with pytest.raises(ValueError, match=r"is a sentence-transformers model of two towers; set encoder.tied"):
+        initial_encoder(Transformer(model=str(folder), tied=True), seed=1)
+
+
+def test_a_run_of_two_towers_that_the_library_saved_again(transformer, family, tiny_bert, saved, save):
+    settings = {"tied": False, "normalize": True, "pooling": "mean"}
+    encoder = initial_encoder(family("transformer", tiny_bert, **settings), seed=1)
+    with torch.no_grad():
+        encoder.towers.documents.backbone.embeddings.word_embeddings.weight.mul_(0.5)
+    folder = saved(encoder)
+    write_sentence_transformers(folder)
+    model = opened(folder)
+    model.save(str(folder / "again"), create_model_card=False)
+    again = load_any_encoder(folder / "again")
+    for side in ("query", "document"):
+        np.testing.assert_allclose(
+            again.encode(TEXTS, side), load_encoder(folder).encode(TEXTS, side), atol=1e-5
+        )
+
+
+def test_a_router_that_shares_layers(dense, modules, transformer, save):
+    """One tower if all weights are shared, two if heads differ; layers after the Router are of both sides."""
+    shared = [transformer(), modules.Pooling(32, "mean")]
+    one = save(modules.Router.for_query_document(shared, shared), modules.Normalize(), prompts=PROMPTS)
+    family = assert_its_vectors(one).family
+    assert (family.tied, family.normalize, family.projection) == (True, True, None)
+    two = save(modules.Router.for_query_document([*shared, dense()], [*shared, dense()]))
+    assert not assert_its_vectors(two).family.tied
+
+
+def test_the_routes_are_found_as_the_library_finds_them(modules, transformer, save):
+    layers = {name: [transformer(20, factor), modules.Pooling(32, "mean")] for name, factor in
+              (("asked", 1.0), ("query", 0.8), ("told", 0.9))}  # fmt: skip
+    mappings = {("query", None): "asked", (None, "text"): "told"}
+    folder = save(modules.Router(layers, route_mappings=mappings))
+    assert_its_vectors(folder)
+
+
+def test_the_document_tower_has_the_settings_of_its_model(modules, transformer, save):
+    query = save(transformer(12), modules.Pooling(32, "mean"), modules.Normalize(), prompts=PROMPTS)
+    document = save(transformer(24, 0.9), modules.Pooling(32, "mean"), prompts={"document": "text: "})
+    family = Transformer(model=str(query), document_model=str(document), tied=False)
+    assert family.normalize.model_dump() == {"query": True, "document": False}
+    assert family.tokenization.document.model_dump(include={"template", "length_tokens"}) == {
+        "template": "text: {title} {text}",
+        "length_tokens": 24,
+    }
+    encoder = initial_encoder(family, seed=1)
+    model = opened(document)
+    np.testing.assert_allclose(encoder.encode(TEXTS, "document"), model.encode_document(TEXTS), atol=1e-5)
+    other = save(transformer(), modules.Pooling(32, "cls"))
+    settings = {"model": str(query), "document_model": str(other), "tied": False}
+    with pytest.raises(ValueError, match="pooling is 'mean' for queries and 'cls' for documents"):
+        Transformer(**settings)
+    assert Transformer(**settings, pooling="cls").pooling == "cls"
+
+
+def test_a_model_of_the_hub_with_weights_in_folders(modules, transformer, save, tmp_path, monkeypatch):
+    from huggingface_hub import constants
+
+    layers = [[transformer(20, factor), modules.Pooling(32, "mean")] for factor in (1.0, 0.9)]
+    folder = save(modules.Router.for_query_document(*layers))
+    cache = tmp_path / "cache" / "models--org--two"
+    (cache / "refs").mkdir(parents=True)
+    (cache / "refs" / "main").write_text("0" * 40)
+    shutil.copytree(folder, cache / "snapshots" / ("0" * 40))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert_its_vectors(folder, load_any_encoder("org/two"))
+
+
+@pytest.mark.parametrize(
+    ("function", "warning"),
+    [
+        ("cosine", "compares vectors by cosine, .*; set encoder.normalize=true to rank as it does"),
+        ("euclidean", "compares vectors by euclidean, here .* by inner product; it ranks differently"),
+        ("dot", None),
+    ],
+)
+def test_scores_other_than_inner_products_are_said(modules, transformer, save, caplog, function, warning):
+    folder = save(transformer(), modules.Pooling(32, "mean"), similarity_fn_name=function)
+    assert_its_vectors(folder)
+    if warning is None:
+        assert "compares vectors" not in caplog.text
+    else:
+        assert len([message for message in caplog.messages if "compares vectors" in message]) == 1
+        assert re.search(warning, caplog.text)
+
+
+def custom(folder):
+    """A class of the model's own code."""
+    listed = json.loads((folder / "modules.json").read_text())
+    listed[0]["type"] = "custom_st.Transformer"
+    (folder / "modules.json").write_text(json.dumps(listed))
+
+
+BERT_FILE, MODEL_FILE = "sentence_bert_config.json", "config_sentence_transformers.json"
+POOLER = {"text": {"method": "forward", "method_output_name": "pooler_output"}}
+
+
+@pytest.mark.parametrize(
+    ("layers", "message"),
+    [
+        (lambda m: [m.Dense(32, 8)], "2_Dense .* activation_function torch.nn.modules.activation.Tanh"),
+        (
+            lambda m: [m.Dense(32, 8, activation_function=None, use_residual=True)],
+            "2_Dense .* has use_residual True, but supported is False",
+        ),
+        (lambda m: [m.Normalize(), m.Dense(32, 8)], r"Transformer, 1_Pooling \(Pooling\), 2_Normalize"),
+        (lambda m: [m.Dense(32, 8), m.Dense(8, 8)], r"2_Dense \(Dense\), 3_Dense \(Dense\); supported are"),
+        (lambda m: [m.LayerNorm(32)], "2_LayerNorm .* for ANCE's head use the original checkpoint"),
+    ],
+)
+def test_layers_that_this_package_lacks_are_refused(modules, transformer, save, layers, message):
+    folder = save(transformer(), modules.Pooling(32, "mean"), *layers(modules))
+    with pytest.raises(ValueError, match=message):
+        load_any_encoder(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "message"),
+    [
+        (BERT_FILE, {"processing_kwargs": {"text": {"padding": True}}}, "sets processing_kwargs to"),
+        (BERT_FILE, {"modality_config": POOLER}, "sets modality_config to .*pooler_output"),
+        (BERT_FILE, {"model_args": {"torch_dtype": "auto", "x": 1}}, 'sets model_args to {"x": 1}'),
+        (MODEL_FILE, {"truncate_dim": 8}, "keeps 8 numbers of a vector"),
+        (MODEL_FILE, {"prompts": {"query": " query: "}}, "begins with a blank"),
+        (MODEL_FILE, {"prompts": {"query": "{task}: "}}, "braces.*set tokenization.query.template"),
+    ],
+)
+def test_settings_that_this_package_lacks_are_refused(modules, transformer, save, name, settings, message):
+    folder = change(save(transformer(), modules.Pooling(32, "mean")), name, **settings)
+    with pytest.raises(ValueError, match=message):
+        load_any_encoder(folder)
+
+
+def test_modules_that_are_not_these_are_refused(modules, transformer, save):
+    pooled = [transformer(), modules.Pooling(32, "mean")]
+    own_code = save(*pooled)
+    custom(own_code)
+    with pytest.raises(ValueError, match=r"of the modules custom_st.Transformer, 1_Pooling"):
+        load_any_encoder(own_code)
+    with pytest.raises(ValueError, match="of the modules Transformer; supported are"):
+        load_any_encoder(save(transformer()))
+    with pytest.raises(ValueError, match="whose Router has the routes query, doc, and none for a document"):
+        load_any_encoder(save(modules.Router({"query": pooled, "doc": pooled})))
+    routes = [[transformer(), modules.Pooling(32, pooling)] for pooling in ("mean", "cls")]
+    with pytest.raises(ValueError, match="pooling is 'mean' for queries and 'cls' for documents"):
+        load_any_encoder(save(modules.Router.for_query_document(*routes)))
+
+
+def test_a_template_replaces_a_prompt_that_cannot_be_one(modules, transformer, save):
+    folder = save(transformer(), modules.Pooling(32, "mean"), prompts={"query": "{task}: "})
+    family = Transformer(model=str(folder), tokenization={"query": {"template": "task: {text}"}})
+    assert family.tokenization.query.template == "task: {text}"
