@@ -43,6 +43,11 @@ def length_sorted_batches(
     return batches
 
 
+def padded_tokens(lengths: np.ndarray, tokens_per_batch: int) -> int:
+    """The tokens of texts of `lengths` (N,) in their batches, with padding."""
+    return sum(len(b) * int(lengths[b[0]]) for b in length_sorted_batches(lengths, tokens_per_batch))
+
+
 def to_device(device: torch.device, *arrays: np.ndarray) -> list[torch.Tensor]:
     """Return `arrays` as tensors on a device.
 

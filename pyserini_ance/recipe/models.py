@@ -43,7 +43,12 @@ class Encoding(Settings):
     tokens_per_batch: PositiveInt | None = None
     """Tokens that are encoded at once; null: 1,024 on a CPU, 8,192 on a GPU."""
     training_tokens_per_batch: PositiveInt | None = None
-    """Tokens that a training step passes through a tower at once; null: as `tokens_per_batch`'s null."""
+    """Tokens that a training step passes through a tower at once; null: as `tokens_per_batch`'s null.
+
+    Without in-batch negatives, also the tokens whose activations a process keeps for the gradient: a step
+    with more accumulates gradients over chunks of its queries (null: 32,768). With them it keeps those of all
+    texts, unless `chunk_queries` bounds them.
+    """
     search: Literal["auto", "torch", "faiss"] = "auto"
     """The library that searches exactly; `auto` is faiss on a CPU and torch on a GPU."""
     documents_per_block: PositiveInt = 65_536

@@ -23,6 +23,7 @@ from pyserini_ance.encoders.encoder import (
     Encoder,
     length_sorted_batches,
     padded_batch,
+    padded_tokens,
     to_device,
     tokens_at_once,
 )
@@ -34,6 +35,9 @@ from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 
 CPU = torch.device("cpu")
 LastBackward = Callable[[], AbstractContextManager]  # `GradientSum.last_backward`
+# Tokens of a chunk unless a recipe says otherwise: RoBERTa-base keeps 13 GiB of them in bf16. They are
+# several batches of documents, so that the small batch of queries that each chunk adds costs little.
+TOKENS_PER_CHUNK = 32_768
 
 
 @contextmanager
@@ -50,6 +54,11 @@ def reproducible_dropout(*key: int | str, rank: int = 0, device: torch.device = 
         if devices:
             torch.cuda.manual_seed(seed)
         yield
+
+
+def tokens_per_chunk(setting: int | None) -> int:
+    """`setting`, or None's: the number of tokens whose activations a process keeps at once."""
+    return setting or TOKENS_PER_CHUNK
 
 
 class RankPartition:
@@ -248,12 +257,12 @@ class BatchEncoder:
         """Encode the batch in chunks whose losses are independent and add up; each should be passed back
         before the next.
 
-        Queries with negatives of their own are independent, so chunks of `chunk_queries` per process
-        accumulate gradients. In-batch negatives couple all queries: the batch is one chunk, and
-        `chunk_queries` makes it go through GradCache. Live sources find the positives `known_positives`
-        of queries; None: the judged ones.
+        Queries with negatives of their own are independent, so chunks accumulate gradients: each has
+        `chunk_queries` per process, or else as many as fit the budget of tokens. In-batch negatives couple
+        all queries: the batch is one chunk, and `chunk_queries` makes it go through GradCache. Live sources
+        find the positives `known_positives` of queries; None: the judged ones.
         """
-        chunks = [batch] if self._coupled else batch.chunks(self._queries_at_once)
+        chunks = self._chunks(batch)
         for number, chunk in enumerate(chunks):
             share, is_last = len(chunk.queries) / len(batch.queries), number == len(chunks) - 1
             yield self._encode_chunk(chunk, share, (*self.key, step, number), known_positives, is_last)
@@ -283,10 +292,27 @@ class BatchEncoder:
     def _coupled(self) -> bool:
         return any(term.in_batch_negatives for term in self.stage.terms.values())
 
-    @property
-    def _queries_at_once(self) -> int | None:
-        """Queries of a chunk over all processes; `chunk_queries` bounds the queries of each process."""
-        return self.stage.chunk_queries and self.stage.chunk_queries * self.world.size
+    def _chunks(self, batch: Batch) -> list[Batch]:
+        if self._coupled:
+            return [batch]
+        if self.stage.chunk_queries:  # of each process
+            return batch.chunks(self.stage.chunk_queries * self.world.size)
+        return self._within_budget(batch)
+
+    def _within_budget(self, batch: Batch) -> list[Batch]:
+        """Split the batch, equally on all processes, until no chunk's texts exceed `tokens_per_chunk` on a
+        process; a query with more texts than that is a chunk of its own."""
+        parts = math.ceil(self._padded_tokens(batch) / tokens_per_chunk(self.tokens_per_batch))
+        if parts <= 1 or len(batch.queries) == 1:
+            return [batch]
+        size = math.ceil(len(batch.queries) / parts)
+        return [chunk for part in batch.chunks(size) for chunk in self._within_budget(part)]
+
+    def _padded_tokens(self, batch: Batch) -> int:
+        """Tokens of the batch's texts, with padding, on the first process, which has the longest texts."""
+        budget = tokens_at_once(self.tokens_per_batch, self.encoder.device)
+        shares = (np.sort(texts.lengths())[::-1][:: self.world.size] for texts in self._texts(batch))
+        return sum(padded_tokens(lengths, budget) for lengths in shares)
 
     def _texts(self, batch: Batch) -> list[TextBatch]:
         """Return the texts to encode: queries, and documents (or their passages) unless these are frozen."""

@@ -153,7 +153,7 @@ def small_settings(collection: Path, model: Path, stages: dict) -> dict:
         "name": "small",
         "data": {"kind": "pyserini_jsonl", "corpus": str(collection / "corpus.jsonl"), "splits": files},
         "encoder": {"kind": "transformer", "model": str(model), "pooling": "mean", "tokenization": lengths},
-        "encoding": {"precision": "fp32", "training_tokens_per_batch": 256},
+        "encoding": {"precision": "fp32"},
         "bm25": None,
         "stages": stages,
         "final_evaluation": {"hits": 20, "measures": ["RR@10", "R@20"]},

@@ -76,7 +76,7 @@ def fixed(recipe, data, start: Checkpoint, scratch, world: World = World()) -> F
     )
 
 
-def step(world, recipe, folder, scratch) -> tuple[dict, dict, list, dict]:
+def step(world, recipe, folder, scratch, tokens: int = 128) -> tuple[dict, dict, list, dict]:
     """Losses, the query tower's gradients by name, those of the document tower, and what was found; without
     dropout."""
     stage, data, start = (
@@ -90,7 +90,7 @@ def step(world, recipe, folder, scratch) -> tuple[dict, dict, list, dict]:
     encoder.towers.eval()
     documents = fixed(recipe, data, start, scratch, world)
     runner = BatchEncoder(
-        stage, data, encoder, accelerator_of(recipe).autocast, 128, (3, 0), world, documents
+        stage, data, encoder, accelerator_of(recipe).autocast, tokens, (3, 0), world, documents
     )
     losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
     gradients = {
@@ -162,9 +162,9 @@ def reference(
 
 @pytest.mark.parametrize("name", TERMS)
 def test_a_step_equals_a_written_out_reference(recipe, start, tmp_path, name):
-    for chunk_queries in (None, 2):
+    for chunk_queries, tokens in ((None, 128), (2, 128), (None, 30)):
         one = with_terms(recipe, name, chunk_queries=chunk_queries)
-        losses, gradients, of_documents, found = step(World(), one, start.folder, tmp_path)
+        losses, gradients, of_documents, found = step(World(), one, start.folder, tmp_path, tokens)
         expected, expected_gradients, measured = reference(one, start, name)
         assert losses == {name: pytest.approx(expected, rel=1e-4)}
         assert (

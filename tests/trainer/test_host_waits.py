@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 import torch
@@ -24,9 +25,10 @@ def own_pool(loss: str, **settings) -> dict:
     return {"query": {"negatives": RANDOM, "loss": {"kind": loss, **settings}}}
 
 
-def counted_step(training: Training) -> DeviceCounts:
+def counted_step(training: Training, tokens_per_batch: int = 256) -> DeviceCounts:
     """The counts of a stage's first step, with the weights and the attention of a GPU."""
     stage = training.stage()
+    stage.batch_encoder = replace(stage.batch_encoder, tokens_per_batch=tokens_per_batch)
     stage._refresh(0)
     to_meta(stage)
     with DeviceCounts() as counts:
@@ -69,6 +71,7 @@ CASES = {  # terms, settings of the stage, waits, copies to the device, copies t
     "dual": (DUAL, {}, 0, 9, 1),
     "regularizer": (UNIFORM, {}, 0, 8, 1),
     "two chunks": (own_pool("nll"), {"chunk_queries": 2}, 0, 12, 1),
+    "chunks of tokens": (own_pool("nll"), {}, 0, 24, 1),
     "in-batch": (IN_BATCH, {}, 0, 6, 1),
     "GradCache": (IN_BATCH, {"chunk_queries": 2}, 0, 16, 1),
     # The host needs the rows that are found.
@@ -77,11 +80,27 @@ CASES = {  # terms, settings of the stage, waits, copies to the device, copies t
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_host_does_not_wait_in_a_step(small_recipe, tmp_path, case):
+def test_the_host_does_not_wait_in_a_step(small_recipe, tmp_path, monkeypatch, case):
     terms, settings, waits, to_device, to_host = CASES[case]
+    tokens = 256 if case == "chunks of tokens" else 8192
+    monkeypatch.setattr("pyserini_ance.trainer.step.tokens_per_chunk", lambda *_: tokens)
     counts = counted_step(Training(small_recipe, tmp_path, terms, **settings))
     assert counts.waits.total() == waits, counts.places
     assert counts.copies == {"to device": to_device, "to host": to_host}
+
+
+# Of a BERT with two layers: a pass of the queries and one of the documents, the loss, both backward, clipping
+# and LAMB, whose first step makes 74 moments.
+LAUNCHES = {"own pool": 652, "in-batch": 652}
+
+
+@pytest.mark.parametrize("case", LAUNCHES)
+def test_a_step_launches_no_more_operators_than_it_did(small_recipe, tmp_path, monkeypatch, case):
+    """The host of a GPU spends its time on these, if batches are small."""
+    monkeypatch.setattr("pyserini_ance.trainer.step.tokens_per_chunk", lambda *_: 8192)
+    terms, settings = CASES[case][:2]
+    counts = counted_step(Training(small_recipe, tmp_path, terms, **settings), tokens_per_batch=8192)
+    assert counts.launches.total() <= LAUNCHES[case], counts.launches
 
 
 def test_the_counts_see_what_would_wait():

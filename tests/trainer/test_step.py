@@ -4,6 +4,7 @@ AdamW by formula."""
 import json
 import math
 import shutil
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.batch import Batch, TermRows, plan_batch
 from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.step import BatchEncoder
+from pyserini_ance.trainer.step_memory import KeptBytes
 from pyserini_ance.trainer.trainer import StageTrainer
 
 RATE, EPS, DECAY, BETAS, LARGEST_NORM = 0.01, 1e-3, 0.1, (0.9, 0.99), 0.5
@@ -171,11 +173,11 @@ def test_dropout_changes_from_step_to_step_and_from_chunk_to_chunk(made, small_r
     assert halves[0] != halves[1]  # equal texts, but the second chunk has other masks
 
 
-def gradients_of(recipe, data, **changes) -> tuple[dict, list[torch.Tensor]]:
+def gradients_of(recipe, data, tokens: int = 512, **changes) -> tuple[dict, list[torch.Tensor]]:
     stage = recipe.stages["a"].model_copy(update=changes)
     encoder = initial_encoder(recipe.encoder, 0)
     encoder.towers.train()
-    runner = BatchEncoder(stage, data, encoder, accelerator_of(recipe).autocast, 128, (3, 0), World())
+    runner = BatchEncoder(stage, data, encoder, accelerator_of(recipe).autocast, tokens, (3, 0), World())
     losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
     return losses, [p.grad for p in encoder.towers.parameters() if p.grad is not None]
 
@@ -193,14 +195,78 @@ def test_chunks_of_queries_add_up_to_the_whole_step(made, pool, size):
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
 
 
-def step_in_world(world, recipe, changes: dict) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
+def step_in_world(
+    world, recipe, changes: dict, tokens: int = 128
+) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
     """Losses and gradients of the first step, without dropout."""
     stage, data = recipe.stages["a"].model_copy(update=changes), tokenize(recipe, read_collection(recipe))
     encoder = initial_encoder(recipe.encoder, 0)
-    runner = BatchEncoder(stage, data, encoder, accelerator_of(recipe).autocast, 128, (3, 0), world)
+    runner = BatchEncoder(stage, data, encoder, accelerator_of(recipe).autocast, tokens, (3, 0), world)
     losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
     backbone = encoder.towers.queries.backbone
     return losses, {name: p.grad for name, p in backbone.named_parameters() if p.grad is not None}
+
+
+def chunks_within(recipe, data, tokens: int | None, world: World | None = None, **changes) -> list[int]:
+    """The queries of each chunk of a step."""
+    stage, encoder = recipe.stages["a"].model_copy(update=changes), initial_encoder(recipe.encoder, 0)
+    runner = BatchEncoder(stage, data, encoder, nullcontext, tokens, (3, 0), world or World())
+    return [len(chunk.queries) for chunk in runner._chunks(plan_batch(stage, 0, 0, 3, data.anchor_sets, {}))]
+
+
+def test_own_pools_are_cut_where_their_tokens_exceed_the_budget(made, monkeypatch):
+    recipe, data = made
+    own = {"terms": {"own": recipe.stages["a"].terms["own"]}}
+    rows = plan_batch(recipe.stages["a"].model_copy(update=own), 0, 0, 3, data.anchor_sets, {})
+    longest = int(data.documents.lengths(32, rows.unique("document")).max())
+    assert chunks_within(recipe, data, None, **own) == chunks_within(recipe, data, 1000, **own) == [6]
+    assert chunks_within(recipe, data, 300, **own) == [3, 3]
+    assert chunks_within(recipe, data, 200, **own) == [2, 1, 1, 2]
+    assert chunks_within(recipe, data, 300, World(0, 2), **own) == [6]
+    assert chunks_within(recipe, data, 300, World(1, 2), **own) == [6]
+    assert chunks_within(recipe, data, longest, **own) == [1] * 6  # a query is never cut
+    assert chunks_within(recipe, data, longest) == [6]  # `step` couples all queries
+    assert chunks_within(recipe, data, longest, chunk_queries=4, **own) == [4, 2]
+    monkeypatch.setattr("pyserini_ance.trainer.step.TOKENS_PER_CHUNK", 300)
+    assert chunks_within(recipe, data, None, **own) == [3, 3]
+
+
+@pytest.mark.parametrize("tokens", [200, 100, 1])
+def test_chunks_of_tokens_add_up_to_the_whole_step(made, tokens):
+    recipe, data = made
+    own = {"terms": {"own": recipe.stages["a"].terms["own"]}}
+    (whole_losses, whole), (losses, parts) = (gradients_of(recipe, data, t, **own) for t in (1000, tokens))
+    assert losses == pytest.approx(whole_losses, rel=1e-5)
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_chunks_of_tokens_on_two_processes_add_up_to_the_whole_step(made, run_processes):
+    own = {"terms": {"own": made[0].stages["a"].terms["own"]}}
+    expected, whole = step_in_world(World(), made[0], own, 1000)
+    for losses, gradients in run_processes(2, step_in_world, made[0], own, 60):
+        assert losses == pytest.approx(expected, rel=1e-5)
+        for name, gradient in whole.items():
+            torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-5)
+
+
+def test_what_a_step_keeps_follows_the_budget(made):
+    recipe, data = made
+    stage = recipe.stages["a"].model_copy(update={"terms": {"own": recipe.stages["a"].terms["own"]}})
+
+    def kept(batch_queries: int, tokens: int) -> int:
+        larger = stage.model_copy(update={"batch_queries": batch_queries})
+        encoder = initial_encoder(recipe.encoder, 0)
+        encoder.towers.train()
+        runner = BatchEncoder(larger, data, encoder, nullcontext, tokens, (3, 0), World())
+        with KeptBytes(encoder.towers.parameters()) as counted:
+            compute_gradients(runner, plan_batch(larger, 0, 0, 3, data.anchor_sets, {}), 0)
+        assert counted.now == 0
+        return counted.peak
+
+    alone = kept(6, 200)
+    assert kept(6, 1000) > 1.7 * alone
+    assert kept(12, 200) < 1.2 * alone
 
 
 @pytest.mark.parametrize("chunk_queries", [None, 2])
