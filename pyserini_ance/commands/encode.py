@@ -106,7 +106,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--shard", metavar="I/N", help=shard)
     add = parser.add_argument_group("encoding").add_argument
     precision = "auto: bf16 if the device is fast at it (default: %(default)s)"
-    add("--precision", choices=("fp32", "bf16", "auto"), default="fp32", help=precision)
+    add("--precision", choices=("fp32", "bf16", "fp16", "auto"), default="fp32", help=precision)
     budget = "tokens of one batch, padding included (default: 1,024 on a CPU, 8,192 on a GPU)"
     add("--tokens-per-batch", type=console.positive_int, help=budget)
     add("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: %(default)s)")

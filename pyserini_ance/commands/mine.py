@@ -135,7 +135,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--seed", type=int, default=42, help="of the random choices (default: %(default)s)")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (default: %(default)s)")
     precision = "auto: bf16 where the device is fast at it (default: %(default)s)"
-    add("--precision", choices=("auto", "fp32", "bf16"), default="auto", help=precision)
+    add("--precision", choices=("auto", "fp32", "bf16", "fp16"), default="auto", help=precision)
     budget = "padded tokens of one batch (default: 1,024 on a CPU, 8,192 on a GPU)"
     add("--tokens-per-batch", type=console.positive_int, help=budget)
     add("--cache", type=Path, help="folder of read collections and their tokens (default: the recipes')")

@@ -229,6 +229,7 @@ def _train(
         # Hashing the generator itself would read the whole collection.
         fingerprint=sha256_json([asdict(settings), steps, lists.generations])[:32],
     )
+    precision = resolve_precision(settings.precision, device)
     arguments = CrossEncoderTrainingArguments(
         output_dir=str(scratch / "trainer"),
         max_steps=steps,
@@ -237,7 +238,8 @@ def _train(
         learning_rate=settings.learning_rate,
         warmup_steps=math.ceil(WARMUP_SHARE * steps),
         seed=settings.seed,
-        bf16=resolve_precision(settings.precision, device) == "bf16",
+        bf16=precision == "bf16",
+        fp16=precision == "fp16",
         use_cpu=device == "cpu",
         save_strategy="no",
         logging_steps=LOG_EVERY_STEPS,

@@ -278,7 +278,7 @@ class Experiment:
 def accelerator_of(recipe: Recipe) -> Accelerator:
     """The Accelerator of the recipe's device and precision.
 
-    Raises ValueError if torch finds no GPU for `device: cuda`.
+    Raises ValueError if torch finds no GPU for `device: cuda`, or for `precision: fp16`.
     """
     if recipe.device == "cuda" and not torch.cuda.is_available():
         raise ValueError(
@@ -286,6 +286,11 @@ def accelerator_of(recipe: Recipe) -> Accelerator:
             "device: auto"
         )
     precision = resolve_precision(recipe.precision, recipe.device)
+    if precision == "fp16" and (recipe.device == "cpu" or not torch.cuda.is_available()):
+        raise ValueError(
+            "precision is fp16, but training is on the CPU, where fp16 is slower than fp32; use precision: "
+            "auto, bf16 or fp32"
+        )
     # A process may train several recipes; accelerate would keep the first one's precision and device.
     AcceleratorState._reset_state(reset_partial_state=True)
-    return Accelerator(cpu=recipe.device == "cpu", mixed_precision="bf16" if precision == "bf16" else "no")
+    return Accelerator(cpu=recipe.device == "cpu", mixed_precision="no" if precision == "fp32" else precision)

@@ -179,7 +179,7 @@ class FinalEvaluation(Settings):
     """By split, the ranking that each model also reranks."""
     hits: PositiveInt = 100
     """Documents that are retrieved for each query."""
-    precision: Literal["auto", "fp32", "bf16"] = "fp32"
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "fp32"
     """The precision of the document vectors, in the exported index too."""
     indexes: tuple[str, ...] = ()
     """Faiss factory strings; a model has one more row for each, with the ranking of that index."""

@@ -38,8 +38,9 @@ class Encoding(Settings):
     from disk.
     """
 
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """The precision of encoding and of the vectors; `auto` is bf16 where the processor is fast at it."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """The precision of encoding and of the vectors; `auto` is bf16 where the device is fast at it, else fp16
+    on GPUs with tensor cores (Volta, Turing), else fp32."""
     tokens_per_batch: PositiveInt | None = None
     """Tokens that are encoded at once; null: 1,024 on a CPU, 8,192 on a GPU."""
     training_tokens_per_batch: PositiveInt | None = None
@@ -166,8 +167,9 @@ class Recipe(Settings):
     """The seed of all random choices."""
     device: Literal["auto", "cpu", "cuda"] = "auto"
     """The device of training; `auto` is `cuda` where there is one."""
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """The precision of training; `auto` is bf16 where the processor is fast at it."""
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    """The precision of training; `auto` as in `encoding.precision`. `fp16` is for GPUs alone; it scales the
+    loss, and skips a step whose gradients overflow."""
     cache: Path = Field(default=Path("~/.cache/pyserini_ance"), validate_default=True)
     """The folder of prepared data, which runs share."""
     log_with: Annotated[tuple[Tracker, ...], BeforeValidator(_as_list)] = ()

@@ -19,6 +19,7 @@ from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 
 ENCODER = "encoder"
 TRAINING, PROGRESS = "training.safetensors", "progress.json"
+SCALE = "loss_scale"  # in the training file of fp16
 
 
 @dataclass(frozen=True)
@@ -117,10 +118,12 @@ def publish_checkpoint(
     optimizer: torch.optim.Optimizer | None,
     progress: TrainingProgress,
     made_from: Mapping[str, Any] = MappingProxyType({}),
+    scaler: torch.amp.GradScaler | None = None,
 ) -> Checkpoint:
     """Write the checkpoint at `progress`, or open it when an earlier attempt has completed it.
 
-    Training can resume from a checkpoint with an `optimizer`. The manifest holds `made_from`.
+    Training can resume from a checkpoint with an `optimizer`, and the `scaler` of fp16. The manifest holds
+    `made_from`.
     """
     folder = run.checkpoint(progress.stage, progress.step)
     if is_new := not is_complete(folder):
@@ -128,7 +131,7 @@ def publish_checkpoint(
             (claimed / ENCODER).mkdir()
             save_encoder(encoder, claimed / ENCODER)
             if optimizer is not None:
-                save_file(_moments(optimizer), claimed / TRAINING)
+                save_file({**_moments(optimizer), **_scale(scaler)}, claimed / TRAINING)
                 write_json(claimed / PROGRESS, asdict(progress))
     return Checkpoint.open(folder, verify=not is_new)
 
@@ -140,9 +143,15 @@ def newest_progress(run: RunDir, stage: str) -> TrainingProgress | None:
     return TrainingProgress(**read_json(complete[-1] / PROGRESS)) if complete else None
 
 
-def restore_moments(checkpoint: Checkpoint, optimizer: torch.optim.Optimizer) -> None:
-    """Load a checkpoint's optimizer state into `optimizer`, on the devices of its parameters."""
+def restore_moments(
+    checkpoint: Checkpoint, optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler | None = None
+) -> None:
+    """Load a checkpoint's optimizer state into `optimizer`, on the devices of its parameters, and the scale
+    of fp16, if it has one, into `scaler`."""
     saved = load_file(checkpoint.folder / TRAINING)
+    if scaler is not None and SCALE in saved:
+        scale, growth = saved[SCALE].tolist()
+        scaler.load_state_dict({**scaler.state_dict(), "scale": scale, "_growth_tracker": int(growth)})
     for index, parameter in enumerate(_parameters(optimizer)):
         state = {
             name: saved[f"{index}.{name}"]
@@ -161,6 +170,14 @@ def drop_moments(run: RunDir, stage: str) -> None:
 
 def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
     return [p for group in optimizer.param_groups for p in group["params"]]
+
+
+def _scale(scaler: torch.amp.GradScaler | None) -> dict[str, torch.Tensor]:
+    """The scale of fp16 and the number of steps since it changed; empty without one."""
+    if scaler is None:
+        return {}
+    state = scaler.state_dict()
+    return {SCALE: torch.tensor([state["scale"], state["_growth_tracker"]], dtype=torch.float64)}
 
 
 def _moments(optimizer: torch.optim.Optimizer) -> dict[str, torch.Tensor]:

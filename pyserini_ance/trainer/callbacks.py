@@ -9,6 +9,8 @@ import torch
 from pyserini_ance.recipe.term import Term
 from pyserini_ance.runs.generation import Generation
 
+LEAST_SCALE = 1.0  # of the loss in fp16: gradients that are too large unscaled are no matter of the scale
+
 
 class TrainerCallback:
     """Base class whose methods do nothing; override those that are needed, as in transformers.
@@ -24,7 +26,8 @@ class TrainerCallback:
         `losses` are the unweighted means of the terms over the batch. `metrics` are the other values of the
         step's record in `metrics.jsonl`: `loss` (the weighted sum), `grad_norm` (before clipping),
         `learning_rate`, `seconds`, the measures of live searches, and `false_negatives`, the number of pairs
-        that each term's `false_negative_margin` ignored.
+        that each term's `false_negative_margin` ignored. In fp16 also `loss_scale`, and `skipped` in place of
+        `grad_norm` where the gradient overflowed.
         """
 
     def on_refresh(self, stage: str, step: int, generation: Generation) -> None:
@@ -51,6 +54,9 @@ class StepReport:
 
     They stay on the device until `send` copies them together, for which the host does not wait; `read` waits
     until they have arrived. `settings` are further values of the step's record.
+
+    With a scale of the loss (fp16), a gradient that is not finite makes the step a skipped one, which has no
+    norm, as long as the scale can fall.
     """
 
     def __init__(self, step: int, terms: Mapping[str, Term]):
@@ -66,8 +72,12 @@ class StepReport:
         self._chunks.append((share, list(ignored)))
         self._on_device += [*(losses[name] for name in self.terms), *ignored.values()]
 
-    def send(self, grad_norm: torch.Tensor) -> None:
-        """Copy all numbers to the host, with the norm of the gradient before clipping."""
+    def send(self, grad_norm: torch.Tensor, loss_scale: torch.Tensor | None = None) -> None:
+        """Copy all numbers to the host, with the norm of the gradient before clipping, and the scale that the
+        loss had."""
+        self._is_scaled = loss_scale is not None
+        if loss_scale is not None:
+            self._on_device.append(loss_scale)
         # Counts are whole in float32 up to 16 million pairs of a chunk.
         numbers = torch.stack([number.detach().float() for number in (*self._on_device, grad_norm)])
         self._numbers = numbers.to("cpu", non_blocking=True)
@@ -80,6 +90,10 @@ class StepReport:
         if self._arrival is not None:
             self._arrival.synchronize()
         *numbers, grad_norm = self._numbers.tolist()
+        gradient = {"grad_norm": grad_norm}
+        if self._is_scaled:
+            is_skipped = not math.isfinite(grad_norm)
+            gradient = ({"skipped": True} if is_skipped else gradient) | {"loss_scale": numbers.pop()}
         losses, ignored = dict.fromkeys(self.terms, 0.0), dict[str, int]()
         for share, ignoring in self._chunks:
             losses = {name: total + share * numbers.pop(0) for name, total in losses.items()}
@@ -89,17 +103,18 @@ class StepReport:
         masked = {"false_negatives": ignored} if ignored else {}
         settings = dict(self.settings)
         seconds = {"seconds": settings.pop("seconds")} if settings else {}
-        return losses, {"loss": loss, "grad_norm": grad_norm, **settings, **masked, **seconds}
+        return losses, {"loss": loss, **gradient, **settings, **masked, **seconds}
 
     def check(self, stage: str) -> None:
-        """Raise LossNotFinite if the loss or the norm is not a finite number."""
-        numbers = self.read()[1]
-        if not (math.isfinite(numbers["loss"]) and math.isfinite(numbers["grad_norm"])):
-            raise LossNotFinite(
-                f"stage {stage}, step {self.step}: the loss is {numbers['loss']} and the norm of its "
-                f"gradient {numbers['grad_norm']}; "
-                f"lower stages.{stage}.optimizer.learning_rate or use precision: fp32"
-            )
+        """Raise LossNotFinite if the loss or the norm is not a finite number, and the step is not skipped."""
+        numbers, grad_norm = self.read()[1], float(self._numbers[-1])
+        is_skipped = numbers.get("skipped") and numbers["loss_scale"] >= LEAST_SCALE
+        if math.isfinite(numbers["loss"]) and (math.isfinite(grad_norm) or is_skipped):
+            return
+        raise LossNotFinite(
+            f"stage {stage}, step {self.step}: the loss is {numbers['loss']} and the norm of its gradient "
+            f"{grad_norm}; lower stages.{stage}.optimizer.learning_rate or use precision: fp32"
+        )
 
 
 class StageClock:

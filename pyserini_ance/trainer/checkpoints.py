@@ -2,6 +2,7 @@
 
 import logging
 
+import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -22,6 +23,7 @@ class StageCheckpoints:
     """Publishes the weights of `encoder` and the state of `optimizer`; all processes make the same calls.
 
     `refreshes` tell which checkpoints and tables are still needed. `initial` is what the stage started from.
+    `scaler` has the scale of the loss in fp16.
     """
 
     def __init__(
@@ -35,11 +37,12 @@ class StageCheckpoints:
         optimizer: Optimizer,
         refreshes: Refreshes,
         initial: Checkpoint,
+        scaler: torch.amp.GradScaler | None = None,
     ):
         self.recipe, self.name, self.stage = recipe, name, recipe.stages[name]
         self.run, self.world, self.log = run, world, log
         self.encoder, self.optimizer, self.refreshes = encoder, optimizer, refreshes
-        self.initial = initial
+        self.initial, self.scaler = initial, scaler
 
     def are_due(self, step: int) -> bool:
         """Whether the weights before step `step` are saved even if nothing is made from them."""
@@ -55,7 +58,7 @@ class StageCheckpoints:
 
     def _write(self, progress: TrainingProgress) -> tuple[str, str]:
         """Publish the weights on the main process; return the hashes of the towers."""
-        checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, progress)
+        checkpoint = publish_checkpoint(self.run, self.encoder, self.optimizer, progress, scaler=self.scaler)
         self.run.mark("running", f"stage {self.name}, step {progress.step}")
         return checkpoint.hashes
 

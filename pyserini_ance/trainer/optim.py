@@ -136,11 +136,21 @@ def learning_rate(stage: Stage, step: int) -> float:
     return rate * DECAYS[schedule.kind](left)
 
 
-def update_weights(optimizer: torch.optim.Optimizer, rate: float) -> float:
-    """Run the optimizer's step with learning rate `rate`, which is returned, and drop the gradients."""
+def update_weights(
+    optimizer: torch.optim.Optimizer, rate: float, scaler: torch.amp.GradScaler | None = None
+) -> float:
+    """Run the optimizer's step with learning rate `rate`, which is returned, and drop the gradients.
+
+    With a `scaler`, which has unscaled the gradients, a step whose gradients are not finite is skipped, and
+    the scale is adapted.
+    """
     for group in optimizer.param_groups:
         group["lr"] = rate
-    optimizer.step()
+    if scaler is None:
+        optimizer.step()
+    else:
+        scaler.step(optimizer)
+        scaler.update()
     optimizer.zero_grad(set_to_none=True)
     return rate
 

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+import torch
 from accelerate import Accelerator
 from torch import Tensor
 from tqdm import tqdm
@@ -97,11 +98,23 @@ class StageTrainer:
         if world.size == 1 and world.device == "cpu":
             use_row_gradients(self.encoder.towers)
         self.optimizer = build_optimizer(self.encoder.towers, self.stage.optimizer)
+        # Gradients too small for fp16 are scaled up with the loss; other precisions need no scale.
+        is_fp16 = accelerator.mixed_precision == "fp16"
+        self.scaler = torch.amp.GradScaler(self.encoder.device.type) if is_fp16 else None
         if resumed.checkpoint or self.stage.keep_optimizer:
-            restore_moments(source, self.optimizer)
+            restore_moments(source, self.optimizer, self.scaler)
         self.gradients = GradientSum(self.encoder.towers.parameters(), world)
         self.checkpoints = StageCheckpoints(
-            recipe, name, run, world, self.log, self.encoder, self.optimizer, self.refreshes, initial
+            recipe,
+            name,
+            run,
+            world,
+            self.log,
+            self.encoder,
+            self.optimizer,
+            self.refreshes,
+            initial,
+            self.scaler,
         )
         self.batch_encoder = BatchEncoder(
             self.stage,
@@ -176,14 +189,17 @@ class StageTrainer:
                 self.stage.terms, chunk.batch, self.anchor_sets, chunk.vectors, chunk.passages, ignored
             )
             report.add(losses, ignored, chunk.share)
-            chunk.backward(weighted_sum(self.stage.terms, losses), self.gradients.last_backward)
+            loss = weighted_sum(self.stage.terms, losses)
+            scaled = loss if self.scaler is None else self.scaler.scale(loss)
+            chunk.backward(scaled, self.gradients.last_backward)
         towers, max_norm = self.encoder.towers, self.stage.optimizer.max_grad_norm
         self.gradients.finish()
-        report.send(self.accelerator.clip_grad_norm_(towers.parameters(), max_norm))
+        scale = self._unscale()
+        report.send(self.accelerator.clip_grad_norm_(towers.parameters(), max_norm), scale)
         if not self.runs_ahead:
             report.check(self.name)
         with uninterrupted():  # at its end, weights, log and progress are those of the same step
-            rate = update_weights(self.optimizer, learning_rate(self.stage, step))
+            rate = update_weights(self.optimizer, learning_rate(self.stage, step), self.scaler)
             live = self.documents.live_metrics.pop() if self.documents else {}
             seconds = round(time.perf_counter() - start, 4)
             report.settings = {"learning_rate": rate, **live, "seconds": seconds}
@@ -191,6 +207,13 @@ class StageTrainer:
             self.unread.append(report)
             finished = self._log_steps(unread=int(self.runs_ahead))
         self._tell(finished, bar)
+
+    def _unscale(self) -> Tensor | None:
+        """Divide the gradients by the scale of the loss, and return it; None without a scale."""
+        if self.scaler is None:
+            return None
+        self.scaler.unscale_(self.optimizer)
+        return self.scaler.scale(torch.ones((), device=self.encoder.device))
 
     def _log_steps(self, unread: int = 0) -> list[StepReport]:
         """Log the steps so far, but for the last `unread`, and return their reports.
@@ -204,6 +227,9 @@ class StageTrainer:
             losses, metrics = report.read()
             record = {"loss": metrics["loss"], "terms": losses} | metrics
             self.log.metric("step", stage=self.name, step=report.step, **record)
+            if "skipped" in record:
+                message = "stage %s, step %d is skipped: its gradients overflow in fp16, with loss scale %g"
+                log.info(message, self.name, report.step, record["loss_scale"])
             finished.append(report)
         return finished
 

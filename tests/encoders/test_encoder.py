@@ -9,6 +9,7 @@ from transformers import AutoConfig, AutoModel
 
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.encoder import (
+    HALF,
     Encoder,
     _packed,
     _unpacked,
@@ -56,8 +57,9 @@ def test_encode_rows_yields_each_row_once(encoder, records):
         np.testing.assert_allclose(vectors, whole[batch], atol=1e-5)
 
 
-def test_bf16_is_near_fp32(encoder, records):
-    full, half = encoder.encode(records, "document"), encoder.encode(records, "document", "bf16")
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_half_precision_is_near_fp32(encoder, records, precision):
+    full, half = encoder.encode(records, "document"), encoder.encode(records, "document", precision)
     assert half.dtype == np.float32
     cosines = (full * half).sum(1) / np.linalg.norm(full, axis=1) / np.linalg.norm(half, axis=1)
     assert 0.99 < cosines.min() and np.abs(full - half).max() > 0
@@ -217,22 +219,22 @@ def test_means_without_a_mask():
 
 
 @pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("side", ["query", "document"])
-def test_encoding_in_bf16_is_that_of_a_copy_of_the_transformer_in_bf16(
-    family, tiny_bert, records, tied, side
+@pytest.mark.parametrize(("side", "precision"), [("query", "bf16"), ("document", "bf16"), ("query", "fp16")])
+def test_encoding_in_half_precision_is_that_of_a_copy_of_the_transformer_in_it(
+    family, tiny_bert, records, tied, side, precision
 ):
     encoder = initial_encoder(family("transformer", tiny_bert, tied=tied, projection=8, pooling="mean"), SEED)
     before = {name: weight.clone() for name, weight in encoder.towers.named_parameters()}
     copied = copy.deepcopy(encoder.towers.tower(side)).eval()
-    copied.backbone.bfloat16()
+    copied.backbone.to(HALF[precision])
     tokens = TokenStore.of_lists(encoder.tokenizer.ids(side, records), encoder.tokenizer.specials)
-    for rows, vectors in encoder.encode_rows(tokens, np.arange(len(records)), side, "bf16", 50):
+    for rows, vectors in encoder.encode_rows(tokens, np.arange(len(records)), side, precision, 50):
         ids, mask = padded_batch(tokens, rows, encoder.length_tokens(side), encoder.device)
         with torch.inference_mode():
             np.testing.assert_array_equal(vectors, copied(side, ids, mask).numpy())
     whole = encoder.encode(records, side, "fp32")
     cosines = torch.nn.functional.cosine_similarity(
-        torch.from_numpy(encoder.encode(records, side, "bf16")), torch.from_numpy(whole)
+        torch.from_numpy(encoder.encode(records, side, precision)), torch.from_numpy(whole)
     )
     assert cosines.min() > 0.999 and not torch.equal(torch.ones_like(cosines), cosines)
     assert all(torch.equal(before[name], weight) for name, weight in encoder.towers.named_parameters())

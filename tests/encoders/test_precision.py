@@ -1,4 +1,4 @@
-"""bf16 is chosen only where the hardware multiplies in it."""
+"""bf16, or fp16, is chosen only where the hardware multiplies in it."""
 
 import pytest
 import torch
@@ -30,3 +30,16 @@ def test_auto_follows_the_processor_and_other_settings_stay(monkeypatch, fast, c
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": fast})
     assert resolve_precision("auto", "cpu") == chosen
     assert [resolve_precision(setting, "cpu") for setting in ("fp32", "bf16")] == ["fp32", "bf16"]
+
+
+@pytest.mark.parametrize(
+    ("has_bf16", "capability", "chosen"),
+    [(True, (8, 0), "bf16"), (False, (7, 5), "fp16"), (False, (7, 0), "fp16"), (False, (6, 1), "fp32")],
+    ids=["Ampere", "Turing", "Volta", "Pascal"],
+)
+def test_a_gpu_without_bf16_has_fp16_if_it_is_fast_at_it(monkeypatch, has_bf16, capability, chosen):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: has_bf16)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    assert [resolve_precision("auto", device) for device in ("auto", "cuda")] == [chosen] * 2
+    assert resolve_precision("fp16", "cuda") == "fp16"

@@ -1,0 +1,113 @@
+"""Training in fp16 with a scaled loss, on the CPU: torch.amp.GradScaler does the same there."""
+
+from functools import partial
+
+import pytest
+import torch
+from helpers.stage_fixture import Training
+
+from pyserini_ance.pipeline.experiment import accelerator_of
+from pyserini_ance.storage.files import read_json_lines
+from pyserini_ance.trainer.callbacks import LossNotFinite, StepReport, TrainerCallback
+
+TERMS = {
+    "query": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 0.1}}
+}
+
+
+class HalfAccelerator:
+    """What the trainer uses of accelerate's Accelerator, which refuses fp16 on a CPU."""
+
+    mixed_precision = "fp16"
+
+    def autocast(self):
+        return torch.autocast("cpu", torch.float16)
+
+    def clip_grad_norm_(self, parameters, max_norm):
+        return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
+
+
+@pytest.fixture
+def in_fp16(monkeypatch):
+    """Train in fp16 from this scale on, which doubles after three steps."""
+
+    def begin(scale: float) -> None:
+        scaler = partial(torch.amp.GradScaler, init_scale=scale, growth_interval=3)
+        monkeypatch.setattr("torch.amp.GradScaler", scaler)
+        monkeypatch.setattr("helpers.stage_fixture.accelerator_of", lambda recipe: HalfAccelerator())
+
+    return begin
+
+
+def steps_of(training: Training) -> list[dict]:
+    return [record for record in read_json_lines(training.run.metrics) if record["event"] == "step"]
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+def test_steps_in_fp16_are_near_those_in_fp32(small_recipe, tmp_path, in_fp16, kind):
+    optimizer = {"kind": kind, "learning_rate": 1e-3}
+    full = Training(small_recipe, tmp_path / "fp32", TERMS, optimizer=optimizer)
+    full.train()
+    in_fp16(64.0)
+    half = Training(small_recipe, tmp_path / "fp16", TERMS, optimizer=optimizer)
+    half.train()
+    assert [r["loss_scale"] for r in steps_of(half)] == [64.0] * 3 + [128.0] * 3 + [256.0] * 3 + [512.0]
+    for ours, theirs in zip(steps_of(half), steps_of(full), strict=True):
+        assert ours["loss"] == pytest.approx(theirs["loss"], rel=0.01) and ours["loss"] != theirs["loss"]
+        assert ours["grad_norm"] == pytest.approx(theirs["grad_norm"], rel=0.05)
+        assert "loss_scale" not in theirs
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+def test_a_step_whose_gradients_overflow_is_skipped_and_halves_the_scale(
+    small_recipe, tmp_path, in_fp16, kind
+):
+    in_fp16(2.0**40)
+    training = Training(
+        small_recipe, tmp_path, TERMS, steps=4, optimizer={"kind": kind, "learning_rate": 1e-3}
+    )
+    stage = training.stage()
+    before = [p.detach().clone() for p in stage.encoder.towers.parameters()]
+    stage.train()
+    assert [r["loss_scale"] for r in steps_of(training)] == [2.0**40, 2.0**39, 2.0**38, 2.0**37]
+    assert all(r["skipped"] and "grad_norm" not in r for r in steps_of(training))
+    assert all(torch.equal(p, old) for p, old in zip(stage.encoder.towers.parameters(), before, strict=True))
+    assert not any(state["exp_avg"].any() for state in stage.optimizer.state.values())
+
+
+def test_a_resumed_stage_goes_on_with_the_scale(small_recipe, tmp_path, in_fp16):
+    class Interrupting(TrainerCallback):
+        def on_step_end(self, stage, step, losses, metrics):
+            if step == 4:
+                raise KeyboardInterrupt
+
+    in_fp16(64.0)
+    whole = Training(small_recipe, tmp_path / "whole", TERMS).train()
+    training = Training(small_recipe, tmp_path / "run", TERMS)
+    with pytest.raises(KeyboardInterrupt):
+        training.train(callbacks=[Interrupting()])
+    in_fp16(1.0)  # not used: the checkpoint has a scale
+    assert training.train(resume=True).weights == whole.weights
+    assert [r["loss_scale"] for r in steps_of(training)] == [64.0] * 3 + [128.0] * 3 + [256.0] * 3 + [512.0]
+
+
+def report(loss: float, grad_norm: float, scale: float | None) -> StepReport:
+    recipe_term = type("Term", (), {"weight": 1.0})()
+    made = StepReport(3, {"query": recipe_term})
+    made.add({"query": torch.tensor(loss)}, {}, 1.0)
+    made.send(torch.tensor(grad_norm), None if scale is None else torch.tensor(scale))
+    return made
+
+
+def test_what_no_scale_would_mend_stops_training():
+    inf = float("inf")
+    report(1.0, inf, 2.0).check("a")
+    for loss, norm, scale in ((1.0, inf, None), (1.0, inf, 0.5), (inf, inf, 64.0), (inf, 1.0, 64.0)):
+        with pytest.raises(LossNotFinite, match="stage a, step 3"):
+            report(loss, norm, scale).check("a")
+
+
+def test_training_on_a_cpu_refuses_fp16(small_recipe):
+    stage = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}, "terms": TERMS}
+    with pytest.raises(ValueError, match="precision is fp16, but training is on the CPU"):
+        accelerator_of(small_recipe({"a": stage}, precision="fp16"))
