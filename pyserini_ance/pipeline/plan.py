@@ -8,7 +8,6 @@ from typing import Any
 from pyserini_ance.data.collection import PLURALS
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.negatives.mined import resolved_top_k
 from pyserini_ance.pipeline.disk_sizes import (
@@ -30,19 +29,13 @@ from pyserini_ance.pipeline.forecast import (
     vectors_at_once,
 )
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
-from pyserini_ance.pipeline.preparation import (
-    encoder_record,
-    prepare,
-    stored_collection,
-    tokenize,
-    tokenized_texts,
-)
+from pyserini_ance.pipeline.memory_forecast import EncoderSizes, devices, encoder_sizes, step_memory
+from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize, tokenized_texts
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.stage import Stage
 
 MIB, GIB = 1 << 20, 1 << 30
-SIZES_VERSION = 1  # raise it whenever a family builds other towers: their sizes are recorded
 STAGE_COLUMNS = [
     "stage",
     "init_from",
@@ -94,9 +87,17 @@ def measured_plan(recipe: Recipe, steps: int) -> str | None:
 
 def _describe(recipe: Recipe, data: PreparedData) -> str:
     rows = [_stage_row(name, stage, recipe.train_split, data) for name, stage in recipe.stages.items()]
-    sizes = DiskSizes.of(recipe, data).describe(recipe, data)
+    encoder = encoder_sizes(recipe)
+    sizes = DiskSizes.of(recipe, data, encoder).describe(recipe, data)
+    memory = [step_memory(recipe, data, encoder, device) for device in devices(recipe)]
     return "\n".join(
-        [sizes, *_automatic_top_k(recipe, data), "", table_with_legend(rows, STAGE_COLUMNS, *STAGE_LEGEND)]
+        [
+            sizes,
+            *memory,
+            *_automatic_top_k(recipe, data),
+            "",
+            table_with_legend(rows, STAGE_COLUMNS, *STAGE_LEGEND),
+        ]
     )
 
 
@@ -128,8 +129,8 @@ class DiskSizes:
     metrics: int
 
     @classmethod
-    def of(cls, recipe: Recipe, data: PreparedData) -> "DiskSizes":
-        weights, dimension = _weights_and_dimension(recipe)
+    def of(cls, recipe: Recipe, data: PreparedData, encoder: EncoderSizes) -> "DiskSizes":
+        weights, dimension = encoder.weights, encoder.dimension
         return cls(
             weights=weights,
             weight_files=weights * recipe.encoder.weight_files,
@@ -141,7 +142,7 @@ class DiskSizes:
         )
 
     def describe(self, recipe: Recipe, data: PreparedData) -> str:
-        """Lines on the data, memory, disk and the final evaluation.
+        """Lines on the data, vectors, disk and the final evaluation.
 
         A checkpoint holds weights, and until its stage is done two moments.
         """
@@ -151,7 +152,7 @@ class DiskSizes:
         vectors, moments = vectors_at_once(recipe), 2 * self.weights
         disk = self.weight_files * (checkpoints + 2) + moments * with_moments
         disk += self.vectors * vectors + self.indexes + self.tables + self.rankings + self.metrics
-        memory, bound = 5 * self.weights, recipe.encoding.memory_gib
+        bound = recipe.encoding.memory_gib
         block = ROWS_PER_BLOCK * self.vectors // max(1, len(data.documents))
         # The cache keeps the order in which some recipe stored the splits; here training comes first.
         names = sorted(data.queries, key=lambda name: (name != recipe.train_split.name, name))
@@ -162,9 +163,7 @@ class DiskSizes:
             f"documents: {_document_count(data)} of {mean:.1f} tokens on average (at most {length}); "
             f"queries: {splits}",
             _truncation(recipe, data),
-            f"memory: about {memory / GIB:.2f} GiB for weights, gradients"
-            f" and moments, plus activations and libraries; "
-            f"vectors ({self.vectors / GIB:.2f} GiB) are mapped from disk, and written to the index "
+            f"vectors: {self.vectors / GIB:.2f} GiB, mapped from disk, and written to the index "
             f"{min(block, self.vectors) / MIB:.1f} MiB at a time"
             + (f"; searching them takes at most {bound:g} GiB" if bound else ""),
             f"disk: at most about {disk / GIB:.2f} GiB in the run directory: {checkpoints} checkpoints of "
@@ -177,25 +176,6 @@ class DiskSizes:
             f"final evaluation: encodes all documents {evaluation_encodings(recipe)} times",
         ]
         return "\n".join(lines)
-
-
-def _weights_and_dimension(recipe: Recipe) -> tuple[int, int]:
-    """The bytes of the weights that training holds in memory, and the size of vectors.
-
-    They are recorded in the cache, because they depend on the code of the encoder's family: the encoder is
-    built for them, which also makes all checks of its start.
-    """
-    untied = any(stage.trainable == "query_tower" for stage in recipe.stages.values())
-    record = encoder_record(recipe, f"sizes{' untied' * untied}", SIZES_VERSION)
-    about = record.load()
-    if about is None:
-        encoder = initial_encoder(recipe.encoder, recipe.seed)
-        if untied:
-            encoder.untie()
-        weights = sum(p.numel() * p.element_size() for p in encoder.towers.parameters())
-        about = {"weights": weights, "dimension": encoder.dimension}
-        record.save(about)
-    return about["weights"], about["dimension"]
 
 
 def _cache(recipe: Recipe, data: PreparedData) -> str:

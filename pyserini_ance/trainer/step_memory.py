@@ -1,9 +1,21 @@
-"""The memory of a training step: bytes that are kept for the backward pass."""
+"""The memory of a training step: the bytes that are kept for its backward pass, counted without a GPU."""
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import nn
+from torch.nn import functional
+
+from pyserini_ance.data.collection import Side
+from pyserini_ance.encoders.encoder import HALF, tokens_at_once
+from pyserini_ance.encoders.family import TwoTower
+from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.trainer.step import tokens_per_chunk
 
 
 class KeptBytes(torch.autograd.graph.saved_tensors_hooks):
@@ -19,7 +31,7 @@ class KeptBytes(torch.autograd.graph.saved_tensors_hooks):
         self._apart = {_memory(weight) for weight in apart}
         self._users: Counter[int] = Counter()
 
-    def __enter__(self) -> "KeptBytes":
+    def __enter__(self) -> "KeptBytes":  # type: ignore[override]  # torch's returns None
         super().__enter__()
         return self
 
@@ -53,3 +65,146 @@ class _Kept:
 def _memory(tensor: torch.Tensor) -> int:
     """The identity of a tensor's memory, as long as that is in use; fake tensors have no address."""
     return tensor.untyped_storage()._cdata
+
+
+@dataclass(frozen=True)
+class TextMemory:
+    """Bytes that texts of full length keep for the backward pass: each of them, and each batch, which keeps
+    the weights in half precision."""
+
+    per_text: int
+    per_batch: int
+
+    @classmethod
+    def count(
+        cls, towers: TwoTower, side: Side, length_tokens: int, device: str, precision: str
+    ) -> "TextMemory":
+        """Count them in training on a `device` (`cpu` or `cuda`) that need not be there."""
+        two, three = (_bytes_kept(towers, side, (n, length_tokens), device, precision) for n in (2, 3))
+        return cls(three - two, 3 * two - 2 * three)
+
+    def of(self, texts: int, texts_per_batch: int) -> int:
+        """The bytes of so many texts."""
+        return texts * self.per_text + math.ceil(texts / texts_per_batch) * self.per_batch
+
+
+def activation_bytes(
+    stage: Stage,
+    texts: Mapping[Side, int],
+    lengths: Mapping[Side, int],
+    memory: Mapping[Side, TextMemory],
+    setting: int | None,
+    device: str,
+) -> int:
+    """The most bytes that a step of one process keeps for its backward pass, if all texts have full length.
+
+    `texts` are those that a query brings along, by side; `setting` is `encoding.training_tokens_per_batch`.
+    See `BatchEncoder`, which cuts steps into chunks.
+    """
+    budget = tokens_at_once(setting, device)
+    at_once = {side: max(1, budget // lengths[side]) for side in texts}
+    coupled = any(term.in_batch_negatives for term in stage.terms.values())
+    if coupled and stage.chunk_queries:  # GradCache: a batch of one side
+        chunk = min(stage.chunk_queries, stage.batch_queries)
+        return max(memory[side].of(min(chunk * texts[side], at_once[side]), at_once[side]) for side in texts)
+    queries = stage.batch_queries
+    if stage.chunk_queries:
+        queries = min(queries, stage.chunk_queries)
+    elif not coupled:
+        tokens = sum(texts[side] * lengths[side] for side in texts)
+        queries = min(queries, max(1, tokens_per_chunk(setting) // tokens))
+    return sum(memory[side].of(queries * texts[side], at_once[side]) for side in texts)
+
+
+def texts_of_query(stage: Stage, positives: int, passages: int) -> dict[Side, int]:
+    """The most texts that a query of a step brings along, by side, without those of a frozen tower.
+
+    A document is so many `passages`; a query has so many `positives` in a step.
+    """
+    drawn: dict[Side, int] = {"query": 1, "document": positives}
+    for term in stage.terms.values():
+        other: Side = "document" if term.anchor == "query" else "query"
+        drawn[other] += sum(source.num_negatives for source in term.negatives)
+    if stage.trainable == "query_tower":
+        return {"query": drawn["query"]}
+    return {"query": drawn["query"], "document": drawn["document"] * passages}
+
+
+def _bytes_kept(towers: TwoTower, side: Side, shape: tuple[int, int], device: str, precision: str) -> int:
+    """The bytes that a pass of ids of a shape (B, L) keeps, without the weights.
+
+    Fake tensors have a device and a shape, and no values.
+    """
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    tower = towers.tower(side)
+    named = [*tower.named_parameters(), *tower.named_buffers()]
+    training = towers.training
+    with ExitStack() as stack:
+        stack.callback(towers.train, training)
+        towers.train()
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        weights = {name: _like(tensor, device) for name, tensor in named}
+        ids = torch.zeros(shape, dtype=torch.int64, device=device)
+        stack.enter_context(_as_on(device, tower))
+        stack.enter_context(_autocast(device, precision))
+        kept = stack.enter_context(KeptBytes(weights.values()))
+        vectors = towers(side, ids, None, weights)
+        assert vectors.requires_grad
+        return kept.now
+
+
+def _like(tensor: torch.Tensor, device: str) -> torch.Tensor:
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device=device, requires_grad=tensor.requires_grad)
+
+
+@contextmanager
+def _autocast(device: str, precision: str) -> Iterator[None]:
+    """torch.autocast, which does nothing for a device that is not there."""
+    if precision not in HALF:
+        yield
+        return
+    before = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
+    torch.set_autocast_enabled(device, True)
+    torch.set_autocast_dtype(device, HALF[precision])
+    try:
+        yield
+    finally:
+        torch.set_autocast_enabled(device, before[0])
+        torch.set_autocast_dtype(device, before[1])
+        torch.clear_autocast_cache()
+
+
+@contextmanager
+def _as_on(device: str, tower: nn.Module) -> Iterator[None]:
+    """Compute attention by the kernel of a GPU, for which fake tensors would take another."""
+    if device == "cpu":
+        yield
+        return
+    models: list[Any] = [m for m in tower.modules() if getattr(m, "_supports_sdpa", False)]
+    before = [model.config._attn_implementation for model in models]
+    original = functional.scaled_dot_product_attention
+    for model in models:
+        model.set_attn_implementation("sdpa")
+    functional.scaled_dot_product_attention = _memory_efficient_attention  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        functional.scaled_dot_product_attention = original
+        for model, implementation in zip(models, before, strict=True):
+            model.set_attn_implementation(implementation)
+
+
+def _memory_efficient_attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attn_mask: torch.Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    **_: object,
+) -> torch.Tensor:
+    kernel = torch.ops.aten._scaled_dot_product_efficient_attention
+    result: torch.Tensor = kernel(query, key, value, attn_mask, True, dropout_p, is_causal, scale=scale)[0]
+    return result

@@ -48,21 +48,17 @@ def test_documents_in_passages_are_counted_as_such(small_recipe):
         assert f"documents: {said}" in plan(small_recipe({"b": STATIC}, encoder=encoder))
 
 
-def test_memory_is_that_of_the_weights_and_vectors_are_mapped(small_recipe, monkeypatch):
+def test_vectors_are_mapped(small_recipe, monkeypatch):
     """In units of a vector: 30 documents, of which 8 are written to the index at a time."""
     monkeypatch.setattr(vector_files, "ROWS_PER_BLOCK", 8)
     recipe = small_recipe({"b": STATIC})
-    towers = initial_encoder(recipe.encoder, recipe.seed)
-    vector, weights = 4 * towers.dimension, sum(p.nbytes for p in towers.towers.parameters())
+    vector = 4 * initial_encoder(recipe.encoder, recipe.seed).dimension
     monkeypatch.setattr(plan_module, "GIB", vector)
     monkeypatch.setattr(plan_module, "MIB", vector)
-    (line,) = [line for line in plan(recipe).splitlines() if line.startswith("memory")]
-    assert line.startswith(f"memory: about {5 * weights / vector:.2f} GiB for weights, gradients and moments")
-    assert line.endswith(
-        "vectors (30.00 GiB) are mapped from disk, and written to the index 8.0 MiB at a time"
-    )
+    line = "vectors: 30.00 GiB, mapped from disk, and written to the index 8.0 MiB at a time"
+    assert line in plan(recipe).splitlines()
     bounded = plan(small_recipe({"b": STATIC}, encoding={"memory_gib": 0.5}))
-    assert "8.0 MiB at a time; searching them takes at most 0.5 GiB\n" in bounded
+    assert f"{line}; searching them takes at most 0.5 GiB\n" in bounded
 
 
 @pytest.mark.parametrize(("sampling", "epochs"), [("proportional", "2.0"), ("equal", "dev 4.0, train 1.3")])

@@ -1,0 +1,137 @@
+"""The memory of a step that `--print` forecasts, against that of steps that run."""
+
+from contextlib import nullcontext
+
+import pytest
+import torch
+from transformers import RobertaConfig
+
+from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.family import TwoTower
+from pyserini_ance.encoders.load_save import initial_encoder
+from pyserini_ance.encoders.roberta_ance import RobertaAnceTower, _model_class
+from pyserini_ance.pipeline import memory_forecast
+from pyserini_ance.pipeline.memory_forecast import encoder_sizes, step_memory
+from pyserini_ance.pipeline.plan import plan
+from pyserini_ance.pipeline.preparation import read_collection, tokenize
+from pyserini_ance.recipe.load import load
+from pyserini_ance.trainer.batch import plan_batch
+from pyserini_ance.trainer.objective import term_losses, weighted_sum
+from pyserini_ance.trainer.step import BatchEncoder
+from pyserini_ance.trainer.step_memory import KeptBytes, TextMemory, activation_bytes, texts_of_query
+
+LENGTHS = {"query": 8, "document": 16}  # every text of the small collection is cut at its length
+TERM = {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll"}}
+DUAL = {"query": TERM, "document": {**TERM, "anchor": "document"}}
+IN_BATCH = {"query": {"in_batch_negatives": True, "loss": {"kind": "nll"}}}
+CASES = {  # terms, settings of the stage, tokens per batch
+    "whole": ({"query": TERM}, {}, 4096),
+    "chunks of tokens": ({"query": TERM}, {}, 128),
+    "several batches": (IN_BATCH, {}, 64),
+    "chunks of queries": ({"query": TERM}, {"chunk_queries": 2}, 4096),
+    "GradCache": (IN_BATCH, {"chunk_queries": 2}, 64),
+    "dual": (DUAL, {}, 4096),
+}
+
+
+def small(small_recipe, terms: dict, stage: dict, tokens: int, **more):
+    settings = {"steps": 1, "batch_queries": 6, "optimizer": {"learning_rate": 1e-3}, "terms": terms, **stage}
+    recipe = small_recipe({"a": settings}, **more)
+    tokenization = recipe.encoder.model_dump(mode="json")["tokenization"]
+    for side, length in LENGTHS.items():
+        tokenization[side]["length_tokens"] = length
+    encoder = recipe.encoder.model_dump(mode="json") | {"tokenization": tokenization}
+    encoding = {"precision": "fp32", "training_tokens_per_batch": tokens}
+    return small_recipe({"a": settings}, encoder=encoder, encoding=encoding, **more)
+
+
+def kept_by_a_step(recipe, precision: str) -> tuple[int, int]:
+    """The bytes that a real step keeps at its peak, and what is forecast for it."""
+    data, encoder = tokenize(recipe, read_collection(recipe)), initial_encoder(recipe.encoder, 0)
+    stage, towers, tokens = recipe.stages["a"], encoder.towers, recipe.encoding.training_tokens_per_batch
+    memory = {side: TextMemory.count(towers, side, n, "cpu", precision) for side, n in LENGTHS.items()}
+    towers.train()
+    autocast = nullcontext if precision == "fp32" else lambda: torch.autocast("cpu", torch.bfloat16)
+    runner = BatchEncoder(stage, data, encoder, autocast, tokens, (3, 0), World())
+    batch = plan_batch(stage, 0, 0, 3, data.anchor_sets, {})
+    assert min(len(batch.unique("query")), len(batch.unique("document"))) >= 6
+    with KeptBytes(towers.parameters()) as kept:
+        for chunk in runner.encode(batch, 0):
+            losses = term_losses(stage.terms, chunk.batch, data.anchor_sets, chunk.vectors, chunk.passages)
+            chunk.backward(weighted_sum(stage.terms, losses))
+    # A text that several queries have drawn is encoded once.
+    drawn, chunks = texts_of_query(stage, 1, 1), runner._chunks(batch)
+    unique = {side: max(len(chunk.unique(side)) / len(chunk.queries) for chunk in chunks) for side in LENGTHS}
+    texts = {side: min(drawn[side], unique[side]) for side in LENGTHS}
+    return kept.peak, activation_bytes(stage, texts, LENGTHS, memory, tokens, "cpu")
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("case", CASES)
+def test_the_forecast_is_what_a_step_keeps(small_recipe, case, precision):
+    kept, forecast = kept_by_a_step(small(small_recipe, *CASES[case]), precision)
+    assert forecast == pytest.approx(kept, rel=0.1)
+
+
+@pytest.fixture(scope="module")
+def ance_towers() -> TwoTower:
+    """RoBERTa-base with the head of ANCE, without values."""
+    with torch.device("meta"):
+        config = RobertaConfig(vocab_size=50265, max_position_embeddings=514, type_vocab_size=1)
+        config.head_dimension = 768
+        return TwoTower(RobertaAnceTower(_model_class()(config), True, False))
+
+
+def test_maxp_on_ms_marco_fits_a_gpu_of_80_gb(ance_towers):
+    recipe = load("msmarco-doc/ance-maxp").recipe
+    stage, sides = recipe.stages["ance"], recipe.encoder.tokenization
+    lengths = {side: sides.side(side).length_tokens for side in LENGTHS}
+    assert lengths["document"] * sides.document.passages == 2048
+    memory = {side: TextMemory.count(ance_towers, side, n, "cuda", "bf16") for side, n in lengths.items()}
+    texts = texts_of_query(stage, 1, 4)
+    assert texts == {"query": 1, "document": 8}
+    bytes_kept = activation_bytes(stage, texts, lengths, memory, None, "cuda")
+    state = 16 * sum(p.numel() for p in ance_towers.parameters())
+    assert state + bytes_kept < 80e9
+    # Per layer and token: 26 H + 4 I bytes in bf16, with H 768, I 3,072, and the numbers of norms and heads.
+    per_token = memory["document"].per_text / 512 / 12
+    assert per_token == pytest.approx(26 * 768 + 4 * 3072, rel=0.1)
+    whole = stage.model_copy(update={"chunk_queries": stage.batch_queries})
+    assert state + activation_bytes(whole, texts, lengths, memory, None, "cuda") > 80e9
+
+
+def test_the_plan_says_what_the_largest_step_takes(small_recipe, monkeypatch):
+    monkeypatch.setattr(memory_forecast, "GIB", 1 << 10)
+    recipe = small(small_recipe, *CASES["whole"], device="cpu", precision="fp32")
+    encoder = initial_encoder(recipe.encoder, 0)
+    state = 16 * sum(p.numel() for p in encoder.towers.parameters())
+    memory = {n: TextMemory.count(encoder.towers, n, tokens, "cpu", "fp32") for n, tokens in LENGTHS.items()}
+    kept = activation_bytes(recipe.stages["a"], {"query": 1, "document": 3}, LENGTHS, memory, 4096, "cpu")
+    numbers = [f"{number / 1024:.2f}" for number in (state + kept, state, kept)]
+    line = (
+        "memory on a CPU per process: about {} GiB (weights, gradients and optimizer {}, activations {} in "
+        "fp32), in stage a with texts of full length"
+    )
+    assert line.format(*numbers) in plan(recipe).splitlines()
+
+
+def test_a_plan_made_without_a_gpu_tells_of_both_devices(small_recipe):
+    recipe = small(small_recipe, *CASES["whole"])
+    data = tokenize(recipe, read_collection(recipe))
+    recipe = recipe.model_copy(update={"device": "auto", "precision": "auto"})
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    assert memory_forecast.devices(recipe) == ["cpu", "cuda"]
+    line = step_memory(recipe, data, encoder_sizes(recipe), "cuda")
+    assert line.startswith("GPU memory per process: about 0.0") and "in bf16)" in line
+
+
+def test_an_encoder_that_needs_values_has_a_plan_without_activations(small_recipe, monkeypatch):
+    def looks_at_values(towers, side, ids, mask, weights=None):
+        return ids.float() * float(ids.sum())
+
+    monkeypatch.setattr(TwoTower, "forward", looks_at_values)
+    recipe = small(small_recipe, *CASES["whole"], seed=2)
+    recipe = recipe.model_copy(update={"encoder": recipe.encoder.model_copy(update={"dropout": 0.3})})
+    assert encoder_sizes(recipe).texts == {"cpu": None}
+    assert "in stage a; the activations of this encoder cannot be counted" in plan(recipe)
