@@ -130,11 +130,12 @@ def gpus() -> list[Finding]:
 def _gpu(index: int) -> Finding:
     import torch
 
+    from pyserini_ance.encoders.encoder import resolve_precision
+
     properties = torch.cuda.get_device_properties(index)
     with torch.cuda.device(index):
-        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-    bf16 = "bf16" if has_bf16 else "no bf16 (before Ampere)"
-    return Finding(f"gpu {index}", f"{properties.name}, {properties.total_memory / GIB:.0f} GiB, {bf16}")
+        fastest = resolve_precision("auto", "cuda")
+    return Finding(f"gpu {index}", f"{properties.name}, {properties.total_memory / GIB:.0f} GiB, {fastest}")
 
 
 def _installed(name: str) -> str | None:

@@ -12,10 +12,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.family import Family, at
 from pyserini_ance.encoders.load_save import TOWERS, family_of, read_side_file
+from pyserini_ance.encoders.roberta_ance import RobertaAnce
 from pyserini_ance.encoders.transformer import PROJECTION, Transformer
 from pyserini_ance.storage.files import write_json, write_whole
 
@@ -28,12 +30,13 @@ def write_sentence_transformers(folder: Path) -> str | None:
     """Complete the folder of a saved encoder that is not published yet; or return why it cannot be loaded
     there.
 
-    Encoders of kind `transformer` can, with templates of a prefix, perhaps `{title}`, and `{text}`.
+    Encoders of the kinds `transformer` and `roberta_ance` can, with templates of a prefix, perhaps `{title}`,
+    and `{text}`.
     """
     family = family_of(folder)
     if reason := _obstacle(family):
         return reason
-    assert isinstance(family, Transformer)
+    assert isinstance(family, Transformer | RobertaAnce)
     if family.tied:
         _write_tower(folder, family, SIDES)
         return None
@@ -55,10 +58,11 @@ def write_sentence_transformers(folder: Path) -> str | None:
 def _obstacle(family: Family) -> str | None:
     """What sentence-transformers cannot express of an encoder."""
     tokenization = family.tokenization
-    if not isinstance(family, Transformer):
+    if not isinstance(family, Transformer | RobertaAnce):
         return f"encoder.kind={getattr(family, 'kind', '')}"
-    if family.tied and not isinstance(family.normalize, bool):
-        return "encoder.normalize, which differs by side, of one tower"
+    for key in ("normalize", "layer_norm"):
+        if family.tied and not isinstance(getattr(family, key, True), bool):
+            return f"encoder.{key}, which differs by side, of one tower"
     for side in SIDES:
         if not TEMPLATE.fullmatch(template := tokenization.side(side).template):
             return f"encoder.tokenization.{side}.template={template!r}"
@@ -69,33 +73,53 @@ def _obstacle(family: Family) -> str | None:
     return None
 
 
-def _write_tower(folder: Path, family: Transformer, sides: Sequence[Side]) -> list[tuple[str, str]]:
+def _write_tower(
+    folder: Path, family: Transformer | RobertaAnce, sides: Sequence[Side]
+) -> list[tuple[str, str]]:
     """Write the layers of a tower that encodes `sides`; return their folders and kinds."""
-    layers = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    if family.projection:
-        layers.append(("2_Dense", "Dense"))
-    if at(sides[0], family.normalize):
-        layers.append((f"{len(layers)}_Normalize", "Normalize"))
-    for path, _ in layers[1:]:
-        (folder / path).mkdir()
+    linear, norm = _head(folder, family)
+    kinds = ["Transformer", "Pooling"]
+    kinds += ["Dense"] if linear else []
+    kinds += ["LayerNorm"] if norm and at(sides[0], getattr(family, "layer_norm", False)) else []
+    kinds += ["Normalize"] if at(sides[0], family.normalize) else []
+    paths = {kind: f"{number}_{kind}" if number else "" for number, kind in enumerate(kinds)}
+    for kind in kinds[1:]:
+        (folder / paths[kind]).mkdir()
     length = max(family.tokenization.side(side).length_tokens for side in sides)
     write_json(folder / "sentence_bert_config.json", {"max_seq_length": length, "do_lower_case": False})
-    width = read_side_file(folder)["dimension"]
-    if family.projection:
-        saved = load_file(folder / PROJECTION)
-        size, width = saved["weight"].shape
+    size = width = read_side_file(folder)["dimension"]
+    if linear:
+        size, width = linear["linear.weight"].shape
         about = {"in_features": width, "out_features": size, "bias": True, "activation_function": LINEAR}
-        write_json(folder / "2_Dense" / "config.json", about)
-        weights = {f"linear.{name}": values for name, values in saved.items()}
-        save_file(weights, folder / "2_Dense" / "model.safetensors", {"format": "pt"})
+        _write_layer(folder / paths["Dense"], about, linear)
+    if "LayerNorm" in paths:
+        _write_layer(folder / paths["LayerNorm"], {"dimension": size}, norm)
     pooling = {
         "word_embedding_dimension": width,
         "pooling_mode_cls_token": family.pooling == "cls",
         "pooling_mode_mean_tokens": family.pooling == "mean",
     }
     write_json(folder / "1_Pooling" / "config.json", pooling)
+    layers = [(path, kind) for kind, path in paths.items()]
     _write_modules(folder, layers, family, sides)
     return layers
+
+
+def _head(folder: Path, family: Transformer | RobertaAnce) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The weights of the linear layer and of the LayerNorm after pooling, by their names in
+    sentence-transformers; empty for a layer that the encoder lacks."""
+    if isinstance(family, RobertaAnce):
+        saved = load_file(folder / "model.safetensors")
+        linear = {f"linear.{name}": saved[f"embeddingHead.{name}"] for name in ("weight", "bias")}
+        return linear, {name: saved[name] for name in ("norm.weight", "norm.bias")}
+    if not family.projection:
+        return {}, {}
+    return {f"linear.{name}": values for name, values in load_file(folder / PROJECTION).items()}, {}
+
+
+def _write_layer(folder: Path, config: dict[str, object], weights: dict[str, Tensor]) -> None:
+    write_json(folder / "config.json", config)
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
 def _write_modules(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
 
 LENGTHS = {"query": {"length_tokens": 24, "template": "query: {text}"}, "document": {"length_tokens": 48}}
@@ -103,10 +103,34 @@ def test_what_sentence_transformers_cannot_do_is_left_as_it_is(family, tiny_bert
     assert sorted(folder.rglob("*")) == before
 
 
-def test_the_head_of_ance_is_left_as_it_is(ance, tmp_path):
-    save_encoder(ance, tmp_path)
-    assert write_sentence_transformers(tmp_path) == "encoder.kind=roberta_ance"
-    assert not (tmp_path / "modules.json").exists()
+@pytest.mark.parametrize("normalize", [False, True])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_head_of_ance_is_a_dense_and_a_layer_norm(family, tiny_roberta, saved, normalize, tied):
+    library = pytest.importorskip("sentence_transformers")
+    sides = {"query": True, "document": False}
+    settings = {"normalize": normalize, "tied": tied, "layer_norm": True if tied else sides}
+    encoder = initial_encoder(
+        family("roberta_ance", tiny_roberta, head="new", dimension=16, **settings), seed=1
+    )
+    with torch.no_grad():
+        for side in ("query", "document"):
+            norm = encoder.towers.tower(side).model.norm
+            norm.weight.normal_(), norm.bias.normal_()
+    folder = saved(encoder)
+    assert write_sentence_transformers(folder) is None
+    assert_the_same(library.SentenceTransformer(str(folder), device="cpu"), encoder)
+    assert_the_same(library.SentenceTransformer(str(folder), device="cpu"), load_encoder(folder))
+
+
+def test_a_layer_norm_of_one_side_alone_needs_two_towers(family, tiny_roberta, saved):
+    sides = {"query": True, "document": False}
+    encoder = initial_encoder(
+        family("roberta_ance", tiny_roberta, head="new", dimension=16, layer_norm=sides), seed=1
+    )
+    folder = saved(encoder)
+    reason = write_sentence_transformers(folder)
+    assert reason == "encoder.layer_norm, which differs by side, of one tower"
+    assert not (folder / "modules.json").exists()
 
 
 def test_the_files_name_the_layers(exported):
