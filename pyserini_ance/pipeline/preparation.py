@@ -1,5 +1,6 @@
 """Prepare the data of a run: read, check, store and tokenize the collection before training."""
 
+import importlib.util
 import logging
 from dataclasses import dataclass
 from functools import cached_property
@@ -51,7 +52,9 @@ def check_tools(recipe: Recipe) -> None:
     from pyserini_ance.trainer.trackers import check_trackers
 
     check_trackers(recipe.log_with)
-    require_faiss()
+    # The index of a run is written without faiss; Pyserini cannot search it without.
+    if recipe.encoding.search == "faiss" or importlib.util.find_spec("pyserini"):
+        require_faiss()
     if recipe.bm25 is not None:
         choose_java()
 

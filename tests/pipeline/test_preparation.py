@@ -1,3 +1,4 @@
+import importlib.util
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from pyserini_ance.pipeline.experiment import accelerator_of
 from pyserini_ance.pipeline.model_export import write_qrels
 from pyserini_ance.pipeline.plan import measured_plan
 from pyserini_ance.pipeline.preparation import (
+    check_tools,
     find_collection,
     read_collection,
     store_and_map,
@@ -373,6 +375,20 @@ def test_a_measured_plan_has_counts_and_times(small_recipe, tmp_path, monkeypatc
         and "expected total: about " in text
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_faiss_is_needed_where_pyserini_is_or_the_recipe_searches_with_it(small_recipe, monkeypatch):
+    absent, find_spec = {"faiss"}, importlib.util.find_spec
+    found = lambda name, package=None: None if name in absent else find_spec(name, package)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", found)
+    recipe = small_recipe({"a": STAGE})
+    with pytest.raises(RuntimeError, match="faiss is not installed"):
+        check_tools(recipe)
+    absent.add("pyserini")
+    check_tools(recipe)
+    encoding = recipe.encoding.model_copy(update={"search": "faiss"})
+    with pytest.raises(RuntimeError, match="faiss is not installed"):
+        check_tools(recipe.model_copy(update={"encoding": encoding}))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
