@@ -29,19 +29,26 @@ def describe_machine(threads: int) -> dict[str, Any]:
     import torch
 
     sets = torch.cpu.get_capabilities() if hasattr(torch.cpu, "get_capabilities") else {}
-    commit = commit_of(Path(pyserini_ance.__file__).parent)
     with TemporaryDirectory(prefix="pyserini_ance.") as folder:
         [measured] = contest([Contender("peaks", peaks)], Path(folder), 1, threads, "peaks")
+    return {
+        **describe_software(),
+        "instructions": [name for name in INSTRUCTIONS if sets.get(name)],
+        "threads": threads,
+        "peaks": {} if measured.output is None else dict(zip(PEAKS, measured.output.tolist(), strict=True)),
+    }
+
+
+def describe_software() -> dict[str, Any]:
+    """Command, date, commit, versions, and the processor's name."""
+    commit = commit_of(Path(pyserini_ance.__file__).parent)
     return {
         "command": command_line(sys.argv),
         "date": datetime.date.today().isoformat(),
         "pyserini_ance": pyserini_ance.__version__,
         "commit": commit and commit["hash"][:7] + "+" * commit["changed"],
         "processor": _processor(),
-        "instructions": [name for name in INSTRUCTIONS if sets.get(name)],
-        "threads": threads,
         "versions": {name: found for name in PACKAGES if (found := _version(name))},
-        "peaks": {} if measured.output is None else dict(zip(PEAKS, measured.output.tolist(), strict=True)),
     }
 
 

@@ -3,6 +3,7 @@
 import argparse
 import importlib
 import logging
+import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
@@ -34,8 +35,13 @@ DETAILS = f"benchmarks:\n{TABLE}\n  all        all of them"
 EXAMPLE = "pyserini-ance bench encode mine --rounds 5 --json bench.json"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    args = _parse(arguments)
+def main(arguments: list[str] | None = None) -> int:
+    given = sys.argv[1:] if arguments is None else arguments
+    if "--gpu" in given:
+        from pyserini_ance.bench import gpu
+
+        return gpu.main([argument for argument in given if argument != "--gpu"])
+    args = _parse(given)
     logging.basicConfig(format="%(levelname)s: %(message)s")
     interrupt_on_termination()
     from pyserini_ance.bench.machine import describe_machine
@@ -55,6 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
         print(as_text(plan, entries, machine), end="\n\n", flush=True)
         if args.json:
             write_results(args.json, machine, args.rounds, results)
+    return 0
 
 
 def _plan(name: str, options: dict[str, Any], folder: Path) -> "Contest":
@@ -80,6 +87,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     measuring.add_argument(
         "--scratch", type=Path, help="where inputs are written meanwhile (default: the system's place)"
     )
+    measuring.add_argument("--gpu", action="store_true", help="measure a GPU instead: `bench --gpu --help`")
     work = parser.add_argument_group("the work")
     work.add_argument(
         "--encoder",

@@ -142,6 +142,24 @@ def make_small_collection(folder: Path, others: int = 0) -> Path:
     return folder
 
 
+def make_small_beir(folder: Path) -> Path:
+    """`make_small_collection` in BEIR's layout, with the splits train and test."""
+    (folder / "qrels").mkdir(parents=True)
+    small = make_small_collection(folder)
+    corpus = [json.loads(line) for line in (small / "corpus.jsonl").read_text().splitlines()]
+    queries = []
+    for split in ("train", "test"):
+        topics = (small / f"{split}.tsv").read_text().splitlines()
+        queries += [dict(zip(("_id", "text"), line.split("\t"), strict=True)) for line in topics]
+        judged = [line.split() for line in (small / f"{split}.qrels").read_text().splitlines()]
+        lines = [f"{query}\t{document}\t{grade}\n" for query, _, document, grade in judged]
+        (folder / "qrels" / f"{split}.tsv").write_text("".join(["query-id\tcorpus-id\tscore\n", *lines]))
+    documents = [{"_id": each["id"], "title": "", "text": each["contents"]} for each in corpus]
+    for name, records in {"corpus": documents, "queries": queries}.items():
+        (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    return folder
+
+
 def small_settings(collection: Path, model: Path, stages: dict) -> dict:
     """A recipe's, over `make_small_collection` with `make_tiny_bert`; no BM25."""
     lengths = {"query": {"length_tokens": 24}, "document": {"length_tokens": 32, "template": "{text}"}}
