@@ -51,6 +51,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.fast)
 
 
+@pytest.fixture(scope="session")
+def device() -> str:
+    """The device that tests marked `cuda` compare with the CPU.
+
+    With PYSERINI_ANCE_TEST_DEVICE=cpu it is the CPU itself: does the test's own code work?
+    """
+    import torch
+
+    named = os.environ.get("PYSERINI_ANCE_TEST_DEVICE", "cuda")
+    if named != "cpu" and not torch.cuda.is_available():
+        pytest.skip("no GPU; PYSERINI_ANCE_TEST_DEVICE=cpu runs this test on the CPU")
+    return named
+
+
 @pytest.fixture(autouse=True)
 def quiet_package() -> Iterator[None]:
     """Commands that a test calls set the package's log level for the whole process."""

@@ -1,5 +1,7 @@
 """A stage that tests train: over the small collection, in a run directory of its own."""
 
+import torch
+
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.pipeline.experiment import accelerator_of
@@ -23,7 +25,9 @@ MIXED = {
 class Training:
     """A stage over the small collection in a run directory of its own."""
 
-    def __init__(self, small_recipe, folder, terms: dict, **stage):
+    def __init__(
+        self, small_recipe, folder, terms: dict, device: str = "cpu", encoder: dict | None = None, **stage
+    ):
         settings = {
             "steps": 10,
             "batch_queries": 4,
@@ -31,7 +35,9 @@ class Training:
             "terms": terms,
             **stage,
         }
-        self.recipe, self.run = small_recipe({"a": settings}), RunDir(folder)
+        more = {"device": torch.device(device).type, **({"encoder": encoder} if encoder else {})}
+        self.recipe, self.run = small_recipe({"a": settings}, **more), RunDir(folder)
+        self.world = World(device=device)
         self.data = tokenize(self.recipe, read_collection(self.recipe))
         self.start = publish_checkpoint(
             self.run, initial_encoder(self.recipe.encoder, 0), None, TrainingProgress("initial", 0)
@@ -39,7 +45,7 @@ class Training:
 
     @property
     def make(self):
-        return Refresher(self.recipe, self.data, self.run, "cpu", World()).make
+        return Refresher(self.recipe, self.data, self.run, self.world.device, self.world).make
 
     def stage(self, make=None, resume: bool = False, callbacks=()) -> StageTrainer:
         executor = SyncExecutor(make or self.make)
@@ -49,7 +55,7 @@ class Training:
             self.data,
             self.run,
             accelerator_of(self.recipe),
-            World(),
+            self.world,
             lambda settings: executor,
             self.start,
             resume,

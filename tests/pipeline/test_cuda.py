@@ -1,0 +1,231 @@
+"""A GPU computes what the CPU computes: steps, vectors, searches, whole runs.
+
+Nothing here is equal to the bit: a GPU adds in another order.
+"""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from helpers.run_outcome import outcome
+from helpers.stage_fixture import Training
+from helpers.step_gradients import compute_gradients
+from torch import nn
+
+from pyserini_ance.bench import gpu
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
+from pyserini_ance.encoders.transformer import Transformer
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.recipe.optimization import Optimizer
+from pyserini_ance.storage.files import read_json_lines
+from pyserini_ance.trainer.batch import plan_batch
+from pyserini_ance.trainer.optim import build_optimizer, update_weights
+from pyserini_ance.vectors.search import exact_search
+
+pytestmark = pytest.mark.cuda
+
+LOSS = {"kind": "nll", "scale": 0.1}
+OWN = {"query": {"negatives": [{"kind": "random", "num_negatives": 3}], "loss": LOSS}}
+IN_BATCH = {"query": {**OWN["query"], "in_batch_negatives": True}}
+LIVE = {"query": {"negatives": [{"kind": "live", "top_k": 6}], "loss": {"kind": "lambdarank"}}}
+HARDEST = {"query": {**OWN["query"], "false_negative_margin": 0.1, "num_hardest": 1}}
+DUAL = {**OWN, "document": {**OWN["query"], "anchor": "document"}}
+MINED = {"query": {"negatives": [{"kind": "ann", "top_k": 8}], "loss": LOSS}}
+PASSAGES = {"length_tokens": 10, "passages": 3, "template": "{text}"}
+# Terms, settings of the stage, settings of the encoder.
+STEPS = {
+    "own pool": (OWN, {}, {}),
+    "step pool": (IN_BATCH, {}, {}),
+    "two towers": (IN_BATCH, {}, {"tied": False}),
+    "passages": (DUAL, {}, {"document": PASSAGES}),
+    "accumulated": (OWN, {"chunk_queries": 2}, {}),
+    "GradCache": (IN_BATCH, {"chunk_queries": 2}, {}),
+    "LambdaRank": ({"query": {**OWN["query"], "loss": {"kind": "lambdarank"}}}, {"positives": "all"}, {}),
+    "hardest": (HARDEST, {}, {}),
+}
+
+
+def settings_of(model, tied: bool = True, document: dict | None = None) -> dict:
+    """An encoder's, without dropout, which every device draws in its own way."""
+    document = document or {"length_tokens": 32, "template": "{text}"}
+    tokenization = {"query": {"length_tokens": 24}, "document": document}
+    family = {"kind": "transformer", "model": str(model), "pooling": "mean", "tokenization": tokenization}
+    return {**family, "tied": tied, "dropout": 0.0}
+
+
+@pytest.mark.parametrize("case", STEPS)
+def test_losses_and_gradients_of_a_step_are_those_of_the_cpu(device, small_recipe, tiny_bert, tmp_path, case):
+    terms, stage, encoder = STEPS[case]
+    losses, gradients = [], []
+    for number, each in enumerate(("cpu", device)):
+        settings = settings_of(tiny_bert, **encoder)
+        made = Training(small_recipe, tmp_path / str(number), terms, each, settings, **stage).stage()
+        assert {p.device.type for p in made.encoder.towers.parameters()} == {torch.device(each).type}
+        batch = plan_batch(made.stage, 0, 0, 3, made.data.anchor_sets, {})
+        losses.append(compute_gradients(made.batch_encoder, batch, 0))
+        named = made.encoder.towers.named_parameters()
+        gradients.append({name: p.grad.cpu() for name, p in named if p.grad is not None})
+    assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+    assert gradients[1].keys() == gradients[0].keys()
+    cpu, gpu_ = (torch.cat([g.double().reshape(-1) for g in of.values()]) for of in gradients)
+    assert cpu.norm() > 1e-3 and (cpu - gpu_).norm() < 1e-3 * cpu.norm()
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+def test_an_optimizer_moves_weights_as_on_the_cpu(device, kind):
+    def moved(on: str) -> list[torch.Tensor]:
+        generator = torch.Generator().manual_seed(0)
+        model = nn.Sequential(nn.Linear(7, 5), nn.LayerNorm(5), nn.Linear(5, 3)).to(on)
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.copy_(torch.randn(parameter.shape, generator=generator))
+        settings = Optimizer(kind=kind, learning_rate=0.01, weight_decay=0.1)
+        optimizer = build_optimizer(model, settings)
+        for _ in range(5):
+            for parameter in model.parameters():
+                parameter.grad = torch.randn(parameter.shape, generator=generator).to(on)
+            update_weights(optimizer, 0.01)
+        return [parameter.detach().cpu() for parameter in model.parameters()]
+
+    for ours, theirs in zip(moved(device), moved("cpu"), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-6)
+
+
+def trained(small_recipe, folder, model, device: str, terms: dict, **stage) -> tuple[Training, list[dict]]:
+    gentle = {"optimizer": {"learning_rate": 1e-5}, **stage}
+    made = Training(small_recipe, folder, terms, device, settings_of(model), **gentle)
+    made.train()
+    return made, made.metrics("step")
+
+
+@pytest.mark.parametrize("kind", ["adamw", "lamb"])
+def test_ten_steps_are_those_of_the_cpu(device, small_recipe, tiny_bert, tmp_path, kind):
+    optimizer = {"kind": kind, "learning_rate": 1e-5}
+    cpu, other = (
+        trained(small_recipe, tmp_path / name, tiny_bert, each, OWN, optimizer=optimizer)[1]
+        for name, each in (("cpu", "cpu"), ("other", device))
+    )
+    for key in ("loss", "grad_norm", "learning_rate"):
+        assert [r[key] for r in other] == pytest.approx([r[key] for r in cpu], rel=1e-2)
+    assert len(other) == 10
+
+
+def test_live_candidates_and_losses_are_those_of_the_cpu(device, small_recipe, tiny_bert, tmp_path):
+    stage = {"trainable": "query_tower", "positives": "all"}
+    cpu, other = (
+        trained(small_recipe, tmp_path / name, tiny_bert, each, LIVE, **stage)
+        for name, each in (("cpu", "cpu"), ("other", device))
+    )
+    assert [r["loss"] for r in other[1]] == pytest.approx([r["loss"] for r in cpu[1]], rel=1e-2)
+    found = [[r["found"]["query.0"]["R@6"] for r in records] for _, records in (cpu, other)]
+    assert found[1] == pytest.approx(found[0], abs=0.05)
+    documents = other[0].stage().documents
+    assert documents is not None and documents.whole.device.type == torch.device(device).type
+
+
+@pytest.mark.parametrize(("k", "asked"), [(7, 600), (1000, 20)])
+def test_a_search_finds_what_the_cpu_finds_ties_by_row(device, k, asked):
+    rng = np.random.default_rng(0)
+    # Products of whole numbers are exact in every order, and many are equal.
+    documents, queries = (rng.integers(-3, 4, (count, 16)).astype(np.float32) for count in (70_000, asked))
+    expected = exact_search(queries, documents, k, "torch", "cpu")
+    found = exact_search(queries, documents, k, "torch", device)
+    for ours, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    real, others = (rng.standard_normal((count, 16), np.float32) for count in (3000, 5))
+    scores = exact_search(others, real, k, "torch", device)[0]
+    np.testing.assert_allclose(scores, -np.sort(-(others @ real.T), 1)[:, :k], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("precision", "lowest"), [("fp32", 0.999999), ("bf16", 0.98)])
+def test_vectors_are_those_of_the_cpu(device, tiny_bert, precision, lowest):
+    family = Transformer.model_validate(settings_of(tiny_bert))
+    texts = ["the apple " * (number % 9) + f"text {number}" for number in range(50)]
+    ours = initial_encoder(family, 0, device).encode(texts, "document", precision, 100)
+    theirs = initial_encoder(family, 0).encode(texts, "document", "fp32")
+    assert np.asarray(ours).shape == (50, 32)
+    cosines = torch.cosine_similarity(torch.as_tensor(ours).cpu(), torch.as_tensor(theirs))
+    assert cosines.min() > lowest
+    if precision == "fp32":
+        np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
+
+
+STAGE = {"steps": 24, "batch_queries": 4, "optimizer": {"learning_rate": 1e-5}, "terms": MINED}
+REFRESH = {"every_steps": 8}
+BACKGROUND = {**REFRESH, "mode": "async", "adopt": {"after_steps": 8}}
+
+
+def recipe_file(small_recipe, folder, device: str, **stage):
+    path = folder / "recipe.yaml"
+    more = {"device": torch.device(device).type, "refresher": {"device": device}}
+    path.write_text(dump(small_recipe({"ance": {**STAGE, **stage}}, **more)))
+    return path
+
+
+def steps_of(run) -> list[int]:
+    return [r["step"] for r in read_json_lines(run / "metrics.jsonl") if r["event"] == "step"]
+
+
+def adopted(run) -> list[tuple[int, int]]:
+    records = read_json_lines(run / "decisions.jsonl")
+    return [(r["step"], r["checkpoint_step"]) for r in records if r["event"] == "adopt"]
+
+
+def test_a_killed_run_goes_on_to_the_weights_of_an_undisturbed_one(device, servant, small_recipe, tmp_path):
+    recipe = recipe_file(small_recipe, tmp_path, device, refresh=REFRESH, save_every_steps=5)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    ended = servant.run("train", [str(recipe), "--output", str(whole)])
+    assert ended["code"] == 0, ended["stderr"]
+    strike = {"trouble": "kill_in_step", "stage": "24", "step": 13}
+    assert servant.run("train", [str(recipe), "--output", str(killed)], **strike)["code"] == -9
+    assert max(steps_of(killed)) < 13
+    ended = servant.run("train", [str(recipe), "--output", str(killed), "--resume"])
+    assert ended["code"] == 0, ended["stderr"]
+    assert steps_of(killed) == steps_of(whole) == list(range(24))
+    assert adopted(killed) == adopted(whole) == [(0, 0), (8, 8), (16, 16)]
+    if device == "cpu":
+        assert outcome(killed) == outcome(whole)
+    ours, theirs = (
+        torch.cat([p.detach().reshape(-1) for p in load_encoder(run / "model").towers.parameters()])
+        for run in (killed, whole)
+    )
+    assert (ours - theirs).norm() < 1e-3 * theirs.norm()
+
+
+def test_a_refresher_in_the_background_shares_the_device(device, servant, small_recipe, tmp_path):
+    recipe, run = recipe_file(small_recipe, tmp_path, device, refresh=BACKGROUND), tmp_path / "run"
+    ended = servant.run("train", [str(recipe), "--output", str(run)])
+    assert ended["code"] == 0, ended["stderr"]
+    assert adopted(run) == [(0, 0), (16, 8)]
+    assert steps_of(run) == list(range(24))
+    assert json.loads((run / "refresher.json").read_text())["status"] == "finished"
+    assert json.loads((run / "measures.json").read_text())["rows"]
+
+
+@pytest.mark.long
+def test_device_cpu_leaves_the_gpu_alone(device, small_recipe, tmp_path):
+    recipe = recipe_file(small_recipe, tmp_path, "cpu", refresh=REFRESH, evaluate={"every_steps": 8})
+    program = (
+        "import sys, torch; from pathlib import Path; from pyserini_ance.recipe.load import load;"
+        "from pyserini_ance.pipeline.experiment import train;"
+        "train(load(sys.argv[1]).recipe, Path(sys.argv[2]));"
+        "print(torch.cuda.is_available(), torch.cuda.is_initialized())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(recipe), str(tmp_path / "run")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[-2:] == [str(torch.cuda.is_available()), "False"]
+
+
+@pytest.mark.long
+def test_the_benchmark_s_checks_hold(device, tmp_path):
+    file = tmp_path / "gpu.json"
+    parts = ["check", "encode", "mine", "ltre"]
+    assert gpu.main(["--device", device, "--small", "--json", str(file), "--parts", *parts]) == 0
+    rows = json.loads(file.read_text())["rows"]
+    assert not [row for row in rows if row["note"].startswith("failed")]
+    assert all(row["figures"]["agrees"] for row in rows if row["part"] == "check")
