@@ -4,7 +4,7 @@ Texts are batched by length under a budget of padded tokens, which removes nearl
 budget and attention are by default those that are fast on the device.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import accumulate
 from pathlib import Path
@@ -83,6 +83,43 @@ def _starts(arrays: Sequence[np.ndarray]) -> list[int]:
     return list(accumulate(aligned, initial=0))
 
 
+def to_host(batches: Iterable[tuple[np.ndarray, torch.Tensor]]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield `batches` of rows and vectors with the vectors as arrays.
+
+    From a GPU each batch is copied while the next one, which is launched first, is computed.
+    """
+    copied: tuple[np.ndarray, torch.Tensor, torch.cuda.Event | None] | None = None
+    for rows, vectors in batches:
+        if vectors.device.type == "cpu":
+            yield rows, vectors.numpy()
+            continue
+        before, copied = copied, (rows, *_start_copy(vectors))
+        if before is not None:
+            yield _end_copy(*before)
+    if copied is not None:
+        yield _end_copy(*copied)
+
+
+def _start_copy(vectors: torch.Tensor) -> tuple[torch.Tensor, torch.cuda.Event | None]:
+    """A copy on the host, complete after the event; torch uses its pinned memory again once it is free."""
+    is_cuda = vectors.device.type == "cuda"
+    copy = torch.empty(vectors.shape, dtype=vectors.dtype, pin_memory=is_cuda)
+    copy.copy_(vectors, non_blocking=True)
+    event = None
+    if is_cuda:
+        event = torch.cuda.Event()
+        event.record(torch.cuda.current_stream(vectors.device))
+    return copy, event
+
+
+def _end_copy(
+    rows: np.ndarray, copy: torch.Tensor, event: torch.cuda.Event | None
+) -> tuple[np.ndarray, np.ndarray]:
+    if event is not None:
+        event.synchronize()  # the next batch is in the queue of the GPU, which goes on
+    return rows, copy.numpy()
+
+
 def tokens_at_once(setting: int | None, device: torch.device | str) -> int:
     """`setting`, or None's: the number of tokens in a batch that is fast on `device`."""
     return setting or TOKENS_PER_BATCH.get(torch.device(device).type, TOKENS_PER_BATCH["cuda"])
@@ -108,7 +145,7 @@ TENSOR_CORES = (7, 0)  # the compute capability from which a GPU multiplies fp16
 
 
 class Encoder:
-    """Two towers with their tokenizer, on a device. Encoding switches to evaluation mode and back.
+    """Two towers with their tokenizer, on a device. Encoding switches to evaluation mode and back at its end.
 
     Raises ValueError if the towers give vectors of different sizes, or if a maximum length does not fit its
     tower.
@@ -201,11 +238,27 @@ class Encoder:
         tokens_per_batch: int | None = None,
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield batches (rows (B,), vectors (B, D) float32), longest texts first; each row occurs once."""
+        yield from to_host(self.encode_on_device(tokens, rows, side, precision, tokens_per_batch))
+
+    def encode_on_device(
+        self,
+        tokens: TokenStore,
+        rows: np.ndarray,
+        side: Side,
+        precision: Precision,
+        tokens_per_batch: int | None = None,
+    ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+        """As `encode_rows`, with the vectors where the encoder is; nothing waits for them."""
         length = self.length_tokens(side)
         budget = tokens_at_once(tokens_per_batch, self.device)
         weights = self._half_weights(side, HALF[precision]) if precision in HALF else {}
-        for batch in length_sorted_batches(tokens.lengths(length, rows), budget):
-            yield rows[batch], self._encode_batch(tokens, rows[batch], side, weights)
+        training = self.towers.training
+        self.towers.eval()
+        try:
+            for batch in length_sorted_batches(tokens.lengths(length, rows), budget):
+                yield rows[batch], self._encode_batch(tokens, rows[batch], side, weights)
+        finally:
+            self.towers.train(training)
 
     def _half_weights(self, side: Side, dtype: torch.dtype) -> dict[str, torch.Tensor]:
         """The weights of a side's transformer in bf16 or fp16, by their names in its tower.
@@ -222,16 +275,11 @@ class Encoder:
 
     def _encode_batch(
         self, tokens: TokenStore, rows: np.ndarray, side: Side, weights: dict[str, torch.Tensor]
-    ) -> np.ndarray:
-        """Vectors (B, D) float32, with `weights` in place of the tower's own."""
+    ) -> torch.Tensor:
+        """Vectors (B, D) float32 on the device, with `weights` in place of the tower's own."""
         ids, mask = padded_batch(tokens, rows, self.length_tokens(side), self.device)
-        training = self.towers.training
-        self.towers.eval()
-        try:
-            with torch.inference_mode():
-                return self.towers(side, ids, mask, weights).cpu().numpy()
-        finally:
-            self.towers.train(training)
+        with torch.inference_mode():
+            return self.towers(side, ids, mask, weights)
 
 
 @cache

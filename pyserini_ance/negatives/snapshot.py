@@ -112,8 +112,9 @@ class Snapshot:
     def document_vectors(self) -> ShardedVectors:
         """(N, D) float32 of all passages, memory-mapped. An interrupted encoding is continued."""
         arguments = self.encode_arguments
+        encode = encode_shards if self._on_cpu else partial(encode_shards, hold=True)
         with self.timed("encode_documents"):
-            return self._encode(self.model, *arguments) if self._encode else encode_shards(*arguments)
+            return self._encode(self.model, *arguments) if self._encode else encode(*arguments)
 
     @property
     def encode_arguments(self) -> tuple[Any, ...]:
@@ -129,20 +130,22 @@ class Snapshot:
 
     @cached_property
     def resident_vectors(self) -> torch.Tensor | None:
-        """This process's shard of the document vectors, kept on its device; None if a GPU lacks the room.
+        """This process's shard of the document vectors on its device: those that it has just encoded, or a
+        copy; None if a GPU lacks the room."""
+        vectors = self.document_vectors
+        if vectors.held is not None:
+            return vectors.held
+        return resident(vectors.own, self.device) if fits(vectors.own, self.device) else None
 
-        Searches then copy the vectors to the GPU block by block, each time.
-        """
-        vectors = self.document_vectors.own
-        if fits(vectors, self.device):
-            return resident(vectors, self.device)
-        log.warning(
-            "the vectors of the documents (%.1f GiB) do not fit the free memory of %s: each search of a step "
-            "copies them there block by block, which is slow; more processes share them",
-            vectors.nbytes / 2**30,
-            self.device,
-        )
-        return None
+    def free_device(self) -> None:
+        """Free the vectors that a GPU holds; a search copies them there again."""
+        vars(self).pop("resident_vectors", None)
+        if "document_vectors" in vars(self):
+            self.document_vectors.held = None
+
+    @property
+    def _on_cpu(self) -> bool:
+        return torch.device(self.device).type == "cpu"
 
     @cached_property
     def query_vectors(self) -> np.ndarray:
@@ -310,13 +313,23 @@ class Snapshot:
         if not isinstance(documents, ShardedVectors):
             documents = ShardedVectors.split(documents, self.world)
         with self.timed("build"):
-            own = self._searcher(documents.own)
+            own = self._searcher(self._own(documents))
 
         def search(queries: np.ndarray, k: int) -> Ranking:
             return search_shards(own, queries, documents, k, self.world, shares)
 
         with self.timed("search"):
             return search(queries, k) if passages is None else passages.search(search, queries, k)
+
+    def _own(self, documents: ShardedVectors) -> np.ndarray | torch.Tensor:
+        """This process's shard; that of all documents on the device, if a GPU has the room."""
+        are_all = documents is vars(self).get("document_vectors")  # which must not be encoded for this
+        held = self.resident_vectors if are_all and self._by_torch and not self._on_cpu else None
+        return documents.own if held is None else held
+
+    @property
+    def _by_torch(self) -> bool:
+        return resolve_backend(self.encoding.search, self.device) == "torch"
 
     def _searcher(self, vectors: np.ndarray | torch.Tensor) -> Searcher:
         settings = self.encoding
@@ -342,9 +355,15 @@ class Snapshot:
 
     def _static_index(self, index: str, seed: int, vectors: ShardedVectors) -> Searcher:
         if index == FLAT:
-            by_torch = resolve_backend(self.encoding.search, self.device) == "torch"
-            is_bounded = self.encoding.memory_gib and self.device == "cpu"
-            own = self.resident_vectors if by_torch and not is_bounded else None
+            is_bounded = self.encoding.memory_gib and self._on_cpu
+            own = self.resident_vectors if self._by_torch and not is_bounded else None
+            if own is None and self._by_torch and not is_bounded:
+                log.warning(
+                    "the vectors of the documents (%.1f GiB) do not fit the free memory of %s: each search "
+                    "copies them there block by block, which is slow in a step; more processes share them",
+                    vectors.own.nbytes / 2**30,
+                    self.device,
+                )
             return FlatIndex(vectors, self._searcher(vectors.own if own is None else own), self.world)
         factory, search = factory_and_search(index)
         name = f"{self._vectors_folder.name}-{sha256_json([factory, seed])[:12]}"

@@ -51,7 +51,9 @@ class Encoding(Settings):
     texts, unless `chunk_queries` bounds them.
     """
     search: Literal["auto", "torch", "faiss"] = "auto"
-    """The library that searches exactly; `auto` is faiss on a CPU and torch on a GPU."""
+    """The library that searches exactly; `auto` is faiss on a CPU and torch on a GPU. Where the GPU holds the
+    vectors, `auto` multiplies in bf16, proves each query's ranking, and repeats in fp32 those without a
+    proof."""
     documents_per_block: PositiveInt = 65_536
     """Document vectors that a search by torch holds in memory at once."""
     memory_gib: float | None = Field(default=None, ge=0.25)

@@ -91,7 +91,10 @@ class Refresher:
                 )
             snapshot = self._snapshot_of(request)
             self._lease_vectors(leases, request, snapshot)
-            self._make[request.kind](request, snapshot, leases)
+            try:
+                self._make[request.kind](request, snapshot, leases)
+            finally:
+                snapshot.free_device()  # a training step may need the memory
 
     def _mine(self, request: RefreshRequest, snapshot: Snapshot, leases: ExitStack) -> None:
         stage = self.recipe.stages[request.stage]

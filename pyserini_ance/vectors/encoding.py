@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -12,23 +12,27 @@ import torch
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, Precision
+from pyserini_ance.encoders.encoder import Encoder, Precision, to_device, to_host
 from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.vectors.vector_store import VectorStore, is_written, read_vectors
+from pyserini_ance.vectors.search import has_room
+from pyserini_ance.vectors.vector_store import VectorStore, VectorWriter, is_written, read_vectors
 
 ROWS_PER_GATHER = 4096
+# Encoded by a GPU in a second or so, and sorted by length among themselves into batches with little padding.
+ROWS_PER_WINDOW = 8192
 
 
 class ShardedVectors:
     """(N, D) float32 in consecutive shards, one per process; read by a slice of rows or by an array of rows.
 
-    `own` is this process's shard, and its first row is row `first` of all.
+    `own` is this process's shard, and its first row is row `first` of all. `held` is the same on the GPU that
+    has just encoded it, or None.
     """
 
     dtype = np.dtype(np.float32)
 
-    def __init__(self, shards: Sequence[np.ndarray], rank: int = 0):
-        self.shards = tuple(shards)
+    def __init__(self, shards: Sequence[np.ndarray], rank: int = 0, held: torch.Tensor | None = None):
+        self.shards, self.held = tuple(shards), held
         self._starts = np.cumsum([0, *map(len, self.shards)])
         self.own, self.first = self.shards[rank], int(self._starts[rank])
 
@@ -104,24 +108,61 @@ def encode_into(
     first: int,
     world: World,
     windows: np.ndarray | None = None,
-) -> None:
+    hold: bool = False,
+) -> torch.Tensor | None:
     """Write the vectors that `store` lacks; its row 0 is text `first` of `tokens`.
 
-    windows: as in `encode_shards`.
+    With `hold`, return all vectors of the store on the encoder's GPU, if it has the room and none of them
+    was written before.
+
+    windows: as in `encode_shards`. A GPU encodes in windows in any case, each of which is written at once.
     """
     rows = store.missing() + first
-    with progress_bar(
+    if windows is None and isinstance(encoder, Encoder) and encoder.device.type != "cpu":
+        windows = np.append(np.arange(first, first + store.rows, ROWS_PER_WINDOW), first + store.rows)
+    parts = [rows] if windows is None else np.split(rows, np.searchsorted(rows, windows[1:-1]))
+    held = _room(encoder, store.rows) if hold and len(rows) == store.rows else None
+    bar = progress_bar(
         total=len(rows),
         desc=f"encode {label}",
         unit="text",
         leave=False,
         disable=not (world.is_main and len(rows)),
-    ) as bar:
-        for part in [rows] if windows is None else np.split(rows, np.searchsorted(rows, windows[1:-1])):
-            for batch_rows, vectors in encoder.encode_rows(tokens, part, side, precision, tokens_per_batch):
+    )
+    with bar, VectorWriter(store) as writer:
+        for part in filter(len, parts):
+            arguments = tokens, part, side, precision, tokens_per_batch
+            for batch_rows, vectors in _encode_and_hold(encoder, held, first, *arguments):
                 world.check()
-                store.write(batch_rows - first, vectors)
+                writer.put(batch_rows - first, vectors)
                 bar.update(len(batch_rows))
+            writer.end_window()
+    return held
+
+
+def _room(encoder: TextEncoder, rows: int) -> torch.Tensor | None:
+    """Room for `rows` vectors on the GPU of `encoder`; None on a CPU, or if it would take too much."""
+    if not isinstance(encoder, Encoder) or encoder.device.type == "cpu":
+        return None
+    if not has_room(rows * encoder.dimension * np.dtype(np.float32).itemsize, str(encoder.device)):
+        return None
+    return torch.empty((rows, encoder.dimension), device=encoder.device)
+
+
+def _encode_and_hold(
+    encoder: TextEncoder, held: torch.Tensor | None, first: int, *arguments: Any
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """`encoder.encode_rows(*arguments)`, whose vectors also enter `held`, of which row 0 is row `first`."""
+    if held is None or not isinstance(encoder, Encoder):
+        yield from encoder.encode_rows(*arguments)
+        return
+
+    def hold(batches: Iterator[tuple[np.ndarray, torch.Tensor]]) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+        for rows, vectors in batches:
+            held[to_device(held.device, rows - first)[0]] = vectors
+            yield rows, vectors
+
+    yield from to_host(hold(encoder.encode_on_device(*arguments)))
 
 
 def encode_some(
@@ -181,6 +222,7 @@ def encode_shards(
     label: str,
     world: World,
     windows: np.ndarray | None = None,
+    hold: bool = False,
 ) -> ShardedVectors:
     """The vectors of every text of `tokens`, stored under `folder`; an interrupted encoding is continued.
 
@@ -189,6 +231,7 @@ def encode_shards(
 
     windows: (W + 1,) rows; no batch has texts of two of these W windows, and a process encodes whole ones.
     The last bits of a vector depend on its batch, so vectors then do not depend on the number of processes.
+    hold: keep this process's new vectors on its GPU as well, if it has the room (`ShardedVectors.held`).
     """
     world.on_main(lambda: folder.mkdir(parents=True, exist_ok=True))
     # One store per process: two hosts that write into one file over NFS overwrite each other's bytes, whole
@@ -200,7 +243,7 @@ def encode_shards(
         for name, (first, stop) in zip(_names(world), pairwise(bounds), strict=True)
     ]
     with closing(VectorStore(*stores[world.rank])) as store:
-        encode_into(
+        held = encode_into(
             store,
             encoder,
             tokens,
@@ -211,9 +254,10 @@ def encode_shards(
             bounds[world.rank],
             world,
             windows,
+            hold,
         )
     world.barrier()
-    return ShardedVectors([read_vectors(*store_of_rank) for store_of_rank in stores], world.rank)
+    return ShardedVectors([read_vectors(*store_of_rank) for store_of_rank in stores], world.rank, held)
 
 
 def has_shards(folder: Path, world: World) -> bool:

@@ -1,6 +1,7 @@
 """Exact inner-product search in blocks, with equal results on torch and faiss."""
 
 import importlib.util
+import logging
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -13,10 +14,12 @@ from tqdm import tqdm
 
 from pyserini_ance.data.string_arrays import release
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import to_device
+from pyserini_ance.encoders.encoder import resolve_precision, to_device
 from pyserini_ance.storage.progress import progress_bar
+from pyserini_ance.vectors.centred_search import CentredSearch
 from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, DeviceTopK, ScoresAndRows, TopK, best_of
 
+log = logging.getLogger(__name__)
 # The default of faiss 1.15.1: with fewer numbers (queries times dimension) it compares vector by vector. That
 # default was measured with many threads. With one thread, matrix products are faster from some 800 numbers on
 # (facebookresearch/faiss, pull request 5109): k-means is 18 times as fast.
@@ -85,9 +88,14 @@ def search_arrays(
 
 def fits(documents: np.ndarray, device: str) -> bool:
     """Whether `resident` leaves a training step some of the free memory of a GPU; on a CPU it takes none."""
+    return has_room(documents.nbytes, device)
+
+
+def has_room(size_bytes: int, device: str) -> bool:
+    """Whether so many bytes of vectors leave a GPU enough of its free memory; True on a CPU."""
     if torch.device(device).type != "cuda":
         return True
-    return documents.nbytes <= RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]
+    return size_bytes <= RESIDENT_SHARE * torch.cuda.mem_get_info(device)[0]
 
 
 def resident(documents: np.ndarray, device: str) -> torch.Tensor:
@@ -116,8 +124,9 @@ def searcher(
     """Return `exact_search` over `documents`, from tensors to tensors: on a GPU nothing waits for values.
 
     Each search reads an array again, block by block, without a copy (faiss) or with one of
-    `documents_per_block` (torch); torch uses a tensor (`resident`) without one. Searching raises PeerError
-    when another process of `world` has ended.
+    `documents_per_block` (torch); torch uses a tensor (`resident`) without one. By `auto`, many queries are
+    searched in documents that a GPU holds with products in bf16, which a proof makes exact. Searching raises
+    PeerError when another process of `world` has ended.
 
     memory_gib: the most that a search takes beyond its queries and results. Blocks are smaller, and the
     memory of a mapped one is given back before the next is read.
@@ -128,7 +137,11 @@ def searcher(
         size = min(size, documents_within(memory_gib, documents.shape[1], library))
     if library == "faiss":
         return partial(_search_by_faiss, np.asarray(documents, np.float32), world, size, is_bounded)
-    return partial(_search_blocks, documents, device, world, size, is_bounded)
+    search = partial(_search_blocks, documents, device, world, size, is_bounded)
+    is_fast = torch.device(device).type == "cuda" and resolve_precision("auto", device) == "bf16"
+    if backend == "auto" and isinstance(documents, torch.Tensor) and is_fast:
+        return partial(_search_many, documents, world, size, search)
+    return search
 
 
 def documents_within(memory_gib: float, dimension: int, library: Literal["torch", "faiss"]) -> int:
@@ -176,6 +189,40 @@ def _search_blocks(
                 del block  # before the next one is read
                 release(documents)
     return _concatenate([block.result() for block in best], k, on_device.device)
+
+
+def _search_many(
+    documents: torch.Tensor,
+    world: World,
+    documents_per_block: int,
+    fp32: Searcher,
+    queries: torch.Tensor,
+    k: int,
+) -> ScoresAndRows:
+    """Search with products in bf16 and a proof, or by `fp32`, the queries that have none.
+
+    For one block of queries, rounding all documents takes longer than their products in fp32.
+    """
+    if len(queries) <= QUERIES_PER_BLOCK or not len(documents):
+        return fp32(queries, k)
+    asked = queries.to(documents.device, non_blocking=True)
+    centred = CentredSearch(documents, asked.split(QUERIES_PER_BLOCK), min(k, len(documents)))
+    size = max(1, documents_per_block // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
+    firsts = range(0, len(documents), size)
+    with _progress_bar(len(centred.blocks) * len(firsts), world) as bar:
+        for first in firsts:
+            for _ in centred.update(first, min(first + size, len(documents))):
+                world.check()
+                bar.update()
+    (scores, rows), is_proven = centred.result()
+    unproven = (~is_proven).nonzero()[:, 0]
+    log.info(
+        "search of %d documents for %d queries on %s: in bf16, rescored in fp32; %d queries in fp32 alone",
+        *(len(documents), len(queries), documents.device, len(unproven)),
+    )
+    if len(unproven):
+        scores[unproven], rows[unproven] = fp32(asked[unproven], k)
+    return scores, rows
 
 
 def _documents_at_once(

@@ -107,7 +107,14 @@ class DeviceTopK:
         keys = _keys(scores.gather(0, rows), rows + first)
         if missing:
             keys = keys.masked_fill(rows >= documents, LOWEST_KEY)
-        self._best = torch.cat([self._best, keys.T], 1).topk(self.k, dim=1).values
+        self._add(keys.T, documents)
+
+    def update_rows(self, scores: torch.Tensor, rows: torch.Tensor) -> None:
+        """Add the `scores` (Q, n) of documents `rows` (Q, n), n of them for each query."""
+        self._add(_keys(scores, rows), scores.shape[1])
+
+    def _add(self, keys: torch.Tensor, documents: int) -> None:
+        self._best = torch.cat([self._best, keys], 1).topk(self.k, dim=1).values
         self._documents += documents
 
     def result(self) -> ScoresAndRows:
@@ -134,7 +141,7 @@ def _keys(scores: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
     """
     bits = (scores + 0.0).view(torch.int32)  # -0.0 + 0.0 is 0.0
     rising = bits ^ ((bits >> 31) & torch.iinfo(torch.int32).max)
-    return (rising.long() << ROW_BITS) + (LARGEST_ROW - rows)
+    return (rising.long() << ROW_BITS) + (LARGEST_ROW - rows.long())
 
 
 def _scores_and_rows(keys: torch.Tensor) -> ScoresAndRows:

@@ -1,19 +1,25 @@
-"""VectorStore: vectors on disk, written in any order."""
+"""VectorStore: vectors on disk, written in any order; VectorWriter: a thread that writes them."""
 
 import logging
+import queue
 import shutil
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 
 import numpy as np
 
 from pyserini_ance.storage.files import BlockFile, read_json_object, write_json
 from pyserini_ance.storage.liveness import temp_path
 
-SYNC_SECONDS = 2  # the most that a killed encoding loses
+SYNC_SECONDS = 2  # the most that a killed encoding loses, besides as much that waits to be written
+WINDOW_BYTES = 1 << 26  # of vectors that are written together
+MOST_WAITING = 16  # batches that wait for the writer
 log = logging.getLogger(__name__)
 VECTORS, WRITTEN, KEY = "vectors.float32", "written.bool", "key.json"
+Batch = tuple[np.ndarray, np.ndarray]  # rows (B,) and vectors (B, D) float32
 
 
 class VectorStore:
@@ -73,6 +79,84 @@ class VectorStore:
         self._mark()
         self._vectors.close()
         self._written.close()
+
+
+class VectorWriter:
+    """Writes to a VectorStore in a thread of its own, so that encoding waits for neither writes nor syncs.
+
+    Batches are collected until `end_window`, `WINDOW_BYTES` or `SYNC_SECONDS`, and then written by rising
+    rows: consecutive rows, of whatever batches, are one write. As a context manager it has written everything
+    when the block ends, also when the block raises. Raises what the thread raised.
+    """
+
+    def __init__(self, store: VectorStore):
+        self._store = store
+        self._waiting: queue.Queue[Batch | None] = queue.Queue(MOST_WAITING)
+        self._error: BaseException | None = None
+        self._has_ended = False
+        # A daemon, because an interpreter that ends must not wait for a thread that waits for batches.
+        self._thread = threading.Thread(target=self._run, name="vector writer", daemon=True)
+        self._thread.start()
+
+    def put(self, rows: np.ndarray, vectors: np.ndarray) -> None:
+        """Write vectors (B, D) float32 to `rows` (B,); neither may change any more. Waits for a slow disk."""
+        self._put((rows, vectors))
+
+    def end_window(self) -> None:
+        """Write what was put so far together."""
+        self._put(None)
+
+    def _put(self, batch: Batch | None) -> None:
+        self._raise()
+        self._waiting.put(batch)
+
+    def __enter__(self) -> "VectorWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self._has_ended = True
+        self._waiting.put(None)
+        self._thread.join()
+        if error is None:
+            self._raise()
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _run(self) -> None:
+        """Write until the end; after an error, take what comes and drop it, so that nobody waits."""
+        window: list[Batch] = []
+        since, size = time.monotonic(), 0
+        while True:
+            batch = self._next(since if window else None)
+            if batch is not None and self._error is None:
+                since = since if window else time.monotonic()
+                window.append(batch)
+                size += batch[1].nbytes
+            is_due = batch is None or size >= WINDOW_BYTES or time.monotonic() - since > SYNC_SECONDS
+            if window and is_due:
+                self._write(window)
+                window, size = [], 0
+            if batch is None and self._has_ended and self._waiting.empty():
+                return
+
+    def _next(self, since: float | None) -> Batch | None:
+        """The next batch; None at the end of a window, or if none comes before the window is due."""
+        try:
+            due = None if since is None else max(0.0, since + SYNC_SECONDS - time.monotonic())
+            return self._waiting.get(timeout=due)
+        except queue.Empty:
+            return None
+
+    def _write(self, window: list[Batch]) -> None:
+        try:
+            rows, vectors = zip(*window, strict=True)
+            self._store.write(np.concatenate(rows), np.concatenate(vectors))
+        except BaseException as error:  # raised again where the vectors come from
+            self._error = error
 
 
 def _make_empty(folder: Path, key: dict, sizes: dict[str, int]) -> None:

@@ -15,6 +15,7 @@ from pyserini_ance.encoders.encoder import (
     _unpacked,
     padded_batch,
     to_device,
+    to_host,
     tokens_at_once,
 )
 from pyserini_ance.encoders.family import MASKED_ALONE, attention_mask, pool
@@ -57,6 +58,33 @@ def test_encode_rows_yields_each_row_once(encoder, records):
         np.testing.assert_allclose(vectors, whole[batch], atol=1e-5)
 
 
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_no_batch_waits_on_a_gpu(encoder, saved, records, precision):
+    """Each is launched before the one before it is read."""
+    on_gpu = load_encoder(saved(encoder), "meta")
+    tokens = TokenStore.of_lists(on_gpu.tokenizer.ids("document", records), on_gpu.tokenizer.specials)
+    with DeviceCounts() as counts:
+        batches = list(on_gpu.encode_rows(tokens, np.arange(len(records)), "document", precision, 60))
+    assert len(batches) > 2 and counts.waits.total() == 0, counts.places
+    assert counts.copies == {"to device": len(batches), "to host": len(batches)}
+    assert sorted(np.concatenate([rows for rows, _ in batches])) == list(range(len(records)))
+    assert all(vectors.shape == (len(rows), encoder.dimension) for rows, vectors in batches)
+
+
+def test_a_batch_is_launched_before_the_one_before_it_is_given():
+    done = []
+
+    def batches():
+        for number in range(3):
+            done.append(f"launch {number}")
+            yield np.array([number]), torch.ones(1, 2, device=META)
+
+    with DeviceCounts():
+        for rows, _ in to_host(batches()):
+            done.append(f"give {rows[0]}")
+    assert done == ["launch 0", "launch 1", "give 0", "launch 2", "give 1", "give 2"]
+
+
 @pytest.mark.parametrize("precision", ["bf16", "fp16"])
 def test_half_precision_is_near_fp32(encoder, records, precision):
     full, half = encoder.encode(records, "document"), encoder.encode(records, "document", precision)
@@ -79,6 +107,12 @@ def test_dropout_is_off_while_encoding_and_training_goes_on_after(family, tiny_b
     encoder.towers.train()
     np.testing.assert_array_equal(encoder.encode(records, "query"), encoder.encode(records, "query"))
     assert encoder.towers.training and encoder.towers.queries.backbone.training
+    tokens = TokenStore.of_lists(encoder.tokenizer.ids("query", records), encoder.tokenizer.specials)
+    batches = encoder.encode_rows(tokens, np.arange(len(records)), "query", "fp32", 60)
+    next(batches)
+    assert not encoder.towers.training
+    batches.close()
+    assert encoder.towers.training
 
 
 def test_dropout_replaces_the_models_own(family, tiny_bert):

@@ -13,6 +13,7 @@ from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Encoding, Recipe
+from pyserini_ance.vectors.encoding import ShardedVectors
 
 STAGES = {
     "a": {
@@ -67,6 +68,35 @@ def test_everything_is_computed_once_on_first_use(snapshot, monkeypatch):
     monkeypatch.setattr(type(snapshot.encoder), "encode_rows", None)  # nothing is encoded again
     assert search(snapshot, 3)[1].tolist() == search(snapshot, 5)[1][:, :3].tolist()
     assert search(snapshot, 1000)[1].shape == (15, 30)
+
+
+def test_a_gpu_searches_in_the_vectors_that_it_holds(snapshot):
+    vectors = np.ones((30, 32), np.float32)
+    documents = ShardedVectors([vectors], held=torch.ones(30, 32))
+    assert snapshot._own(documents) is vectors and not snapshot.seconds  # nothing is encoded for it
+    vars(snapshot)["document_vectors"] = documents
+    assert snapshot._own(documents) is vectors
+    snapshot.device = "cuda:0"
+    assert snapshot._own(documents) is documents.held
+    assert snapshot._own(ShardedVectors([vectors])) is vectors
+    snapshot.free_device()
+    assert documents.held is None and "resident_vectors" not in vars(snapshot)
+    documents.held = torch.ones(30, 32)
+    snapshot.encoding = snapshot.encoding.model_copy(update={"search": "faiss"})
+    assert snapshot._own(documents) is vectors
+
+
+def test_documents_are_held_when_a_gpu_encodes_them_and_not_on_a_cpu(snapshot, monkeypatch):
+    asked = []
+    monkeypatch.setattr(
+        "pyserini_ance.negatives.snapshot.encode_shards", lambda *_, **more: asked.append(more)
+    )
+    for device in ("cpu", "cuda:0"):
+        monkeypatch.setattr(type(snapshot), "encode_arguments", ())
+        snapshot.device = device
+        assert snapshot.document_vectors is None
+        del vars(snapshot)["document_vectors"]
+    assert asked == [{}, {"hold": True}]
 
 
 def test_vectors_of_selected_rows_equal_those_of_all(snapshot):

@@ -1,10 +1,13 @@
 """Encoding of rows into a store or into memory, alone or by several processes."""
 
+import copy
 from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from helpers.device_counts import META, DeviceCounts
 
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.failures import PeerError, PeerLoss
@@ -12,7 +15,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.vectors import encoding
-from pyserini_ance.vectors.encoding import encode_into, encode_some
+from pyserini_ance.vectors.encoding import _encode_and_hold, encode_into, encode_some
 from pyserini_ance.vectors.vector_store import VectorStore
 
 RECORDS = [{"title": "", "text": "word " * (i * 7 % 12) + str(i)} for i in range(12)]
@@ -63,6 +66,55 @@ class Recording:
 def test_every_text_is_encoded_into_its_row(store, encoder, tokens, expected):
     encode_into(store, encoder, tokens, *SETTINGS, "documents", 0, World())
     np.testing.assert_allclose(store.read(), expected, atol=1e-5)
+
+
+def test_a_gpu_encodes_in_windows_each_of_which_is_one_write(store, encoder, tokens, monkeypatch):
+    """On torch's meta device, whose vectors have no values."""
+    monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 5)
+    written = []
+    monkeypatch.setattr(VectorStore, "write", lambda _, rows, vectors: written.append(sorted(rows.tolist())))
+    on_gpu = copy.copy(encoder)
+    on_gpu.towers, on_gpu.device = copy.deepcopy(encoder.towers).to(META), META
+    with DeviceCounts() as counts:
+        encode_into(store, on_gpu, tokens, *SETTINGS, "documents", 0, World())
+    assert written == [list(range(5)), list(range(5, 10)), [10, 11]]
+    assert counts.waits.total() == 0, counts.places
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_what_a_gpu_has_just_encoded_stays_there(store, encoder, tokens, is_new):
+    """Unless some of it was written before, and must be read."""
+    on_gpu = copy.copy(encoder)
+    on_gpu.towers, on_gpu.device = copy.deepcopy(encoder.towers).to(META), META
+    if not is_new:
+        store.write(np.array([3]), np.zeros((1, encoder.dimension), np.float32))
+    with DeviceCounts() as counts:
+        held = encode_into(store, on_gpu, tokens, *SETTINGS, "documents", 0, World(), hold=True)
+    assert counts.waits.total() == 0, counts.places
+    assert held.shape == (12, encoder.dimension) and held.is_meta if is_new else held is None
+
+
+def test_vectors_that_stay_are_those_that_are_written(encoder, tokens):
+    held, rows = torch.zeros(7, encoder.dimension), np.arange(5, 12)
+    arguments = tokens, rows, *SETTINGS
+    written = list(_encode_and_hold(encoder, held, 5, *arguments))
+    assert len(written) > 1
+    for (some, vectors), (expected_rows, expected) in zip(
+        written, encoder.encode_rows(*arguments), strict=True
+    ):
+        np.testing.assert_array_equal(some, expected_rows)
+        np.testing.assert_array_equal(vectors, expected)
+        np.testing.assert_array_equal(held.numpy()[some - 5], expected)
+
+
+def test_vectors_on_the_cpu_or_without_room_do_not_stay(store, encoder, tokens, monkeypatch):
+    assert encode_into(store, encoder, tokens, *SETTINGS, "documents", 0, World(), hold=True) is None
+    on_gpu = copy.copy(encoder)
+    on_gpu.device = torch.device("cuda:1")
+    for free, has_room in ((4 * 12 * 32, False), (2 * 4 * 12 * 32, True)):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _, free=free: (free, 10**9))
+        monkeypatch.setattr(torch, "empty", lambda *_, **where: where["device"])
+        assert encoding._room(on_gpu, 12) == (on_gpu.device if has_room else None)
 
 
 def test_encoding_continues_after_an_interruption(store, encoder, tokens, expected):

@@ -1,6 +1,11 @@
 """VectorStore: rows in any order, known by a bitmap, whatever was interrupted or truncated."""
 
 import os
+import signal
+import subprocess
+import sys
+import threading
+import time
 from contextlib import closing
 
 import numpy as np
@@ -9,7 +14,7 @@ import pytest
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import vector_store
 from pyserini_ance.vectors.encoding import has_shards
-from pyserini_ance.vectors.vector_store import VECTORS, VectorStore, read_vectors
+from pyserini_ance.vectors.vector_store import VECTORS, VectorStore, VectorWriter, read_vectors
 
 VECTORS_OF_ROWS = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
 KEY = {"weights": "abc", "side": "document"}
@@ -154,3 +159,121 @@ def test_an_interrupted_encoding_is_not_taken_for_a_whole_one(tmp_path):
         assert not has_shards(folder, World())
         store.write(np.arange(12, 20), VECTORS_OF_ROWS[12:])
     assert has_shards(folder, World()) and not has_shards(folder, World(0, 2))
+
+
+def batches_of(rows: np.ndarray, sizes: int) -> list[np.ndarray]:
+    return [rows[start : start + sizes] for start in range(0, len(rows), sizes)]
+
+
+@pytest.fixture
+def writes(monkeypatch) -> list[int]:
+    """The sizes in bytes of the writes of vectors so far."""
+    sizes, write_at = [], vector_store.BlockFile.write_at
+
+    def counted(file, offset, data):
+        if file.path.name == VECTORS:
+            sizes.append(memoryview(data).nbytes)
+        write_at(file, offset, data)
+
+    monkeypatch.setattr(vector_store.BlockFile, "write_at", counted)
+    return sizes
+
+
+@pytest.mark.parametrize("windows", [[], [12], [5, 6, 15]])
+def test_a_window_of_consecutive_rows_is_one_write(tmp_path, writes, windows):
+    """Without the thread, one for nearly each row of a batch of rows from all over."""
+    with closing(open_store(tmp_path)) as store:
+        with VectorWriter(store) as writer:
+            for window in np.split(np.arange(20), windows):
+                for rows in batches_of(np.random.default_rng(0).permutation(window), 4):
+                    writer.put(rows, VECTORS_OF_ROWS[rows])
+                writer.end_window()
+        np.testing.assert_array_equal(store.read(), VECTORS_OF_ROWS)
+    assert writes == (np.diff([0, *windows, 20]) * 3 * 4).tolist()
+
+
+def test_a_full_window_is_written_before_its_end(tmp_path, writes, monkeypatch):
+    monkeypatch.setattr(vector_store, "WINDOW_BYTES", 5 * 3 * 4)
+    with closing(open_store(tmp_path)) as store, VectorWriter(store) as writer:
+        for rows in batches_of(np.arange(20), 3):
+            writer.put(rows, VECTORS_OF_ROWS[rows])
+    assert writes == [6 * 3 * 4] * 3 + [2 * 3 * 4]
+
+
+@pytest.mark.parametrize("more_comes", [True, False])
+def test_a_window_waits_no_longer_than_its_time(tmp_path, monkeypatch, more_comes):
+    monkeypatch.setattr(vector_store, "SYNC_SECONDS", 0.01)
+    with closing(open_store(tmp_path)) as store, VectorWriter(store) as writer:
+        writer.put(np.arange(12), VECTORS_OF_ROWS[:12])
+        while len(open_store(tmp_path).missing()) == 20:
+            if more_comes:
+                writer.put(np.array([13]), VECTORS_OF_ROWS[13:14])
+            time.sleep(0.01)
+        assert set(open_store(tmp_path).missing()) >= {12, *range(14, 20)}
+
+
+def test_what_was_put_is_written_when_encoding_fails(tmp_path):
+    with (
+        pytest.raises(KeyboardInterrupt),
+        closing(open_store(tmp_path)) as store,
+        VectorWriter(store) as writer,
+    ):
+        writer.put(np.arange(12), VECTORS_OF_ROWS[:12])
+        raise KeyboardInterrupt
+    assert open_store(tmp_path).missing().tolist() == list(range(12, 20))
+    assert threading.active_count() == 1 or "vector writer" not in [t.name for t in threading.enumerate()]
+
+
+@pytest.mark.parametrize("batches", [1, 100])
+def test_an_error_of_the_thread_ends_the_encoding_with_its_cause(tmp_path, monkeypatch, batches):
+    """At the next batch or at the end, however many batches wait."""
+    monkeypatch.setattr(vector_store, "WINDOW_BYTES", 1)
+    store = open_store(tmp_path)
+
+    def full(*_):
+        raise OSError(28, "No space left on device", "vectors.float32")
+
+    monkeypatch.setattr(store, "write", full)
+    with (
+        pytest.raises(OSError, match="No space left on device: 'vectors.float32'"),
+        VectorWriter(store) as writer,
+    ):
+        for _ in range(batches):
+            writer.put(np.arange(12), VECTORS_OF_ROWS[:12])
+    assert len(open_store(tmp_path).missing()) == 20
+
+
+KILLED = """
+import os, signal, sys, time
+from pathlib import Path
+import numpy as np
+from pyserini_ance.vectors import vector_store
+
+vector_store.SYNC_SECONDS = 0.01
+folder = Path(sys.argv[1])
+writer = vector_store.VectorWriter(vector_store.VectorStore(folder, 20, 3, {}))
+vectors = np.load(sys.argv[2])
+for row in np.random.default_rng(0).permutation(20):
+    writer.put(np.array([row]), vectors[[row]])
+    time.sleep(0.005)
+    if len(vector_store._missing(folder, 20)) < 12:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_encoding_leaves_a_store_that_continues(tmp_path):
+    np.save(tmp_path / "vectors.npy", VECTORS_OF_ROWS)
+    folder = tmp_path / "store"
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, folder, tmp_path / "vectors.npy"], stderr=subprocess.PIPE
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    with closing(VectorStore(folder, 20, 3, {})) as store:
+        missing = store.missing()
+        assert 0 < len(missing) < 12
+        written = np.setdiff1d(np.arange(20), missing)
+        kept = np.fromfile(folder / VECTORS, np.float32).reshape(20, 3)
+        np.testing.assert_array_equal(kept[written], VECTORS_OF_ROWS[written])
+        with VectorWriter(store) as writer:
+            writer.put(missing, VECTORS_OF_ROWS[missing])
+        np.testing.assert_array_equal(store.read(), VECTORS_OF_ROWS)
