@@ -372,8 +372,8 @@ class Snapshot:
             "texts": self.collection.digest,
             "precision": self.precision,
         }
-        make_index(self.scratch / name, vectors, factory, seed, about, self.world)
-        return FactoryIndex(self.scratch / name, self.world, search)
+        make_index(self.scratch / name, vectors, factory, seed, about, self.world, self.device)
+        return FactoryIndex(self.scratch / name, self.world, search, self.device)
 
     @cached_property
     def precision(self) -> Precision:

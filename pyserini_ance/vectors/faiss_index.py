@@ -1,5 +1,6 @@
 """A Faiss index of any kind over document vectors: trained once, and searched by all processes together."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.storage.publish import publish_once, read_manifest
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK, FaissIndex, import_faiss
+from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK, FaissIndex, has_room, import_faiss
 from pyserini_ance.vectors.topk import ScoresAndRows
 
+log = logging.getLogger(__name__)
 FLAT = "flat"  # exact search in the vectors themselves, without an index of this module
 TRAINING_VECTORS = 1 << 17  # a product quantiser of 8 bits uses half as many
 # Dimensions of a code's part of the vector: with fewer, Faiss itself does not use matrix products.
@@ -22,6 +24,7 @@ FILE = "index"
 NUMBER_BYTES, ID_BYTES, HEADER_BYTES = 4, 8, 4096
 INNER_INDEXES = ("index", "base_index", "refine_index", "storage")  # by Faiss's names
 LEVELS = 8  # of a graph, of which few vectors reach the highest
+MOST_HITS_ON_GPU = 2048  # per query, by Faiss's kernels
 
 
 class FactoryIndex:
@@ -30,14 +33,16 @@ class FactoryIndex:
     Processes share its pages; each searches for a part of the queries.
 
     `search` sets how, for example `nprobe=8` or `efSearch=64`. Raises ValueError when the index does not know
-    such a setting.
+    such a setting. On the GPU `device`, if Faiss has support for it and for the index, it is searched there.
     """
 
-    def __init__(self, folder: Path, world: World, search: str = ""):
+    def __init__(self, folder: Path, world: World, search: str = "", device: str = "cpu"):
         faiss = import_faiss()
 
-        self.index, self.world = faiss.read_index(str(folder / FILE), faiss.IO_FLAG_MMAP), world
+        how = faiss.IO_FLAG_MMAP if faiss_gpu(device) is None else 0  # a GPU copies all of it
+        self.index, self.world = faiss.read_index(str(folder / FILE), how), world
         _set_search(self.index, search)
+        self.on_gpu = to_gpu(self.index, device, self.index.ntotal)
 
     def __call__(self, queries: torch.Tensor, k: int) -> ScoresAndRows:
         """The index's own scores (Q, k) float32 and rows (Q, k) int32, best first, -1 for missing results.
@@ -47,13 +52,43 @@ class FactoryIndex:
         asked = np.ascontiguousarray(queries.cpu().numpy(), np.float32)
         own = np.array_split(asked, self.world.size)[self.world.rank]
         k = min(k, self.index.ntotal)
-        scores, rows = (
-            self.index.search(own, k) if len(own) else (np.empty((0, k), np.float32), np.empty((0, k)))
-        )
+        index = self.index if self.on_gpu is None or k > MOST_HITS_ON_GPU else self.on_gpu
+        scores, rows = index.search(own, k) if len(own) else (np.empty((0, k), np.float32), np.empty((0, k)))
         return self._gather(scores), self._gather(rows.astype(np.int32))
 
     def _gather(self, own: np.ndarray) -> torch.Tensor:
         return torch.cat(self.world.gather(torch.from_numpy(own)))
+
+
+def faiss_gpu(device: str) -> int | None:
+    """Faiss's number of the GPU `device`; None on a CPU, or if the installed Faiss does without GPUs."""
+    where = torch.device(device)
+    if where.type != "cuda" or not import_faiss().get_num_gpus():
+        return None
+    return torch.cuda.current_device() if where.index is None else where.index
+
+
+def to_gpu(index: FaissIndex, device: str, vectors: int) -> FaissIndex | None:
+    """A copy of an index with lists (IVF) on a GPU that has room for it with so many vectors, else None.
+
+    Tables of a product quantiser are in fp16: in fp32 those of 96 codes do not fit a GPU's shared memory.
+    """
+    faiss, gpu = import_faiss(), faiss_gpu(device)
+    if gpu is None or faiss.try_extract_index_ivf(index) is None:
+        return None
+    if not has_room(size_bytes := _index_bytes(index, vectors), device):
+        log.info("an index of %.1f GiB does not fit the free memory of %s", size_bytes / 2**30, device)
+        return None
+    options = faiss.GpuClonerOptions()
+    options.useFloat16 = True
+    resources = faiss.StandardGpuResources()
+    try:
+        copy = faiss.index_cpu_to_gpu(resources, gpu, index, options)
+    except RuntimeError as error:
+        log.info("Faiss does without %s: %s", device, _reason(error))
+        return None
+    copy.referenced_objects = [resources]
+    return copy
 
 
 def factory_and_search(index: str) -> tuple[str, str]:
@@ -66,7 +101,13 @@ def factory_and_search(index: str) -> tuple[str, str]:
 
 
 def make_index(
-    folder: Path, vectors: ShardedVectors, factory: str, seed: int, about: dict[str, str], world: World
+    folder: Path,
+    vectors: ShardedVectors,
+    factory: str,
+    seed: int,
+    about: dict[str, str],
+    world: World,
+    device: str = "cpu",
 ) -> None:
     """Publish the index that `factory` describes over `vectors` (N, D), by inner product, unless it exists.
 
@@ -77,7 +118,11 @@ def make_index(
     about = {**about, "factory": factory, "seed": str(seed)}
 
     def make() -> None:
-        publish_once(folder, about, lambda claimed: write_index_file(claimed / FILE, vectors, factory, seed))
+        publish_once(
+            folder,
+            about,
+            lambda claimed: write_index_file(claimed / FILE, vectors, factory, seed, device=device),
+        )
         manifest = read_manifest(folder, verify=False)
         if any(manifest[key] != value for key, value in about.items()):
             raise RuntimeError(f"{folder} is an index of something else than {about}; remove the folder")
@@ -108,7 +153,10 @@ def index_bytes(vectors: int, dimension: int, factory: str) -> int:
     Counted are each vector's code, id and links of a graph, and once the centroids and matrices that are
     trained. Raises as `make_index` does.
     """
-    index = new_index(dimension, factory)  # its components live as long as it does
+    return _index_bytes(new_index(dimension, factory), vectors)
+
+
+def _index_bytes(index: FaissIndex, vectors: int) -> int:
     once, each = map(sum, zip(*map(_bytes_of, _components(index)), strict=True))
     return HEADER_BYTES + int(once) + int(each * vectors)
 
@@ -164,25 +212,34 @@ def _set_search(index: FaissIndex, search: str) -> None:
 
 
 def write_index_file(
-    path: Path, vectors: ShardedVectors | np.ndarray, factory: str, seed: int, search: str = ""
+    path: Path,
+    vectors: ShardedVectors | np.ndarray,
+    factory: str,
+    seed: int,
+    search: str = "",
+    device: str = "cpu",
 ) -> None:
     """Write the index of `vectors` (N, D) as Faiss's file, with `search` as the settings of its search.
 
-    Faiss keeps the index in memory; vectors are read block by block. Raises as `make_index` does.
+    An index with lists is trained and filled on the GPU `device`, if `to_gpu` can. Faiss keeps the index in
+    memory; vectors are read block by block. Raises as `make_index` does.
     """
     faiss = import_faiss()
 
     index = new_index(vectors.shape[1], factory)
+    on_gpu = to_gpu(index, device, len(vectors))
+    made = index if on_gpu is None else on_gpu
     # The seed chooses the training vectors and their order: faiss's own generators start from constants.
     shuffled = random_stream("index training vectors", seed).permutation(len(vectors))
     try:
-        index.train(vectors[shuffled[:TRAINING_VECTORS]])
+        made.train(vectors[shuffled[:TRAINING_VECTORS]])
         for first in range(0, len(vectors), DOCUMENTS_PER_BLOCK):
-            index.add(np.ascontiguousarray(vectors[first : first + DOCUMENTS_PER_BLOCK]))
+            made.add(np.ascontiguousarray(vectors[first : first + DOCUMENTS_PER_BLOCK]))
     except RuntimeError as error:
         raise _unfit(factory, f"({len(vectors)} of {vectors.shape[1]} dimensions)", error) from error
-    _set_search(index, search)
-    faiss.write_index(index, str(path))
+    written = index if on_gpu is None else faiss.index_gpu_to_cpu(on_gpu)
+    _set_search(written, search)
+    faiss.write_index(written, str(path))
 
 
 def _components(index: FaissIndex) -> Iterator[Any]:

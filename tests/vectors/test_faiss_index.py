@@ -1,12 +1,14 @@
 """Compressed indexes against plain faiss, in subprocesses: faiss must not be imported into this process."""
 
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.storage.files import sha256_file
+from pyserini_ance.vectors import faiss_index
 from pyserini_ance.vectors.encoding import ShardedVectors
 from pyserini_ance.vectors.faiss_index import (
     FactoryIndex,
@@ -178,3 +180,51 @@ def error_of(world: World, index: str) -> str:
 def test_a_setting_that_the_index_does_not_know_is_an_error(run_processes, index):
     (message,) = run_processes(1, error_of, index)
     assert f"index search setting {index.partition(';')[2]!r}" in message and "IVF64,Flat;nprobe=8" in message
+
+
+def with_a_gpu(world: World, folder, factory: str) -> dict:
+    """What is made of an index where a GPU is played by the CPU."""
+    import faiss
+
+    calls = []
+
+    def move(_, gpu, index, options):
+        calls.append(("to GPU", gpu, index.is_trained, options.useFloat16))
+        return faiss.clone_index(index)
+
+    def back(index):
+        calls.append(("to CPU", index.ntotal))
+        return faiss.clone_index(index)
+
+    faiss.index_cpu_to_gpu, faiss.index_gpu_to_cpu = move, back
+    faiss.StandardGpuResources = faiss.GpuClonerOptions = SimpleNamespace
+    queries, documents = drawn()
+    results = {}
+    for gpu in (None, 3):
+        faiss_index.faiss_gpu = lambda _, gpu=gpu: gpu
+        faiss_index.has_room = lambda *_: True
+        name = folder / str(gpu)
+        make_index(name, ShardedVectors([documents]), factory, 3, ABOUT, world, "cuda:3")
+        index = FactoryIndex(name, world, "", "cuda:3")
+        results[gpu] = search_arrays(index, queries, 5)[1], index.on_gpu is not None
+    faiss_index.has_room = lambda *_: False
+    results["no room"] = FactoryIndex(folder / "3", world, "", "cuda:3").on_gpu
+    return {"calls": calls, **results}
+
+
+@pytest.mark.parametrize("factory", ["OPQ2,IVF4,PQ2x4", "IVF4,Flat", "Flat", "HNSW8", "PQ2x4"])
+def test_indexes_with_lists_are_trained_and_searched_on_a_gpu_with_room(run_processes, tmp_path, factory):
+    (end,) = run_processes(1, with_a_gpu, tmp_path, factory)
+    has_lists = "IVF" in factory
+    made = [("to GPU", 3, False, True), ("to CPU", 300), ("to GPU", 3, True, True)]
+    assert end["calls"] == (made if has_lists else [])
+    assert (end[None][1], end[3][1], end["no room"]) == (False, has_lists, None)
+    np.testing.assert_array_equal(end[3][0], end[None][0])
+
+
+def gpus(world: World) -> list[int | None]:
+    return [faiss_index.faiss_gpu(device) for device in ("cpu", "cuda:1")]
+
+
+def test_faiss_without_support_for_gpus_searches_on_the_cpu(run_processes):
+    assert run_processes(1, gpus) == [[None, None]]
