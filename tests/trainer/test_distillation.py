@@ -38,9 +38,9 @@ class Losses(TrainerCallback):
 def without_dropout(small_recipe):
     """The small recipe, with an encoder whose scores in a step are those of its checkpoint."""
 
-    def make(stages: dict):
-        encoder = small_recipe(stages).encoder.model_dump(mode="json")
-        return small_recipe(stages, encoder={**encoder, "dropout": 0.0})
+    def make(stages: dict, **settings):
+        encoder = small_recipe(stages, **settings).encoder.model_dump(mode="json")
+        return small_recipe(stages, **settings, encoder={**encoder, "dropout": 0.0})
 
     return make
 
