@@ -89,7 +89,7 @@ def test_a_gpu_searches_in_the_vectors_that_it_holds(snapshot):
 def test_documents_are_held_when_a_gpu_encodes_them_and_not_on_a_cpu(snapshot, monkeypatch):
     asked = []
     monkeypatch.setattr(
-        "pyserini_ance.negatives.snapshot.encode_shards", lambda *_, **more: asked.append(more)
+        "pyserini_ance.negatives.checkpoint_vectors.encode_shards", lambda *_, **more: asked.append(more)
     )
     for device in ("cpu", "cuda:0"):
         monkeypatch.setattr(type(snapshot), "encode_arguments", ())

@@ -14,7 +14,7 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import SIDE_FILE, Family
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.encoders.tokenization import token_folder, token_store
-from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
+from pyserini_ance.negatives.checkpoint_vectors import TEACHER_VECTORS
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
 from pyserini_ance.recipe.components import component_of
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some
