@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.bench.rounds import Contender, Contest, Rounds
+from pyserini_ance.encoders.encoder import cpu_has_amx
 
 DOCUMENTS, QUERIES = "documents.npy", "queries.npy"
 CENTRES = 256
@@ -34,6 +35,8 @@ def mine(options: Mapping[str, Any], folder: Path) -> Contest:
         contenders.append(Contender(name, ours, {"backend": "auto", **k, **bound}))
         contenders.append(Contender(f"{name}, by torch", ours, {**by_torch, **bound}))
     else:
+        if cpu_has_amx():
+            contenders.append(Contender("ours, in fp32", ours, {"backend": "faiss", **k}))
         contenders.append(Contender("ours, by torch", ours, by_torch))
         contenders.append(Contender("faiss IndexFlatIP", faiss, k, ("faiss",), against=True))
         contenders.append(Contender("torch.mm and topk by blocks", plain, k, against=True))

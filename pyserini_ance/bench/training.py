@@ -228,12 +228,12 @@ def search_and_gather(rounds: Rounds, folder: Path) -> None:
     from pyserini_ance.distributed.world import World
     from pyserini_ance.vectors.search import resident, searcher
 
-    documents = resident(np.load(folder / DOCUMENTS), "cpu")
+    documents = np.load(folder / DOCUMENTS)
     queries = torch.from_numpy(np.load(folder / QUERIES))
-    search = searcher(documents, "torch", "cpu", World())
+    search, held = searcher(documents, "auto", "cpu", World()), resident(documents, "cpu")
     for _ in rounds:
         rows = search(queries, LTRE_TOP_K)[1]
-        documents.index_select(0, rows.reshape(-1))
+        held.index_select(0, rows.reshape(-1))
 
 
 def query_step(rounds: Rounds, folder: Path, dimension: int) -> None:

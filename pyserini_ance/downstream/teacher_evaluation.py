@@ -21,7 +21,8 @@ from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.dev_evaluation import as_qrels, as_run
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.vectors.search import FaissIndex, exact_search, import_faiss
+from pyserini_ance.vectors.faiss_library import FaissIndex, import_faiss
+from pyserini_ance.vectors.search import exact_search
 
 SHORTEST = 10  # hits, which the measures look at
 

@@ -313,9 +313,18 @@ def cpu_has_fast_bf16() -> bool:
 
     Other processors emulate bf16, which is slower than fp32; oneDNN's own probe says yes to any AVX-512.
     """
+    return _cpu_has("avx512_bf16") or cpu_has_amx()
+
+
+def cpu_has_amx() -> bool:
+    """Whether this processor has Intel's matrix unit, which multiplies in bf16 some seven times as fast as it
+    multiplies in fp32."""
+    return _cpu_has("amx_bf16")
+
+
+def _cpu_has(capability: str) -> bool:
     probe = getattr(torch.cpu, "get_capabilities", None)  # a torch without this probe stays in fp32
-    capabilities = probe() if probe else {}
-    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+    return bool(probe and probe().get(capability))
 
 
 def resolve_precision(setting: str, device: str) -> str:

@@ -5,16 +5,33 @@ stay, and the rest is shorter: encoders such as ANCE give vectors with a large c
 errors would exceed the differences between documents.
 """
 
-import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from torch.nn import functional
 
-from pyserini_ance.vectors.topk import DeviceTopK, ScoresAndRows
+from pyserini_ance.vectors.faiss_library import pair_scores
+from pyserini_ance.vectors.topk import (
+    DOCUMENTS_PER_GROUP,
+    DeviceTopK,
+    ScoresAndRows,
+    TopK,
+    above,
+    best_of_groups,
+)
 
-log = logging.getLogger(__name__)
 RESCORED_BYTES = 1 << 28  # of document vectors that are gathered at once
+# From these numbers on, a search in bf16 is faster: the documents are rounded for each search.
+FEWEST_QUERIES, FEWEST_QUERIES_ON_CPU = 513, 192
+FEWEST_DOCUMENTS, FEWEST_PER_RESULT = 1 << 16, 300  # on a CPU, where candidates must be few among many
+SAMPLED_FOR_MEAN = 4096
+BEST_IN_SAMPLE = 12  # of the k best of all documents, on average, if the sample is not too large then
+LEAST_STRIDE = 8  # documents for each of the sample
+ROWS_AT_ONCE = 1 << 12  # of the sample
+MAX_PENDING = 128
+BF16_ROUNDING = 2.0**-8  # largest error of a number in bf16, relative to it
 # Errors of sums of D products, as multiples of D and of the product of two lengths. fp32 sums have 2^-24;
 # a tensor core truncates where others round.
 BF16_SUM_ERROR, FP32_SUM_ERROR = 2.0**-21, 2.0**-24
@@ -43,6 +60,11 @@ class CentredSearch:
         self._best = [DeviceTopK(len(block), kept, documents.device) for block in self.blocks]
         # Largest over the documents: length, length after centring and rounding, and error of rounding.
         self._largest = documents.new_zeros(3)
+
+    @staticmethod
+    def pays(queries: int, documents: int, k: int) -> bool:
+        """Whether such a search is faster than one in fp32; for a block of queries it is not."""
+        return queries >= FEWEST_QUERIES and documents > 0
 
     def update(self, first: int, stop: int) -> Iterable[None]:
         """Score the documents from row `first` to `stop`; yields after each block of queries."""
@@ -91,21 +113,133 @@ class CentredSearch:
     def _is_proven(self, candidates: Candidates, threshold: torch.Tensor) -> torch.Tensor:
         """(Q,) bool: whether no document outside of the candidates reaches the k-th best score (Q,) in fp32.
 
-        Its score in bf16 is at most the candidates' lowest. By the Cauchy-Schwarz inequality the exact score
-        is off by at most the product of one vector's error and the other's length, for both, and by what
-        summing adds; the mean's part is computed exactly.
+        Its score in bf16 is at most the candidates' lowest.
         """
         if candidates.rows.shape[1] == len(self.documents):
             return torch.ones_like(threshold, dtype=torch.bool)
-        queries, dimension = candidates.queries.double(), self.documents.shape[1]
-        rounded = candidates.queries.bfloat16().double()
-        longest, longest_rounded, largest_error = self._largest.double().unbind()
-        error = (rounded - queries).norm(dim=1) * longest_rounded + queries.norm(dim=1) * largest_error
-        error += dimension * BF16_SUM_ERROR * rounded.norm(dim=1) * longest_rounded
-        # The score of the k-th best, and that of the other document in an fp32 search, and centring itself.
-        error += (3 * dimension + 4) * FP32_SUM_ERROR * queries.norm(dim=1) * longest
-        highest = candidates.scores[:, -1].double() + queries @ self.mean.double() + error
+        errors = largest_errors(candidates.queries, Lengths(*self._largest.unbind()))
+        mean_scores = candidates.queries.double() @ self.mean.double()
+        highest = candidates.scores[:, -1].double() + mean_scores + errors
         return highest < threshold.double()  # false for NaN
+
+
+class SampledSearch:
+    """As `CentredSearch`, for a CPU: a sample of the documents says from which score on one is a candidate.
+
+    So no block is sorted. Candidates are scored again while their block is in the processor's cache.
+    """
+
+    def __init__(self, documents: torch.Tensor, query_blocks: Iterable[torch.Tensor], k: int):
+        self.documents, self.k = documents, k
+        self.mean = documents[:: max(1, len(documents) // SAMPLED_FOR_MEAN)].mean(0)
+        self.blocks = [block.contiguous() for block in query_blocks]
+        self._rounded = [block.bfloat16().T for block in self.blocks]  # faster here than rows of documents
+        self._longest = documents.new_zeros(())  # after centring
+        self._buffers: dict[str, torch.Tensor] = {}
+        self._thresholds = self._sampled_thresholds()
+        self._best = [TopK(len(block), k, max_pending=MAX_PENDING) for block in self.blocks]
+
+    @staticmethod
+    def pays(queries: int, documents: int, k: int) -> bool:
+        """Whether such a search is faster than one in fp32."""
+        return queries >= FEWEST_QUERIES_ON_CPU and documents >= max(FEWEST_DOCUMENTS, FEWEST_PER_RESULT * k)
+
+    def update(self, first: int, stop: int) -> Iterable[None]:
+        """Score the documents from row `first` to `stop`; yields after each block of queries."""
+        rounded = self._round(self.documents[first:stop])
+        parts = zip(self.blocks, self._rounded, self._thresholds, self._best, strict=True)
+        for block, queries, threshold, best in parts:
+            scores = self._buffer("scores", (stop - first, len(block)), torch.bfloat16)
+            found = above(torch.mm(rounded, queries, out=scores), threshold)
+            assert found is not None  # without a limit
+            asked, rows = found[0], found[1] + first
+            best.update_pairs(asked, rows, pair_scores(block, asked, self.documents, rows))
+            yield
+
+    def result(self) -> tuple[ScoresAndRows, torch.Tensor]:
+        """Scores (Q, k) float32 and rows (Q, k) int32 of all queries, and whether each is proven (Q,)."""
+        parts = zip(self.blocks, self._thresholds, map(self._filled, self._best), strict=True)
+        found = [
+            (*best, self._is_proven(queries, threshold, best[0][:, -1])) for queries, threshold, best in parts
+        ]
+        scores, rows, is_proven = map(torch.cat, zip(*found, strict=True))
+        return (scores, rows), is_proven
+
+    def _round(self, documents: torch.Tensor) -> torch.Tensor:
+        """The documents in bf16 after centring, until the next call."""
+        centred = self._buffer("centred", documents.shape, torch.float32)
+        torch.sub(documents, self.mean, out=centred)
+        self._longest = self._longest.maximum(centred.norm(dim=1).max())
+        return self._buffer("rounded", documents.shape, torch.bfloat16).copy_(centred)
+
+    def _buffer(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        """Memory that is used again: new pages for each block would take as long as the products."""
+        size = shape[0] * shape[1]
+        if name not in self._buffers or len(self._buffers[name]) < size:
+            self._buffers[name] = torch.empty(size, dtype=dtype)
+        return self._buffers[name][:size].view(shape)
+
+    def _sampled_thresholds(self) -> list[torch.Tensor]:
+        """(Q,) bf16 of each block: with few exceptions, k documents score higher by more than the errors.
+
+        That many of a sample's best are needed that fewer than k of all documents are hardly ever as good.
+        """
+        stride = max(LEAST_STRIDE, self.k // BEST_IN_SAMPLE)
+        expected = self.k / stride
+        needed = round(expected + 5 * expected**0.5 + 4)
+        rows = _one_of_each(stride, len(self.documents) // stride)
+        sample = torch.cat([self._round(self.documents[part]).clone() for part in rows.split(ROWS_AT_ONCE)])
+        sample = sample[: len(sample) // DOCUMENTS_PER_GROUP * DOCUMENTS_PER_GROUP]
+        thresholds = []
+        for block, queries in zip(self.blocks, self._rounded, strict=True):
+            best = best_of_groups(sample @ queries).T.float()
+            of_sample = best.topk(min(needed, best.shape[1]), dim=1).values[:, -1]
+            errors = self._errors(block) + BF16_ROUNDING * of_sample.abs()
+            thresholds.append((of_sample - errors).bfloat16())
+        return thresholds
+
+    def _errors(self, queries: torch.Tensor) -> torch.Tensor:
+        """(Q,) float64, as `largest_errors`, from the longest document so far."""
+        rounded = self._longest * (1 + BF16_ROUNDING)
+        lengths = Lengths(self._longest + self.mean.norm(), rounded, self._longest * BF16_ROUNDING)
+        return largest_errors(queries, lengths)
+
+    def _filled(self, best: TopK) -> ScoresAndRows:
+        """The k best of a block; with fewer candidates, -inf fills the rest, and there is no proof."""
+        scores, rows = best.result()
+        missing = self.k - scores.shape[1]
+        return functional.pad(scores, (0, missing), value=-torch.inf), functional.pad(rows, (0, missing))
+
+    def _is_proven(self, queries: torch.Tensor, threshold: torch.Tensor, best: torch.Tensor) -> torch.Tensor:
+        """(Q,) bool: whether no document below the `threshold` (Q,) reaches the k-th `best` score (Q,).
+
+        Sums are rounded to bf16 before they are compared with the threshold.
+        """
+        highest = threshold.double() + BF16_ROUNDING * threshold.double().abs()
+        highest += queries.double() @ self.mean.double() + self._errors(queries)
+        return highest < best.double()  # false for NaN
+
+
+class Lengths(NamedTuple):
+    """Scalars, the largest of all documents: length, that after centring and rounding, error of rounding."""
+
+    whole: torch.Tensor
+    rounded: torch.Tensor
+    error: torch.Tensor
+
+
+def largest_errors(queries: torch.Tensor, lengths: Lengths) -> torch.Tensor:
+    """(Q,) float64: by how much a score in bf16 and the mean's part are off the score in fp32, at most.
+
+    By the Cauchy-Schwarz inequality at most the product of one vector's error and the other's length, for
+    both, and what summing adds; the mean's part is computed exactly.
+    """
+    exact, rounded = queries.double(), queries.bfloat16().double()
+    dimension, (whole, rounded_length, error) = queries.shape[1], (each.double() for each in lengths)
+    errors = (rounded - exact).norm(dim=1) * rounded_length + exact.norm(dim=1) * error
+    errors += dimension * BF16_SUM_ERROR * rounded.norm(dim=1) * rounded_length
+    # The score of the k-th best, and that of the other document in an fp32 search, and centring itself.
+    return errors + (3 * dimension + 4) * FP32_SUM_ERROR * exact.norm(dim=1) * whole
 
 
 def candidates_of(k: int) -> int:
@@ -118,3 +252,9 @@ def _product(documents: torch.Tensor, queries: torch.Tensor) -> torch.Tensor:
     if documents.device.type == "cuda":
         return torch.mm(documents, queries, out_dtype=torch.float32)
     return documents.float() @ queries.float()  # products of two bf16 numbers are exact in fp32
+
+
+def _one_of_each(stride: int, strides: int) -> torch.Tensor:
+    """(strides,) int64: a row of each `stride` rows. Rows at equal distances could all be alike."""
+    offsets = np.random.default_rng(0).integers(stride, size=strides)
+    return torch.from_numpy(np.arange(strides) * stride + offsets)

@@ -12,7 +12,8 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.storage.publish import publish_once, read_manifest
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK, FaissIndex, has_room, import_faiss
+from pyserini_ance.vectors.faiss_library import FaissIndex, import_faiss
+from pyserini_ance.vectors.search import DOCUMENTS_PER_BLOCK, has_room
 from pyserini_ance.vectors.topk import ScoresAndRows
 
 log = logging.getLogger(__name__)

@@ -5,8 +5,7 @@ import logging
 import warnings
 from collections.abc import Callable
 from functools import partial
-from types import ModuleType
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import torch
@@ -14,44 +13,26 @@ from tqdm import tqdm
 
 from pyserini_ance.data.string_arrays import release
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import resolve_precision, to_device
+from pyserini_ance.encoders.encoder import cpu_has_amx, resolve_precision, to_device
 from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.vectors.centred_search import CentredSearch
+from pyserini_ance.vectors.centred_search import CentredSearch, SampledSearch
+from pyserini_ance.vectors.faiss_library import import_faiss
 from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, DeviceTopK, ScoresAndRows, TopK, best_of
 
 log = logging.getLogger(__name__)
-# The default of faiss 1.15.1: with fewer numbers (queries times dimension) it compares vector by vector. That
-# default was measured with many threads. With one thread, matrix products are faster from some 800 numbers on
-# (facebookresearch/faiss, pull request 5109): k-means is 18 times as fast.
-DEFAULT_BLAS_THRESHOLD = 128_000
-BLAS_THRESHOLD_PER_THREAD = 800
 QUERIES_PER_BLOCK = 512
 DOCUMENTS_PER_BLOCK = 65_536  # unless a recipe sets another number
 FAISS_DOCUMENTS_PER_BLOCK = 1 << 18  # which are not copied
 SCORES_IN_CACHE = 1 << 22
+NUMBERS_IN_CACHE = 1 << 20  # of document vectors, which are centred and rounded there
 SELECTION_BYTES = 128 << 20  # for the scores of a block and the selection of the best
 COPIES = {"faiss": 1, "torch": 2}  # of a block of documents in memory: mapped from a file, and copied
 RESIDENT_SHARE = 0.7  # of a GPU's free memory, for the vectors of all documents
 SHOWN_AFTER_SECONDS = 1  # a progress bar for each step's search would only flicker
 
 Backend = Literal["auto", "torch", "faiss"]
-FaissIndex = Any  # faiss ships no types
 # (queries (Q, D) float32 on any device, k) -> scores float32 and rows int32, both (Q, k), best first
 Searcher = Callable[[torch.Tensor, int], ScoresAndRows]
-
-
-def import_faiss() -> ModuleType:
-    """Import faiss, set to torch's number of threads and to compare many vectors by matrix products.
-
-    Raises ImportError when it is not installed.
-    """
-    import faiss
-
-    faiss.omp_set_num_threads(torch.get_num_threads())
-
-    if faiss.cvar.distance_compute_blas_threshold == DEFAULT_BLAS_THRESHOLD:
-        faiss.cvar.distance_compute_blas_threshold = BLAS_THRESHOLD_PER_THREAD * faiss.omp_get_max_threads()
-    return faiss
 
 
 def resolve_backend(setting: Backend, device: str) -> Literal["torch", "faiss"]:
@@ -125,8 +106,8 @@ def searcher(
 
     Each search reads an array again, block by block, without a copy (faiss) or with one of
     `documents_per_block` (torch); torch uses a tensor (`resident`) without one. By `auto`, many queries are
-    searched in documents that a GPU holds with products in bf16, which a proof makes exact. Searching raises
-    PeerError when another process of `world` has ended.
+    searched with products in bf16, which a proof makes exact: in documents that a GPU holds, and on a CPU
+    with AMX. Searching raises PeerError when another process of `world` has ended.
 
     memory_gib: the most that a search takes beyond its queries and results. Blocks are smaller, and the
     memory of a mapped one is given back before the next is read.
@@ -136,12 +117,17 @@ def searcher(
     if memory_gib is not None:
         size = min(size, documents_within(memory_gib, documents.shape[1], library))
     if library == "faiss":
-        return partial(_search_by_faiss, np.asarray(documents, np.float32), world, size, is_bounded)
-    search = partial(_search_blocks, documents, device, world, size, is_bounded)
+        array = np.ascontiguousarray(documents, np.float32)
+        fp32 = partial(_search_by_faiss, array, world, size, is_bounded)
+        if backend != "auto" or is_bounded or not cpu_has_amx():
+            return fp32
+        size = max(1, NUMBERS_IN_CACHE // max(1, array.shape[1]))
+        return partial(_search_many, SampledSearch, as_tensor(array), world, size, fp32)
+    fp32 = partial(_search_blocks, documents, device, world, size, is_bounded)
     is_fast = torch.device(device).type == "cuda" and resolve_precision("auto", device) == "bf16"
     if backend == "auto" and isinstance(documents, torch.Tensor) and is_fast:
-        return partial(_search_many, documents, world, size, search)
-    return search
+        return partial(_search_many, CentredSearch, documents, world, size, fp32)
+    return fp32
 
 
 def documents_within(memory_gib: float, dimension: int, library: Literal["torch", "faiss"]) -> int:
@@ -192,6 +178,7 @@ def _search_blocks(
 
 
 def _search_many(
+    kind: type[CentredSearch | SampledSearch],
     documents: torch.Tensor,
     world: World,
     documents_per_block: int,
@@ -199,14 +186,12 @@ def _search_many(
     queries: torch.Tensor,
     k: int,
 ) -> ScoresAndRows:
-    """Search with products in bf16 and a proof, or by `fp32`, the queries that have none.
-
-    For one block of queries, rounding all documents takes longer than their products in fp32.
-    """
-    if len(queries) <= QUERIES_PER_BLOCK or not len(documents):
+    """Search with products in bf16 and a proof, or by `fp32`, the queries that have none."""
+    k = min(k, len(documents))
+    if not kind.pays(len(queries), len(documents), k):
         return fp32(queries, k)
     asked = queries.to(documents.device, non_blocking=True)
-    centred = CentredSearch(documents, asked.split(QUERIES_PER_BLOCK), min(k, len(documents)))
+    centred = kind(documents, asked.split(QUERIES_PER_BLOCK), k)
     size = max(1, documents_per_block // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
     firsts = range(0, len(documents), size)
     with _progress_bar(len(centred.blocks) * len(firsts), world) as bar:

@@ -28,10 +28,12 @@ class TopK:
 
     Blocks come in rising rows. A document enters only above the k-th best of the documents before it; after
     the first blocks few do.
+
+    max_pending: candidates per query, on average, before they are merged; None: MAX_PENDING.
     """
 
-    def __init__(self, queries: int, k: int, device: str = "cpu"):
-        self.k = k
+    def __init__(self, queries: int, k: int, device: str = "cpu", max_pending: int | None = None):
+        self.k, self.max_pending = k, max_pending or MAX_PENDING
         self._best: ScoresAndRows = (
             torch.empty((queries, 0), device=device),
             torch.empty((queries, 0), dtype=torch.int32, device=device),
@@ -40,14 +42,18 @@ class TopK:
 
     def update(self, scores: torch.Tensor, first: int) -> None:
         """Add the `scores` (N, Q) of N documents, the first of which is row `first`."""
-        candidates = _above(scores, self._best[0][:, -1]) if self._is_full else None
+        candidates = above(scores, self._best[0][:, -1], MOST_GROUPS) if self._is_full else None
         if candidates is None:
             self._merge_pending()
             self._merge(*_top(scores.T, self.k, first))
             return
         queries, rows, candidate_scores = candidates
-        self._pending.append((queries, (rows + first).int(), candidate_scores))
-        if sum(len(queries) for queries, *_ in self._pending) > MAX_PENDING * scores.shape[1]:
+        self.update_pairs(queries, rows + first, candidate_scores)
+
+    def update_pairs(self, queries: torch.Tensor, rows: torch.Tensor, scores: torch.Tensor) -> None:
+        """Add the `scores` (C,) of documents `rows` (C,) for `queries` (C,); rows rise within each query."""
+        self._pending.append((queries, rows.int(), scores))
+        if sum(len(queries) for queries, *_ in self._pending) > self.max_pending * len(self._best[0]):
             self._merge_pending()
 
     def result(self) -> ScoresAndRows:
@@ -100,12 +106,10 @@ class DeviceTopK:
 
     def update(self, scores: torch.Tensor, first: int) -> None:
         """Add the `scores` (N, Q) of N documents, the first of which is row `first`."""
-        documents = len(scores)
-        if missing := -documents % DOCUMENTS_PER_GROUP:
-            scores = functional.pad(scores, (0, 0, 0, missing), value=-torch.inf)
+        documents, scores = len(scores), _whole_groups(scores)
         rows = self._rows_of_best_groups(scores)
         keys = _keys(scores.gather(0, rows), rows + first)
-        if missing:
+        if len(scores) > documents:
             keys = keys.masked_fill(rows >= documents, LOWEST_KEY)
         self._add(keys.T, documents)
 
@@ -126,8 +130,9 @@ class DeviceTopK:
         documents, queries = scores.shape
         groups = torch.arange(documents // DOCUMENTS_PER_GROUP, device=scores.device)[:, None]
         if len(groups) > self.k:
-            best = scores.view(-1, DOCUMENTS_PER_GROUP, queries).amax(1)
-            keys = _keys(best, groups).T.contiguous().topk(self.k, dim=1, sorted=False).values
+            keys = (
+                _keys(best_of_groups(scores), groups).T.contiguous().topk(self.k, dim=1, sorted=False).values
+            )
             groups = _scores_and_rows(keys)[1].T.long()
         within = torch.arange(DOCUMENTS_PER_GROUP, device=scores.device)[:, None]
         rows = groups[:, None] * DOCUMENTS_PER_GROUP + within  # (groups, DOCUMENTS_PER_GROUP, Q or 1)
@@ -151,25 +156,34 @@ def _scores_and_rows(keys: torch.Tensor) -> ScoresAndRows:
     return bits.view(torch.float32), (LARGEST_ROW - (keys & LARGEST_ROW)).int()
 
 
-def _above(
-    scores: torch.Tensor, threshold: torch.Tensor
+def best_of_groups(scores: torch.Tensor) -> torch.Tensor:
+    """The highest of each DOCUMENTS_PER_GROUP of `scores` (N, Q), (N / DOCUMENTS_PER_GROUP, Q)."""
+    return scores.view(-1, DOCUMENTS_PER_GROUP, scores.shape[1]).amax(1)
+
+
+def _whole_groups(scores: torch.Tensor) -> torch.Tensor:
+    """`scores` (N, Q) with rows of -inf up to a whole group."""
+    missing = -len(scores) % DOCUMENTS_PER_GROUP
+    return functional.pad(scores, (0, 0, 0, missing), value=-torch.inf) if missing else scores
+
+
+def above(
+    scores: torch.Tensor, threshold: torch.Tensor, most_groups: float = 1
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor] | None:
     """Queries, rows and scores (C,) of those `scores` (N, Q) that are above their query's `threshold` (Q,).
 
-    None when there are many.
+    Rows rise. None when more than a share `most_groups` of the groups hold one.
     """
-    documents, queries = scores.shape
-    if missing := -documents % DOCUMENTS_PER_GROUP:
-        scores = functional.pad(scores, (0, 0, 0, missing), value=-torch.inf)
-    best_of_groups = scores.view(-1, DOCUMENTS_PER_GROUP, queries).amax(1)
+    scores = _whole_groups(scores)
+    best = best_of_groups(scores)
     # Not `>`: one NaN would hide its whole group.
-    groups, group_queries = (~(best_of_groups <= threshold)).nonzero(as_tuple=True)
-    if len(groups) > MOST_GROUPS * documents * queries / DOCUMENTS_PER_GROUP:
+    groups, group_queries = (~(best <= threshold)).nonzero(as_tuple=True)
+    if len(groups) > most_groups * best.numel():
         return None
-    rows = groups[:, None] * DOCUMENTS_PER_GROUP + torch.arange(DOCUMENTS_PER_GROUP, device=scores.device)
-    group_scores = scores[rows, group_queries[:, None]]
-    group, column = (group_scores > threshold[group_queries, None]).nonzero(as_tuple=True)
-    return group_queries[group], rows[group, column], group_scores[group, column]
+    of_groups = scores.view(-1, DOCUMENTS_PER_GROUP, scores.shape[1]).transpose(1, 2)[groups, group_queries]
+    hit, within = (of_groups > threshold[group_queries, None]).nonzero(as_tuple=True)
+    rows = groups[hit] * DOCUMENTS_PER_GROUP + within
+    return group_queries[hit], rows, of_groups[hit, within]
 
 
 def _top(scores: torch.Tensor, k: int, first: int) -> ScoresAndRows:

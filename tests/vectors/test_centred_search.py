@@ -9,8 +9,11 @@ from helpers.device_counts import META, DeviceCounts
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.vectors import centred_search, search
-from pyserini_ance.vectors.centred_search import CentredSearch
+from pyserini_ance.vectors.centred_search import CentredSearch, SampledSearch
 from pyserini_ance.vectors.search import searcher
+
+Kind = type[CentredSearch | SampledSearch]
+KINDS = pytest.mark.parametrize("kind", [CentredSearch, SampledSearch])
 
 
 def drawn(queries: int, documents: int, mean: float, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -22,46 +25,57 @@ def drawn(queries: int, documents: int, mean: float, seed: int = 0) -> tuple[tor
     return made[:queries], made[queries:]
 
 
-def by_bf16(documents: torch.Tensor, queries: torch.Tensor, k: int) -> tuple[torch.Tensor, torch.Tensor]:
+def by_bf16(
+    documents: torch.Tensor, queries: torch.Tensor, k: int, kind: Kind = CentredSearch
+) -> tuple[torch.Tensor, torch.Tensor]:
     fp32 = searcher(documents, "torch", "cpu", World())
-    return search._search_many(documents, World(), 64, fp32, queries, k)
+    return search._search_many(kind, documents, World(), 64, fp32, queries, k)
 
 
-def proven(documents: torch.Tensor, queries: torch.Tensor, k: int) -> torch.Tensor:
+def proven(
+    documents: torch.Tensor, queries: torch.Tensor, k: int, kind: Kind = CentredSearch
+) -> torch.Tensor:
     """Which queries (Q,) need no search in fp32."""
-    centred = CentredSearch(documents, [queries], k)
-    for _ in centred.update(0, len(documents)):
-        pass
+    centred = kind(documents, [queries], k)
+    for first in range(0, len(documents), 1000):
+        for _ in centred.update(first, min(first + 1000, len(documents))):
+            pass
     return centred.result()[1]
 
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(search, "QUERIES_PER_BLOCK", 7)
+    for name in ("FEWEST_QUERIES", "FEWEST_QUERIES_ON_CPU"):
+        monkeypatch.setattr(centred_search, name, 8)
+    monkeypatch.setattr(centred_search, "FEWEST_DOCUMENTS", 100)
+    monkeypatch.setattr(centred_search, "FEWEST_PER_RESULT", 1.2)
 
 
+@KINDS
 @pytest.mark.parametrize("mean", [0, 10, 100])
-def test_ranks_as_numpy_does_and_a_common_part_does_not_spoil_the_proof(mean):
+def test_ranks_as_numpy_does_and_a_common_part_does_not_spoil_the_proof(mean, kind):
     queries, documents = drawn(30, 2000, mean)
     exact = queries.double() @ documents.double().T
-    scores, rows = by_bf16(documents, queries, 20)
+    scores, rows = by_bf16(documents, queries, 20, kind)
     assert (scores.dtype, rows.dtype) == (torch.float32, torch.int32)
     expected = exact.sort(dim=1, descending=True, stable=True)
     assert torch.equal(rows.long(), expected.indices[:, :20])
     torch.testing.assert_close(scores.double(), expected.values[:, :20], rtol=1e-5, atol=0)
-    assert proven(documents, queries, 20).sum() >= 25
+    assert proven(documents, queries, 20, kind).sum() >= 25
 
 
+@KINDS
 @pytest.mark.parametrize("k", [1, 20, 300, 500])
 @pytest.mark.parametrize("candidates", [1, 60])
-def test_ties_rank_as_in_the_search_by_fp32(monkeypatch, k, candidates):
+def test_ties_rank_as_in_the_search_by_fp32(monkeypatch, k, candidates, kind):
     """Whole numbers, exact in fp32; ties that leave the candidates have no proof."""
     monkeypatch.setattr(centred_search, "candidates_of", lambda k: k + candidates)
     rng = np.random.default_rng(k)
     queries, documents = (
         torch.from_numpy(rng.integers(-3, 4, (count, 4)).astype(np.float32) + 1000) for count in (20, 400)
     )
-    found = by_bf16(documents, queries, k)
+    found = by_bf16(documents, queries, k, kind)
     for one, other in zip(found, searcher(documents, "torch", "cpu", World())(queries, k), strict=True):
         assert torch.equal(one, other)
 
@@ -77,10 +91,33 @@ def test_documents_that_bf16_cannot_tell_apart_are_searched_in_fp32(monkeypatch)
     torch.testing.assert_close(found, exact.topk(20).values, rtol=0, atol=4e-6)  # where fp32 ends
 
 
-def test_vectors_without_values_have_no_proof():
+@KINDS
+def test_vectors_without_values_have_no_proof(kind):
     queries, documents = drawn(3, 2000, 0)
     queries[1, 5] = np.nan
-    assert proven(documents, queries, 20).tolist() == [True, False, True]
+    assert proven(documents, queries, 20, kind).tolist() == [True, False, True]
+    documents[7, 5] = np.nan
+    assert not proven(documents, queries, 20, kind).any()
+
+
+@pytest.mark.parametrize("k", [1, 10, 200])
+@pytest.mark.parametrize("distance", [1, 8, 16])
+def test_a_sample_shows_nearly_always_what_a_candidate_scores(k, distance):
+    """Where good documents are, even at equal distances, a search in fp32 is left for few queries or none."""
+    queries, documents = drawn(100, 70_000, 0)
+    documents[::distance] += 0.3 * queries.mean(0)
+    searched = SampledSearch(documents, [queries], k)
+    above = (documents.double() - searched.mean) @ queries.double().T > searched._thresholds[0]
+    assert proven(documents, queries, k, SampledSearch).sum() >= 99
+    assert above.sum(0).float().mean() < 10 * k + 400
+
+
+def test_one_long_document_spoils_the_proof_but_not_the_result():
+    queries, documents = drawn(30, 2000, 0)
+    documents[1234] *= -1e4
+    assert proven(documents, queries, 20, SampledSearch).sum() < 30
+    expected = (queries.double() @ documents.double().T).topk(20).indices
+    assert torch.equal(by_bf16(documents, queries, 20, SampledSearch)[1].long(), expected)
 
 
 def test_all_documents_need_no_proof():
@@ -91,7 +128,8 @@ def test_all_documents_need_no_proof():
 def test_a_search_waits_once(caplog):
     """For the queries without a proof, when everything is done."""
     queries, documents = torch.empty(20, 8, device=META), torch.empty(3000, 8, device=META)
-    find = partial(search._search_many, documents, World(), 640, lambda *_: (torch.ones(1), torch.ones(1)))
+    fp32 = lambda *_: (torch.ones(1), torch.ones(1))  # noqa: E731
+    find = partial(search._search_many, CentredSearch, documents, World(), 640, fp32)
     with DeviceCounts() as counts, pytest.raises((RuntimeError, NotImplementedError)):  # nonzero has no shape
         find(queries, 20)
     assert counts.waits == {"nonzero": 1}, counts.places
@@ -115,8 +153,29 @@ def test_bf16_is_for_many_queries_by_auto_in_documents_that_a_gpu_holds(caplog, 
     ]
     caplog.set_level("INFO")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(search, "CentredSearch", None)
-        few = search._search_many(documents, World(), 64, by_torch, queries[:7], 5)
+        patch.setattr(CentredSearch, "__init__", None)
+        few = search._search_many(CentredSearch, documents, World(), 64, by_torch, queries[:7], 5)
     assert torch.equal(few[1], by_torch(queries[:7], 5)[1]) and not caplog.text
     by_bf16(documents, queries, 5)
     assert "search of 300 documents for 8 queries on cpu: in bf16, rescored in fp32; 0 queries" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "has_amx, backend, memory_gib, by_faiss",
+    [
+        (True, "auto", None, False),
+        (True, "auto", 1, True),
+        (True, "faiss", None, True),
+        (False, "auto", None, True),
+    ],
+)
+def test_on_a_cpu_bf16_is_for_its_matrix_unit(monkeypatch, has_amx, backend, memory_gib, by_faiss):
+    monkeypatch.setattr(search, "cpu_has_amx", lambda: has_amx)
+    documents = drawn(0, 300, 0)[1].numpy()
+    find = searcher(documents, backend, "cpu", World(), memory_gib=memory_gib)
+    assert find.func == (search._search_by_faiss if by_faiss else search._search_many)
+
+
+def test_few_queries_or_documents_are_not_worth_rounding_the_documents():
+    pays = SampledSearch.pays
+    assert pays(8, 100, 20) and not pays(7, 100, 20) and not pays(8, 99, 20) and not pays(8, 100, 99)

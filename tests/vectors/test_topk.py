@@ -54,14 +54,14 @@ def test_results_do_not_depend_on_when_candidates_are_merged(monkeypatch, max_pe
 
 def test_few_documents_are_examined_once_there_is_a_threshold(monkeypatch):
     """In random order, some k * ln(100,000 / first block) of 100,000 documents are among the best so far."""
-    examined, above = [], topk._above
+    examined, above = [], topk.above
 
-    def counted(scores, threshold):
-        candidates = above(scores, threshold)
+    def counted(*arguments):
+        candidates = above(*arguments)
         examined.append(len(candidates[0]))
         return candidates
 
-    monkeypatch.setattr(topk, "_above", counted)
+    monkeypatch.setattr(topk, "above", counted)
     monkeypatch.setattr(topk, "MAX_PENDING", 1)
     scores = np.random.default_rng(0).normal(size=(4, 100_000)).astype(np.float32)
     np.testing.assert_array_equal(top_k(scores, 5, 1000)[1], reference(scores, 5)[1])
