@@ -31,3 +31,16 @@ def test_the_table_has_all_recipes_of_a_family(family):
     assert {point["recipe"] for point in Grid.parse([f"family-{family}"]).points.values()} == {
         n for n in MEASURED if n.startswith(f"{family}/")
     }
+
+
+def test_the_recipes_of_the_demo_expect_what_the_project_page_shows():
+    page = SHIPPED.parent / "README.md"
+    if not page.exists():
+        pytest.skip("an installed package has no README.md beside it")
+    shown = re.findall(
+        r"^\| (demo-small/[\w-]+) +\| (\S+) +\| (\S+) +\| (\S+) +\|", page.read_text(), re.MULTILINE
+    )
+    assert len(shown) == 3
+    for name, *figures in shown:
+        expected = dict(zip(("nDCG@10", "RR@10", "R@100"), map(float, figures), strict=True))
+        assert load(name).recipe.expect == {"test": expected}
