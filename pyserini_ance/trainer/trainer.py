@@ -68,11 +68,7 @@ class StageTrainer:
         self.number = list(recipe.stages).index(name)
         self.splits = data.split_rows if recipe.train_split.sampling == "equal" else ()
 
-        needs_previous = self.stage.uses_previous_tables or self.stage.mines_with_previous
-        previous_stage = PreviousStage.of(recipe, run, name, world) if needs_previous else None
-        self.refreshes = Refreshes(
-            run, name, self.stage, data.identity, world, executor_of, adoption_logs or {}, previous_stage
-        )
+        self.refreshes = self._refreshes(executor_of, adoption_logs or {})
         resumed = resume_stage(run, name, self.refreshes, self.log, world) if resume else Resumed()
         self.progress = resumed.progress or TrainingProgress(name, 0)
         refreshed = set(filter(self.refreshes.are_due, range(self.stage.steps + 1)))
@@ -88,13 +84,7 @@ class StageTrainer:
         # A GPU works on a step while the host plans the next one: a step's numbers are read one step late.
         self.runs_ahead = self.encoder.device.type != "cpu"
         self.unread: list[StepReport] = []  # of steps whose numbers have not been read
-        self.documents: FrozenDocuments | None = None
-        if self.stage.trainable == "query_tower":
-            self.encoder.untie()
-            self.encoder.towers.freeze("document")
-            self.documents = FrozenDocuments.of(recipe, self.stage, data, run, world, source)
-            parts = self.documents.seconds
-            self.log.metric("documents", stage=name, step=self.progress.step, parts=parts)
+        self.documents = self._freeze_documents(source) if self.stage.trainable == "query_tower" else None
         if world.size == 1 and world.device == "cpu":
             use_row_gradients(self.encoder.towers)
         self.optimizer = build_optimizer(self.encoder.towers, self.stage.optimizer)
@@ -104,11 +94,33 @@ class StageTrainer:
         if resumed.checkpoint or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer, self.scaler)
         self.gradients = GradientSum(self.encoder.towers.parameters(), world)
-        self.checkpoints = StageCheckpoints(
-            recipe,
-            name,
-            run,
-            world,
+        self.checkpoints = self._checkpoints(initial)
+        self.batch_encoder = self._batch_encoder()
+        self._announce(source)
+        world.barrier()  # loading may take longer on one process than on another
+
+    def _refreshes(
+        self, executor_of: Callable[[Product], RefreshExecutor], logs: Mapping[ProductKind, AdoptionLog]
+    ) -> Refreshes:
+        needs_previous = self.stage.uses_previous_tables or self.stage.mines_with_previous
+        previous = PreviousStage.of(self.recipe, self.run, self.name, self.world) if needs_previous else None
+        return Refreshes(
+            self.run, self.name, self.stage, self.data.identity, self.world, executor_of, logs, previous
+        )
+
+    def _freeze_documents(self, source: Checkpoint) -> FrozenDocuments:
+        self.encoder.untie()
+        self.encoder.towers.freeze("document")
+        documents = FrozenDocuments.of(self.recipe, self.stage, self.data, self.run, self.world, source)
+        self.log.metric("documents", stage=self.name, step=self.progress.step, parts=documents.seconds)
+        return documents
+
+    def _checkpoints(self, initial: Checkpoint) -> StageCheckpoints:
+        return StageCheckpoints(
+            self.recipe,
+            self.name,
+            self.run,
+            self.world,
             self.log,
             self.encoder,
             self.optimizer,
@@ -116,28 +128,31 @@ class StageTrainer:
             initial,
             self.scaler,
         )
-        self.batch_encoder = BatchEncoder(
+
+    def _batch_encoder(self) -> BatchEncoder:
+        return BatchEncoder(
             self.stage,
-            data,
+            self.data,
             self.encoder,
-            accelerator.autocast,
-            recipe.encoding.training_tokens_per_batch,
-            (recipe.seed, self.number),
-            world,
+            self.accelerator.autocast,
+            self.recipe.encoding.training_tokens_per_batch,
+            (self.recipe.seed, self.number),
+            self.world,
             self.documents,
         )
+
+    def _announce(self, source: Checkpoint) -> None:
         log.info(
             "stage %s: from %s, step %d, on %s, attention: %s, processes: %d",
-            name,
+            self.name,
             source.folder.name,
             self.progress.step,
-            world.device,
+            self.world.device,
             self.encoder.attention,
-            world.size,
+            self.world.size,
         )
-        if hint := warmup_hint(name, self.stage):
+        if hint := warmup_hint(self.name, self.stage):
             log.warning(hint)
-        world.barrier()  # loading may take longer on one process than on another
 
     def train(self) -> Checkpoint:
         """Run the remaining steps and return the stage's result.
