@@ -6,6 +6,7 @@ NOT_KINDS = (
     "encoder",
     "family",
     "foreign_formats",
+    "half_precision",
     "hub",
     "layer_reduction",
     "load_save",

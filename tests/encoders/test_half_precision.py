@@ -1,0 +1,138 @@
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from pyserini_ance.encoders import half_precision
+from pyserini_ance.encoders.half_precision import PackedLinear, half_copy, packs_linears, transformers_in
+from pyserini_ance.encoders.load_save import initial_encoder
+
+IDS = torch.randint(5, 60, (6, 20), generator=torch.Generator().manual_seed(0))
+needs_packing = pytest.mark.skipif(not packs_linears(), reason="this processor or torch does not pack")
+
+
+@pytest.fixture(params=["transformer", "roberta_ance"])
+def encoder(request, family, tiny_bert, tiny_roberta):
+    settings = {
+        "transformer": (tiny_bert, {"projection": 16}),
+        "roberta_ance": (tiny_roberta, {"head": "new"}),
+    }
+    model, more = settings[request.param]
+    encoder = initial_encoder(family(request.param, model, **more), 1)
+    encoder.towers.eval()
+    return encoder
+
+
+def linears(tower: nn.Module) -> list[nn.Linear]:
+    [model] = [m for m in transformers_in(tower) if len(transformers_in(m)) == 1]
+    return [layer for layer in model.modules() if type(layer) is nn.Linear]
+
+
+def vectors(tower: nn.Module) -> torch.Tensor:
+    with torch.inference_mode():
+        return tower("document", IDS, torch.ones_like(IDS))
+
+
+@needs_packing
+def test_packed_layers_compute_as_those_of_the_copy_without_them(encoder, monkeypatch):
+    """The copy without them is compared in test_encoder.py."""
+    tower = encoder.towers.queries
+    packed = half_copy(tower, torch.bfloat16)
+    monkeypatch.setattr(half_precision, "packs_linears", lambda: False)
+    plain = half_copy(tower, torch.bfloat16)
+    count = sum(isinstance(module, PackedLinear) for module in packed.modules())
+    assert (count, len(linears(packed))) == (len(linears(tower)), 0) and len(linears(plain)) == count > 0
+    torch.testing.assert_close(vectors(packed), vectors(plain), rtol=0.03, atol=0.03)
+    assert not torch.equal(vectors(plain), vectors(tower))
+
+
+def test_the_tower_stays_and_shares_what_follows_its_transformer(encoder):
+    tower = encoder.towers.queries
+    before = {name: (id(weight), weight.dtype) for name, weight in tower.named_parameters()}
+    copy = half_copy(tower, torch.bfloat16)
+    assert {name: (id(weight), weight.dtype) for name, weight in tower.named_parameters()} == before
+    shared = {
+        weight.dtype
+        for weight in copy.parameters()
+        if id(weight) in {number for number, _ in before.values()}
+    }
+    own = {weight.dtype for weight in copy.parameters() if id(weight) not in {n for n, _ in before.values()}}
+    assert (shared, own) == ({torch.float32}, {torch.bfloat16})
+
+
+def test_linear_layers_of_other_kinds_are_not_packed(encoder):
+    """Another class may compute something else."""
+
+    class Doubled(nn.Linear):
+        def forward(self, inputs):
+            return 2 * super().forward(inputs)
+
+    for layer in linears(encoder.towers.queries):
+        layer.__class__ = Doubled
+    copy = half_copy(encoder.towers.queries, torch.bfloat16)
+    assert not any(isinstance(module, PackedLinear) for module in copy.modules())
+
+
+def test_changed_weights_are_seen_by_the_next_call(encoder, records):
+    before = encoder.encode(records, "document", "bf16")
+    with torch.no_grad():
+        for layer in linears(encoder.towers.documents):
+            layer.weight.neg_()
+    after, full = (encoder.encode(records, "document", precision) for precision in ("bf16", "fp32"))
+    cosines = [
+        (v * full).sum(1) / np.linalg.norm(v, axis=1) / np.linalg.norm(full, axis=1) for v in (before, after)
+    ]
+    assert cosines[0].mean() < 0.9 and cosines[1].min() > 0.99
+
+
+@needs_packing
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(1, 64, 32), (200, 384, 1536), (70, 37, 5), (3, 7, 48, 100)])
+def test_a_packed_layer_computes_as_nn_linear(shape, bias):
+    *rows, inputs, outputs = shape
+    generator = torch.Generator().manual_seed(0)
+    weight = torch.randn(outputs, inputs, generator=generator) / inputs**0.5
+    own_bias = torch.randn(outputs, generator=generator) if bias else None
+    given = torch.randn(*rows, inputs, generator=generator)
+    layer = PackedLinear(weight, own_bias)
+    half = [each if each is None else each.bfloat16() for each in (given, weight, own_bias)]
+    assert torch.equal(layer.weight, half[1])
+    with torch.inference_mode():
+        torch.testing.assert_close(layer(half[0]), functional.linear(*half), rtol=0.01, atol=0.01)
+        every_second = half[0][..., None].expand(*half[0].shape, 2)[..., 0]
+        assert torch.equal(layer(every_second), layer(half[0]))
+        with torch.autocast("cpu", torch.bfloat16):
+            torch.testing.assert_close(layer(given), functional.linear(*half), rtol=0.01, atol=0.01)
+
+
+@needs_packing
+@pytest.mark.parametrize(
+    "operators",
+    [
+        {},
+        {"_linear_pointwise": lambda *_: torch.zeros(())},
+        {"_linear_pointwise": lambda given, weight, bias, *_: functional.linear(given, weight.to_dense())},
+    ],
+    ids=["missing", "another shape", "wrong"],
+)
+def test_without_the_operator_layers_stay_as_they_are(encoder, records, monkeypatch, caplog, operators):
+    packed = encoder.encode(records, "document", "bf16")
+    reorder = torch.ops.mkldnn._reorder_linear_weight
+    own = SimpleNamespace(**({"_reorder_linear_weight": reorder} if operators else {}), **operators)
+    monkeypatch.setattr(torch.ops, "mkldnn", own)
+    packs_linears.cache_clear()
+    try:
+        with caplog.at_level("INFO"):
+            assert not packs_linears()
+        plain = encoder.encode(records, "document", "bf16")
+    finally:
+        monkeypatch.undo()
+        packs_linears.cache_clear()
+    assert "linear layers in bf16" in caplog.text
+    assert len(linears(half_copy(encoder.towers.queries, torch.float16))) == len(
+        linears(encoder.towers.queries)
+    )
+    np.testing.assert_allclose(packed, plain, atol=0.03)
