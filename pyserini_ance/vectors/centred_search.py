@@ -5,7 +5,7 @@ stay, and the rest is shorter: encoders such as ANCE give vectors with a large c
 errors would exceed the differences between documents.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -135,7 +135,6 @@ class SampledSearch:
         self.blocks = [block.contiguous() for block in query_blocks]
         self._rounded = [block.bfloat16().T for block in self.blocks]  # faster here than rows of documents
         self._longest = documents.new_zeros(())  # after centring
-        self._buffers: dict[str, torch.Tensor] = {}
         self._thresholds = self._sampled_thresholds()
         self._best = [TopK(len(block), k, max_pending=MAX_PENDING) for block in self.blocks]
 
@@ -149,8 +148,7 @@ class SampledSearch:
         rounded = self._round(self.documents[first:stop])
         parts = zip(self.blocks, self._rounded, self._thresholds, self._best, strict=True)
         for block, queries, threshold, best in parts:
-            scores = self._buffer("scores", (stop - first, len(block)), torch.bfloat16)
-            found = above(torch.mm(rounded, queries, out=scores), threshold)
+            found = above(rounded @ queries, threshold)
             assert found is not None  # without a limit
             asked, rows = found[0], found[1] + first
             best.update_pairs(asked, rows, pair_scores(block, asked, self.documents, rows))
@@ -166,18 +164,9 @@ class SampledSearch:
         return (scores, rows), is_proven
 
     def _round(self, documents: torch.Tensor) -> torch.Tensor:
-        """The documents in bf16 after centring, until the next call."""
-        centred = self._buffer("centred", documents.shape, torch.float32)
-        torch.sub(documents, self.mean, out=centred)
+        centred = documents - self.mean
         self._longest = self._longest.maximum(centred.norm(dim=1).max())
-        return self._buffer("rounded", documents.shape, torch.bfloat16).copy_(centred)
-
-    def _buffer(self, name: str, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-        """Memory that is used again: new pages for each block would take as long as the products."""
-        size = shape[0] * shape[1]
-        if name not in self._buffers or len(self._buffers[name]) < size:
-            self._buffers[name] = torch.empty(size, dtype=dtype)
-        return self._buffers[name][:size].view(shape)
+        return centred.bfloat16()
 
     def _sampled_thresholds(self) -> list[torch.Tensor]:
         """(Q,) bf16 of each block: with few exceptions, k documents score higher by more than the errors.
@@ -188,7 +177,7 @@ class SampledSearch:
         expected = self.k / stride
         needed = round(expected + 5 * expected**0.5 + 4)
         rows = _one_of_each(stride, len(self.documents) // stride)
-        sample = torch.cat([self._round(self.documents[part]).clone() for part in rows.split(ROWS_AT_ONCE)])
+        sample = torch.cat([self._round(self.documents[part]) for part in rows.split(ROWS_AT_ONCE)])
         sample = sample[: len(sample) // DOCUMENTS_PER_GROUP * DOCUMENTS_PER_GROUP]
         thresholds = []
         for block, queries in zip(self.blocks, self._rounded, strict=True):
