@@ -3,8 +3,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from helpers.small_set import TINY_SHAPE
 from torch import nn
 from torch.nn import functional
+from transformers import AutoConfig, AutoModel, T5EncoderModel
 
 from pyserini_ance.encoders import half_precision
 from pyserini_ance.encoders.half_precision import PackedLinear, half_copy, packs_linears, transformers_in
@@ -45,7 +47,7 @@ def test_packed_layers_compute_as_those_of_the_copy_without_them(encoder, monkey
     plain = half_copy(tower, torch.bfloat16)
     count = sum(isinstance(module, PackedLinear) for module in packed.modules())
     assert (count, len(linears(packed))) == (len(linears(tower)), 0) and len(linears(plain)) == count > 0
-    torch.testing.assert_close(vectors(packed), vectors(plain), rtol=0.03, atol=0.03)
+    torch.testing.assert_close(vectors(packed), vectors(plain), rtol=0.1, atol=0.1)
     assert not torch.equal(vectors(plain), vectors(tower))
 
 
@@ -61,6 +63,42 @@ def test_the_tower_stays_and_shares_what_follows_its_transformer(encoder):
     }
     own = {weight.dtype for weight in copy.parameters() if id(weight) not in {n for n, _ in before.values()}}
     assert (shared, own) == ({torch.float32}, {torch.bfloat16})
+
+
+T5 = {
+    "d_model": 32,
+    "d_kv": 8,
+    "d_ff": 64,
+    "num_layers": 2,
+    "num_heads": 4,
+    "feed_forward_proj": "gated-gelu",
+}
+DEBERTA = {**TINY_SHAPE, "relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
+
+
+class Whole(nn.Module):
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model = model
+
+    def forward(self, side, ids, mask):
+        return self.model(input_ids=ids, attention_mask=mask).last_hidden_state
+
+
+@needs_packing
+@pytest.mark.parametrize(
+    ("kind", "shape"),
+    [("t5", T5), ("deberta", DEBERTA), ("albert", TINY_SHAPE), ("distilbert", {"dim": 32, "n_heads": 4})],
+)
+def test_other_models_compute_alike_with_packed_layers(monkeypatch, kind, shape):
+    """T5 and DeBERTa read weights themselves, ALBERT has one layer at several depths."""
+    config = AutoConfig.for_model(kind, vocab_size=64, **shape)
+    model = Whole((T5EncoderModel if kind == "t5" else AutoModel.from_config)(config).eval())
+    packed = half_copy(model, torch.bfloat16)
+    monkeypatch.setattr(half_precision, "packs_linears", lambda: False)
+    plain = half_copy(model, torch.bfloat16)
+    assert any(isinstance(module, PackedLinear) for module in packed.modules())
+    torch.testing.assert_close(vectors(packed), vectors(plain), rtol=0.1, atol=0.1)
 
 
 def test_linear_layers_of_other_kinds_are_not_packed(encoder):
