@@ -21,15 +21,18 @@ def half_copy(tower: Tower, dtype: torch.dtype) -> Tower:
 
     A pass in bf16 alone is 1.2 times as fast as autocast, which goes back and forth between precisions. What
     follows the transformer (pooling, heads, normalization) stays in fp32. On a CPU, linear layers in bf16 are
-    packed where `packs_linears`; a subclass of `nn.Linear` is not.
+    packed where `packs_linears`; those with hooks or a computed weight, and subclasses, are not.
     """
     models = transformers_in(tower)
     replaced: dict[int, Any] = {id(each): each for each in chain(tower.parameters(), tower.buffers())}
     replaced |= {id(model.config): model.config for model in models}
+    # Tensors with a graph, which a module keeps from a step before, cannot be copied.
+    kept = [each for module in tower.modules() for each in vars(module).values() if torch.is_tensor(each)]
+    replaced |= {id(each): each.detach() for each in kept if not each.is_leaf}
     inner = [model for model in models if len(transformers_in(model)) == 1]
     for module in chain.from_iterable(model.modules() for model in inner):
         own = dict(module.named_parameters(recurse=False))
-        if type(module) is nn.Linear and _is_packed(module, dtype):
+        if _is_packed(module, dtype):
             replaced[id(module)] = PackedLinear(module.weight, module.bias)
         else:
             replaced |= {id(weight): _half(weight, dtype) for weight in own.values()}
@@ -41,8 +44,11 @@ def transformers_in(module: nn.Module) -> list[Any]:
     return [each for each in module.modules() if hasattr(each, "set_attn_implementation")]
 
 
-def _is_packed(layer: nn.Linear, dtype: torch.dtype) -> bool:
-    return dtype == torch.bfloat16 and layer.weight.device.type == "cpu" and packs_linears()
+def _is_packed(module: nn.Module, dtype: torch.dtype) -> bool:
+    if type(module) is not nn.Linear or dtype != torch.bfloat16 or module.weight.device.type != "cpu":
+        return False
+    is_hooked = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+    return not is_hooked and isinstance(module.weight, nn.Parameter) and packs_linears()
 
 
 def _half(weight: torch.Tensor, dtype: torch.dtype) -> nn.Parameter:

@@ -23,14 +23,20 @@ from pyserini_ance.vectors.topk import (
 )
 
 RESCORED_BYTES = 1 << 28  # of document vectors that are gathered at once
-# From these numbers on, a search in bf16 is faster: the documents are rounded for each search.
-FEWEST_QUERIES, FEWEST_QUERIES_ON_CPU = 513, 192
-FEWEST_DOCUMENTS, FEWEST_PER_RESULT = 1 << 16, 300  # on a CPU, where candidates must be few among many
+# From these numbers on, a search in bf16 is faster: the documents are rounded for each search. On a CPU the
+# queries need so many numbers in all, and a candidate must be rare.
+FEWEST_QUERIES = 513
+FEWEST_NUMBERS, FEWEST_DIMENSIONS = 160_000, 256
+FEWEST_DOCUMENTS, FEWEST_PER_RESULT = 1 << 16, 500
 SAMPLED_FOR_MEAN = 4096
 BEST_IN_SAMPLE = 12  # of the k best of all documents, on average, if the sample is not too large then
 LEAST_STRIDE = 8  # documents for each of the sample
+MOST_SAMPLED = 1 << 17
 ROWS_AT_ONCE = 1 << 12  # of the sample
-MAX_PENDING = 128
+MOST_GROUPS = 0.3  # of the sample above a threshold
+MOST_CANDIDATES = 5  # times as many as expected
+MOST_HOPELESS = 0.25  # of the queries
+MAX_PENDING, MAX_PENDING_OF_ALL = 128, 1 << 16  # candidates per query of a block, and of all blocks
 BF16_ROUNDING = 2.0**-8  # largest error of a number in bf16, relative to it
 # Errors of sums of D products, as multiples of D and of the product of two lengths. fp32 sums have 2^-24;
 # a tensor core truncates where others round.
@@ -48,7 +54,7 @@ class Candidates(NamedTuple):
 class CentredSearch:
     """The k best of `documents` (N, D) for blocks of queries (Q, D), all float32 on one device.
 
-    First `update` with all blocks of documents, then `result`. The host waits for nothing.
+    First `prepare`, then `update` with all blocks of documents, then `result`. The host waits for nothing.
     """
 
     def __init__(self, documents: torch.Tensor, query_blocks: Iterable[torch.Tensor], k: int):
@@ -62,9 +68,16 @@ class CentredSearch:
         self._largest = documents.new_zeros(3)
 
     @staticmethod
-    def pays(queries: int, documents: int, k: int) -> bool:
+    def pays(queries: int, documents: int, dimension: int, k: int) -> bool:
         """Whether such a search is faster than one in fp32; for a block of queries it is not."""
         return queries >= FEWEST_QUERIES and documents > 0
+
+    def prepare(self) -> Iterable[None]:
+        return ()
+
+    @property
+    def is_hopeless(self) -> bool:
+        return False
 
     def update(self, first: int, stop: int) -> Iterable[None]:
         """Score the documents from row `first` to `stop`; yields after each block of queries."""
@@ -126,7 +139,8 @@ class CentredSearch:
 class SampledSearch:
     """As `CentredSearch`, for a CPU: a sample of the documents says from which score on one is a candidate.
 
-    So no block is sorted. Candidates are scored again while their block is in the processor's cache.
+    So no block is sorted. Candidates are scored again while their block is in the processor's cache. A query
+    with too many of them, as where bf16 cannot tell documents apart, has no proof.
     """
 
     def __init__(self, documents: torch.Tensor, query_blocks: Iterable[torch.Tensor], k: int):
@@ -135,23 +149,52 @@ class SampledSearch:
         self.blocks = [block.contiguous() for block in query_blocks]
         self._rounded = [block.bfloat16().T for block in self.blocks]  # faster here than rows of documents
         self._longest = documents.new_zeros(())  # after centring
-        self._thresholds = self._sampled_thresholds()
-        self._best = [TopK(len(block), k, max_pending=MAX_PENDING) for block in self.blocks]
+        self._stride = max(LEAST_STRIDE, k // BEST_IN_SAMPLE, len(documents) // MOST_SAMPLED)
+        # So many of the sample's best that fewer than k of all documents are hardly ever as good.
+        expected = k / self._stride
+        self._needed = round(expected + 5 * expected**0.5 + 4)
+        self._thresholds: list[torch.Tensor] = []  # (Q,) bf16 of each block; infinite: no candidates
+        self._counts = [torch.zeros(len(block), dtype=torch.int64) for block in self.blocks]
+        max_pending = max(1, min(MAX_PENDING, MAX_PENDING_OF_ALL // max(1, len(self.blocks))))
+        self._best = [TopK(len(block), k, max_pending=max_pending) for block in self.blocks]
 
     @staticmethod
-    def pays(queries: int, documents: int, k: int) -> bool:
+    def pays(queries: int, documents: int, dimension: int, k: int) -> bool:
         """Whether such a search is faster than one in fp32."""
-        return queries >= FEWEST_QUERIES_ON_CPU and documents >= max(FEWEST_DOCUMENTS, FEWEST_PER_RESULT * k)
+        enough = dimension >= FEWEST_DIMENSIONS and queries * dimension >= FEWEST_NUMBERS
+        return enough and documents >= max(FEWEST_DOCUMENTS, FEWEST_PER_RESULT * k)
+
+    def prepare(self) -> Iterable[None]:
+        """Choose the thresholds; yields after each block of queries.
+
+        With few exceptions, k documents score higher than a threshold by more than the errors.
+        """
+        sample = self._sample()
+        for block, queries in zip(self.blocks, self._rounded, strict=True):
+            best = best_of_groups(sample @ queries).T.float()
+            of_sample = best.topk(min(self._needed, best.shape[1]), dim=1).values[:, -1]
+            errors = self._errors(block) + BF16_ROUNDING * of_sample.abs()
+            threshold = (of_sample - errors).bfloat16()
+            share = (best > threshold[:, None]).float().mean(1)
+            self._thresholds.append(threshold.masked_fill(share > MOST_GROUPS, torch.inf))
+            yield
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Whether the search in fp32 would be left with a good part of the queries."""
+        return bool(torch.cat(self._thresholds).isinf().float().mean() > MOST_HOPELESS)
 
     def update(self, first: int, stop: int) -> Iterable[None]:
         """Score the documents from row `first` to `stop`; yields after each block of queries."""
         rounded = self._round(self.documents[first:stop])
-        parts = zip(self.blocks, self._rounded, self._thresholds, self._best, strict=True)
-        for block, queries, threshold, best in parts:
+        parts = zip(self.blocks, self._rounded, self._thresholds, self._counts, self._best, strict=True)
+        for block, queries, threshold, counts, best in parts:
             found = above(rounded @ queries, threshold)
             assert found is not None  # without a limit
             asked, rows = found[0], found[1] + first
             best.update_pairs(asked, rows, pair_scores(block, asked, self.documents, rows))
+            counts += asked.bincount(minlength=len(counts))
+            threshold[counts > MOST_CANDIDATES * self._needed * self._stride] = torch.inf
             yield
 
     def result(self) -> tuple[ScoresAndRows, torch.Tensor]:
@@ -168,24 +211,14 @@ class SampledSearch:
         self._longest = self._longest.maximum(centred.norm(dim=1).max())
         return centred.bfloat16()
 
-    def _sampled_thresholds(self) -> list[torch.Tensor]:
-        """(Q,) bf16 of each block: with few exceptions, k documents score higher by more than the errors.
-
-        That many of a sample's best are needed that fewer than k of all documents are hardly ever as good.
-        """
-        stride = max(LEAST_STRIDE, self.k // BEST_IN_SAMPLE)
-        expected = self.k / stride
-        needed = round(expected + 5 * expected**0.5 + 4)
-        rows = _one_of_each(stride, len(self.documents) // stride)
-        sample = torch.cat([self._round(self.documents[part]) for part in rows.split(ROWS_AT_ONCE)])
-        sample = sample[: len(sample) // DOCUMENTS_PER_GROUP * DOCUMENTS_PER_GROUP]
-        thresholds = []
-        for block, queries in zip(self.blocks, self._rounded, strict=True):
-            best = best_of_groups(sample @ queries).T.float()
-            of_sample = best.topk(min(needed, best.shape[1]), dim=1).values[:, -1]
-            errors = self._errors(block) + BF16_ROUNDING * of_sample.abs()
-            thresholds.append((of_sample - errors).bfloat16())
-        return thresholds
+    def _sample(self) -> torch.Tensor:
+        """(S, D) bf16 of a document of each stride, in whole groups."""
+        count = len(self.documents) // self._stride // DOCUMENTS_PER_GROUP * DOCUMENTS_PER_GROUP
+        sample = torch.empty((count, self.documents.shape[1]), dtype=torch.bfloat16)
+        rows = _one_of_each(self._stride, count)
+        for part, chosen in zip(sample.split(ROWS_AT_ONCE), rows.split(ROWS_AT_ONCE), strict=True):
+            part.copy_(self._round(self.documents[chosen]))
+        return sample
 
     def _errors(self, queries: torch.Tensor) -> torch.Tensor:
         """(Q,) float64, as `largest_errors`, from the longest document so far."""
@@ -202,7 +235,7 @@ class SampledSearch:
     def _is_proven(self, queries: torch.Tensor, threshold: torch.Tensor, best: torch.Tensor) -> torch.Tensor:
         """(Q,) bool: whether no document below the `threshold` (Q,) reaches the k-th `best` score (Q,).
 
-        Sums are rounded to bf16 before they are compared with the threshold.
+        Sums are rounded to bf16 before they are compared with the threshold. None if it has been raised.
         """
         highest = threshold.double() + BF16_ROUNDING * threshold.double().abs()
         highest += queries.double() @ self.mean.double() + self._errors(queries)

@@ -117,9 +117,9 @@ def searcher(
     if memory_gib is not None:
         size = min(size, documents_within(memory_gib, documents.shape[1], library))
     if library == "faiss":
-        array = np.ascontiguousarray(documents, np.float32)
+        array = np.asarray(documents, np.float32)
         fp32 = partial(_search_by_faiss, array, world, size, is_bounded)
-        if backend != "auto" or is_bounded or not cpu_has_amx():
+        if backend != "auto" or is_bounded or not array.flags.c_contiguous or not cpu_has_amx():
             return fp32
         size = max(1, NUMBERS_IN_CACHE // max(1, array.shape[1]))
         return partial(_search_many, SampledSearch, as_tensor(array), world, size, fp32)
@@ -155,7 +155,8 @@ def _search_blocks(
     queries: torch.Tensor,
     k: int,
 ) -> ScoresAndRows:
-    k, on_device = min(k, len(documents)), queries.to(device, non_blocking=True)
+    # The CPU would not wait for a copy to it.
+    k, on_device = min(k, len(documents)), queries.to(device, non_blocking=str(device) != "cpu")
     query_blocks = [
         on_device[start : start + QUERIES_PER_BLOCK].T.contiguous()
         for start in range(0, len(queries), QUERIES_PER_BLOCK)
@@ -188,10 +189,15 @@ def _search_many(
 ) -> ScoresAndRows:
     """Search with products in bf16 and a proof, or by `fp32`, the queries that have none."""
     k = min(k, len(documents))
-    if not kind.pays(len(queries), len(documents), k):
+    if not kind.pays(len(queries), len(documents), documents.shape[1], k):
         return fp32(queries, k)
-    asked = queries.to(documents.device, non_blocking=True)
+    asked = queries.to(documents.device, non_blocking=documents.device.type != "cpu")
     centred = kind(documents, asked.split(QUERIES_PER_BLOCK), k)
+    for _ in centred.prepare():
+        world.check()
+    if centred.is_hopeless:
+        log.info("search in fp32: bf16 would leave too many candidates")
+        return fp32(queries, k)
     size = max(1, documents_per_block // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
     firsts = range(0, len(documents), size)
     with _progress_bar(len(centred.blocks) * len(firsts), world) as bar:

@@ -15,6 +15,7 @@ MOST_GROUPS = 0.25
 # Pending candidates per query, on average, before they are merged; until then the threshold is lower than it
 # could be.
 MAX_PENDING = 32
+MAX_PARTS = 64
 
 LOWEST_KEY = torch.iinfo(torch.int64).min
 ROW_BITS = 32
@@ -39,6 +40,7 @@ class TopK:
             torch.empty((queries, 0), dtype=torch.int32, device=device),
         )
         self._pending: list[tuple[torch.Tensor, ...]] = []  # queries, rows, scores (C,)
+        self._pending_pairs = 0
 
     def update(self, scores: torch.Tensor, first: int) -> None:
         """Add the `scores` (N, Q) of N documents, the first of which is row `first`."""
@@ -52,9 +54,14 @@ class TopK:
 
     def update_pairs(self, queries: torch.Tensor, rows: torch.Tensor, scores: torch.Tensor) -> None:
         """Add the `scores` (C,) of documents `rows` (C,) for `queries` (C,); rows rise within each query."""
-        self._pending.append((queries, rows.int(), scores))
-        if sum(len(queries) for queries, *_ in self._pending) > self.max_pending * len(self._best[0]):
+        if not len(queries):
+            return
+        self._pending.append((queries.int(), rows.int(), scores))
+        self._pending_pairs += len(queries)
+        if self._pending_pairs > self.max_pending * len(self._best[0]):
             self._merge_pending()
+        elif len(self._pending) == MAX_PARTS:  # each tensor takes more than a few pairs do
+            self._pending = [tuple(map(torch.cat, zip(*self._pending, strict=True)))]
 
     def result(self) -> ScoresAndRows:
         """Scores (Q, k) float32 and rows (Q, k) int32, best first; k is cut to the number of documents."""
@@ -70,6 +77,7 @@ class TopK:
             return
         queries, rows, scores = map(torch.cat, zip(*self._pending, strict=True))
         self._pending.clear()
+        self._pending_pairs = 0
         order = queries.argsort(stable=True)  # rows keep rising within each query
         queries, rows, scores = queries[order], rows[order], scores[order]
         counts = queries.bincount(minlength=len(self._best[0]))

@@ -174,3 +174,17 @@ def test_without_the_operator_layers_stay_as_they_are(encoder, records, monkeypa
         linears(encoder.towers.queries)
     )
     np.testing.assert_allclose(packed, plain, atol=0.03)
+
+
+def test_hooks_and_computed_weights_hold_in_the_copy(encoder):
+    """A hook that changes outputs, a weight that is computed before each pass, and outputs that are kept."""
+    tower = encoder.towers.queries
+    hooked, normed = linears(tower)[:2]
+    hooked.register_forward_hook(lambda layer, inputs, outputs: -outputs)
+    nn.utils.weight_norm(normed)
+    with torch.no_grad():
+        normed.weight_g.mul_(-1)
+    tower.last_output = tower("document", IDS, torch.ones_like(IDS))
+    assert tower.last_output.grad_fn is not None
+    found = vectors(half_copy(tower, torch.bfloat16))
+    assert functional.cosine_similarity(found, vectors(tower)).min() > 0.999

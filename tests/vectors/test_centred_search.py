@@ -13,6 +13,13 @@ from pyserini_ance.vectors.centred_search import CentredSearch, SampledSearch
 from pyserini_ance.vectors.search import searcher
 
 Kind = type[CentredSearch | SampledSearch]
+LIMITS = {
+    "FEWEST_QUERIES": 8,
+    "FEWEST_NUMBERS": 8 * 48,
+    "FEWEST_DIMENSIONS": 4,
+    "FEWEST_DOCUMENTS": 100,
+    "FEWEST_PER_RESULT": 1.2,
+}
 KINDS = pytest.mark.parametrize("kind", [CentredSearch, SampledSearch])
 
 
@@ -37,6 +44,7 @@ def proven(
 ) -> torch.Tensor:
     """Which queries (Q,) need no search in fp32."""
     centred = kind(documents, [queries], k)
+    list(centred.prepare())
     for first in range(0, len(documents), 1000):
         for _ in centred.update(first, min(first + 1000, len(documents))):
             pass
@@ -46,16 +54,14 @@ def proven(
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(search, "QUERIES_PER_BLOCK", 7)
-    for name in ("FEWEST_QUERIES", "FEWEST_QUERIES_ON_CPU"):
-        monkeypatch.setattr(centred_search, name, 8)
-    monkeypatch.setattr(centred_search, "FEWEST_DOCUMENTS", 100)
-    monkeypatch.setattr(centred_search, "FEWEST_PER_RESULT", 1.2)
+    for name, few in LIMITS.items():
+        monkeypatch.setattr(centred_search, name, few)
 
 
 @KINDS
 @pytest.mark.parametrize("mean", [0, 10, 100])
 def test_ranks_as_numpy_does_and_a_common_part_does_not_spoil_the_proof(mean, kind):
-    queries, documents = drawn(30, 2000, mean)
+    queries, documents = drawn(30, 8000, mean)
     exact = queries.double() @ documents.double().T
     scores, rows = by_bf16(documents, queries, 20, kind)
     assert (scores.dtype, rows.dtype) == (torch.float32, torch.int32)
@@ -93,7 +99,7 @@ def test_documents_that_bf16_cannot_tell_apart_are_searched_in_fp32(monkeypatch)
 
 @KINDS
 def test_vectors_without_values_have_no_proof(kind):
-    queries, documents = drawn(3, 2000, 0)
+    queries, documents = drawn(3, 20_000, 0)
     queries[1, 5] = np.nan
     assert proven(documents, queries, 20, kind).tolist() == [True, False, True]
     documents[7, 5] = np.nan
@@ -107,17 +113,37 @@ def test_a_sample_shows_nearly_always_what_a_candidate_scores(k, distance):
     queries, documents = drawn(100, 70_000, 0)
     documents[::distance] += 0.3 * queries.mean(0)
     searched = SampledSearch(documents, [queries], k)
+    list(searched.prepare())
     above = (documents.double() - searched.mean) @ queries.double().T > searched._thresholds[0]
     assert proven(documents, queries, k, SampledSearch).sum() >= 99
     assert above.sum(0).float().mean() < 10 * k + 400
 
 
-def test_one_long_document_spoils_the_proof_but_not_the_result():
-    queries, documents = drawn(30, 2000, 0)
-    documents[1234] *= -1e4
-    assert proven(documents, queries, 20, SampledSearch).sum() < 30
+def rows_found(documents: torch.Tensor, queries: torch.Tensor, caplog) -> str:
+    """What the log says of a search whose rows are those of the exact scores."""
+    caplog.clear()
     expected = (queries.double() @ documents.double().T).topk(20).indices
-    assert torch.equal(by_bf16(documents, queries, 20, SampledSearch)[1].long(), expected)
+    with caplog.at_level("INFO"):
+        assert torch.equal(by_bf16(documents, queries, 20, SampledSearch)[1].long(), expected)
+    return caplog.text
+
+
+def test_where_bf16_would_leave_too_many_candidates_fp32_searches_at_once(caplog):
+    """A long document makes all errors as large as its own: unless the sample misses it, it is seen early."""
+    queries, documents = drawn(30, 20_000, 0)
+    sampled = int(centred_search._one_of_each(centred_search.LEAST_STRIDE, 2496)[100])
+    documents[sampled] *= -50
+    assert "bf16 would leave too many candidates" in rows_found(documents, queries, caplog)
+    documents[sampled] /= -50
+    documents[sampled + 1] *= -50
+    assert "in bf16, rescored in fp32; 30 queries in fp32 alone" in rows_found(documents, queries, caplog)
+
+
+def test_a_query_with_more_candidates_than_the_sample_promised_is_searched_in_fp32(monkeypatch, caplog):
+    queries, documents = drawn(30, 20_000, 0)
+    assert "; 0 queries in fp32 alone" in rows_found(documents, queries, caplog)
+    monkeypatch.setattr(centred_search, "MOST_CANDIDATES", 0.1)
+    assert "; 30 queries in fp32 alone" in rows_found(documents, queries, caplog)
 
 
 def test_all_documents_need_no_proof():
@@ -178,4 +204,15 @@ def test_on_a_cpu_bf16_is_for_its_matrix_unit(monkeypatch, has_amx, backend, mem
 
 def test_few_queries_or_documents_are_not_worth_rounding_the_documents():
     pays = SampledSearch.pays
-    assert pays(8, 100, 20) and not pays(7, 100, 20) and not pays(8, 99, 20) and not pays(8, 100, 99)
+    assert pays(8, 100, 48, 20) and pays(96, 100, 4, 20) and not pays(200, 100, 3, 20)
+    assert not pays(7, 100, 48, 20) and not pays(8, 99, 48, 20) and not pays(8, 100, 48, 99)
+
+
+def test_vectors_that_are_not_contiguous_are_searched_by_faiss_alone(monkeypatch):
+    monkeypatch.setattr(search, "cpu_has_amx", lambda: True)
+    queries, documents = drawn(30, 300, 0)
+    find = searcher(documents.numpy()[:, ::2], "auto", "cpu", World())
+    assert find.func == search._search_by_faiss
+    assert torch.equal(
+        find(queries[:, ::2], 5)[1].long(), (queries[:, ::2] @ documents[:, ::2].T).topk(5).indices
+    )
