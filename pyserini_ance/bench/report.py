@@ -9,6 +9,7 @@ from pyserini_ance.bench.rounds import Contest, Entry
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.storage.files import write_json
 
+MANY = 100  # figures from here on have no decimals
 LEGEND = {
     "CPU s, clock s": "of one round, median: seconds of all threads on the CPU, and on the clock",
     "x NAME": "times as fast as NAME by CPU time within a round: median (lowest-highest)",
@@ -79,7 +80,7 @@ def _row(
     reference = _reference(contest, present)
     if contest.agreement and entry.output is not None and reference and reference.output is not None:
         figures = contest.agreement(entry.output, reference.output)
-        row |= {name: f"{value:.6f}" for name, value in figures.items()}
+        row |= {name: f"{value:.6f}" if value < MANY else f"{value:.0f}" for name, value in figures.items()}
     return row
 
 

@@ -70,9 +70,21 @@ def ours(
         def on_step_end(self, stage: str, step: int, losses: dict, metrics: dict) -> None:
             _end_of_step(rounds, losses_of_round, metrics["loss"], steps)
 
+    recipe = own_recipe(encoder, STEPS, batch, length_tokens, threads, precision)
+    file = folder / f"ours-{precision}.yaml"
+    file.write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    rounds.begin()
+    with suppress(LastRound):
+        api.train(file, folder / f"run-{precision}", callbacks=[Turns()])
+
+
+def own_recipe(
+    encoder: str, steps: int, batch: int, length_tokens: int, threads: int, precision: Precision, **data: int
+) -> dict[str, Any]:
+    """The recipe of these steps; `data` are more settings of its documentation strings."""
     length = {"length_tokens": length_tokens}
-    recipe = {
-        "data": {"kind": "docstrings", "packages": [PACKAGE]},
+    return {
+        "data": {"kind": "docstrings", "packages": [PACKAGE], **data},
         "encoder": {
             "kind": "transformer",
             "model": encoder,
@@ -87,7 +99,7 @@ def ours(
         "stages": {
             "train": {
                 "init_from": "initial",
-                "steps": STEPS,
+                "steps": steps,
                 "batch_queries": batch,
                 "terms": {
                     "query": {
@@ -101,11 +113,6 @@ def ours(
             }
         },
     }
-    file = folder / f"ours-{precision}.yaml"
-    file.write_text(yaml.safe_dump(recipe), encoding="utf-8")
-    rounds.begin()
-    with suppress(LastRound):
-        api.train(file, folder / f"run-{precision}", callbacks=[Turns()])
 
 
 def _end_of_step(rounds: Rounds, losses: list[float], loss: float, steps: int) -> None:

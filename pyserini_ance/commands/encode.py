@@ -1,7 +1,6 @@
 """`pyserini-ance encode`: encode a JSONL corpus, or take an index's vectors, into files of other programs."""
 
 import argparse
-import logging
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -21,7 +20,7 @@ NUMBER_TYPES = ("fp32", "fp16")
 
 def main(arguments: list[str] | None = None) -> None:
     args = _parse(arguments)
-    logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
+    console.log_to_stderr()
     interrupt_on_termination()
     from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index
     from pyserini_ance.vectors.faiss_index import FLAT

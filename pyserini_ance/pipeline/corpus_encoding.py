@@ -16,6 +16,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder, resolve_precision, tokens_at_once
 from pyserini_ance.encoders.family import SIDE_FILE, Family
 from pyserini_ance.encoders.tokenization import split_into_passages, token_store
+from pyserini_ance.pipeline.cpu_memory import encoding_memory, log_peak
 from pyserini_ance.pipeline.mining import encoder_digest
 from pyserini_ance.pyserini_bridge.shards import SHARD, documents_in_shard
 from pyserini_ance.pyserini_bridge.vector_files import (
@@ -122,6 +123,9 @@ def encode_corpus(
         windows = passages.offsets[windows]
     if shard:
         provenance[SHARD]["rows"] = len(tokens)
+    forecast = encoding_memory(model, tokens, "document", resolved, budget)
+    if forecast is not None and world.is_main:
+        log.info("encoding takes about %s", forecast.describe())
     folder = scratch / "vectors"
     vectors = encode_shards(
         folder, provenance, model, tokens, "document", resolved, budget, "documents", world, windows
@@ -129,6 +133,8 @@ def encode_corpus(
     ids = passage_ids(documents.ids, passages)
     contents = _contents(documents, passages)
     world.on_main(lambda: format.write(vectors, ids, contents, output, provenance))
+    if forecast is not None and world.is_main:
+        log_peak("encoding", forecast)
     return len(documents)
 
 

@@ -1,32 +1,52 @@
-"""The memory of a recipe's training steps, before it runs and without its device."""
+"""The memory of a recipe's training steps, before it runs and without its device: sizes of its encoder, which
+`cpu_memory.py` reads too, and the forecast for a GPU."""
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from torch import nn
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.data.prepared import PreparedData
-from pyserini_ance.encoders.encoder import Encoder, resolve_precision
+from pyserini_ance.encoders.encoder import HALF, Encoder, resolve_precision, tokens_at_once
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.pipeline.preparation import encoder_record
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.runs.provenance import library_bytes
 
 log = logging.getLogger(__name__)
-SIZES_VERSION = 2  # raise it whenever a family builds other towers: their sizes are recorded
+SIZES_VERSION = 5  # raise it whenever a family builds other towers: their sizes are recorded
 GIB = 1 << 30
+# The share of temporary tensors that stays empty between others. glibc (2.36) needs some bytes more than a
+# tensor has, to align it, so that it can put a tensor where one of the same size was only if a neighbour is
+# free too: one for two. Measured: 0.3 to 0.6 of a forward pass in training, 0.5 in encoding.
+HOLES = 0.5
 
 
 class EncoderSizes(NamedTuple):
-    """The bytes of the weights that training holds in memory; the size of vectors; and, by device and side,
-    what a text and a batch of texts keep in a step (`TextMemory`), None where it cannot be counted."""
+    """Bytes of an encoder, as training holds it.
+
+    weights: of all towers. dimension: the size of vectors. texts: by device and side, what a text and a batch
+    of texts keep in a step (`TextMemory`); None where it cannot be counted.
+
+    On a CPU also: tables, the embeddings whose gradients are kept from step to step (`row_gradients.py`);
+    half, the weights in half precision of the largest tower while it encodes; encoding, the most that a batch
+    takes then; batches, by side, what one keeps in a step, and what it frees before (`BatchMemory`);
+    libraries, resident when the encoder was built.
+    """
 
     weights: int
     dimension: int
     texts: dict[str, dict[Side, list[int]] | None]
+    tables: int = 0
+    half: int = 0
+    encoding: int = 0
+    batches: dict[Side, list[list[float]]] | None = None
+    libraries: int | None = None
 
 
 def encoder_sizes(recipe: Recipe) -> EncoderSizes:
@@ -37,18 +57,67 @@ def encoder_sizes(recipe: Recipe) -> EncoderSizes:
     """
     untied = any(stage.trainable == "query_tower" for stage in recipe.stages.values())
     precisions = {device: _precision_on(device, recipe.precision) for device in devices(recipe)}
-    subject = f"sizes{' untied' * untied} {precisions}"
+    encoding_in, budget = (
+        resolve_precision(recipe.encoding.precision, "cpu"),
+        recipe.encoding.tokens_per_batch,
+    )
+    subject = f"sizes{' untied' * untied} {precisions}, encoding {encoding_in} {budget}"
     record = encoder_record(recipe, subject, SIZES_VERSION)
     about = record.load()
     if about is None:
         encoder = initial_encoder(recipe.encoder, recipe.seed)
+        libraries = library_bytes()
         texts = {device: _count(encoder, device, precision) for device, precision in precisions.items()}
+        on_cpu = _count_on_cpu(encoder, precisions["cpu"], encoding_in, budget) if texts.get("cpu") else {}
         if untied:
             encoder.untie()
-        weights = sum(p.numel() * p.element_size() for p in encoder.towers.parameters())
-        about = {"weights": weights, "dimension": encoder.dimension, "texts": texts}
+        about = {
+            "weights": _bytes(encoder.towers.parameters()),
+            "dimension": encoder.dimension,
+            "texts": texts,
+            "libraries": libraries,
+            **on_cpu,
+        }
         record.save(about)
-    return EncoderSizes(about["weights"], about["dimension"], about["texts"])
+    return EncoderSizes(**{name: about[name] for name in EncoderSizes._fields if name in about})
+
+
+def _bytes(tensors: Iterable[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _count_on_cpu(encoder: Encoder, training: str, precision: str, budget: int | None) -> dict[str, Any]:
+    """The sizes that only a forecast for a CPU reads; encoding is in `precision`, of `budget` tokens."""
+    from pyserini_ance.trainer.row_gradients import LEAST_ROWS
+    from pyserini_ance.trainer.step_memory import BatchMemory
+
+    towers = encoder.towers
+    large = [m for m in towers.modules() if isinstance(m, nn.Embedding) and m.num_embeddings >= LEAST_ROWS]
+    largest = [_largest_batch(encoder.length_tokens(side), budget) for side in SIDES]
+    peaks = [
+        encode_bytes(encoder, side, batch, precision) for side, batch in zip(SIDES, largest, strict=True)
+    ]
+    counted = {side: BatchMemory.count(towers, side, encoder.length_tokens(side), training) for side in SIDES}
+    return {
+        "tables": _bytes(embedding.weight for embedding in large),
+        "half": max(half for half, _ in peaks),
+        "encoding": max(batch for _, batch in peaks),
+        "batches": {side: [list(astuple(one)) for one in pair] for side, pair in counted.items()},
+    }
+
+
+def _largest_batch(length_tokens: int, budget: int | None) -> tuple[int, int]:
+    return max(1, tokens_at_once(budget, "cpu") // length_tokens), length_tokens
+
+
+def encode_bytes(encoder: Encoder, side: Side, batch: tuple[int, int], precision: str) -> tuple[int, int]:
+    """Bytes of the weights in half precision, and of a batch (B, L) with `HOLES`, while it is encoded."""
+    from pyserini_ance.trainer.step_memory import encoding_bytes, half_names
+
+    tower = encoder.towers.tower(side)
+    weights, in_half = dict(tower.named_parameters()), half_names(tower) if precision in HALF else []
+    most, made = encoding_bytes(encoder, side, batch, precision)
+    return _bytes(weights[name] for name in in_half) // 2, most + round(HOLES * (made - most))
 
 
 def _count(encoder: Encoder, device: str, precision: str) -> dict[Side, list[int]] | None:
@@ -109,17 +178,23 @@ def _activations(
     recipe: Recipe, stage: Stage, data: PreparedData, texts: Mapping[Side, Sequence[int]] | None, device: str
 ) -> int:
     """Bytes that a step keeps for its backward pass; 0 if unknown."""
-    from pyserini_ance.trainer.step_memory import TextMemory, activation_bytes, texts_of_query
+    from pyserini_ance.trainer.step_memory import TextMemory, activation_bytes
 
     if texts is None:
         return 0
-    most = data.anchor_sets["query"].known_positives.counts.max() if stage.positives == "all" else 1
-    passages = data.passages.max_passages if data.passages else 1
     return activation_bytes(
         stage,
-        texts_of_query(stage, int(most), passages),
+        texts_per_query(stage, data),
         {side: recipe.encoder.tokenization.side(side).length_tokens for side in SIDES},
         {side: TextMemory(*texts[side]) for side in SIDES},
         recipe.encoding.training_tokens_per_batch,
         device,
     )
+
+
+def texts_per_query(stage: Stage, data: PreparedData) -> dict[Side, int]:
+    """The most texts that a query of a step brings along, by side."""
+    from pyserini_ance.trainer.step_memory import texts_of_query
+
+    most = data.anchor_sets["query"].known_positives.counts.max() if stage.positives == "all" else 1
+    return texts_of_query(stage, int(most), data.passages.max_passages if data.passages else 1)

@@ -10,6 +10,7 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.negatives.mined import resolved_top_k
+from pyserini_ance.pipeline.cpu_memory import stage_lines
 from pyserini_ance.pipeline.disk_sizes import (
     bm25_index_bytes,
     bm25_training_bytes,
@@ -89,7 +90,12 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
     rows = [_stage_row(name, stage, recipe.train_split, data) for name, stage in recipe.stages.items()]
     encoder = encoder_sizes(recipe)
     sizes = DiskSizes.of(recipe, data, encoder).describe(recipe, data)
-    memory = [step_memory(recipe, data, encoder, device) for device in devices(recipe)]
+    memory = [
+        line
+        for device in devices(recipe)
+        for line in (device == "cpu" and stage_lines(recipe, data, encoder))
+        or [step_memory(recipe, data, encoder, device)]
+    ]
     return "\n".join(
         [
             sizes,

@@ -1,5 +1,6 @@
 """Provenance of a run: versions, machine, data and commit, and the hash of its settings."""
 
+import functools
 import os
 import platform
 import resource
@@ -100,6 +101,24 @@ def highest_peak_bytes(world: "World") -> dict[str, int]:
     """The highest of `peak_memory_bytes` over all processes, by kind. Called by all processes."""
     peaks = peak_memory_bytes(world)
     return {kind: max(of_rank[kind] for of_rank in peaks) for kind in MEMORY_KINDS}
+
+
+def resident_bytes(of: str = "VmRSS") -> int | None:
+    """The memory of this process now, or with `VmHWM` at its peak; None where the system does not tell.
+
+    Unlike `peak_memory_bytes`, it does not count the program that started this one.
+    """
+    try:
+        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith(f"{of}:")), None)
+
+
+@functools.cache
+def library_bytes() -> int | None:
+    """What this process had in memory at the first call: Python, libraries, tokenizers."""
+    return resident_bytes()
 
 
 def commit_of(package: Path) -> dict | None:

@@ -1,8 +1,10 @@
-"""The memory of a training step: the bytes that are kept for its backward pass, counted without a GPU."""
+"""The memory of passes through the towers, counted without their device: what a step keeps for its backward
+pass, and what a batch takes while it is encoded."""
 
 import math
+import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -10,10 +12,13 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders.encoder import HALF, tokens_at_once
-from pyserini_ance.encoders.family import TwoTower
+from pyserini_ance.encoders.encoder import HALF, Encoder, tokens_at_once
+from pyserini_ance.encoders.family import Tower, TwoTower
+from pyserini_ance.encoders.half_precision import transformers_in
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.step import tokens_per_chunk
 
@@ -67,6 +72,97 @@ def _memory(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
+class LiveBytes(TorchDispatchMode):
+    """Counts, while it is entered, the bytes of the tensors that operators make: `now`, at the `peak`, and of
+    all that were `made`. For dropout on a CPU, MKL draws a tensor of int32 more."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = self.peak = self.made = 0
+        self._alive: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = {_memory(one) for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)}
+        result = func(*args, **(kwargs or {}))
+        if func is torch.ops.aten.bernoulli_.float:
+            self.made += 4 * result.numel()
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, torch.Tensor) and _memory(tensor) not in given | self._alive:
+                storage = tensor.untyped_storage()
+                self._alive.add(storage._cdata)
+                self.now += storage.nbytes()
+                self.made += storage.nbytes()
+                self.peak = max(self.peak, self.now)
+                weakref.finalize(storage, self._free, storage._cdata, storage.nbytes())
+        return result
+
+    def _free(self, memory: int, size: int) -> None:
+        self._alive.discard(memory)
+        self.now -= size
+
+
+@dataclass(frozen=True)
+class BatchMemory:
+    """Bytes of a batch of texts (B, L): B (per_token L + per_pair L^2) + per_batch."""
+
+    per_token: float
+    per_pair: float
+    per_batch: float
+
+    @classmethod
+    def count(cls, towers: TwoTower, side: Side, length_tokens: int, precision: str) -> list["BatchMemory"]:
+        """Count what a batch keeps for the backward pass on a CPU, and all that is freed before."""
+        half = max(1, length_tokens // 2)
+        shapes = [(2, length_tokens), (3, length_tokens), (2, half)]
+        counts = [_bytes_kept(towers, side, shape, "cpu", precision) for shape in shapes]
+        return [cls._through(length_tokens, half, of_shapes) for of_shapes in zip(*counts, strict=True)]
+
+    @classmethod
+    def _through(cls, length: int, half: int, counts: Sequence[int]) -> "BatchMemory":
+        """The only such function with these `counts` for 2 and 3 texts of `length`, and 2 of `half`."""
+        two, three, two_of_half = counts
+        per_batch = 3 * two - 2 * three
+        per_token, of_half = (three - two) / length, (two_of_half - per_batch) / 2 / half
+        per_pair = (per_token - of_half) / max(1, length - half)
+        return cls(per_token - per_pair * length, per_pair, per_batch)
+
+    def of(self, texts: int, length_tokens: int) -> int:
+        """The bytes of a batch."""
+        of_text = self.per_token * length_tokens + self.per_pair * length_tokens**2
+        return round(texts * of_text + self.per_batch)
+
+
+def half_names(tower: Tower) -> list[str]:
+    """The names of the weights of `tower` that are copied to encode in half precision."""
+    models = transformers_in(tower)
+    inner = [model for model in models if len(transformers_in(model)) == 1]
+    own = {id(weight) for model in inner for weight in model.parameters()}
+    return [name for name, weight in tower.named_parameters() if id(weight) in own]
+
+
+def encoding_bytes(encoder: Encoder, side: Side, shape: tuple[int, int], precision: str) -> tuple[int, int]:
+    """The bytes of a batch of ids of a shape (B, L) while it is encoded, without weights: the most at any
+    time, and all together."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    tower, half = encoder.towers.tower(side), HALF.get(precision)
+    in_half = set(half_names(tower)) if half else set()
+    training = encoder.towers.training
+    with ExitStack() as stack:
+        stack.callback(encoder.towers.train, training)
+        encoder.towers.eval()
+        stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
+        weights = {
+            name: torch.empty(tensor.shape, dtype=half if name in in_half else tensor.dtype)
+            for name, tensor in [*tower.named_parameters(), *tower.named_buffers()]
+        }
+        ids = torch.zeros(shape, dtype=torch.int64)
+        stack.enter_context(torch.no_grad())
+        live = stack.enter_context(LiveBytes())
+        encoder.towers(side, ids, None, weights)
+        return live.peak, live.made
+
+
 @dataclass(frozen=True)
 class TextMemory:
     """Bytes that texts of full length keep for the backward pass: each of them, and each batch, which keeps
@@ -80,7 +176,8 @@ class TextMemory:
         cls, towers: TwoTower, side: Side, length_tokens: int, device: str, precision: str
     ) -> "TextMemory":
         """Count them in training on a `device` (`cpu` or `cuda`) that need not be there."""
-        two, three = (_bytes_kept(towers, side, (n, length_tokens), device, precision) for n in (2, 3))
+        shapes = ((texts, length_tokens) for texts in (2, 3))
+        two, three = (_bytes_kept(towers, side, shape, device, precision)[0] for shape in shapes)
         return cls(three - two, 3 * two - 2 * three)
 
     def of(self, texts: int, texts_per_batch: int) -> int:
@@ -130,8 +227,10 @@ def texts_of_query(stage: Stage, positives: int, passages: int) -> dict[Side, in
     return {"query": drawn["query"], "document": drawn["document"] * passages}
 
 
-def _bytes_kept(towers: TwoTower, side: Side, shape: tuple[int, int], device: str, precision: str) -> int:
-    """The bytes that a pass of ids of a shape (B, L) keeps, without the weights.
+def _bytes_kept(
+    towers: TwoTower, side: Side, shape: tuple[int, int], device: str, precision: str
+) -> tuple[int, int]:
+    """The bytes that a pass of ids of a shape (B, L) keeps, without the weights, and those that it frees.
 
     Fake tensors have a device and a shape, and no values.
     """
@@ -149,9 +248,10 @@ def _bytes_kept(towers: TwoTower, side: Side, shape: tuple[int, int], device: st
         stack.enter_context(_as_on(device, tower))
         stack.enter_context(_autocast(device, precision))
         kept = stack.enter_context(KeptBytes(weights.values()))
+        live = stack.enter_context(LiveBytes())
         vectors = towers(side, ids, None, weights)
         assert vectors.requires_grad
-        return kept.now
+        return kept.now, live.made - live.now
 
 
 def _like(tensor: torch.Tensor, device: str) -> torch.Tensor:

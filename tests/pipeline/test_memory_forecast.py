@@ -11,6 +11,7 @@ from pyserini_ance.encoders.family import TwoTower
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.encoders.roberta_ance import RobertaAnceTower, _model_class
 from pyserini_ance.pipeline import memory_forecast
+from pyserini_ance.pipeline.cpu_memory import training_memory
 from pyserini_ance.pipeline.memory_forecast import encoder_sizes, step_memory
 from pyserini_ance.pipeline.plan import plan
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
@@ -18,7 +19,16 @@ from pyserini_ance.recipe.load import load
 from pyserini_ance.trainer.batch import plan_batch
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
 from pyserini_ance.trainer.step import BatchEncoder
-from pyserini_ance.trainer.step_memory import KeptBytes, TextMemory, activation_bytes, texts_of_query
+from pyserini_ance.trainer.step_memory import (
+    BatchMemory,
+    KeptBytes,
+    LiveBytes,
+    TextMemory,
+    activation_bytes,
+    encoding_bytes,
+    half_names,
+    texts_of_query,
+)
 
 LENGTHS = {"query": 8, "document": 16}  # every text of the small collection is cut at its length
 TERM = {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll"}}
@@ -100,19 +110,85 @@ def test_maxp_on_ms_marco_fits_a_gpu_of_80_gb(ance_towers):
     assert state + activation_bytes(whole, texts, lengths, memory, None, "cuda") > 80e9
 
 
-def test_the_plan_says_what_the_largest_step_takes(small_recipe, monkeypatch):
+def test_a_batch_of_any_shape_keeps_what_batches_of_two_lengths_imply(small_recipe):
+    towers = initial_encoder(small(small_recipe, *CASES["whole"]).encoder, 0).towers
+    memory, freed = BatchMemory.count(towers, "document", 16, "fp32")
+    towers.train()
+    for shape in ((5, 11), (3, 7), (4, 16)):
+        with KeptBytes(towers.parameters()) as kept, LiveBytes() as live:
+            vectors = towers("document", torch.ones(shape, dtype=torch.int64), None)
+        assert memory.of(*shape) == pytest.approx(kept.now, rel=0.02)
+        assert freed.of(*shape) == pytest.approx(live.made - live.now, rel=0.02)
+        del vectors
+
+
+def test_live_bytes_are_those_of_tensors_that_are_there():
+    with LiveBytes() as live:
+        first = torch.ones(1000)
+        second = first.view(10, 100).T * 2
+        assert (live.now, live.peak, live.made) == (8000, 8000, 8000)
+        del first
+        second.add_(1)
+        assert (live.now, live.peak, live.made) == (4000, 8000, 8000)
+        torch.empty(50).bernoulli_(0.5)
+        assert (live.now, live.made) == (4000, 8000 + 200 + 200)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_encoding_is_counted_as_a_batch_takes(small_recipe, precision):
+    encoder = initial_encoder(small(small_recipe, *CASES["whole"]).encoder, 0)
+    towers = encoder.towers.eval()
+    weights = dict(towers.tower("document").named_parameters())
+    if precision == "bf16":
+        weights |= {name: weights[name].bfloat16() for name in half_names(towers.tower("document"))}
+    with LiveBytes() as live, torch.no_grad():
+        towers("document", torch.ones((3, 16), dtype=torch.int64), None, weights)
+    most, made = encoding_bytes(encoder, "document", (3, 16), precision)
+    assert (most, made) == (pytest.approx(live.peak, rel=0.05), pytest.approx(live.made, rel=0.05))
+
+
+def test_the_plan_says_what_each_stage_takes_on_a_cpu(small_recipe, monkeypatch):
     monkeypatch.setattr(memory_forecast, "GIB", 1 << 10)
     recipe = small(small_recipe, *CASES["whole"], device="cpu", precision="fp32")
-    encoder = initial_encoder(recipe.encoder, 0)
-    state = 16 * sum(p.numel() for p in encoder.towers.parameters())
-    memory = {n: TextMemory.count(encoder.towers, n, tokens, "cpu", "fp32") for n, tokens in LENGTHS.items()}
-    kept = activation_bytes(recipe.stages["a"], {"query": 1, "document": 3}, LENGTHS, memory, 4096, "cpu")
-    numbers = [f"{number / 1024:.2f}" for number in (state + kept, state, kept)]
-    line = (
-        "memory on a CPU per process: about {} GiB (weights, gradients and optimizer {}, activations {} in "
-        "fp32), in stage a with texts of full length"
+    data, sizes = tokenize(recipe, read_collection(recipe)), encoder_sizes(recipe)
+    (line,) = [line for line in plan(recipe).splitlines() if line.startswith("memory on a CPU")]
+    forecast = training_memory(recipe, "a", data, sizes, sizes.libraries)
+    assert line == f"memory on a CPU per process, stage a: about {forecast.describe()}"
+    weights = 4 * sum(p.numel() for p in initial_encoder(recipe.encoder, 0).towers.parameters())
+    assert (forecast.parts["weights"], forecast.parts["moments"]) == (weights, 2 * weights)
+    assert f"(libraries {sizes.libraries / 1024:.2f}, " in line and not forecast.files
+    batch = plan_batch(recipe.stages["a"], 0, 0, recipe.seed, data.anchor_sets, {})
+    kept = sum(
+        BatchMemory(*sizes.batches[side][0]).of(len(batch.unique(side)), length)
+        for side, length in LENGTHS.items()
     )
-    assert line.format(*numbers) in plan(recipe).splitlines()
+    assert forecast.parts["activations"] == kept
+
+
+def test_mining_adds_vectors_candidates_and_the_pages_of_files(small_recipe):
+    mined = {"query": {"negatives": [{"kind": "ann", "top_k": 4}], "loss": {"kind": "nll"}}}
+    recipe = small(small_recipe, mined, {"refresh": {"every_steps": 1}}, 4096)
+    data, sizes = tokenize(recipe, read_collection(recipe)), encoder_sizes(recipe)
+    many = sizes._replace(batches={side: [[0.0] * 3] * 2 for side in LENGTHS})  # steps that keep nothing
+    forecast = training_memory(recipe, "a", data, many, 0)
+    documents, queries = len(data.documents), len(data.split.queries)
+    assert forecast.files["vectors"] == 4 * documents * sizes.dimension
+    assert forecast.files["checkpoint"] == sizes.weights
+    assert forecast.parts["query vectors"] == 2 * 4 * queries * sizes.dimension
+    assert forecast.parts["candidates"] == 2 * 8 * queries * 4
+    elsewhere = small(small_recipe, mined, {"refresh": {"every_steps": 1, "mode": "async"}}, 4096)
+    assert not training_memory(elsewhere, "a", data, many, 0).files
+
+
+def test_gradcache_keeps_one_batch(small_recipe):
+    whole, cached = (small(small_recipe, *CASES[case]) for case in ("several batches", "GradCache"))
+    data, sizes = tokenize(whole, read_collection(whole)), encoder_sizes(whole)
+    kept = [training_memory(r, "a", data, sizes, 0).parts["activations"] for r in (whole, cached)]
+    assert kept[1] == max(
+        BatchMemory(*sizes.batches[side][0]).of(count, LENGTHS[side])
+        for side, count in {"query": 2, "document": 2}.items()
+    )
+    assert kept[0] > 2 * kept[1]
 
 
 def test_a_plan_made_without_a_gpu_tells_of_both_devices(small_recipe):
