@@ -239,7 +239,7 @@ def search_bytes(settings: Encoding, documents: int, dimension: int, queries: in
     if is_sampled and SampledSearch.pays(queries, documents, dimension, k):
         sample = documents // max(LEAST_STRIDE, k // BEST_IN_SAMPLE, documents // MOST_SAMPLED)
         candidates = min(MAX_PENDING * queries, MAX_PENDING_OF_ALL * block)
-        pending = candidates * (8 + 8 + 4)  # int64 query and row, score
+        pending = candidates * 3 * 4  # query, row, score
         return sample * 2 * (dimension + block) + 4 * 2 * NUMBERS_IN_CACHE + pending
     return block * (k + 1) * 2 * (4 + 8)
 
