@@ -34,12 +34,10 @@ from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.provenance import library_bytes, resident_bytes
 from pyserini_ance.vectors.centred_search import (
-    BEST_IN_SAMPLE,
-    LEAST_STRIDE,
     MAX_PENDING,
     MAX_PENDING_OF_ALL,
-    MOST_SAMPLED,
     SampledSearch,
+    sampling_stride,
 )
 from pyserini_ance.vectors.search import (
     NUMBERS_IN_CACHE,
@@ -237,7 +235,7 @@ def search_bytes(settings: Encoding, documents: int, dimension: int, queries: in
         return 4 * dimension * min(documents, settings.documents_per_block) + 3 * 4 * SCORES_IN_CACHE
     is_sampled = settings.search == "auto" and not settings.memory_gib and cpu_has_amx()
     if is_sampled and SampledSearch.pays(queries, documents, dimension, k):
-        sample = documents // max(LEAST_STRIDE, k // BEST_IN_SAMPLE, documents // MOST_SAMPLED)
+        sample = documents // sampling_stride(documents, k)
         candidates = min(MAX_PENDING * queries, MAX_PENDING_OF_ALL * block)
         pending = candidates * 3 * 4  # query, row, score
         return sample * 2 * (dimension + block) + 4 * 2 * NUMBERS_IN_CACHE + pending

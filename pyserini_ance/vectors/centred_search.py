@@ -73,10 +73,12 @@ class CentredSearch:
         return queries >= FEWEST_QUERIES and documents > 0
 
     def prepare(self) -> Iterable[None]:
+        """Nothing is to be prepared: see `SampledSearch`."""
         return ()
 
     @property
     def is_hopeless(self) -> bool:
+        """Never: the number of candidates is fixed."""
         return False
 
     def update(self, first: int, stop: int) -> Iterable[None]:
@@ -149,7 +151,7 @@ class SampledSearch:
         self.blocks = [block.contiguous() for block in query_blocks]
         self._rounded = [block.bfloat16().T for block in self.blocks]  # faster here than rows of documents
         self._longest = documents.new_zeros(())  # after centring
-        self._stride = max(LEAST_STRIDE, k // BEST_IN_SAMPLE, len(documents) // MOST_SAMPLED)
+        self._stride = sampling_stride(len(documents), k)
         # So many of the sample's best that fewer than k of all documents are hardly ever as good.
         expected = k / self._stride
         self._needed = round(expected + 5 * expected**0.5 + 4)
@@ -262,6 +264,11 @@ def largest_errors(queries: torch.Tensor, lengths: Lengths) -> torch.Tensor:
     errors += dimension * BF16_SUM_ERROR * rounded.norm(dim=1) * rounded_length
     # The score of the k-th best, and that of the other document in an fp32 search, and centring itself.
     return errors + (3 * dimension + 4) * FP32_SUM_ERROR * exact.norm(dim=1) * whole
+
+
+def sampling_stride(documents: int, k: int) -> int:
+    """The number of documents for each one of the sample from which `SampledSearch` takes its thresholds."""
+    return max(LEAST_STRIDE, k // BEST_IN_SAMPLE, documents // MOST_SAMPLED)
 
 
 def candidates_of(k: int) -> int:
