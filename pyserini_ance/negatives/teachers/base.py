@@ -193,22 +193,36 @@ def scored_once(
             world.check()
             part = score(pairs.queries[own], pairs.documents[own]).astype(np.float32)
             scores[block] = torch.cat(world.gather(torch.from_numpy(part))).numpy()
+            if len(wrong := block[~np.isfinite(scores[block])]):
+                query, document = pairs.queries[wrong[0]], pairs.documents[wrong[0]]
+                raise RuntimeError(
+                    f"the {label} scores {len(wrong)} of {len(block)} pairs with no finite number, first "
+                    f"query {snapshot.split.queries.ids[query]} with document "
+                    f"{snapshot.collection.documents.ids[document]}: {scores[wrong[0]]}; its weights are "
+                    "damaged: use another model, or train it again"
+                )
             cache.add(keys[block], scores[block])
             bar.update(len(block))
     return scores
 
 
 class PairCache:
-    """Scores by pair, in a folder of blocks that appear whole. All processes make the same calls."""
+    """Scores by pair, in a folder of blocks that appear whole. All processes make the same calls.
+
+    A block is named by the digest of its content.
+    """
 
     def __init__(self, folder: Path, world: World):
         self.folder, self.world = folder, world
 
     def find(self, keys: np.ndarray) -> np.ndarray:
-        """(P,) float32 scores of the keys (P,) int64; NaN for those that the cache lacks."""
+        """(P,) float32 scores of the keys (P,) int64; NaN for those that the cache lacks.
+
+        Raises RuntimeError for a damaged block.
+        """
         # The main process says which blocks count: another run may add one at any time.
         names = self.world.on_main(lambda: sorted(path.name for path in self.folder.glob("*.npy")))
-        blocks = [np.load(self.folder / name, allow_pickle=False) for name in names]
+        blocks = [_read_block(self.folder / name) for name in names]
         stored = np.concatenate([np.empty(0, BLOCK), *blocks])
         stored = stored[np.argsort(stored["key"], kind="stable")]
         return find_scores(stored["key"], stored["score"], keys)
@@ -221,5 +235,21 @@ class PairCache:
         block = np.empty(len(keys), BLOCK)
         block["key"], block["score"] = keys, scores
         self.folder.mkdir(parents=True, exist_ok=True)
-        with whole_file(self.folder / f"{hashlib.sha256(block.tobytes()).hexdigest()[:32]}.npy") as file:
+        with whole_file(self.folder / f"{_name(block)}.npy") as file:
             np.save(file, block, allow_pickle=False)
+
+
+def _name(block: np.ndarray) -> str:
+    return hashlib.sha256(block.tobytes()).hexdigest()[:32]
+
+
+def _read_block(path: Path) -> np.ndarray:
+    try:
+        block = np.load(path, allow_pickle=False)
+    except (ValueError, EOFError):
+        block = None
+    if block is None or _name(block) != path.stem:
+        raise RuntimeError(
+            f"{path}, with scores of a teacher, is damaged; remove it, and its pairs are scored again"
+        )
+    return block

@@ -54,12 +54,13 @@ class CrossEncoderTeacher(Teacher):
         queries, documents = snapshot.split.queries.columns["text"], snapshot.collection.documents
         name = resolve_model(self.model, KEY)
 
+        identity = snapshot.world.on_main(lambda: sha256_json([model_digest(name), self.length_tokens]))
+
         def score(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
-            model = _load(name, snapshot.device, self.batch_pairs, self.length_tokens)
+            model = _load(name, snapshot.device, self.batch_pairs, self.length_tokens, identity)
             rows = zip(query_rows.tolist(), document_rows.tolist(), strict=True)
             return model.logits([(queries[query], record_text(documents[row])) for query, row in rows])
 
-        identity = snapshot.world.on_main(lambda: sha256_json([model_digest(name), self.length_tokens]))
         return scored_once(pairs, identity, context, score, "cross-encoder")
 
 
@@ -104,6 +105,8 @@ def model_digest(name: str) -> str:
 
 
 @lru_cache(maxsize=1)
-def _load(model: str, device: str, batch_pairs: int, length_tokens: int | None) -> CrossEncoderModel:
-    """Load the model once; later refreshes use it again."""
+def _load(
+    model: str, device: str, batch_pairs: int, length_tokens: int | None, identity: str
+) -> CrossEncoderModel:
+    """Load the model once; later refreshes use it again, unless `identity` says that its files changed."""
     return CrossEncoderModel(model, device, batch_pairs, length_tokens)

@@ -205,6 +205,29 @@ def test_a_cross_encoder_is_asked_once_for_a_pair(monkeypatch, tmp_path, anchor)
     }[anchor])  # fmt: skip
 
 
+def test_a_cross_encoder_whose_files_changed_is_loaded_again(monkeypatch, tmp_path):
+    """Its folder may be trained anew while a process that has loaded it goes on."""
+    folder = tmp_path / "model"
+    folder.mkdir()
+
+    class Model:
+        def __init__(self, name, *settings):
+            self.value = float((folder / "weights").read_text())
+
+        def logits(self, pairs):
+            return np.full(len(pairs), self.value, np.float32)
+
+    cross_encoder._load.cache_clear()
+    monkeypatch.setattr(cross_encoder, "CrossEncoderModel", Model)
+    found = candidates_of([[0], [2]], [[1, 2, 3], [0, 1, PADDING]])
+    found.snapshot.recipe = SimpleNamespace(cache=tmp_path)
+    rule = TeacherFilter(teacher={"kind": "cross_encoder", "model": str(folder)}, max_score=0.5)
+    for value, is_relevant in ((1, True), (0, False), (1, True)):
+        (folder / "weights").write_text(str(value))
+        assert rule.mask(found).any() == is_relevant
+    cross_encoder._load.cache_clear()
+
+
 def test_a_missing_library_is_reported_with_the_command(monkeypatch):
     monkeypatch.setattr(cross_encoder_model, "find_spec", lambda name: None)
     rule = TeacherFilter(teacher={"kind": "cross_encoder", "model": "some/name"}, max_score=0)

@@ -101,3 +101,38 @@ def test_the_cache_finds_what_was_stored_and_nothing_else(tmp_path):
     cache.add(np.array([3]), np.array([-1.0], np.float32))
     found = cache.find(np.array([3, 2, 1, 7, 99, 1]))
     np.testing.assert_array_equal(found, np.array([-1, np.nan, 4, 0.25, np.nan, 4], np.float32))
+
+
+def test_a_damaged_block_is_named_and_once_removed_scored_again(context):
+    pairs = Pairs(np.array([0, 0]), np.array([1, 2]), np.array([0, 0]))
+
+    def scores() -> list[float]:
+        return scored_once(pairs, "a", context, lambda queries, documents: documents * 2.0, "t").tolist()
+
+    assert scores() == [2, 4]
+    (block,) = context.recipe.cache.rglob("*.npy")
+    whole = block.read_bytes()
+    for damaged in (b"", whole[:-1], whole[:-1] + bytes([whole[-1] ^ 1])):
+        block.write_bytes(damaged)
+        with pytest.raises(RuntimeError, match=rf"{block.name}.* is damaged; remove it"):
+            scores()
+    block.unlink()
+    assert scores() == [2, 4] and block.read_bytes() == whole
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_score_that_is_no_finite_number_is_an_error_and_not_kept(context, value):
+    pairs = Pairs(np.array([0, 1]), np.array([1, 2]), np.array([0, 1]))
+    with pytest.raises(RuntimeError, match=r"scores 1 of 2 pairs .* first query q1 with document d2: "):
+        scored_once(pairs, "a", context, lambda queries, _: np.where(queries, value, 0.5), "cross-encoder")
+    assert not [*context.recipe.cache.rglob("*.npy")]
+
+
+def test_runs_that_score_the_same_pairs_at_once_disturb_none(tmp_path):
+    """Blocks of two runs overlap, as both have found nothing in the cache before; one was killed midway."""
+    one, other = PairCache(tmp_path, World()), PairCache(tmp_path, World())
+    one.add(np.array([1, 2]), np.array([0.1, 0.2], np.float32))
+    (tmp_path / ".abc.npy.1@host.tmp").write_bytes(b"half a block")
+    other.add(np.array([2, 3]), np.array([0.2, 0.3], np.float32))
+    found = one.find(np.array([3, 2, 1, 2]))
+    np.testing.assert_array_equal(found, np.array([0.3, 0.2, 0.1, 0.2], np.float32))
