@@ -7,7 +7,7 @@ from what the retriever finds; RocketQA v2 (Ren et al. 2021, arXiv:2110.07367) t
 
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import torch
 
-from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.data.collection import Collection, Split, is_known_positive
 from pyserini_ance.encoders.cross_encoder_model import record_text, require_sentence_transformers
 from pyserini_ance.encoders.encoder import resolve_precision
 from pyserini_ance.encoders.family import longest_input, quiet_transformers, resolve_model
 from pyserini_ance.encoders.load_save import tower_folder
-from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import ENCODER
@@ -64,6 +64,8 @@ class TeacherSettings:
 class MinedLists:
     """The training queries of a run, with the candidates of the tables that were last in use.
 
+    split: with the positives that filters or `refresh.positives_top_k` added to the judged ones. tables:
+        without candidates that are positives in `split`.
     generations: the hash of the weights that mined each generation, by its name.
     """
 
@@ -88,11 +90,32 @@ class MinedLists:
             of_queries = tuple(table for table in tables.values() if table.anchor_side == "query")
             if of_queries:
                 by_name = {Path(folder).name: weights for folder, weights in generations.items()}
-                return cls(collection, collection.split(recipe.train_split.name), of_queries, by_name)
+                split = collection.split(recipe.train_split.name)
+                return cls.of_tables(collection, split, of_queries, by_name)
         raise ValueError(
             f"{run.folder} has no mined negatives: its stages train on random, in-batch or live negatives "
             "only. Pass a run with a source such as `ann` or `bm25`, for example one of demo/ance"
         )
+
+    @classmethod
+    def of_tables(
+        cls,
+        collection: Collection,
+        split: Split,
+        tables: Sequence[NegativeTable],
+        generations: dict[str, str],
+    ) -> "MinedLists":
+        """The lists of `tables`, whose promoted pairs join the positives of `split`.
+
+        What one table promotes another may still list, and tables of `train_split: {positives: last}` list a
+        query's other positives.
+        """
+        pairs = promoted_in(tables)
+        known = is_known_positive(split.known_positives("query"), pairs[:, 0], pairs[:, 1:])[:, 0]
+        split = split.with_positives(pairs[~known])
+        positives = split.known_positives("query")
+        listed = tuple(table.excluding(table.anchors, positives) for table in tables)
+        return cls(collection, split, listed, generations)
 
     @property
     def queries(self) -> np.ndarray:

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from pyserini_ance.commands import train_teacher
-from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.trec import read_run
 from pyserini_ance.downstream.teacher_evaluation import DevRanking, dev_split
 from pyserini_ance.downstream.teacher_training import (
@@ -109,6 +109,27 @@ def test_candidates_of_several_tables_are_joined(lists):
         4: [],
         5: [4],
     }
+
+
+def test_positives_of_all_kinds_are_no_negatives(lists):
+    """A document that a filter promoted is one, though another table lists it; so is a judged one that
+    training does not know (`positives: last`), and the answer of a query without judgments."""
+
+    def table(candidates: list[list[int]], promoted: list[list[int]] | None = None) -> NegativeTable:
+        anchors, rows = np.array([0, 1], np.int32), np.array(candidates, np.int32)
+        pairs = None if promoted is None else np.array(promoted, np.int32)
+        scores = np.zeros(rows.shape, np.float32)
+        return NegativeTable("query", "document", anchors, rows, scores, "ann", promoted=pairs)
+
+    texts = Texts(["a", "b"], {"text": ["?", "?"]})
+    split = Split("train", texts, Qrels.of([0, 0], [3, 5], [1, 1], 2))
+    tables = (table([[3, 7, 8], [7, 8, 9]]), table([[6, PADDING], [8, 4]], [[0, 5], [0, 8], [1, 9]]))
+    found = MinedLists.of_tables(lists.collection, split, tables, {})
+    assert [found.split.qrels.relevant(query).tolist() for query in (0, 1)] == [[3, 5, 8], [9]]
+    assert [found.candidates(query).tolist() for query in (0, 1)] == [[6, 7], [4, 7, 8]]
+    for query, (positive, *negatives) in found.draw(20, 3, seed=1):
+        assert positive in found.split.qrels.relevant(query)
+        assert set(negatives) == set(found.candidates(query).tolist())
 
 
 def test_a_run_without_mined_negatives_is_refused(small_recipe, tmp_path):
