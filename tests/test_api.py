@@ -344,6 +344,23 @@ def test_a_filter_that_promotes_adds_positives_to_the_files(run, recipe, collect
 THINGS = {"tiger": 3, "apple": 2}
 
 
+def test_what_one_source_of_a_mix_promotes_is_no_negative(run, recipe, collection, tmp_path):
+    """Neither as a candidate of the other source nor as a random one."""
+    ids = collection.split("train").queries.ids
+    scores = tmp_path / "scores.trec"
+    scores.write_text("".join(f"{id} Q0 pink-{t} 1 {s} t\n" for id in ids for t, s in THINGS.items()))
+    asked = {"kind": "teacher", "teacher": {"kind": "ranking", "file": str(scores)}, "max_score": 2.5}
+    promoting = {"kind": "ann", "top_k": 28, "filters": [{**asked, "then": "promote"}]}
+    row = collection.documents.ids.index("pink-tiger")
+    for sources in ([{"kind": "ann", "top_k": 28}, promoting], [promoting]):
+        mix = {"kind": "mix", "sources": sources, "on_shortage": "fill_random", "duplicates": "drop"}
+        for number in (None, 27):
+            settings = {"num_negatives": number, "cache": recipe.cache}
+            mined = pa.mine(pa.load_encoder(run), collection, mix, **settings)
+            assert row not in mined.rows and mined.table.promoted[:, 1].tolist() == [row] * 15
+            assert all(row in mined.split.qrels.relevant(query) for query in range(15))
+
+
 def test_a_filter_of_mine_may_ask_bm25(run, recipe, collection, monkeypatch, tmp_path):
     """Without a source of kind bm25, BM25 ranks as many documents as `bm25.hits` says."""
     asked, ids = [], collection.split("train").queries.ids

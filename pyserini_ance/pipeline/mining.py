@@ -21,6 +21,7 @@ from pyserini_ance.encoders.cross_encoder_model import record_text
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.negatives.filters.base import PROMOTED
+from pyserini_ance.negatives.mix import Mix
 from pyserini_ance.negatives.shares import mine_in_shares
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, Source, TableSource
@@ -267,10 +268,13 @@ def mine_negatives(
     snapshot = snapshot_of(encoder, data, encoding, scratch, world)
     snapshot.recipe = settings
     table = mine_in_shares(source, snapshot, anchor_set, context)
+    if table.promoted is not None:
+        anchor_set = anchor_set.with_positives(table.promoted)
+        chosen = anchor_set.split
+        if isinstance(source, Mix):  # another of its sources may have found what one promotes
+            table = table.excluding(table.anchors, anchor_set.known_positives)
     num_short = 0 if choose_all else source.check(table, collection, chosen)
     rows = table.candidates if choose_all else source.draw(table.anchors, table, anchor_set, draw_rng)
-    if table.promoted is not None:
-        chosen = chosen.with_positives(table.promoted)
     world.barrier()  # NFS removes no folder in which a process still has a file open
     world.on_main(lambda: shutil.rmtree(scratch, ignore_errors=True))
     return MinedNegatives(collection, chosen, table, rows, num_short, dict(snapshot.seconds))
