@@ -31,6 +31,14 @@ def test_the_base_of_every_set_and_a_method_are_a_recipe(base, write):
     assert used <= set(getattr(recipe.data, "splits", {"train", "dev", "test"}))
 
 
+def test_simans_alone_has_the_warm_up_of_ance(write):
+    """The recipes of the sets extend `ance` as well; a user's own names the method alone."""
+    own = "extends: [demo/_base, _methods/simans]\nstages: {ance: {refresh: {every_steps: 40}}}"
+    found, of_set = load(write("own", own)).recipe.stages, load("demo/simans").recipe.stages
+    assert list(found) == list(of_set) == ["bm25-neg", "ance"]
+    assert [stage.terms for stage in found.values()] == [stage.terms for stage in of_set.values()]
+
+
 def test_the_dump_writes_every_value_out(base):
     dumped = yaml.safe_load(dump(load(base).recipe))
     assert dumped["stages"]["only"]["optimizer"]["weight_decay"] == 0.01
