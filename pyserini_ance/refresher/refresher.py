@@ -170,6 +170,7 @@ class Refresher:
                 "kind": teacher.kind,
                 "pairs": len(scores) - unscored,
                 "unscored_pairs": unscored,
+                "origins": context.origins,
             }
             seconds = snapshot.seconds.get("teacher", 0.0) + time.perf_counter() - start
             snapshot.seconds["teacher"] = seconds

@@ -93,8 +93,15 @@ def test_scores_are_published_with_the_tables_and_follow_the_student(training):
     keys = np.intersect1d(scores[0]["distil"].keys, scores[1]["distil"].keys)
     values = [one["distil"].scores[np.searchsorted(one["distil"].keys, keys)] for one in scores]
     assert len(keys) > 20 and (values[0] != values[1]).any()
-    (report,) = training.metrics("generation")[0]["teachers"].values()
-    assert report == {"kind": "student", "pairs": len(scores[0]["distil"].keys), "unscored_pairs": 0}
+    reports = [metric["teachers"]["distil"] for metric in training.metrics("generation")]
+    assert reports[0] == {
+        "kind": "student",
+        "pairs": len(scores[0]["distil"].keys),
+        "unscored_pairs": 0,
+        "origins": {"student": training.start.weights},
+    }
+    mined_with = [adoption["weights"] for adoption in training.decisions("adopt")]
+    assert [report["origins"]["student"] for report in reports] == mined_with
 
 
 def test_a_stage_that_is_resumed_ends_with_the_same_weights(training, small_recipe, tmp_path):

@@ -9,9 +9,10 @@ from helpers.stage_fixture import Training
 from huggingface_hub.errors import LocalEntryNotFoundError
 
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, record_text
-from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
+from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
 from pyserini_ance.negatives.checkpoint_vectors import TEACHER_VECTORS
 from pyserini_ance.negatives.teachers import cross_encoder
+from pyserini_ance.negatives.teachers.encoder import weights_digest
 from pyserini_ance.runs.generation import open_generation
 
 QUERY = {
@@ -24,6 +25,11 @@ def training_with(small_recipe, folder, teacher: dict) -> Training:
     distil = {"negatives_from": "query", "teacher": teacher, "loss": {"kind": "margin_mse"}}
     terms = {"query": QUERY, "distil": distil}
     return Training(small_recipe, folder, terms, steps=4, refresh={"every_steps": 2})
+
+
+def origins_of(training: Training) -> list[dict[str, str]]:
+    """What the scores of each refresh come from, with digests, as the metrics have it."""
+    return [metric["teachers"]["distil"]["origins"] for metric in training.metrics("generation")]
 
 
 def pairs_of(training: Training, step: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -55,6 +61,9 @@ def test_another_encoder_scores_with_its_own_settings(small_recipe, tmp_path, sa
         rows, others, scores = pairs_of(training, step)
         np.testing.assert_allclose(scores, (queries[rows] * documents[others]).sum(1), rtol=1e-4, atol=1e-5)
     assert list(training.run.scratch.glob(f"{TEACHER_VECTORS}-*"))  # not encoded again at each refresh
+    name = f"encoder {tmp_path / 'teacher' if saved else settings['model']}"
+    digest = weights_digest(load_encoder(tmp_path / "teacher") if saved else encoder)
+    assert origins_of(training) == [{name: digest}] * 2
 
 
 @pytest.mark.parametrize("both", [False, True])
@@ -118,6 +127,8 @@ def test_a_cross_encoder_scores_each_pair_once(small_recipe, tmp_path, tiny_cros
         np.testing.assert_allclose(scores, model.logits(pairs), rtol=0, atol=1e-5)
         scored |= set(zip(rows.tolist(), others.tolist(), strict=True))
     assert len(asked) == len(scored)
+    digest = cross_encoder.model_digest(str(tiny_cross_encoder))
+    assert origins_of(training) == [{f"cross_encoder {tiny_cross_encoder}": digest}] * 2
     again = training_with(small_recipe, tmp_path / "again", teacher)
     again.train()
     assert len(asked) == len(scored)  # another run finds the scores in the cache

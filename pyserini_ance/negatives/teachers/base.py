@@ -7,7 +7,7 @@ pairs that a step can draw when it mines the tables, and publishes the scores wi
 import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar, Self
 
@@ -49,10 +49,15 @@ class Pairs:
 
 @dataclass(frozen=True)
 class TeacherContext:
-    """What a teacher may look at: the recipe, and the snapshot of the model that is being trained."""
+    """What a teacher may look at: the recipe, and the snapshot of the model that is being trained.
+
+    origins: what the scores come from, for the report of a refresh; each teacher adds its kind, with a digest
+        of its weights or of its file, when it scores.
+    """
 
     recipe: Recipe
     snapshot: Snapshot
+    origins: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:

@@ -6,6 +6,7 @@ import numpy as np
 
 from pyserini_ance.data.scored_pairs import read_scored_pairs
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
+from pyserini_ance.storage.files import sha256_file
 
 
 class Bm25Teacher(Teacher):
@@ -24,6 +25,7 @@ class Bm25Teacher(Teacher):
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot
         path = snapshot.run_files["bm25"]
+        context.origins[self.kind] = snapshot.world.on_main(lambda: sha256_file(path))
         scored = read_scored_pairs(path, snapshot.split, snapshot.collection.documents)
         assert context.recipe.bm25 is not None, "recipes with a `bm25` teacher have `bm25:`"
         scores = scored.of(pairs.queries, pairs.documents)

@@ -54,7 +54,9 @@ class CrossEncoderTeacher(Teacher):
         queries, documents = snapshot.split.queries.columns["text"], snapshot.collection.documents
         name = resolve_model(self.model, KEY)
 
-        identity = snapshot.world.on_main(lambda: sha256_json([model_digest(name), self.length_tokens]))
+        digest = snapshot.world.on_main(lambda: model_digest(name))
+        context.origins[f"{self.kind} {self.model}"] = digest
+        identity = sha256_json([digest, self.length_tokens])
 
         def score(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
             model = _load(name, snapshot.device, self.batch_pairs, self.length_tokens, identity)

@@ -76,6 +76,7 @@ class EncoderTeacher(Teacher):
         snapshot = context.snapshot
         documents = snapshot.collection.documents
         weights = snapshot.world.on_main(lambda: weights_digest(encoder))
+        context.origins[f"{self.kind} {self.folder or encoder.family.model}"] = weights
         key = {"weights": weights, "texts": documents.digest, "precision": snapshot.precision}
         return encode_shards(
             snapshot.scratch / f"{TEACHER_VECTORS}-{weights[:16]}-{snapshot.precision}",

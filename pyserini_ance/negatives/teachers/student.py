@@ -15,4 +15,5 @@ class Student(Teacher):
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot
+        context.origins[self.kind] = snapshot.weights
         return snapshot.score(snapshot.query_vectors, pairs.queries, pairs.documents)

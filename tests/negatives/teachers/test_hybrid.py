@@ -5,6 +5,7 @@ import pytest
 
 from pyserini_ance.negatives.teachers.base import Pairs, TeacherContext
 from pyserini_ance.negatives.teachers.hybrid import Hybrid, min_max
+from pyserini_ance.storage.files import sha256_file
 
 NAN = np.nan
 
@@ -27,6 +28,7 @@ def test_the_sum_of_bm25_and_the_student(split_of, snapshot_of, tmp_path):
     # The student: 0, 1, 0.5 -> as they are; 0, 2, 1 -> 0, 1, 0.5.
     found = Hybrid(weights=(3, 1)).score(pairs, context)
     np.testing.assert_allclose(found, [0.75, 0.25, 0.275, 0.0, 1.0, 0.125], rtol=1e-6)
+    assert context.origins == {"bm25": sha256_file(run), "student": "weights"}
     assert Hybrid().follows_student and Hybrid().needs == {"bm25"}
     assert not Hybrid(teachers=[{"kind": "bm25"}]).follows_student
 

@@ -5,6 +5,7 @@ import pytest
 
 from pyserini_ance.negatives.teachers.base import Pairs, TeacherContext
 from pyserini_ance.negatives.teachers.ranking import RankingTeacher
+from pyserini_ance.storage.files import sha256_file
 
 
 def test_scores_come_from_the_file(split_of, snapshot_of, tmp_path):
@@ -13,7 +14,9 @@ def test_scores_come_from_the_file(split_of, snapshot_of, tmp_path):
     snapshot = snapshot_of(split_of([0], [1]), np.zeros((2, 1)), np.zeros((2, 1)))
     rows = np.array([0, 0, 1])
     pairs = Pairs(rows, np.array([0, 1, 1]), rows)
-    found = RankingTeacher(file=path).score(pairs, TeacherContext(SimpleNamespace(), snapshot))
+    context = TeacherContext(SimpleNamespace(), snapshot)
+    found = RankingTeacher(file=path).score(pairs, context)
+    assert context.origins == {f"ranking {path}": sha256_file(path)}
     np.testing.assert_array_equal(found, np.array([-1.25, 3.5, np.nan], np.float32))
 
 
