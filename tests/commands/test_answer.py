@@ -5,7 +5,7 @@ predictions by hand and by a slow pass.
 import json
 
 import pytest
-from helpers.small_set import make_finished_run
+from helpers.small_set import ONE_STEP, make_finished_run
 
 from pyserini_ance.commands import answer
 from pyserini_ance.data.trec import read_run
@@ -14,12 +14,6 @@ from pyserini_ance.downstream.readers.base import NO_ANSWER, Answer, Passage
 from pyserini_ance.evaluation.answer_measures import exact_match, f1
 from pyserini_ance.pipeline.ranking_inputs import open_ranking
 
-STAGE = {
-    "steps": 1,
-    "batch_queries": 1,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
 PASSAGES = "id\ttext\ttitle\n1\tAaron is a prophet.\tA\n2\tThe year 1984.\tB\n3\tIt was 1985 in the U.S.\tC\n"
 QUESTIONS = [("which year", ["1984"], "2"), ("where", ["the US", "1985"], "3"), ("who", ["Aaron"], "1")]
 RANKING = "0 Q0 3 1 3.0 t\n0 Q0 2 2 2.0 t\n1 Q0 2 1 2.0 t\n1 Q0 3 2 1.0 t\n"  # nothing for the third
@@ -37,7 +31,7 @@ def run(small_recipe, tmp_path):
     splits = {name: {"questions": str(tmp_path / "dev.json")} for name in ("train", "dev")}
     data = {"kind": "dpr", "passages": str(tmp_path / "psgs.tsv"), "splits": splits}
     recipe = small_recipe(
-        {"only": STAGE},
+        {"only": ONE_STEP},
         data=data,
         final_evaluation={"split": "dev", "measures": ["Success@2"]},
         cache=str(tmp_path / "cache"),
@@ -184,7 +178,7 @@ def test_invalid_requests_are_refused(run, small_recipe, tmp_path, capsys):
         question_answering.make_reader("dpr", "m", ["length"])
     plain = make_finished_run(
         tmp_path / "plain",
-        small_recipe({"only": STAGE}),
+        small_recipe({"only": ONE_STEP}),
         {"test": ""},
         {"run.test.trec": "test-0 Q0 red-apple 1 1 t\n"},
     )

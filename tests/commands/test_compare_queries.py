@@ -1,22 +1,16 @@
 """The command on two run directories over the small collection, with rankings written by hand."""
 
 import pytest
-from helpers.small_set import make_finished_run
+from helpers.small_set import ONE_STEP, make_finished_run
 
 from pyserini_ance.commands import compare_queries
 
-STAGE = {
-    "steps": 1,
-    "batch_queries": 1,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
 QRELS = "test-0 0 red-horse 1\ntest-1 0 green-horse 1\n"
 
 
 @pytest.fixture
 def make_run(small_recipe, tmp_path):
-    recipe = small_recipe({"only": STAGE}, cache=str(tmp_path / "cache"))
+    recipe = small_recipe({"only": ONE_STEP}, cache=str(tmp_path / "cache"))
 
     def make(name: str, first: dict[str, str], qrels: str = QRELS) -> str:
         """A run with `first` at rank 1 of each test query, and a row bm25 without the right document."""

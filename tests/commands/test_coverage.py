@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from helpers.small_set import ONE_STEP
 
 from pyserini_ance.commands import coverage
 from pyserini_ance.data.formats.dpr import Dpr
@@ -10,12 +11,6 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json
 
-STAGE = {
-    "steps": 1,
-    "batch_queries": 1,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
 PASSAGES = "id\ttext\ttitle\n1\tAaron is a prophet.\tA\n2\tThe year 1984.\tB\n3\tIt was 1985.\tC\n"
 
 
@@ -33,7 +28,7 @@ def run(small_recipe, tmp_path) -> RunDir:
     splits = {name: {"questions": str(tmp_path / "dev.json")} for name in ("train", "dev")}
     data = {"kind": "dpr", "passages": str(tmp_path / "psgs.tsv"), "splits": splits}
     recipe = small_recipe(
-        {"only": STAGE},
+        {"only": ONE_STEP},
         data=data,
         final_evaluation={"split": "dev", "measures": ["Success@2"]},
         cache=str(tmp_path / "cache"),

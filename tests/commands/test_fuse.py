@@ -3,18 +3,12 @@ a stand-in: it runs elsewhere.
 """
 
 import pytest
-from helpers.small_set import make_finished_run
+from helpers.small_set import ONE_STEP, make_finished_run
 
 from pyserini_ance.commands import fuse
 from pyserini_ance.data.trec import best_first, read_run
 from pyserini_ance.downstream import fusion
 
-STAGE = {
-    "steps": 1,
-    "batch_queries": 1,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
 QRELS = {split: f"{split}-0 0 red 1\n{split}-1 0 green 1\n" for split in ("dev", "test")}
 BM25 = "{0}-0 Q0 red 1 9 t\n{0}-0 Q0 blue 2 8 t\n{0}-1 Q0 pink 1 9 t\n{0}-1 Q0 green 2 1 t\n"
 DENSE = "{0}-0 Q0 blue 1 2 t\n{0}-0 Q0 red 2 1.85 t\n{0}-1 Q0 green 1 4 t\n"
@@ -41,7 +35,7 @@ def summed(runs, method, weight=None):
 def run(small_recipe, tmp_path, monkeypatch):
     monkeypatch.setattr(fusion, "fuse", summed)
     recipe = small_recipe(
-        {"only": STAGE},
+        {"only": ONE_STEP},
         final_evaluation={"split": ["test", "dev"], "measures": ["RR@10"], "hits": 20},
         cache=str(tmp_path / "cache"),
     )

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import yaml
+from helpers.small_set import ONE_STEP
 
 from pyserini_ance import api
 from pyserini_ance.commands import mine
@@ -12,7 +13,7 @@ from pyserini_ance.commands import mine
 @pytest.fixture
 def files(tiny_bert, small_recipe, tmp_path, monkeypatch):
     """The arguments that name encoder, collection, cache and output."""
-    recipe = small_recipe({"a": STAGE})
+    recipe = small_recipe({"a": ONE_STEP})
     (tmp_path / "collection.yaml").write_text(yaml.safe_dump(recipe.data.model_dump(mode="json")))
     monkeypatch.chdir(tmp_path)
     names = [
@@ -24,14 +25,6 @@ def files(tiny_bert, small_recipe, tmp_path, monkeypatch):
         "out/negatives.jsonl",
     ]
     return [*names, "--cache", str(recipe.cache), "--device", "cpu", "--precision", "fp32"]
-
-
-STAGE = {
-    "steps": 1,
-    "batch_queries": 2,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
 
 
 def lines(tmp_path) -> list[dict]:

@@ -4,7 +4,7 @@ import json
 
 import pytest
 import torch
-from helpers.small_set import make_finished_run
+from helpers.small_set import ONE_STEP, make_finished_run
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from pyserini_ance.commands import rerank
@@ -12,12 +12,6 @@ from pyserini_ance.data.trec import best_first, read_run
 from pyserini_ance.pipeline.ranking_inputs import open_ranking
 from pyserini_ance.recipe.load import dump
 
-STAGE = {
-    "steps": 1,
-    "batch_queries": 1,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
 COLOURS, THINGS = (
     ["red", "green", "blue", "gray", "pink"],
     ["apple", "stone", "river", "cloud", "horse", "tiger"],
@@ -25,7 +19,7 @@ COLOURS, THINGS = (
 
 
 def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encoder, tmp_path, capsys):
-    recipe = small_recipe({"only": STAGE}, cache=str(tmp_path / "cache"))
+    recipe = small_recipe({"only": ONE_STEP}, cache=str(tmp_path / "cache"))
     hits = {f"test-{i}": [f"{c}-{t}" for t in THINGS for c in COLOURS[i:] + COLOURS[:i]] for i in range(5)}
     ranking = "".join(
         f"{q} Q0 {d} {rank} {50 - rank} t\n"
@@ -96,7 +90,7 @@ def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encode
 def test_what_it_is_asked_to_tell_is_checked_before_a_model_is_loaded(
     small_recipe, tmp_path, flags, error, message
 ):
-    recipe = small_recipe({"only": STAGE}, cache=str(tmp_path / "cache"))
+    recipe = small_recipe({"only": ONE_STEP}, cache=str(tmp_path / "cache"))
     run = make_finished_run(
         tmp_path / "run", recipe, {"test": ""}, {"run.test.trec": "test-0 Q0 red-apple 1 1 t\n"}
     )
@@ -129,7 +123,7 @@ def test_a_public_ranking_of_real_passages(small_recipe, shared_data, tiny_cross
         "splits": {"train": files, "test": files},
         "unknown_ids": "skip",
     }
-    (tmp_path / "dl19.yaml").write_text(dump(small_recipe({"only": STAGE}, data=data)))
+    (tmp_path / "dl19.yaml").write_text(dump(small_recipe({"only": ONE_STEP}, data=data)))
     flags = [
         "--model",
         str(tiny_cross_encoder),

@@ -5,6 +5,7 @@ import os
 import time
 
 import pytest
+from helpers.small_set import ONE_STEP
 
 from pyserini_ance.data.formats import builder, format
 from pyserini_ance.data.formats.reading import OnDisk
@@ -12,12 +13,6 @@ from pyserini_ance.pipeline import preparation as prepare
 from pyserini_ance.pipeline.preparation import stored_collection
 from pyserini_ance.storage.liveness import host_name
 
-STAGE = {
-    "steps": 1,
-    "batch_queries": 1,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
 FILES = ("corpus.jsonl", "train.tsv", "train.qrels", "dev.tsv", "dev.qrels", "test.tsv", "test.qrels")
 
 
@@ -32,7 +27,7 @@ def read(monkeypatch):
 
 @pytest.fixture
 def recipe(small_recipe, tmp_path):
-    small = small_recipe({"a": STAGE}, cache=str(tmp_path / "cache"))
+    small = small_recipe({"a": ONE_STEP}, cache=str(tmp_path / "cache"))
     age(small, 60)
     return small
 

@@ -3,16 +3,10 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from helpers.small_set import make_finished_run
+from helpers.small_set import ONE_STEP, make_finished_run
 
 from pyserini_ance.pipeline.ranking_inputs import RankingInput, open_ranking
 
-STAGE = {
-    "steps": 1,
-    "batch_queries": 1,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
 QRELS = {"test": "test-0 0 red-horse 1\ntest-1 0 green-horse 1\n"}
 HITS = {
     "test-0": ["red-apple", "pink-river", "red-horse", "blue-cloud"],
@@ -28,7 +22,7 @@ RANKING = "".join(
 
 def make_ranked_run(small_recipe: Callable, folder: Path) -> RankingInput:
     """The final ranking of a run; two of the collection's five test queries have hits."""
-    recipe = small_recipe({"only": STAGE}, cache=str(folder / "cache"))
+    recipe = small_recipe({"only": ONE_STEP}, cache=str(folder / "cache"))
     rankings = {"run.test.trec": RANKING, "runs/bm25.test.trec": RANKING}
     run = make_finished_run(folder / "run", recipe, QRELS, rankings)
     return open_ranking(str(run.folder))

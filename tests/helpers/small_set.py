@@ -33,6 +33,14 @@ PASSAGE_WORDS = [
     "horse",
 ]
 
+# The shortest stage of a recipe, for tests that train nothing or do not look at it.
+ONE_STEP = {
+    "steps": 1,
+    "batch_queries": 1,
+    "optimizer": {"learning_rate": 1e-3},
+    "terms": {"query": {"negatives": [{"kind": "random"}]}},
+}
+
 
 def make_tiny_bert(folder: Path) -> Path:
     """A random BERT of 32 dimensions, 128 positions, with a lower-casing WordPiece tokenizer of letters and a

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from helpers.small_set import make_finished_run
+from helpers.small_set import ONE_STEP, make_finished_run
 
 from pyserini_ance.commands import fuse
 from pyserini_ance.downstream import fusion
@@ -12,12 +12,6 @@ from pyserini_ance.pipeline.ranking_inputs import open_ranking
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.storage.files import write_json
 
-STAGE = {
-    "steps": 1,
-    "batch_queries": 1,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
 # "which year" is answered by p4 and p5, "which thing" by p0, p3, ..., "what" by p11, "who" by none
 DENSE, BM25 = (
     "".join(f"{q} Q0 p{d} {rank} {9 - rank} t\n" for q in range(4) for rank, d in enumerate(found, 1))
@@ -27,7 +21,7 @@ DENSE, BM25 = (
 
 @pytest.fixture
 def run(asked_recipe, tmp_path):
-    recipe = asked_recipe({"only": STAGE}, {"measures": ["Success@1", "Success@3"], "hits": 3})
+    recipe = asked_recipe({"only": ONE_STEP}, {"measures": ["Success@1", "Success@3"], "hits": 3})
     return make_finished_run(
         tmp_path / "run", recipe, {}, {"run.test.trec": DENSE, "runs/bm25.test.trec": BM25}
     )
@@ -50,7 +44,7 @@ def test_a_reranked_one(run, tmp_path):
 
 
 def test_one_of_a_split_that_the_run_does_not_test(asked_recipe, tmp_path):
-    recipe = asked_recipe({"only": STAGE}, {"split": "train", "measures": ["RR@3"], "hits": 3})
+    recipe = asked_recipe({"only": ONE_STEP}, {"split": "train", "measures": ["RR@3"], "hits": 3})
     folder = make_finished_run(tmp_path / "run", recipe, {"train": "0 0 p0 1\n"}, {"own.trec": DENSE}).folder
     write_json(folder / "environment.json", {"data": {"digest": stored_collection(recipe).digest}})
     ranked = open_ranking(str(folder), folder / "own.trec", "test")

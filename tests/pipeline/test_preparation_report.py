@@ -8,6 +8,7 @@ from itertools import product
 from statistics import median
 
 import pytest
+from helpers.small_set import ONE_STEP
 
 from pyserini_ance.data.collection_cache import collection_folder
 from pyserini_ance.data.formats.files import Official, input_files
@@ -20,12 +21,6 @@ from pyserini_ance.pipeline.preparation_report import count_warnings, prepare_da
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.models import Bm25
 
-STAGE = {
-    "steps": 1,
-    "batch_queries": 1,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
 PUBLISHED = {
     "documents": 30,
     "splits": {"train": {"queries": 15, "used": 15, "judgments": 16}, "dl20": {"used": 54}},
@@ -34,7 +29,7 @@ PUBLISHED = {
 
 @pytest.fixture
 def recipe(small_recipe, tmp_path):
-    made = small_recipe({"a": STAGE}, cache=str(tmp_path / "cache"))
+    made = small_recipe({"a": ONE_STEP}, cache=str(tmp_path / "cache"))
     for path in input_files(made.data):
         os.utime(path, (time.time() - 60,) * 2)
     return made
@@ -201,8 +196,8 @@ def with_negatives(small_recipe, tmp_path):
         "sources": [{"kind": "ranking", "file": str(file)} for file in files],
         "on_shortage": "fill_random",
     }
-    later = {**STAGE, "terms": {"query": {"negatives": [mix]}}}
-    return small_recipe({"a": STAGE, "b": later}, cache=str(tmp_path / "cache")), files
+    later = {**ONE_STEP, "terms": {"query": {"negatives": [mix]}}}
+    return small_recipe({"a": ONE_STEP, "b": later}, cache=str(tmp_path / "cache")), files
 
 
 def written(files: list, triples: str = "", run: str = "") -> None:

@@ -3,6 +3,7 @@
 from shutil import rmtree
 
 import pytest
+from helpers.small_set import ONE_STEP
 
 from pyserini_ance.pipeline.preparation import read_collection, stored_collection
 from pyserini_ance.pipeline.ranking_inputs import collection_of, collection_with
@@ -10,16 +11,9 @@ from pyserini_ance.recipe.load import dump
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json
 
-STAGE = {
-    "steps": 1,
-    "batch_queries": 1,
-    "optimizer": {"learning_rate": 1e-3},
-    "terms": {"query": {"negatives": [{"kind": "random"}]}},
-}
-
 
 def test_the_collection_is_mapped_or_read_again_and_other_data_is_refused(small_recipe, tmp_path):
-    recipe = small_recipe({"only": STAGE}, cache=str(tmp_path / "cache"))
+    recipe = small_recipe({"only": ONE_STEP}, cache=str(tmp_path / "cache"))
     collection, run = read_collection(recipe), RunDir(tmp_path / "run")
     run.create(dump(recipe))
     write_json(run.environment, {"data": {"digest": "0" * 64}})
@@ -37,7 +31,7 @@ def test_the_collection_is_mapped_or_read_again_and_other_data_is_refused(small_
 
 
 def test_a_split_that_the_run_does_not_use_can_be_read(small_recipe, tmp_path):
-    recipe = small_recipe({"only": STAGE}, cache=str(tmp_path))
+    recipe = small_recipe({"only": ONE_STEP}, cache=str(tmp_path))
     collection, more = stored_collection(recipe), collection_with(recipe, "dev")
     assert set(collection.splits) == {"train", "test"} and list(more.split("dev").queries.ids) == [
         f"dev-{i}" for i in range(5)
