@@ -3,45 +3,30 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.saved_model import save_model, view
+from helpers.small_set import ONE_STEP
 
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders import encoder as precision
-from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
+from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.pipeline.preparation import read_collection, tokenize
-from pyserini_ance.recipe.models import Encoding, Recipe
+from pyserini_ance.pipeline.preparation import tokenize
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.vectors.encoding import ShardedVectors
 
-STAGES = {
-    "a": {
-        "steps": 1,
-        "batch_queries": 2,
-        "optimizer": {"learning_rate": 1e-3},
-        "terms": {"query": {"in_batch_negatives": True}},
-    }
-}
+ENCODING = {"precision": "fp32", "tokens_per_batch": 64}
 
 
 @pytest.fixture
 def recipe(small_recipe, tmp_path):
-    recipe = small_recipe(STAGES)
-    (tmp_path / "model").mkdir()
-    save_encoder(initial_encoder(recipe.encoder, 0), tmp_path / "model")
-    return recipe
+    return save_model(small_recipe({"a": ONE_STEP}, encoding=ENCODING), tmp_path)
 
 
 @pytest.fixture
 def snapshot(recipe, tmp_path):
-    return view(World(), recipe, tmp_path)
-
-
-def view(world: World, recipe: Recipe, folder: Path, **encoding) -> Snapshot:
-    data = tokenize(recipe, read_collection(recipe))
-    settings = Encoding(**{"precision": "fp32", "tokens_per_batch": 64, **encoding})
-    return Snapshot(folder / "model", "hash", data, settings, folder / "scratch", "cpu", world)
+    return view(Snapshot, World(), recipe, tmp_path)
 
 
 def search(snapshot: Snapshot, k: int) -> tuple[np.ndarray, np.ndarray]:
@@ -84,27 +69,6 @@ def test_a_gpu_searches_in_the_vectors_that_it_holds(snapshot):
     documents.held = torch.ones(30, 32)
     snapshot.encoding = snapshot.encoding.model_copy(update={"search": "faiss"})
     assert snapshot._own(documents) is vectors
-
-
-def test_documents_are_held_when_a_gpu_encodes_them_and_not_on_a_cpu(snapshot, monkeypatch):
-    asked = []
-    monkeypatch.setattr(
-        "pyserini_ance.negatives.checkpoint_vectors.encode_shards", lambda *_, **more: asked.append(more)
-    )
-    for device in ("cpu", "cuda:0"):
-        monkeypatch.setattr(type(snapshot), "encode_arguments", ())
-        snapshot.device = device
-        assert snapshot.document_vectors is None
-        del vars(snapshot)["document_vectors"]
-    assert asked == [{}, {"hold": True}]
-
-
-def test_vectors_of_selected_rows_equal_those_of_all(snapshot):
-    rows = np.array([4, 29, 0])
-    assert np.allclose(snapshot.encode_documents(rows)[0], snapshot.document_vectors[rows], atol=1e-5)
-    assert np.allclose(
-        snapshot.encode_queries("train", rows[[0, 2]]), snapshot.query_vectors[[4, 0]], atol=1e-5
-    )
 
 
 CHOICES = [(around, empty) for around in ("per_passage", "per_document") for empty in (False, True)]
@@ -180,15 +144,14 @@ def of_passages(
 
     Returns also the tokens of each passage, and the passages' scores (15, passages) for the queries.
     """
-    encoder = small_recipe(STAGES).encoder.model_dump(mode="json")
+    plain = small_recipe({"a": ONE_STEP})
+    encoder = plain.encoder.model_dump(mode="json")
     encoder["tokenization"]["document"].update(
         length_tokens=10, passages=3, special_tokens=around, pad_passages=empty
     )
-    recipe = small_recipe(STAGES, encoder=encoder)
-    (folder / "model").mkdir()
-    save_encoder(initial_encoder(recipe.encoder, 0), folder / "model")
-    snapshot = view(World(), recipe, folder)
-    tokens, pieces = tokenize(small_recipe(STAGES), snapshot.collection).documents, []
+    recipe = save_model(small_recipe({"a": ONE_STEP}, encoder=encoder, encoding=ENCODING), folder)
+    snapshot = view(Snapshot, World(), recipe, folder)
+    tokens, pieces = tokenize(plain, snapshot.collection).documents, []
     for ids in (tokens.ids[one].tolist() for one in slices(tokens)):
         (before,), (after,), pad = tokens.specials
         if around == "per_passage":
@@ -224,7 +187,7 @@ def everything(snapshot: Snapshot) -> dict[str, np.ndarray]:
 
 def seen(world: World, recipe: Recipe, folder: Path, backend: str) -> tuple[dict, set[str], np.ndarray]:
     """All results of a snapshot, its seconds, and a sample encoded without the other documents."""
-    snapshot = view(world, recipe, folder, search=backend)
+    snapshot = view(Snapshot, world, recipe, folder, search=backend)
     sample = snapshot.encode_documents(np.array([4, 29, 0]))[0]
     assert "document_vectors" not in vars(snapshot)
     return everything(snapshot), set(snapshot.seconds), sample
@@ -242,20 +205,3 @@ def test_processes_share_the_work_and_have_equal_results(
             np.testing.assert_allclose(found[name], expected[name], atol=1e-4)
         np.testing.assert_allclose(sample, expected["documents"], atol=1e-5)
         assert seconds == {"load", "encode_documents", "encode_queries", "build", "search"}
-
-
-def precision_of(world: World, recipe: Recipe, folder: Path) -> str:
-    precision.cpu_has_fast_bf16 = lambda: world.is_main
-    return view(world, recipe, folder, precision="auto").precision
-
-
-def test_processes_agree_on_the_precision(run_processes, recipe, tmp_path):
-    assert run_processes(2, precision_of, recipe, tmp_path) == ["bf16", "bf16"]
-
-
-def test_documents_are_not_encoded_again_when_only_the_query_tower_differs(snapshot, tmp_path):
-    vectors, asked = np.array(snapshot.document_vectors[:]), []
-    settings = (snapshot.data, snapshot.encoding, snapshot.scratch, "cpu", World())
-    again = Snapshot(snapshot.model, "another hash", *settings, document_weights="hash")
-    again.encoder.encode_rows = lambda tokens, rows, *_: asked.extend(rows) or ()
-    assert np.array_equal(again.document_vectors[:], vectors) and asked == []
