@@ -52,12 +52,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     questions = parser.add_argument_group("questions and passages")
     questions.add_argument("--run", type=Path, metavar="FILE", help="read the passages of this TREC run")
     questions.add_argument("--split", help="the split of the questions (default: the first test split)")
-    questions.add_argument(
-        "--questions",
-        type=Path,
-        metavar="FILE",
-        help="questions and answers in a file of DPR (.csv, .txt, .json), instead of a split",
-    )
+    console.add_questions(questions)
     questions.add_argument(
         "--regular-expressions",
         action="store_true",

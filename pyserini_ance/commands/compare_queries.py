@@ -23,11 +23,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         "pyserini-ance compare-queries runs/demo-ance runs/demo-ance:bm25 --measure nDCG@10 --most 5",
         "Both rankings must be over the same data and test split.",
     )
-    parser.add_argument(
-        "run",
-        metavar="RUN",
-        help="RUN for the final ranking of a run directory, RUN:ROW for that of a row of its results table",
-    )
+    parser.add_argument("run", metavar="RUN", help=console.RANKING)
     parser.add_argument("other", metavar="OTHER", help="the ranking to compare with, named in the same way")
     parser.add_argument("--measure", default="RR@10", help="the measure to compare (default: %(default)s)")
     parser.add_argument("--split", help="the test split (default: the first)")

@@ -14,6 +14,7 @@ from pathlib import Path
 from pyserini_ance.distributed.failures import FAILED, INTERRUPTED, PeerError
 
 MAIN_REPORTS_SECONDS = 20
+RANKING = "RUN for the final ranking of a run directory, RUN:ROW for that of a row of its results table"
 
 
 def command_parser(name: str, description: str, example: str, details: str = "") -> argparse.ArgumentParser:
@@ -36,11 +37,16 @@ def positive_int(text: str) -> int:
 
 def add_ranking_source(parser: argparse.ArgumentParser) -> None:
     """The argument that names a ranking: `source`, as pipeline/ranking_inputs.py reads it."""
-    parser.add_argument(
-        "source",
-        metavar="RUN|RECIPE",
-        help="RUN for the final ranking of a run directory, RUN:ROW for that of a row of its results table, "
-        "or a recipe with --run",
+    parser.add_argument("source", metavar="RUN|RECIPE", help=f"{RANKING}, or a recipe with --run")
+
+
+def add_questions(group: argparse._ArgumentGroup) -> None:
+    """The argument that names a file of questions in place of a split."""
+    group.add_argument(
+        "--questions",
+        type=Path,
+        metavar="FILE",
+        help="questions and answers in a file of DPR (.csv, .txt, .json), instead of a split",
     )
 
 

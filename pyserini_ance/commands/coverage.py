@@ -72,12 +72,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="measure these TREC runs instead of the rankings of the results table",
     )
-    rankings.add_argument(
-        "--questions",
-        type=Path,
-        metavar="FILE",
-        help="questions and answers in a file of DPR (.csv, .txt, .json), instead of a split",
-    )
+    console.add_questions(rankings)
     rankings.add_argument("--split", help="the split of the questions (default: each test split)")
     measuring = parser.add_argument_group("measuring")
     measuring.add_argument(

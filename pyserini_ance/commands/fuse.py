@@ -51,8 +51,8 @@ def _parser() -> argparse.ArgumentParser:
         "rankings",
         nargs="+",
         metavar="RANKING",
-        help="RUN for the final ranking of a run directory, RUN:ROW for that of a row of its results table, "
-        "or a TREC file; a run directory alone is fused with its BM25; rrf, average, normalize take several",
+        help=f"{console.RANKING}, or a TREC file; a run directory alone is fused with its BM25; rrf, "
+        "average, normalize take several",
     )
     fusion = parser.add_argument_group("fusion")
     fusion.add_argument("--method", choices=METHODS, default="rrf", help="see below (default: %(default)s)")
