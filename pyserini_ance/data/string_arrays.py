@@ -11,7 +11,7 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import batched, pairwise
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, overload
 
@@ -76,7 +76,7 @@ class Strings(Sequence[str]):
 
     @classmethod
     def open(cls, path: Path) -> "Strings":
-        """Open the files that `write_strings` wrote under the same path."""
+        """Open the files that `StringsFile` wrote under the same path."""
         text, offsets = _files(path)
         is_empty = text.stat().st_size == 0  # an empty file cannot be mapped
         mapped = np.empty(0, np.uint8) if is_empty else np.memmap(text, np.uint8, "r")
@@ -163,16 +163,6 @@ class StringsFile:
         """Return when all strings are on disk."""
         self._text.sync()
         self._offsets.sync()
-
-
-def write_strings(path: Path, strings: Sequence[str]) -> None:
-    """Write two files whose names start with `path`: the text and the offsets."""
-    out = StringsFile(path)
-    try:
-        for block in batched(strings, STRINGS_PER_BLOCK):
-            out.append([string.encode() for string in block])
-    finally:
-        out.close()
 
 
 def _files(path: Path) -> tuple[Path, Path]:

@@ -1,10 +1,32 @@
+import random
+import subprocess
+import sys
+from itertools import batched
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from pyserini_ance.data import string_arrays as strings_module
-from pyserini_ance.data.string_arrays import ArrayFile, Strings, StringsFile, write_strings
+from pyserini_ance.data import string_arrays
+from pyserini_ance.data.spilled_numbers import SpilledNumbers
+from pyserini_ance.data.string_arrays import (
+    ArrayFile,
+    RowsOfHashes,
+    RowsOfIds,
+    Strings,
+    StringsFile,
+    hashes_of,
+    write_rows,
+)
 
 VALUES = ["007", "", "7", "a\r\nb\n", "é", "日本語 🙂", " leading and trailing\t", "\u2028", "x" * 5000, ""]
+
+
+def write_strings(path: Path, strings: list[str]) -> None:
+    out = StringsFile(path)
+    for block in batched(strings, string_arrays.STRINGS_PER_BLOCK):
+        out.append([string.encode() for string in block])
+    out.close()
 
 
 @pytest.fixture
@@ -46,7 +68,7 @@ def test_strings_are_a_sequence(opened):
 
 @pytest.mark.parametrize("count", [0, 1, 4, 5, 8, 11])
 def test_any_number_of_strings_is_written_and_read_in_blocks(tmp_path, monkeypatch, count):
-    monkeypatch.setattr(strings_module, "STRINGS_PER_BLOCK", 4)
+    monkeypatch.setattr(string_arrays, "STRINGS_PER_BLOCK", 4)
     values = [f"{i}é" * (i % 3) for i in range(count)]
     write_strings(tmp_path / "s", values)
     opened = Strings.open(tmp_path / "s")
@@ -107,3 +129,75 @@ def test_a_later_writer_continues_the_files_of_an_earlier_one(tmp_path):
             assert again == whole
         for path in tmp_path.glob("again*"):
             path.unlink()
+
+
+IDS = ["007", "7", "07", "é", "e\u0301", "D-1", "d-1", "日本"]
+
+
+@pytest.fixture
+def rows_of(tmp_path):
+    def make(ids: list[str]) -> RowsOfIds:
+        write_strings(tmp_path / "ids", ids)
+        stored = Strings.open(tmp_path / "ids")
+        hashes = SpilledNumbers(tmp_path, np.uint64, 1000)
+        hashes.extend(hashes_of((id.encode() for id in ids), len(ids)))
+        write_rows(tmp_path / "ids", hashes)
+        return RowsOfIds.open(tmp_path / "ids", stored)
+
+    return make
+
+
+def test_known_and_unknown_ids(rows_of):
+    rows = rows_of(IDS)
+    assert dict(rows) == {id: row for row, id in enumerate(IDS)} and list(rows) == IDS
+    assert len(rows) == 8 and all(type(rows[id]) is int for id in IDS)
+    for missing in ("", "0007", "É", "7 ", "\ud800", "\0"):
+        assert missing not in rows and rows.get(missing) is None
+        with pytest.raises(KeyError):
+            rows[missing]
+
+
+@pytest.mark.parametrize(
+    "hashed",
+    [lambda encoded: 0, lambda encoded: len(encoded), lambda encoded: (1 << 64) - 1 - len(encoded) % 2],
+)
+def test_ids_with_equal_hashes_are_distinguished(rows_of, monkeypatch, hashed):
+    monkeypatch.setattr(string_arrays, "hash_of", hashed)
+    rows = rows_of(IDS)
+    assert [rows[id] for id in IDS] == list(range(8))
+    assert [missing for missing in ("0007", "x", "yy", "zzz", "") if missing in rows] == []
+
+
+def test_many_ids_agree_with_a_dictionary(rows_of):
+    numbers = random.Random(0).sample(range(100_000), 3000)
+    expected, rows = {str(n): row for row, n in enumerate(numbers)}, rows_of([str(n) for n in numbers])
+    queried = [str(n) for n in range(0, 100_000, 7)]
+    assert [rows.get(id) for id in queried] == [expected.get(id) for id in queried]
+
+
+def test_no_ids_at_all(rows_of):
+    rows = rows_of([])
+    assert len(rows) == 0 and "" not in rows and dict(rows) == {}
+
+
+def test_the_hashes_are_memory_mapped_and_sorted(rows_of):
+    rows = rows_of(IDS)
+    assert isinstance(rows.hashes, np.memmap) and isinstance(rows.rows, np.memmap)
+    assert (rows.hashes.dtype, rows.rows.dtype) == (np.uint64, np.int32)
+    assert (np.diff(rows.hashes.astype(object)) > 0).all() and sorted(rows.rows.tolist()) == list(range(8))
+
+
+def test_hashes_are_the_same_in_every_process():
+    program = "from pyserini_ance.data.string_arrays import hash_of; print(hash_of('é'.encode()))"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == string_arrays.hash_of("é".encode())
+
+
+@pytest.mark.parametrize("most", [1 << 64, 1 << 11, 1 << 2])
+def test_rows_of_hashes_agree_with_a_dictionary(most):
+    """Even if many hashes share a slot, and beyond several sizes of the table."""
+    drawn, expected, rows = random.Random(most), {}, RowsOfHashes(slots=4)
+    for _ in range(5000):
+        hashed = drawn.randrange(most) if drawn.random() < 0.7 else drawn.randrange(most) & ~0xFFF
+        assert rows.row_of(hashed) == expected.setdefault(hashed, len(expected))
+    assert len(rows) == len(expected)

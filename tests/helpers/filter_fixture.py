@@ -9,7 +9,7 @@ from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.tokenization import Tokenization
-from pyserini_ance.negatives.filters.base import Candidates
+from pyserini_ance.negatives.filters.base import Candidates, Filter, FilteredRows, apply_masks, filter_masks
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Encoding
 
@@ -56,3 +56,9 @@ def candidates_of(
     scores = np.broadcast_to(-np.arange(rows.shape[1]), rows.shape) if scores is None else np.asarray(scores)
     given = None if positive_scores is None else lambda: np.asarray(positive_scores, np.float32)
     return Candidates(snapshot, snapshot.anchor_set(anchor), rows, scores.astype(np.float32), given)
+
+
+def apply_filters(candidates: Candidates, filters: Sequence[Filter], width: int) -> FilteredRows:
+    """The first `width` candidates of each anchor that are not known positives and pass all filters."""
+    masks = filter_masks(candidates, filters, width)
+    return apply_masks(candidates.rows, candidates.scores, masks, width)

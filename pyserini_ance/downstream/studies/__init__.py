@@ -19,4 +19,3 @@ STUDIES = {
     "negative-swing": "two classes of negatives between which a training query swings",
     "positive-neighbors": "share of the next negatives that are neighbours of the positive",
 }
-NOT_STUDIES = ("figures", "studied_run")

@@ -178,11 +178,10 @@ class StudiedRun:
             self._snapshots[checkpoint] = self._snapshot(checkpoint)
         return self._snapshots[checkpoint]
 
-    def sampled_anchors(self, purpose: str, known_positives: KnownPositives | None = None) -> np.ndarray:
-        """(Q,) int32, ascending: at most `queries` of the training queries, or of those of
-        `known_positives`, that have a positive."""
-        positives = known_positives or self.data.anchor_sets["query"].known_positives
-        anchors, count = positives.anchors, self.settings.queries
+    def sampled_anchors(self, purpose: str) -> np.ndarray:
+        """(Q,) int32, ascending: at most `queries` of the training queries that have a positive."""
+        anchors = self.data.anchor_sets["query"].known_positives.anchors
+        count = self.settings.queries
         if len(anchors) <= count:
             return anchors
         rng = random_stream(purpose, self.settings.seed)

@@ -117,12 +117,6 @@ class Filter(Component):
         """(A, n) bool, true for candidates to remove. Entries at PADDING are ignored."""
 
 
-def apply_filters(candidates: Candidates, filters: Sequence[Filter], width: int) -> FilteredRows:
-    """The first `width` candidates of each anchor that are not known positives and pass all filters."""
-    masks = filter_masks(candidates, filters, width)
-    return apply_masks(candidates.rows, candidates.scores, masks, width)
-
-
 def filter_masks(candidates: Candidates, filters: Sequence[Filter], width: int) -> dict[str, np.ndarray]:
     """(A, n) bool by the name of the removal: what a table of `width` candidates per anchor leaves out.
 

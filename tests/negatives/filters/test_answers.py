@@ -1,8 +1,7 @@
 import pytest
-from helpers.filter_fixture import candidates_of
+from helpers.filter_fixture import apply_filters, candidates_of
 
 from pyserini_ance.negatives.filters.answers import Answers
-from pyserini_ance.negatives.filters.base import apply_filters
 from pyserini_ance.negatives.table import PADDING
 
 DOCUMENTS = ["by Linda Davis", "in 1982, or 1993", "none of it", "LINDA  DAVIS again", "20,320 feet"]

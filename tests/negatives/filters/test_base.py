@@ -4,9 +4,9 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from helpers.filter_fixture import candidates_of
+from helpers.filter_fixture import apply_filters, candidates_of
 
-from pyserini_ance.negatives.filters.base import Candidates, Filter, apply_filters
+from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.table import PADDING
 
 

@@ -1,7 +1,6 @@
-from helpers.filter_fixture import candidates_of
+from helpers.filter_fixture import apply_filters, candidates_of
 
 from pyserini_ance.negatives.filters.answers import Answers
-from pyserini_ance.negatives.filters.base import apply_filters
 from pyserini_ance.negatives.filters.range_max import RangeMax
 
 

@@ -6,12 +6,12 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from helpers.filter_fixture import candidates_of
+from helpers.filter_fixture import apply_filters, candidates_of
 from pydantic import ValidationError
 
 from pyserini_ance.encoders import cross_encoder_model
 from pyserini_ance.negatives.ann import Ann
-from pyserini_ance.negatives.filters.base import apply_filters, filter_masks, promoted_pairs
+from pyserini_ance.negatives.filters.base import filter_masks, promoted_pairs
 from pyserini_ance.negatives.filters.teacher import TeacherFilter
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers import cross_encoder
