@@ -10,10 +10,11 @@ from pyserini_ance.analysis import report_page as html
 from pyserini_ance.analysis.report_curves import negatives, training
 from pyserini_ance.analysis.report_page import Section
 from pyserini_ance.analysis.report_plots import bar_plot, check_installed
-from pyserini_ance.analysis.run_comparison import Difference, significance_in_run
+from pyserini_ance.analysis.run_comparison import significance_in_run
 from pyserini_ance.analysis.run_history import RunHistory
 from pyserini_ance.evaluation.expected import expected_rows
 from pyserini_ance.evaluation.legends import legend
+from pyserini_ance.evaluation.significance import Difference
 from pyserini_ance.evaluation.tables import SECONDS, last_stage
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.stage import Stage

@@ -1,13 +1,10 @@
 """The table of `pyserini-ance compare`: mean and range over seeds of each recipe, and significance tests
 between rows.
-
-The tests are paired: do two systems differ on the same queries by more than chance?
 """
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,104 +12,17 @@ import numpy as np
 
 from pyserini_ance.data.trec import Qrels, read_qrels, read_run
 from pyserini_ance.evaluation.metrics import per_query
+from pyserini_ance.evaluation.significance import Difference, differences
 from pyserini_ance.evaluation.tables import BM25, HYBRID, UNTRAINED_ROWS, last_stage, mean_range, seconds_of
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.runs.rundir import RunDir
 
-PERMUTATIONS = 100_000
-SEED = 42  # of the permutations, so that a repeated command prints the same table
-TIE = (
-    1e-12  # smaller differences are rounding errors, as between means of equal values over 3 and over 24 runs
-)
 log = logging.getLogger(__name__)
 
 Results = Mapping[str, Any]  # of a run, as tables.read_results returns them
 ResultRow = Mapping[str, Any]
 Groups = dict[str, list[tuple[int, ResultRow]]]  # by label of the table's row: (index of the run, its row)
 PerQuery = dict[str, np.ndarray]  # by column, (Q,) values of the judged queries in the order of the qrels
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A comparison of one system with a baseline over the same queries.
-
-    `mean` is the mean difference, `p` the probability of it, or of a larger one of either sign, if the
-    systems were equal. `wins`, `ties` and `losses` count queries.
-    """
-
-    mean: float
-    p: float
-    wins: int
-    ties: int
-    losses: int
-
-    def __str__(self) -> str:
-        return f"{self.mean:+.3f}, p {self.p:.3f}" if self.p >= 0.001 else f"{self.mean:+.3f}, p <0.001"
-
-
-def t_test(differences: np.ndarray) -> float:
-    """The p value of Student's t test of the queries' differences (Q,).
-
-    Equal differences (or a single one) have no variance; their p value is the share of sign changes whose
-    mean is as large.
-    """
-    if not differences.any():
-        return 1.0
-    if np.ptp(differences) < TIE:
-        return 2.0 ** (1 - len(differences))
-    from scipy import stats
-
-    return float(stats.ttest_1samp(differences, 0.0).pvalue)
-
-
-def permutation_test(differences: np.ndarray) -> float:
-    """The p value of Fisher's test: the share of sign changes of the differences (Q,) whose mean is as large.
-
-    Draws `PERMUTATIONS` sign changes if there are more.
-    """
-    if len(differences) == 1 or not differences.any():
-        return 1.0
-    from scipy import stats
-
-    result = stats.permutation_test(
-        (differences,), np.mean, permutation_type="samples", n_resamples=PERMUTATIONS, batch=1000, rng=SEED
-    )
-    return float(result.pvalue)
-
-
-TESTS: dict[str, Callable[[np.ndarray], float]] = {"t": t_test, "permutation": permutation_test}
-
-
-def differences(
-    systems: Mapping[str, np.ndarray], baseline: np.ndarray, test: str = "t"
-) -> dict[str, Difference]:
-    """Compare each system's values (Q,) with the baseline's values of the same queries.
-
-    p values are corrected for the number of systems (Holm).
-    """
-    by_system = {
-        name: np.where(np.abs(values - baseline) < TIE, 0.0, values - baseline)
-        for name, values in systems.items()
-    }
-    corrected = holm([TESTS[test](values) for values in by_system.values()])
-    result = {}
-    for (name, values), p in zip(by_system.items(), corrected, strict=True):
-        wins, losses = int((values > 0).sum()), int((values < 0).sum())
-        result[name] = Difference(float(values.mean()), p, wins, len(values) - wins - losses, losses)
-    return result
-
-
-def holm(ps: Sequence[float]) -> list[float]:
-    """p values corrected for their number: at any level, the chance of one false positive or more is at most
-    the level.
-
-    Source: Holm 1979, A simple sequentially rejective multiple test procedure.
-    """
-    order = np.argsort(ps, kind="stable")
-    steps = np.minimum(np.sort(ps) * np.arange(len(ps), 0, -1), 1.0)
-    corrected = np.empty(len(ps))
-    corrected[order] = np.maximum.accumulate(steps)
-    return corrected.tolist()
 
 
 def compare(results: Sequence[Results], only: Sequence[str] = ()) -> tuple[list[dict[str, Any]], list[str]]:

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 from ir_measures import Measure
 
-from pyserini_ance.analysis.run_comparison import Difference, differences
 from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.trec import Qrels, Run, best_first, read_run
 from pyserini_ance.downstream.reranking import Scorer, merge_reranked
 from pyserini_ance.encoders.cross_encoder_model import record_text
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.evaluation.metrics import evaluate, per_query
+from pyserini_ance.evaluation.significance import Difference, differences
 from pyserini_ance.pipeline.preparation import tokenize
 from pyserini_ance.pipeline.ranking_inputs import collection_with
 from pyserini_ance.random_streams import random_stream

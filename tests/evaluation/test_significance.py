@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from pyserini_ance.analysis.run_comparison import (
+from pyserini_ance.evaluation.significance import (
     TESTS,
     Difference,
     differences,
