@@ -14,8 +14,7 @@ from typing import Any
 
 import torch
 
-from pyserini_ance.recipe.absolute_paths import absolute
-from pyserini_ance.recipe.components import SettingError
+from pyserini_ance.recipe.components import SettingError, absolute
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.runs.provenance import RUNTIME_KEYS
 from pyserini_ance.runs.rundir import RunDir

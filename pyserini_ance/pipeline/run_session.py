@@ -9,7 +9,7 @@ from typing import Any
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline.refresher_subprocess import refresher_subprocess
-from pyserini_ance.recipe.absolute_paths import absolute
+from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.retention import clean_up_finished

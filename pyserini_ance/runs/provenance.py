@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyserini_ance
-from pyserini_ance.recipe.absolute_paths import absolute
+from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import load
 from pyserini_ance.recipe.models import Recipe

@@ -7,7 +7,7 @@ from typing import Any
 
 from pyserini_ance.data.collection import Collection
 from pyserini_ance.distributed.world import World
-from pyserini_ance.recipe.absolute_paths import absolute
+from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.variant import DESCRIPTIVE_KEYS, differences
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, newest_progress

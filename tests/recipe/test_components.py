@@ -1,3 +1,5 @@
+from pathlib import Path
+
 import pytest
 from helpers.recipe_errors import refused
 from pydantic import ValidationError
@@ -6,11 +8,13 @@ from pyserini_ance.recipe.components import (
     COMPONENT_PACKAGES,
     Component,
     Settings,
+    absolute,
     component_class,
     did_you_mean,
     kinds,
 )
 from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.models import Recipe
 
 OWN_LOSSES = """
 from pyserini_ance.recipe import Component
@@ -124,3 +128,43 @@ def test_a_class_that_is_not_a_component_is_rejected(base, own_losses, kind, mes
 def test_settings_of_an_external_class_are_validated(base, own_losses):
     said = refused(base, "stages.only.terms.query.loss={kind: 'own_losses:Triplet', margins: 2}")
     assert "stages.only.terms.query.loss.margins: unknown key 'margins' (did you mean 'margin'?)" in said
+
+
+NEGATIVES = [{"kind": "ranking", "file": "runs/bm25.trec"}, {"kind": "random"}]
+
+
+def recipe(**more) -> Recipe:
+    stage = {
+        "steps": 4,
+        "batch_queries": 1,
+        "optimizer": {"learning_rate": 1.0},
+        "terms": {"query": {"negatives": NEGATIVES}},
+        "init_from": {"folder": "start"},
+    }
+    settings = {
+        "name": "r",
+        "data": {"kind": "beir", "folder": "data/mine"},
+        "encoder": {"kind": "transformer", "model": "bert"},
+        "cache": "cache",
+        "stages": {"a": stage},
+    }
+    return Recipe.model_validate({**settings, **more})
+
+
+def test_paths_start_at_the_root_wherever_the_recipe_is_read(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = absolute(recipe())
+    assert made.cache == tmp_path / "cache" and made.data.folder == tmp_path / "data" / "mine"
+    assert made.stages["a"].init_from.folder == tmp_path / "start"
+    assert made.sources[0].file == tmp_path / "runs" / "bm25.trec"
+    assert made.data.splits["dev"] == Path("qrels/dev.tsv")  # relative to the folder
+    assert Recipe.model_validate(made.model_dump(mode="json")) == made == absolute(made)
+    assert made.name == "r" and made.stages["a"].steps == 4
+
+
+def test_a_name_is_a_path_where_there_is_such_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "build").mkdir()  # by chance: `bm25.index: build` is no folder
+    assert absolute(recipe()).encoder.model == "bert" and absolute(recipe()).bm25.index == "build"
+    (tmp_path / "bert").mkdir()
+    assert absolute(recipe()).encoder.model == str(tmp_path / "bert")

@@ -3,7 +3,7 @@
 import pytest
 from helpers.recipe_errors import refused
 
-from pyserini_ance.recipe.components import KEYS, KINDS, VALUES
+from pyserini_ance.recipe.renamed_keys import KEYS, KINDS, VALUES
 
 STAGE, TERM = "stages.only", "stages.only.terms.query"
 DOCUMENT = "encoder.tokenization.document"

@@ -8,7 +8,7 @@ import pytest
 
 from pyserini_ance.encoders import transformer
 from pyserini_ance.encoders.transformer import Transformer
-from pyserini_ance.recipe.absolute_paths import absolute
+from pyserini_ance.recipe.components import absolute
 from pyserini_ance.runs.any_encoder import encoder_source, load_any_encoder
 
 TEXTS = ["the quick brown fox " * 30, "A lazy Dog"]
