@@ -343,7 +343,7 @@ def test_a_subprocess_that_is_killed_before_it_has_its_role_ends_the_waiting(run
 
 
 def test_a_subprocess_that_was_killed_at_work_may_be_replaced(run, program, caplog):
-    """Training waits `refresher_timeout_seconds` for another refresher: docs/guides/scaling.md."""
+    """Training waits `refresher_timeout_seconds` for another refresher: docs/guides/faults.md."""
     program(
         "import os, pathlib, signal; from pyserini_ance.runs.rundir import RunDir; "
         f"RunDir(pathlib.Path({str(run.folder)!r})).refresher.acquire('preparing'); "
