@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any, NoReturn
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Store
@@ -102,6 +103,14 @@ class World:
         padded[: len(tensor)] = tensor
         gathered = self._all_gather(padded, for_device and tensor.device.type != "cpu")
         return [of_rank[:n] for of_rank, n in zip(gathered, lengths, strict=True)]
+
+    def gather_rows(self, own: np.ndarray) -> np.ndarray:
+        """The rows (A, ...) of all shares in order; all processes make the call, after work of any length."""
+        if self.size == 1:
+            return own
+        self.barrier()
+        parts = self.gather(torch.from_numpy(np.ascontiguousarray(own)))
+        return np.concatenate([part.numpy() for part in parts])
 
     def exchange(self, parts: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Send `parts[r]` (n_r, ...) to process r; return what every process sent to this one, in rank order.

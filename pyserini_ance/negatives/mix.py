@@ -12,7 +12,6 @@ from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
 from pyserini_ance.data.passages import repeats
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.distributed.gathering import gather_rows
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.filters.base import select
 from pyserini_ance.negatives.snapshot import Snapshot
@@ -67,7 +66,7 @@ def concatenate(
         origin=np.concatenate([_renumbered(table, origins) for table in tables], axis=1),
         promoted=None if all(table.promoted is None for table in tables) else promoted_in(tables),
     )
-    width = int(gather_rows(np.array([whole.counts.max(initial=0)]), world).max())
+    width = int(world.gather_rows(np.array([whole.counts.max(initial=0)])).max())
     return _select(whole, whole.candidates != PADDING, width)
 
 

@@ -4,7 +4,6 @@ import numpy as np
 
 from pyserini_ance.data.answer_matching import FIELD, Tokens, contain_answers, read_answers
 from pyserini_ance.data.trec import PADDING
-from pyserini_ance.distributed.gathering import gather_rows
 from pyserini_ance.negatives.snapshot import Snapshot
 
 
@@ -48,4 +47,4 @@ def find_positives(snapshot: Snapshot, top_k: int | None) -> np.ndarray:
         found = missing[contain_answers(answers, texts, own[missing], documents[missing])]
         first[found] = documents[found]
     pairs = np.stack([own, first], axis=1)
-    return gather_rows(pairs[first != PADDING], world)
+    return world.gather_rows(pairs[first != PADDING])

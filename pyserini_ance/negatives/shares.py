@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.distributed.gathering import gather_rows
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, TableSource
@@ -28,16 +27,16 @@ def mine_in_shares(
 
 
 def _joined(own: NegativeTable, world: World) -> NegativeTable:
-    width = int(gather_rows(np.array([own.candidates.shape[1]]), world).max())
+    width = int(world.gather_rows(np.array([own.candidates.shape[1]])).max())
     arrays: dict[str, Any] = {}
     for name in PER_ANCHOR:
         array = getattr(own, name)
         if array is not None and name in FILLINGS:
             missing = ((0, 0), (0, width - array.shape[1]))
             array = np.pad(array, missing, constant_values=FILLINGS[name])
-        arrays[name] = None if array is None else gather_rows(array, world)
+        arrays[name] = None if array is None else world.gather_rows(array)
     names = sorted(own.dropped)
-    counts = gather_rows(np.array([[own.dropped[name] for name in names]], np.int64), world).sum(0)
-    promoted = None if own.promoted is None else np.unique(gather_rows(own.promoted, world), axis=0)
+    counts = world.gather_rows(np.array([[own.dropped[name] for name in names]], np.int64)).sum(0)
+    promoted = None if own.promoted is None else np.unique(world.gather_rows(own.promoted), axis=0)
     dropped = dict(zip(names, counts.tolist(), strict=True))
     return replace(own, **arrays, promoted=promoted, dropped={name: dropped[name] for name in own.dropped})

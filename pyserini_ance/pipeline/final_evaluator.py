@@ -13,7 +13,6 @@ from pyserini_ance.analysis.forgetting import CUTOFF
 from pyserini_ance.data.collection import Split, is_known_positive
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.trec import PADDING, Qrels, read_qrels, read_run, write_run
-from pyserini_ance.distributed.gathering import gather_rows
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import resolve_precision
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
@@ -114,7 +113,7 @@ class FinalEvaluator:
         anchor_set = replace(snapshot.anchor_set("query"), share=share)
         rows = snapshot.search("query", anchor_set.anchors, "document", CUTOFF)[1]
         known = is_known_positive(anchor_set.known_positives, anchor_set.anchors, rows)
-        return gather_rows(positive_ranks(known), self.world)
+        return self.world.gather_rows(positive_ranks(known))
 
     def _write_training_ranks(self, ranks: np.ndarray) -> None:
         with whole_file(self.run.training_ranks) as file:

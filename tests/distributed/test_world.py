@@ -3,6 +3,7 @@
 import os
 import time
 
+import numpy as np
 import pytest
 import torch
 from accelerate import PartialState
@@ -55,6 +56,17 @@ def test_gather_gives_every_process_all_parts_in_rank_order(run_processes, rows,
         assert [part.dtype for part in parts] == [dtype] * 3 and not any(part.requires_grad for part in parts)
         assert [part.shape for part in parts] == [part.shape for part in expected]
         assert all(torch.equal(part, other) for part, other in zip(parts, expected, strict=True))
+
+
+def gather_shares(world):
+    return world.gather_rows(np.arange(8).reshape(2, 4).T[: world.rank])
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_rows_of_shares_of_uneven_length_are_put_together_in_order(run_processes, size):
+    expected = {1: np.empty((0, 2)), 3: [[0, 4], [0, 4], [1, 5]]}[size]
+    for rows in run_processes(size, gather_shares):
+        np.testing.assert_array_equal(rows, expected)
 
 
 def gather_known_lengths(world, rows):

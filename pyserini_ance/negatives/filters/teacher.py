@@ -7,7 +7,6 @@ from pydantic import Field, model_validator
 
 from pyserini_ance.data.collection import KnownPositives
 from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.distributed.gathering import gather_rows
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers.base import Teacher, TeacherContext, TeacherScores, score_keys
@@ -88,7 +87,7 @@ class TeacherFilter(Filter):
         if self.margin is not None or self.compares_candidates:
             of_positives = np.repeat(anchors, positives.counts)
             keys.append(anchor_set.pair_keys(of_positives, positives.rows))
-        every = np.unique(gather_rows(np.unique(np.concatenate(keys)), world))
+        every = np.unique(world.gather_rows(np.unique(np.concatenate(keys))))
         if not len(every):
             return None
         return score_keys(self.teacher, every, anchor_set, TeacherContext.of(candidates.snapshot))
