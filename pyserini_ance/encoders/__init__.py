@@ -14,5 +14,4 @@ NOT_KINDS = (
     "sentence_transformers_export",
     "sentence_transformers_import",
     "tokenization",
-    "truncation",
 )

@@ -4,7 +4,6 @@ Untied towers are saved in `queries/` and `documents/`, each a complete checkpoi
 exported in DPR's format (`dpr_export.py`) are loaded in the same way.
 """
 
-import json
 from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
@@ -17,9 +16,9 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import SIDE_FILE, Family, TwoTower, is_local, resolve_model
 from pyserini_ance.encoders.foreign_formats import TEVATRON_FOLDER
 from pyserini_ance.encoders.hub import check_hub
-from pyserini_ance.encoders.released import SEED, form_of
+from pyserini_ance.encoders.released import seed_tokenizer
 from pyserini_ance.encoders.sentence_transformers_import import has_two_towers, tower_source
-from pyserini_ance.encoders.tokenization import TextTokenizer
+from pyserini_ance.encoders.tokenization import TextTokenizer, have_equal_ids
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.init_from import Change
 from pyserini_ance.storage.files import read_json, write_json
@@ -62,38 +61,9 @@ def load_tokenizer(source: str) -> "PreTrainedTokenizerBase":
     """The fast tokenizer of a folder or hub name. Raises ValueError if there is none."""
     from transformers import AutoTokenizer
 
-    tokenizer = _seed_tokenizer(source) or AutoTokenizer.from_pretrained(source)
+    tokenizer = seed_tokenizer(source) or AutoTokenizer.from_pretrained(source)
     if not tokenizer.is_fast:
         raise ValueError(f"{source} has no fast tokenizer (tokenizer.json); save one with transformers first")
-    return tokenizer
-
-
-def have_equal_ids(*tokenizers: "PreTrainedTokenizerBase") -> bool:
-    """Whether all tokenizers give texts the same ids; padding and truncation are ignored."""
-    written = [json.loads(tokenizer.backend_tokenizer.to_str()) for tokenizer in tokenizers]
-    return all(
-        {**one, "truncation": None, "padding": None} == {**written[0], "truncation": None, "padding": None}
-        for one in written
-    )
-
-
-def _seed_tokenizer(source: str) -> "PreTrainedTokenizerBase | None":
-    """SEED-Encoder's WordPiece as a Hugging Face tokenizer; None if `source` is not a SEED-Encoder."""
-    if (
-        not (config := Path(source) / "config.json").exists()
-        or form_of(SEED.kind, source, read_json(config)) is not SEED
-    ):
-        return None
-    from transformers import BertTokenizer
-
-    tokenizer = BertTokenizer.from_pretrained(
-        source, do_lower_case=False, strip_accents=False, mask_token="<mask>"
-    )
-    if tokenizer.pad_token_id != (padding := read_json(config)["pad_token_id"]):
-        raise ValueError(
-            f"{source}: its vocab.txt has [PAD] at {tokenizer.pad_token_id}, "
-            f"its config.json pad_token_id {padding}; download both again"
-        )
     return tokenizer
 
 

@@ -1,7 +1,7 @@
 """Released checkpoints: the formats in which they were published, and the settings of their training.
 
 Each entry of `FORMS` is one format: how its weights are named, and how its texts were tokenized.
-docs/checkpoints.md lists the settings for each. Names and settings as in microsoft/ANCE (c8439df),
+docs/guides/checkpoints.md lists the settings for each. Names and settings as in microsoft/ANCE (c8439df),
 castorini/pyserini, jingtaozhan/DRhard (15e2235), thunlp/DANCE (a119572), facebookresearch/DPR (a31212d),
 OpenMatch/ANCE-Tele (e871571).
 """
@@ -10,13 +10,18 @@ import logging
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.foreign_formats import read_arguments
 from pyserini_ance.encoders.sentence_transformers_import import sentence_transformers_settings, tower_source
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.components import Settings
+from pyserini_ance.storage.files import read_json
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 log = logging.getLogger(__name__)
 
@@ -254,3 +259,23 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     settings |= {key: named[key] for key in ("pooling", "normalize") if key in named}
     settings |= {key: given[key] for key in ("pooling", "normalize") if key in given}
     return {**settings, "model": source, "tokenization": tokenization}
+
+
+def seed_tokenizer(source: str) -> "PreTrainedTokenizerBase | None":
+    """SEED-Encoder's WordPiece as a Hugging Face tokenizer; None if `source` is not a SEED-Encoder."""
+    if (
+        not (config := Path(source) / "config.json").exists()
+        or form_of(SEED.kind, source, read_json(config)) is not SEED
+    ):
+        return None
+    from transformers import BertTokenizer
+
+    tokenizer = BertTokenizer.from_pretrained(
+        source, do_lower_case=False, strip_accents=False, mask_token="<mask>"
+    )
+    if tokenizer.pad_token_id != (padding := read_json(config)["pad_token_id"]):
+        raise ValueError(
+            f"{source}: its vocab.txt has [PAD] at {tokenizer.pad_token_id}, "
+            f"its config.json pad_token_id {padding}; download both again"
+        )
+    return tokenizer

@@ -1,10 +1,13 @@
 """Tokenization as a property of a checkpoint: how a record becomes a text, and a text becomes token ids."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from pydantic import PositiveInt, field_validator, model_validator
 
 from pyserini_ance.data.collection import Side, Texts
@@ -153,6 +156,15 @@ class TextTokenizer:
         return sha256_json([*values, self.tokenizer.backend_tokenizer.to_str(), tokenizers.__version__])
 
 
+def have_equal_ids(*tokenizers: "PreTrainedTokenizerBase") -> bool:
+    """Whether all tokenizers give texts the same ids; padding and truncation are ignored."""
+    written = [json.loads(tokenizer.backend_tokenizer.to_str()) for tokenizer in tokenizers]
+    return all(
+        {**one, "truncation": None, "padding": None} == {**written[0], "truncation": None, "padding": None}
+        for one in written
+    )
+
+
 def _set_prefix_space(tokenizer: "PreTrainedTokenizerBase", value: bool) -> None:
     from tokenizers.pre_tokenizers import ByteLevel
 
@@ -207,3 +219,40 @@ def split_into_passages(
 def token_folder(cache: Path, key: str, texts: Texts) -> Path:
     """The folder of the cache that holds the token ids of `texts`; `key` is that of `TextTokenizer.key`."""
     return cache / "tokens" / f"{texts.digest[:32]}-{key[:32]}"
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """Texts that are cut, as the tokens at their end are not encoded.
+
+    limit: where they are cut. median_tokens: of the whole texts, special tokens included. `max_characters`
+    cuts before texts become tokens, and is not counted.
+    """
+
+    texts: int
+    cut: int
+    limit: str
+    median_tokens: int
+
+    @classmethod
+    def of(cls, lengths: np.ndarray, specials: Specials, settings: SideTokenization) -> "Truncation":
+        """lengths: (N,) the tokens of N whole texts, at least one, without special tokens."""
+        passages = settings.passages if isinstance(settings, DocumentTokenization) else 1
+        enclosed = len(specials.before) + len(specials.after)
+        per_passage = isinstance(settings, DocumentTokenization) and settings.special_tokens == "per_passage"
+        capacity = settings.length_tokens * passages - enclosed * (passages if per_passage else 1)
+        cut = int((lengths > capacity).sum())
+        limit = f"{passages} passages of " * (passages > 1) + f"{settings.length_tokens}"
+        return cls(len(lengths), cut, limit, int(np.median(lengths)) + enclosed)
+
+    @property
+    def share(self) -> str:
+        """The share of the texts that are cut, in percent."""
+        percent = f"{100 * self.cut / self.texts:.1f}"
+        return "below 0.1 %" if self.cut and percent == "0.0" else f"{percent} %"
+
+    def describe(self, noun: str) -> str:
+        """A phrase, such as "12.5 % of the documents are cut at 64 tokens, median 38 tokens"."""
+        return (
+            f"{self.share} of the {noun} are cut at {self.limit} tokens, median {self.median_tokens} tokens"
+        )

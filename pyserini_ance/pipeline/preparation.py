@@ -25,11 +25,11 @@ from pyserini_ance.encoders.load_save import initial_files, initial_tokenizer
 from pyserini_ance.encoders.tokenization import (
     KEY_VERSION,
     TextTokenizer,
+    Truncation,
     split_into_passages,
     token_folder,
     token_store,
 )
-from pyserini_ance.encoders.truncation import Truncation
 from pyserini_ance.pipeline.data_checks import (
     check_before_reading,
     check_collection,
