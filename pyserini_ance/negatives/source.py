@@ -4,7 +4,7 @@ from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
@@ -12,8 +12,9 @@ from pydantic import NonNegativeInt, PositiveInt
 from pyserini_ance.data.collection import PLURALS, Collection, Split, is_known_positive
 from pyserini_ance.data.passages import repeats
 from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.table import PADDING, NegativeTable
+from pyserini_ance.negatives.table import PADDING, PER_ANCHOR, NegativeTable
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import Component, SettingError
 
@@ -35,6 +36,7 @@ class Shortage(SettingError):
         return f"{self.problem} {advice[0].upper()}{advice[1:]}."
 
 
+FILLINGS = {"candidates": PADDING, "scores": -np.inf, "origin": 0}  # of a share's narrower table, by array
 REMEDIES = {
     "num_negatives": "lower num_negatives",
     "top_k": "raise top_k",
@@ -196,6 +198,34 @@ class TableSource(Source):
     def draw_from(self, table: NegativeTable, rows: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         """(B, num_negatives) candidates of the anchors `rows` (B,), PADDING where the table has too few."""
         return table.draw(rows, self.num_negatives, rng)
+
+
+def mine_in_shares(
+    source: TableSource, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext
+) -> NegativeTable:
+    """The source's table, the same for any number of processes, without anchors that have too few candidates.
+
+    All processes make the call; each mines and filters for its share of the anchors.
+    """
+    world = snapshot.world
+    own = source.mine(snapshot, replace(anchor_set, share=(world.rank, world.size)), context)
+    return source.without_short_anchors(own if world.size == 1 else _joined(own, world))
+
+
+def _joined(own: NegativeTable, world: World) -> NegativeTable:
+    width = int(world.gather_rows(np.array([own.candidates.shape[1]])).max())
+    arrays: dict[str, Any] = {}
+    for name in PER_ANCHOR:
+        array = getattr(own, name)
+        if array is not None and name in FILLINGS:
+            missing = ((0, 0), (0, width - array.shape[1]))
+            array = np.pad(array, missing, constant_values=FILLINGS[name])
+        arrays[name] = None if array is None else world.gather_rows(array)
+    names = sorted(own.dropped)
+    counts = world.gather_rows(np.array([[own.dropped[name] for name in names]], np.int64)).sum(0)
+    promoted = None if own.promoted is None else np.unique(world.gather_rows(own.promoted), axis=0)
+    dropped = dict(zip(names, counts.tolist(), strict=True))
+    return replace(own, **arrays, promoted=promoted, dropped={name: dropped[name] for name in own.dropped})
 
 
 def fill_random(

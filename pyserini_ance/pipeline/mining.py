@@ -22,9 +22,8 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.negatives.filters.base import PROMOTED
 from pyserini_ance.negatives.mix import Mix
-from pyserini_ance.negatives.shares import mine_in_shares
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import MiningContext, Source, TableSource
+from pyserini_ance.negatives.source import MiningContext, Source, TableSource, mine_in_shares
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.pipeline.bm25_rankings import Bm25Request, cached_rankings
 from pyserini_ance.pipeline.conversion import tevatron_records

@@ -16,9 +16,8 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.checkpoint_vectors import EncodeDocuments, vectors_folder
 from pyserini_ance.negatives.mined import resolved_top_k
 from pyserini_ance.negatives.positives import find_positives
-from pyserini_ance.negatives.shares import mine_in_shares
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import MiningContext, TableSource
+from pyserini_ance.negatives.source import MiningContext, TableSource, mine_in_shares
 from pyserini_ance.negatives.table import NegativeTable, promoted_in, turnover
 from pyserini_ance.negatives.teachers.base import TeacherContext, TeacherScores, score_tables
 from pyserini_ance.recipe.models import Recipe

@@ -8,8 +8,7 @@ from pyserini_ance.data.passages import Passages
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.lookahead import Lookahead
-from pyserini_ance.negatives.shares import mine_in_shares
-from pyserini_ance.negatives.source import MiningContext
+from pyserini_ance.negatives.source import MiningContext, mine_in_shares
 from pyserini_ance.negatives.table import PADDING
 
 

@@ -9,8 +9,7 @@ from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.bm25 import Bm25
 from pyserini_ance.negatives.ranking import Ranking
-from pyserini_ance.negatives.shares import mine_in_shares
-from pyserini_ance.negatives.source import MiningContext
+from pyserini_ance.negatives.source import MiningContext, mine_in_shares
 from pyserini_ance.negatives.table import PADDING, PER_ANCHOR
 
 RANKED = """\

@@ -7,8 +7,7 @@ import pytest
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.random import Random
-from pyserini_ance.negatives.shares import mine_in_shares
-from pyserini_ance.negatives.source import MiningContext, Shortage
+from pyserini_ance.negatives.source import MiningContext, Shortage, mine_in_shares
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.components import SettingError
 
