@@ -146,7 +146,7 @@ def _mean(points: Sequence[DevPoint]) -> DevPoint:
 
 
 def plot_curves(curves: Mapping[str, Sequence[DevPoint]], path: Path) -> None:
-    """Plot the curves over steps and, beside it, over minutes to a file, in the format of its ending.
+    """Plot the curves over steps and, next to it, over minutes to a file, in the format of its ending.
 
     Runs without dev measures have none.
     """

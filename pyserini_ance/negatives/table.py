@@ -60,7 +60,7 @@ class NegativeTable:
         NaN where it has none. None if no draw needs them.
     positive_ranks: (A,) int32, the rank of each anchor's best known positive in the ranking that the
         candidates come from, 0 if it is not in there. None if that ranking has no positives. Not saved here:
-        a generation keeps it beside its report, as it does `margins`.
+        a generation keeps it next to its report, as it does `margins`.
     margins: (A,) float32, the score of that positive minus the candidates' mean score; NaN where it has none.
     """
 

@@ -306,7 +306,7 @@ def stating_memory(recipe: Recipe, name: str, data: PreparedData, world: World) 
 
 
 def log_peak(what: str, forecast: MemoryForecast) -> None:
-    """Log the measured peak of this process beside its forecast."""
+    """Log the measured peak of this process next to its forecast."""
     gib = memory_forecast.GIB
     peak, stated = (resident_bytes("VmHWM") or 0) / gib, forecast.total / gib
     log.info("%s: took at most %.2f GiB; the forecast was %.2f", what, peak, stated)

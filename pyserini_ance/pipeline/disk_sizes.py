@@ -58,7 +58,7 @@ def bm25_training_bytes(recipe: Recipe, data: PreparedData) -> int:
 
 
 def metrics_bytes(recipe: Recipe, data: PreparedData) -> int:
-    """Bytes of the positives' ranks: an array beside each table, and one of the last stage's result."""
+    """Bytes of the positives' ranks: an array next to each table, and one of the last stage's result."""
     mined = [
         times_mined(stage, source)
         for stage in recipe.stages.values()

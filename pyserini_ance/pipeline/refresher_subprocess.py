@@ -104,7 +104,7 @@ def refresher_device(settings: RefresherProcess, local_processes: int, gpus: int
 def _with_device(recipe: Recipe) -> Recipe:
     """`recipe` with the refresher's device on this host; log a warning if it shares GPUs with training."""
     settings = recipe.refresher
-    if "cpu" in (settings.device, recipe.device):  # `auto` beside training on the CPU is any GPU
+    if "cpu" in (settings.device, recipe.device):  # with training on the CPU `auto` is any GPU
         return recipe
     local_processes, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
     device = refresher_device(settings, local_processes, gpus)

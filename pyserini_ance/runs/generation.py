@@ -29,8 +29,8 @@ _IS_DONE: dict[ProductKind, Callable[[RunDir, str, int], bool]] = {
 }
 TableKey = tuple[str, int]  # term, index of the source in the term
 REPORT = "report.json"
-RANKS_SUFFIX = ".positive_ranks.npy"  # of the ranks of a table's positives, beside the report
-TEACHER_SUFFIX = ".teacher"  # of the folder of a term's teacher scores, beside those of its tables
+RANKS_SUFFIX = ".positive_ranks.npy"  # of the ranks of a table's positives, next to the report
+TEACHER_SUFFIX = ".teacher"  # of the folder of a term's teacher scores, next to those of its tables
 PREVIOUS_TABLES = (
     "previous tables"  # key in a manifest: digest of the previous stage's tables that were reused
 )

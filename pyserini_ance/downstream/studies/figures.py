@@ -49,7 +49,7 @@ class Panel:
 
 
 def save(title: str, panels: Sequence[Panel], folder: Path, name: str) -> list[Path]:
-    """Draw the panels beside one another into `name`.png and `name`.svg; return the files.
+    """Draw the panels side by side into `name`.png and `name`.svg; return the files.
 
     Raises RuntimeError without matplotlib.
     """
@@ -110,7 +110,7 @@ def lines(of: Mapping[str, Line], *, points: bool = True, log_x: bool = False) -
 def bars(
     groups: Mapping[str, Mapping[str, float]], *, stacked: bool = False, log_y: bool = False
 ) -> Callable[["Axes"], None]:
-    """Bars of the named values of each group, beside or upon one another; a missing value has no bar."""
+    """Bars of the named values of each group, side by side or stacked; a missing value has no bar."""
 
     def draw(axes: "Axes") -> None:
         names = list(dict.fromkeys(name for values in groups.values() for name in values))
