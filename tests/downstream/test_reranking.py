@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data.trec import best_first, read_run
-from pyserini_ance.downstream.reranking import FIRST_STAGE, Reranking, merge_reranked, search_timer
+from pyserini_ance.downstream.reranking import FIRST_STAGE, QueryLog, Reranking, merge_reranked, search_timer
 from pyserini_ance.pipeline.ranking_inputs import open_ranking
 from pyserini_ance.pyserini_bridge import searchers as first_stage
 from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -152,3 +152,35 @@ def test_the_first_stage_is_timed_by_what_it_was_searched_with(ranked, monkeypat
     assert calls == [(folder.model, ["query of red horse", "query of green horse"], 20)]
     with pytest.raises(ValueError, match="can be timed"):
         search_timer(f"{folder.folder}:bm25", open_ranking(f"{folder.folder}:bm25"), 1)
+
+
+def test_a_last_line_that_was_cut_short_is_forgotten(tmp_path):
+    log = QueryLog(tmp_path / "out")
+    log.begin({"depths": [1]}, "some/name")
+    assert log.records == {}
+    log.append({"query": "b", "scores": [1.0]})
+    with open(tmp_path / "out" / "queries.jsonl", "a") as file:
+        file.write('{"query": "a", "sc')
+    assert log.records == {"b": {"query": "b", "scores": [1.0]}}
+    log.begin({"depths": [1]}, "some/name")
+    log.append({"query": "a", "scores": []})
+    assert list(log.records) == ["b", "a"]
+
+
+def test_other_work_in_the_same_folder_is_refused(tmp_path):
+    model, log = tmp_path / "model", QueryLog(tmp_path / "out")
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(b"one")
+    log.begin({"model": str(model), "depths": [2]}, str(model))
+    with pytest.raises(
+        FileExistsError,
+        match=r"out was made with depths \[2\], not \[3\]; pass another --output, or remove the folder",
+    ):
+        log.begin({"model": str(model), "depths": [3]}, str(model))
+    (model / "model.safetensors").write_bytes(b"two")  # trained on
+    with pytest.raises(FileExistsError, match="out was made with weights [0-9a-f]{64}, not "):
+        log.begin({"model": str(model), "depths": [2]}, str(model))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("kept")
+    with pytest.raises(FileExistsError, match="other holds other files; pass another --output"):
+        QueryLog(tmp_path / "other").begin({}, "m")

@@ -2,8 +2,10 @@ import math
 import shutil
 
 import pytest
+from helpers.slow_measures import ranking_of
 
-from pyserini_ance.evaluation.metrics import evaluate, per_query
+from pyserini_ance.data.trec import read_qrels, read_run
+from pyserini_ance.evaluation.metrics import LATENCY, evaluate, holes, latency, means, overlap, per_query
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 
 # Ranked d2, d1, d3, d4: gains 0, 2, 1, 0. d5 (grade 1) is not found.
@@ -90,3 +92,81 @@ def test_run_of_other_queries_is_refused():
         match="no query of the run is judged: the run has '1', '2', the qrels have 'q1'; pass the qrels",
     ):
         evaluate(QRELS, {"1": {"d1": 1.0}, "2": {"d1": 1.0}}, parse_measures(["RR"]))
+
+
+def test_a_grade_of_0_is_judged_and_short_rankings_count_all_hits():
+    qrels = {"q1": {"d1": 2, "d2": 0}, "q2": {"d1": 1}, "q3": {"d1": 1}}
+    run = {
+        "q1": {"d1": 4.0, "d9": 3.0, "d2": 2.0, "d8": 1.0},
+        "q2": {"d9": 1.0},
+        "q3": {},
+        "unjudged": {"d1": 1.0},
+    }
+    assert holes(qrels, run, [1, 3, 10]) == {
+        "q1": {"Hole@1": 0.0, "Hole@3": pytest.approx(1 / 3), "Hole@10": 0.5},
+        "q2": {"Hole@1": 1.0, "Hole@3": 1.0, "Hole@10": 1.0},
+    }
+
+
+def test_a_run_without_hits_has_no_hole_rate_and_one_of_other_queries_is_refused():
+    assert holes({"q1": {"d1": 1}}, {"q1": {}}, [10]) == {}
+    with pytest.raises(ValueError, match="no query of the run is judged"):
+        holes({"q1": {"d1": 1}}, {"1": {"d1": 1.0}}, [10])
+
+
+def test_the_holes_of_real_runs_against_a_loop(shared_data):
+    folder = shared_data / "msmarco-passage-dl19-pool"
+    lines = (folder / "qrels.dl19-passage.txt").read_text().splitlines()
+    judged = {(line.split()[0], line.split()[2]) for line in lines}
+    qrels = read_qrels(folder / "qrels.dl19-passage.txt")
+    for path in sorted((folder / "runs").iterdir()):
+        ranking, expected = ranking_of(path), {}
+        for cutoff in (10, 100):
+            unjudged = [
+                (query, document) not in judged for query in ranking for document in ranking[query][:cutoff]
+            ]
+            assert len(unjudged) == 43 * cutoff
+            expected[f"Hole@{cutoff}"] = pytest.approx(sum(unjudged) / len(unjudged), abs=1e-12)
+        assert means(holes(qrels, read_run(path), [10, 100])) == expected, path.name
+
+
+def test_by_hand():
+    found = latency([float(i) for i in range(1, 102)])
+    assert tuple(found) == LATENCY == ("mean ms", "50% ms", "95% ms", "99% ms")
+    assert list(found.values()) == pytest.approx([51, 51, 96, 100])
+
+
+def test_overlap_of_the_first_k():
+    run = {"q1": {"a": 4.0, "b": 3.0, "c": 2.0, "d": 1.0}, "q2": {"a": 1.0}, "q3": {"a": 1.0}, "q4": {}}
+    other = {"q1": {"d": 9.0, "b": 8.0, "a": 7.0}, "q2": {"b": 2.0, "a": 1.0}, "q4": {"a": 1.0}}
+    assert overlap(run, other, ["q1", "q2", "q3", "q4"], 2) == {
+        "q1": {"Overlap@2": 0.5},
+        "q2": {"Overlap@2": 1.0},
+        "q3": {"Overlap@2": 0.0},
+    }
+    assert overlap(run, other, ["q1"], 4) == {"q1": {"Overlap@4": 0.75}}
+    assert overlap(run, run, ["q1"]) == {"q1": {"Overlap@100": 1.0}}
+
+
+def test_ties_go_as_in_all_measures():
+    assert overlap({"q": {"a": 1.0, "b": 1.0}}, {"q": {"b": 5.0}}, ["q"], 1) == {"q": {"Overlap@1": 1.0}}
+
+
+def test_a_run_of_other_queries_is_refused():
+    with pytest.raises(ValueError, match="the other run has none of these queries"):
+        overlap({"q": {"a": 1.0}}, {"1": {"a": 1.0}}, ["q"])
+
+
+def test_the_overlap_of_real_runs_against_a_loop(shared_data):
+    folder = shared_data / "msmarco-passage-dl19-pool" / "runs"
+    bm25 = folder / "bm25.dl19.top100.trec.gz"
+    other, theirs = read_run(bm25), ranking_of(bm25)
+    for path in sorted(folder.iterdir()):
+        run, ours = read_run(path), ranking_of(path)
+        for cutoff in (10, 100):
+            expected = sum(
+                document in theirs[query][:cutoff] for query in ours for document in ours[query][:cutoff]
+            ) / (43 * cutoff)
+            assert means(overlap(run, other, run, cutoff)) == {
+                f"Overlap@{cutoff}": pytest.approx(expected, abs=1e-12)
+            }, path.name
