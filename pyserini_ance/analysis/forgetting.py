@@ -104,8 +104,7 @@ def forgetting(runs: Sequence[tuple[str, Path]]) -> tuple[list[dict[str, Any]], 
     if not groups:
         raise ValueError(
             "none of these runs has mined with its own model twice; forgetting is measured from one refresh "
-            "to the next, "
-            "or to the run's result"
+            "to the next, or to the run's result"
         )
     rows = [
         {"recipe": label, "since": since, "until": until, "runs": len(group)}

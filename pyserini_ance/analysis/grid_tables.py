@@ -35,8 +35,7 @@ def improvements(folder: Path, baseline: str) -> tuple[list[dict[str, Any]], lis
     if not (folder / GRID_FILE).exists():
         raise ValueError(
             f"{folder} is not the folder of a grid ({GRID_FILE} is missing); pass that of a grid over "
-            "recipes, for example "
-            "runs/production-demo"
+            "recipes, for example runs/production-demo"
         )
     grid = read_json(folder / GRID_FILE)
     all_runs = [{RECIPE: grid["recipe"], **run} for run in grid["runs"]]

@@ -50,8 +50,7 @@ def group_by_recipe(results: Sequence[Results], only: Sequence[str] = ()) -> Gro
         if result["measures"] != measures:
             raise ValueError(
                 f"{result['recipe']} was measured by {result['measures']}, {results[0]['recipe']} by "
-                f"{measures}: "
-                "compare runs with the same measures"
+                f"{measures}: compare runs with the same measures"
             )
         for row in result["rows"]:
             if row["row"] in UNTRAINED_ROWS:
@@ -218,9 +217,8 @@ def _common_qrels(runs: Sequence[RunDir]) -> dict[str, Qrels]:
             )
     if unjudged := [split for split in first.read_recipe().final_evaluation.split if split not in qrels]:
         message = (
-            f"{first.folder} has no judgments of {', '.join(unjudged)}, whose passages are judged by "
-            "the answers "
-            "they contain"
+            f"{first.folder} has no judgments of {', '.join(unjudged)}, whose passages are judged by the "
+            "answers they contain"
         )
         if not qrels:
             raise ValueError(

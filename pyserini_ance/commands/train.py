@@ -173,9 +173,8 @@ def _train_grid(args: argparse.Namespace) -> int:
     grid = Grid.parse(args.grid)
     if not (args.recipe or grid.names_recipes):
         raise ValueError(
-            "--grid needs recipes: pass one, as in `pyserini-ance train demo/ance --grid ...`, or put "
-            "them into the "
-            "grid: recipe=demo/bm25,demo/ance"
+            "--grid needs recipes: pass one, as in `pyserini-ance train demo/ance --grid ...`, or put them "
+            "into the grid: recipe=demo/bm25,demo/ance"
         )
     name = f"{load_recipe(args.recipe, *args.overrides).recipe.name}-grid" if args.recipe else grid.name
     runs = GridRuns(args.recipe, args.overrides, grid, args.output or run_folder(name))

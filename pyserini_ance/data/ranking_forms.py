@@ -33,10 +33,9 @@ TRIPLES = "triples"
 RANK_COLUMNS = 3
 _RANK = re.compile("0{0,8}[1-9][0-9]{0,8}")
 FORMS = (
-    "6 columns separated by blanks (query, Q0, document, rank, score, tag: a TREC run), "
-    "3 (query, document, rank), "
-    f"3 separated by tabs in a file with {TRIPLES!r} in its name (query, positive, negative), "
-    "or 4 (query id, passage id, query, passage)"
+    "6 columns separated by blanks (query, Q0, document, rank, score, tag: a TREC run), 3 (query, document, "
+    f"rank), 3 separated by tabs in a file with {TRIPLES!r} in its name (query, positive, negative), or 4 "
+    "(query id, passage id, query, passage)"
 )
 
 

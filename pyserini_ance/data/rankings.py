@@ -131,9 +131,8 @@ class _IdLookup:
         row = self.documents.rows.get(id)
         if row is None:
             raise ValueError(
-                f"{self.path} ranks document {id!r} for query {query!r}, "
-                "but the collection has no such document; "
-                f"pass a run over these {len(self.documents)} documents"
+                f"{self.path} ranks document {id!r} for query {query!r}, but the collection has no such "
+                f"document; pass a run over these {len(self.documents)} documents"
             )
         return row
 

@@ -41,9 +41,8 @@ class Hybrid:
         if len(rankings) < 2 or (METHODS[method].weights and len(rankings) > 2):
             expected = "two rankings" if METHODS[method].weights else "two rankings or more"
             raise ValueError(
-                f"{method} fuses {expected}, given: {', '.join(rankings)}; pass a run directory "
-                "alone to fuse it "
-                "with its BM25"
+                f"{method} fuses {expected}, given: {', '.join(rankings)}; pass a run directory alone to "
+                "fuse it with its BM25"
             )
         return cls(tuple(rankings), method)
 

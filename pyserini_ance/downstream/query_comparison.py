@@ -88,8 +88,7 @@ class QueryComparison:
         difference, (first, second) = self.difference, self.rankings
         counts = (
             f"{difference.wins} wins, {difference.ties} ties, {difference.losses} losses of "
-            f"{len(self.values)} queries; "
-            f"mean difference {difference}"
+            f"{len(self.values)} queries; mean difference {difference}"
         )
         queries = list(self.values)
         wins, losses = queries[: min(most, difference.wins)], queries[::-1][: min(most, difference.losses)]

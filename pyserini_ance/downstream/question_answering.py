@@ -42,9 +42,8 @@ class Answering:
         questions, documents = self.ranked.queries, self.ranked.collection.documents
         if ANSWERS not in questions.columns:
             raise ValueError(
-                f"the questions of {self.ranked.split!r} have no answers to measure by; pass questions "
-                "that have a "
-                "list `answers`"
+                f"the questions of {self.ranked.split!r} have no answers to measure by; pass questions that "
+                "have a list `answers`"
             )
         if FIELD not in documents.columns:
             raise ValueError(

@@ -58,9 +58,8 @@ class QueryLog:
             for key, value in settings.items():
                 if recorded.get(key) != value:
                     raise FileExistsError(
-                        f"{self.folder} was made with {key} {recorded.get(key)}, not {value}; pass "
-                        "another --output, "
-                        "or remove the folder"
+                        f"{self.folder} was made with {key} {recorded.get(key)}, not {value}; pass another "
+                        "--output, or remove the folder"
                     )
         self.folder.mkdir(parents=True, exist_ok=True)
         write_json(path, settings)
@@ -205,9 +204,8 @@ def search_timer(source: str, ranked: RankingInput, queries: int) -> Callable[[]
     if row == BM25 and bm25 and bm25_folder.is_dir():
         return lambda: time_bm25(bm25_folder, bm25.k1, bm25.b, texts, hits)
     raise ValueError(
-        f"the searches of {ranked.name} cannot be timed: only a run directory's model (with {run.index}) "
-        "and its row "
-        f"{BM25} (with {bm25_folder}) can be timed; remove --time-first-stage"
+        f"the searches of {ranked.name} cannot be timed: only a run directory's model (with {run.index}) and "
+        f"its row {BM25} (with {bm25_folder}) can be timed; remove --time-first-stage"
     )
 
 

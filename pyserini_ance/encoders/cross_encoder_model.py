@@ -93,8 +93,7 @@ class CrossEncoderModel:
         if architecture and len(self.model) == 1 and not architecture.endswith("ForSequenceClassification"):
             raise ValueError(
                 f"{self.name} is a {architecture}, which has no head that scores pairs; expected a model "
-                "trained "
-                "as a cross-encoder (...ForSequenceClassification), such as "
+                "trained as a cross-encoder (...ForSequenceClassification), such as "
                 "cross-encoder/ms-marco-MiniLM-L6-v2"
             )
 

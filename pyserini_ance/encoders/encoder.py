@@ -230,8 +230,7 @@ class Encoder:
         if not any(f"{{{name}}}" in template for name in fields):
             raise ValueError(
                 f"this encoder reads a {side} as {template!r}, but a text has only "
-                f"{', '.join(fields) or 'no fields'}; "
-                "pass dicts with these fields"
+                f"{', '.join(fields) or 'no fields'}; pass dicts with these fields"
             )
         return fields
 

@@ -108,8 +108,7 @@ STAR = Form(
 )
 SEED = Form(
     "SEED-Encoder, pretrained or as ANCE (microsoft/ANCE, seeddot_nll): fairseq's names for a RoBERTa "
-    "without token "
-    "types; a WordPiece vocabulary without capitals, for texts that are lower-cased first",
+    "without token types; a WordPiece vocabulary without capitals, for texts that are lower-cased first",
     "roberta_ance",
     architectures=("SEEDEncoderForMaskedLM", "SEEDEncoderDot_NLL_LN"),
     model_types=("seed_encoder",),

@@ -138,8 +138,7 @@ class RobertaAnce(Family):
         if missing:
             raise RuntimeError(
                 f"{source} is not a complete ANCE checkpoint: no {', '.join(sorted(missing)[:4])} of the "
-                "expected shape. "
-                "To start from a plain RoBERTa or SEED-Encoder, set encoder.head=new; "
+                "expected shape. To start from a plain RoBERTa or SEED-Encoder, set encoder.head=new; "
                 "otherwise download the checkpoint again."
             )
         check_unexpected_weights(source, report["unexpected_keys"], form)

@@ -129,8 +129,7 @@ def measure_by_answers(
         raise ValueError(
             "these questions have no judgments: passages are judged by the answers they contain, for "
             f"{', '.join(map(str, success_at(CUTOFFS)))} only, not for {others[0]}; use such measures, or "
-            "pass judgments: "
-            "--qrels FILE"
+            "pass judgments: --qrels FILE"
         )
     top_k = max(measure.params["cutoff"] for measure in measures)
     return evaluate(judge_by_answers(run, questions, documents, top_k), run, measures)

@@ -90,9 +90,8 @@ def tevatron_records(split: Split, documents: Texts, negatives_of: NegativesOf) 
 def _documents(documents: Texts) -> Iterator[tuple[str, dict[str, str]]]:
     if "text" not in documents.columns:
         raise ValueError(
-            f"documents have the fields {', '.join(documents.columns)}, but these formats need a "
-            "field `text`; "
-            "rename one of them"
+            f"documents have the fields {', '.join(documents.columns)}, but these formats need a field "
+            "`text`; rename one of them"
         )
     return ((id, documents[row]) for row, id in enumerate(documents.ids))
 
@@ -155,15 +154,13 @@ def convert(
         return _to_ranking(run, row, split, to, output, table)
     if run is None and (table or to in RUN_FORMATS):
         raise ValueError(
-            f"{source} is a recipe, which has no mined negatives; pass a run directory, or remove "
-            "--table and "
-            "write beir or tevatron"
+            f"{source} is a recipe, which has no mined negatives; pass a run directory, or remove --table "
+            "and write beir or tevatron"
         )
     if to == "beir" and table:
         raise ValueError(
-            f"--table {table} names negatives, which the beir format cannot hold; remove it, or "
-            "write tevatron, "
-            "trec or msmarco"
+            f"--table {table} names negatives, which the beir format cannot hold; remove it, or write "
+            "tevatron, trec or msmarco"
         )
     recipe = load_recipe(run.recipe if run else source, *overrides).recipe
     data = recipe_data(recipe) if run else recipe.data
@@ -189,9 +186,8 @@ def _to_ranking(
 ) -> str:
     if table or to not in RUN_FORMATS:
         raise ValueError(
-            f"a ranking is written by --to {' or '.join(RUN_FORMATS)}, without --table, which "
-            "names negatives; "
-            f"for negatives pass {run.folder} alone"
+            f"a ranking is written by --to {' or '.join(RUN_FORMATS)}, without --table, which names "
+            f"negatives; for negatives pass {run.folder} alone"
         )
     split = split or run.read_recipe().final_evaluation.split[0]
     ranking = read_run(ranking_file(run, row, split))
@@ -268,9 +264,8 @@ def _mined_table(recipe: Recipe, run: RunDir, collection: Collection, name: str 
     table = tables[key] if key else next(iter(tables.values()))
     if table.anchor_side != "query":
         raise ValueError(
-            f"the table of {generation} holds queries for documents, but these formats list documents "
-            "for queries; "
-            "pass another table"
+            f"the table of {generation} holds queries for documents, but these formats list documents for "
+            "queries; pass another table"
         )
     return table
 

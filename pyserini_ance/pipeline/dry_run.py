@@ -92,9 +92,8 @@ def _shared_folder(world: World) -> Iterator[Path]:
         name: str = world.on_main(lambda: stack.enter_context(tempfile.TemporaryDirectory(prefix=prefix)))
         if not Path(name).exists():
             raise FileNotFoundError(
-                f"this process cannot see {name}, which the main process has made: set TMPDIR to a "
-                "folder that all "
-                "hosts share"
+                f"this process cannot see {name}, which the main process has made: set TMPDIR to a folder "
+                "that all hosts share"
             )
         yield Path(name)
         world.barrier()

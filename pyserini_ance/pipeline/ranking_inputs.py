@@ -144,9 +144,8 @@ def open_ranking(
         )
     if file is not None and in_run and row:
         raise ValueError(
-            f"{source} is one ranking and --run {file} another; remove one of them: {run.folder} "
-            f"--run {file}, "
-            f"or {source}"
+            f"{source} is one ranking and --run {file} another; remove one of them: {run.folder} --run "
+            f"{file}, or {source}"
         )
     of_run = collection_of(run) if in_run else None
     recipe = load_recipe(run.recipe if in_run else source).recipe

@@ -216,9 +216,8 @@ def _report_end(
     code = process.wait()
     if not ending.is_set():
         log.error(
-            "the refresher has ended (exit code %d, see %s); training continues until it needs "
-            "new negatives. "
-            "Start another refresher with: %s",
+            "the refresher has ended (exit code %d, see %s); training continues until it needs new "
+            "negatives. Start another refresher with: %s",
             code,
             run.refresher_log,
             refresh_command(recipe, run),

@@ -83,8 +83,7 @@ class DocumentEncoder:
         if (passages := self.encoder.family.tokenization.document.passages) > 1:
             log.warning(
                 "%s reads documents in up to %d passages, but Pyserini encodes only the first passage of "
-                "each text: "
-                "encode whole documents with pyserini-ance encode",
+                "each text: encode whole documents with pyserini-ance encode",
                 self.folder,
                 passages,
             )

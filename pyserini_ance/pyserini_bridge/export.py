@@ -24,8 +24,7 @@ def check_ids(ids: Sequence[str], what: str) -> None:
         shown = ", ".join(map(repr, bad[:SHOWN]))
         raise ValueError(
             f"{len(bad)} {what} ids are empty or contain blanks or line ends, which runs cannot represent: "
-            f"{shown}. "
-            "Rename them."
+            f"{shown}. Rename them."
         )
 
 

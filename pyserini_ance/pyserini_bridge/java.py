@@ -153,10 +153,8 @@ def offline_explained() -> Iterator[None]:
     except (URLError, TimeoutError) as error:
         raise RuntimeError(
             f"Pyserini {version('pyserini')} reads its catalogue of indexes from the web when it is "
-            "imported, "
-            f"which failed: {error}. Connect this machine to a network, or use the version that imports "
-            "offline: "
-            f"pip install 'pyserini=={OFFLINE_VERSION}'"
+            f"imported, which failed: {error}. Connect this machine to a network, or use the version that "
+            f"imports offline: pip install 'pyserini=={OFFLINE_VERSION}'"
         ) from error
 
 

@@ -24,9 +24,8 @@ def open_searcher(index: str, key: str) -> Any:
     if searcher is None:
         raise RuntimeError(
             f"{key} {index!r} is not a folder, and Pyserini {version('pyserini')} has no prebuilt index of "
-            "that name, "
-            "or could not download it (no network?). Expected the folder of a Lucene index, "
-            f"or a name like `msmarco-v1-passage`{' (or `build`)' if key == 'bm25.index' else ''}."
+            "that name, or could not download it (no network?). Expected the folder of a Lucene index, or a "
+            f"name like `msmarco-v1-passage`{' (or `build`)' if key == 'bm25.index' else ''}."
         )
     return searcher
 

@@ -238,8 +238,7 @@ def _against_model(side_file: dict[str, Any], stock: str, side: Side, folder: Pa
     if stock == "auto" and side_file.get("projection"):
         reasons.append(
             f"stock `auto` has no linear layer, this checkpoint projects to {side_file['projection']} "
-            "numbers "
-            "(projection)"
+            "numbers (projection)"
         )
     if stock == "ance" and not (folder / "pytorch_model.bin").exists():
         reasons.append(f"stock `ance` reads pytorch_model.bin, which {folder} lacks")

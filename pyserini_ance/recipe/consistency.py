@@ -88,9 +88,8 @@ def _check_batch_sizes(recipe: "Recipe") -> None:
         if recipe.train_split.sampling == "equal" and stage.batch_queries % splits:
             raise ValueError(
                 f"stages.{name}.batch_queries is {stage.batch_queries}, but train_split.sampling: equal "
-                "draws equally "
-                f"many queries of each of {splits} splits; use a multiple of {splits}, or sampling: "
-                "proportional"
+                f"draws equally many queries of each of {splits} splits; use a multiple of {splits}, or "
+                "sampling: proportional"
             )
 
 
@@ -228,10 +227,8 @@ def _check_previous_tables(key: str, name: str, term: Term, previous: Stage | No
     if same is None or same.anchor != term.anchor or not any(source.is_mined for source in same.negatives):
         raise ValueError(
             f"{key}: momentum draws from the tables of the same term in the previous stage, which has no "
-            f"term {name!r} "
-            f"with `anchor: {term.anchor}` and a source that is mined (its terms: "
-            f"{', '.join(previous.terms)}); "
-            "give both terms one name, or remove the source"
+            f"term {name!r} with `anchor: {term.anchor}` and a source that is mined (its terms: "
+            f"{', '.join(previous.terms)}); give both terms one name, or remove the source"
         )
     if any(getattr(source, "min_candidates", 0) for source in same.negatives):
         raise ValueError(
@@ -244,7 +241,6 @@ def _check_previous_tables(key: str, name: str, term: Term, previous: Stage | No
         and any(source.is_dynamic for source in same.negatives)
     ):
         raise ValueError(
-            f"{key}: momentum draws from tables of all queries, but the previous stage ends with the "
-            "tables of one of "
-            f"{previous.refresh.query_chunks} chunks; remove refresh.query_chunks there"
+            f"{key}: momentum draws from tables of all queries, but the previous stage ends with the tables "
+            f"of one of {previous.refresh.query_chunks} chunks; remove refresh.query_chunks there"
         )

@@ -89,7 +89,6 @@ def find_grid(name: str) -> Path:
     if name.removesuffix(".yaml") not in grids:
         raise FileNotFoundError(
             f"no grid {name!r}: neither key=value,value nor a file nor a shipped "
-            f"grid{did_you_mean(name, grids)}; "
-            f"grids: {', '.join(grids)}"
+            f"grid{did_you_mean(name, grids)}; grids: {', '.join(grids)}"
         )
     return SHIPPED / GRIDS / f"{name.removesuffix('.yaml')}.yaml"

@@ -60,9 +60,8 @@ class InitFrom(Settings):
             raise ValueError(EXPECTED)
         if self.allow_changes and not origins:
             raise ValueError(
-                "`allow_changes` is for encoders from outside the recipe: within it, all stages have "
-                "one encoder's "
-                "settings"
+                "`allow_changes` is for encoders from outside the recipe: within it, all stages have one "
+                "encoder's settings"
             )
         return self
 

@@ -77,9 +77,8 @@ def _construct_mapping(loader: yaml.Loader, node: yaml.MappingNode) -> dict:
     for key, _ in node.value:
         if key.value in seen:
             raise ValueError(
-                f"{loader.name}:{key.start_mark.line + 1}: key {key.value!r} is written twice in "
-                "one mapping; "
-                "keep one"
+                f"{loader.name}:{key.start_mark.line + 1}: key {key.value!r} is written twice in one "
+                "mapping; keep one"
             )
         seen.add(key.value)
     return loader.construct_mapping(node, deep=True)

@@ -120,9 +120,8 @@ class Refresh(Product):
         if self.max_staleness_steps is not None and self.max_staleness_steps < least:
             raise ValueError(
                 f"max_staleness_steps {self.max_staleness_steps} cannot be kept: with every_steps "
-                f"{self.every_steps} "
-                f"and this `adopt` negatives are up to {least} steps old; raise it to {least}, or "
-                "refresh more often"
+                f"{self.every_steps} and this `adopt` negatives are up to {least} steps old; raise it to "
+                f"{least}, or refresh more often"
             )
         return self
 

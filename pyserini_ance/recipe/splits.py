@@ -68,9 +68,8 @@ class TrainSplit(Settings):
         """A merged split may prefix query ids, which are single words, with its name and a colon."""
         if len(names) > 1 and (bad := [name for name in names if ":" in name or name.split() != [name]]):
             raise ValueError(
-                f"split {bad[0]!r}: to be merged with others, a split needs a name without blanks "
-                "and colons; "
-                "rename it under `data`"
+                f"split {bad[0]!r}: to be merged with others, a split needs a name without blanks and "
+                "colons; rename it under `data`"
             )
         return names
 

@@ -226,8 +226,7 @@ class Stage(Settings):
         ):
             raise ValueError(
                 "refresh.query_chunks: a mix holds a source that is mined once, for all queries; remove "
-                "query_chunks, "
-                "or list that source next to the mix"
+                "query_chunks, or list that source next to the mix"
             )
         return self
 

@@ -70,9 +70,8 @@ class Term(Settings):
             or not self.in_batch_negatives
         ):
             raise ValueError(
-                "a regularizer applies to all anchors and positives of the step; give it a term of its "
-                "own without "
-                "negatives, in_batch_negatives, num_hardest, false_negative_margin"
+                "a regularizer applies to all anchors and positives of the step; give it a term of its own "
+                "without negatives, in_batch_negatives, num_hardest, false_negative_margin"
             )
         return self
 

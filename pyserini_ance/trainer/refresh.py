@@ -173,9 +173,8 @@ class RefreshQueue[T]:
             return
         if self.schedule.log.weights.get(request.step, request.weights) != request.weights:
             log.warning(
-                "stage %s, step %d: the weights differ from those of the recorded run; its steps "
-                "are repeated, "
-                "but not bit by bit",
+                "stage %s, step %d: the weights differ from those of the recorded run; its steps are "
+                "repeated, but not bit by bit",
                 request.stage,
                 request.step,
             )
@@ -199,9 +198,8 @@ class RefreshQueue[T]:
             if weights is None:
                 raise RuntimeError(
                     f"stage {self.product.stage_name} cannot continue: its checkpoint of step {step} was "
-                    "removed, and "
-                    f"the {PRODUCT_NAMES[self.product.kind]} made from it is missing; train again "
-                    "with --overwrite"
+                    f"removed, and the {PRODUCT_NAMES[self.product.kind]} made from it is missing; train "
+                    "again with --overwrite"
                 )
             self.submit(self.product.request(step, weights))
 

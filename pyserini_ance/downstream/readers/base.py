@@ -65,8 +65,7 @@ def load_model(model_class: Any, name: str, device: str) -> Any:
     if missing := sorted(info["missing_keys"]):
         raise ValueError(
             f"{name} lacks {len(missing)} weights of {model_class.__name__}, such as {missing[0]}: it was "
-            "not trained "
-            "to answer questions this way; pass a model that was, or another --reader"
+            "not trained to answer questions this way; pass a model that was, or another --reader"
         )
     return model.eval().to(device)
 

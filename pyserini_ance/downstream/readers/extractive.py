@@ -92,8 +92,7 @@ class ExtractiveReader:
         if not self.tokenizer.is_fast:
             raise ValueError(
                 f"the tokenizer of {settings.model} does not report the characters of its tokens; pass a "
-                "model with a "
-                "fast tokenizer"
+                "model with a fast tokenizer"
             )
         self.length = min(settings.length_tokens, self.tokenizer.model_max_length, longest_input(self.model))
         settings.check_length(self.length, f"the longest input of {settings.model} is")

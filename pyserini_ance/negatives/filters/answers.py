@@ -32,9 +32,8 @@ class Answers(Filter):
         if ANSWERS not in queries.columns:
             raise ValueError(
                 f"filter `answers`: the queries of split {anchor_set.split.name!r} have no answers; add a "
-                "list "
-                "`answers` (queries.jsonl of kind beir, topics .jsonl of kind pyserini_jsonl), or remove "
-                "the filter"
+                "list `answers` (queries.jsonl of kind beir, topics .jsonl of kind pyserini_jsonl), or "
+                "remove the filter"
             )
         if self.regular_expressions:
             for row in range(len(queries)):
@@ -65,6 +64,5 @@ def _check_patterns(queries: Texts, row: int) -> None:
         except re.error as error:
             raise ValueError(
                 f"filter `answers`: answer {answer!r} of query {queries.ids[row]} is not a regular "
-                "expression "
-                f"({error}); correct it, or remove regular_expressions: true"
+                f"expression ({error}); correct it, or remove regular_expressions: true"
             ) from None
