@@ -2,7 +2,6 @@
 spot.
 """
 
-import json
 import logging
 import os
 import pickle
@@ -14,11 +13,11 @@ from pathlib import Path
 import pytest
 from helpers.fake_clock import Clock
 from helpers.small_set import (
-    TINY_SHAPE,
     make_small_collection,
     make_tiny_bert,
     make_tiny_cross_encoder,
     make_tiny_reader,
+    make_tiny_roberta,
     small_settings,
 )
 
@@ -143,23 +142,7 @@ def tiny_reader(tiny_bert, tmp_path_factory) -> str:
 
 @pytest.fixture(scope="session")
 def tiny_roberta(tmp_path_factory) -> Path:
-    """A random plain RoBERTa (no ANCE head) of 32 dimensions, 514 positions, with a byte-level tokenizer of
-    two merges.
-    """
-    import torch
-    from tokenizers.pre_tokenizers import ByteLevel
-    from transformers import RobertaConfig, RobertaModel, RobertaTokenizer
-
-    folder = tmp_path_factory.mktemp("tiny_roberta")
-    pieces = ["<s>", "<pad>", "</s>", "<unk>", *sorted(ByteLevel.alphabet()), "th", "the", "<mask>"]
-    (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
-    (folder / "merges.txt").write_text("#version: 0.2\nt h\nth e\n")
-    RobertaTokenizer.from_pretrained(str(folder), model_max_length=512).save_pretrained(folder)
-    torch.manual_seed(0)
-    RobertaModel(
-        RobertaConfig(vocab_size=len(pieces), max_position_embeddings=514, type_vocab_size=1, **TINY_SHAPE)
-    ).save_pretrained(folder)
-    return folder
+    return make_tiny_roberta(tmp_path_factory.mktemp("tiny_roberta"))
 
 
 @pytest.fixture(scope="session")

@@ -73,6 +73,22 @@ def make_tiny_bert(folder: Path) -> Path:
     return folder
 
 
+def make_tiny_roberta(folder: Path, positions: int = 514) -> Path:
+    """A random plain RoBERTa (no ANCE head) of 32 dimensions, with a byte-level tokenizer of two merges."""
+    import torch
+    from tokenizers.pre_tokenizers import ByteLevel
+    from transformers import RobertaConfig, RobertaModel, RobertaTokenizer
+
+    pieces = ["<s>", "<pad>", "</s>", "<unk>", *sorted(ByteLevel.alphabet()), "th", "the", "<mask>"]
+    (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
+    (folder / "merges.txt").write_text("#version: 0.2\nt h\nth e\n")
+    RobertaTokenizer.from_pretrained(str(folder), model_max_length=positions - 2).save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"vocab_size": len(pieces), "max_position_embeddings": positions, "type_vocab_size": 1}
+    RobertaModel(RobertaConfig(**sizes, **TINY_SHAPE)).save_pretrained(folder)
+    return folder
+
+
 def make_tiny_cross_encoder(folder: Path, bert: Path, labels: int = 1) -> Path:
     """A random BERT with a head of `labels` scores, with the vocabulary of `make_tiny_bert`."""
     import torch

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.small_set import ONE_STEP
 
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import World
@@ -19,14 +20,7 @@ from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines
 
-STAGES = {
-    "a": {
-        "steps": 1,
-        "batch_queries": 2,
-        "optimizer": {"learning_rate": 1e-3},
-        "terms": {"query": {"in_batch_negatives": True}},
-    }
-}
+STAGES = {"a": ONE_STEP}
 
 
 @pytest.fixture(params=["torch", "faiss"])

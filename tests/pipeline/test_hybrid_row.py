@@ -7,6 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from helpers.small_set import ONE_STEP
 
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import World
@@ -20,14 +21,7 @@ from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
 
-STAGES = {
-    "a": {
-        "steps": 1,
-        "batch_queries": 2,
-        "optimizer": {"learning_rate": 1e-3},
-        "terms": {"query": {"in_batch_negatives": True}},
-    }
-}
+STAGES = {"a": ONE_STEP}
 COLOURS = ("red", "green", "blue", "gray", "pink")
 HITS = 3
 # Scores by query and document; the right documents are those of the query's colour and `horse`.

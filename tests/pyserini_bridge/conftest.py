@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from helpers.small_set import TINY_SHAPE
+from helpers.small_set import TINY_SHAPE, make_tiny_roberta
 
 CHILD_SECONDS = 600  # a machine of any load; a quiet one needs 30
 
@@ -73,22 +73,7 @@ def in_java():
 
 @pytest.fixture(scope="session")
 def roberta(tmp_path_factory) -> Path:
-    """A plain RoBERTa of 32 dimensions whose tokenizer knows bytes and two merges."""
-    import torch
-    from tokenizers.pre_tokenizers import ByteLevel
-    from transformers import RobertaConfig, RobertaModel, RobertaTokenizer
-
-    folder = tmp_path_factory.mktemp("roberta")
-    pieces = ["<s>", "<pad>", "</s>", "<unk>", *sorted(ByteLevel.alphabet()), "th", "the", "<mask>"]
-    (folder / "vocab.json").write_text(json.dumps({piece: i for i, piece in enumerate(pieces)}))
-    (folder / "merges.txt").write_text("#version: 0.2\nt h\nth e\n")
-    RobertaTokenizer.from_pretrained(str(folder), model_max_length=256).save_pretrained(folder)
-    torch.manual_seed(0)
-    config = RobertaConfig(
-        vocab_size=len(pieces), max_position_embeddings=258, type_vocab_size=1, **TINY_SHAPE
-    )
-    RobertaModel(config).save_pretrained(folder)
-    return folder
+    return make_tiny_roberta(tmp_path_factory.mktemp("roberta"), positions=258)
 
 
 @pytest.fixture(scope="session")
