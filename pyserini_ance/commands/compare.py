@@ -11,7 +11,6 @@ from pyserini_ance.commands import console
 if TYPE_CHECKING:
     from pyserini_ance.analysis.dev_curves import DevPoint
 
-TESTS = ("t", "permutation")  # paired tests
 DETAILS = """\
 --significance adds a column for each measure: the mean difference from ROW over the test queries,
 its p value, and the queries won, tied and lost."""
@@ -82,7 +81,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     test = parser.add_argument_group("significance test")
     test.add_argument(
         "--test",
-        choices=TESTS,
+        choices=console.TESTS,
         default="t",
         help="paired test of --significance, p corrected for the number of rows (default: %(default)s)",
     )

@@ -14,6 +14,7 @@ from pathlib import Path
 from pyserini_ance.distributed.failures import FAILED, INTERRUPTED, PeerError
 
 MAIN_REPORTS_SECONDS = 20
+TESTS = ("t", "permutation")  # of --test, paired
 RANKING = "RUN for the final ranking of a run directory, RUN:ROW for that of a row of its results table"
 
 
@@ -108,8 +109,7 @@ def run(main: Callable[[], int | None]) -> None:
         _report_to_torchrun("interrupted")
         code = INTERRUPTED
     except BrokenPipeError:
-        # The reader of stdout (`| head`) has closed it; without this line Python would complain again at
-        # exit.
+        # The reader of stdout (`| head`) has closed it; without this line Python would complain at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = FAILED
     except (ValueError, OSError, RuntimeError) as error:
@@ -125,8 +125,7 @@ def run(main: Callable[[], int | None]) -> None:
 
 def _should_report(error: Exception) -> bool:
     if isinstance(error, PeerError):
-        # The failed process reports its own error, unless it died; local rank 0 also reports it for this
-        # host.
+        # The failed process reports its own error, unless it died; local rank 0 reports it for this host.
         return _local_rank() == 0 or (error.loss.died and error.loss.rank == 0 and _local_rank() == 1)
     if _local_rank() > 0 and not _has_joined():
         _delay_other_ranks()

@@ -5,7 +5,6 @@ from pathlib import Path
 
 from pyserini_ance.commands import console
 
-TESTS = ("t", "permutation")  # paired tests
 REPORT = "report.html"
 DETAILS = f"""\
 A run writes its {REPORT} at its end; the command writes it again, or that of a run that stopped.
@@ -55,5 +54,5 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     test.add_argument(
         "--significance", metavar="ROW", help="test against this row of the table (default: the first recipe)"
     )
-    test.add_argument("--test", choices=TESTS, default="t", help="paired test (default: %(default)s)")
+    test.add_argument("--test", choices=console.TESTS, default="t", help="paired test (default: %(default)s)")
     return parser.parse_args(arguments)

@@ -276,7 +276,7 @@ def name_origin(folder: Path, family: Family) -> None:
         write_json(path, {**settings, **public})
 
 
-def _check_settings(family: Family, source: Path, changes: Collection[str] = ()) -> None:
+def _check_settings(family: Family, source: Path, changes: Collection[str]) -> None:
     """Raises ValueError if a saved encoder has other settings than `family`: that would be a silent mistake.
 
     Lengths may differ: ANCE warms up at 128 tokens and trains at 512 (microsoft/ANCE, commands/).

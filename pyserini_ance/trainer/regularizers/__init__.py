@@ -6,8 +6,6 @@ import torch
 
 from pyserini_ance.recipe.components import Component
 
-NOT_KINDS = ("regularizer",)
-
 
 class Regularizer(Component):
     """A loss of the vectors of anchors and positives, without negatives."""
