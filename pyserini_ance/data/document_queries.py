@@ -17,18 +17,20 @@ from pyserini_ance.recipe.components import Settings
 
 DOCUMENTS_PER_BLOCK = 4096
 
-# The end of a sentence: a mark, perhaps closing quotes, and then no lower-case word ("wrt. the", "e.g. a").
-SENTENCE_END = re.compile(r"""[.!?]["'`)\]*]*(?=\s+[^\sa-z]|\Z)|\Z""")
+# The end of a sentence: a mark (also of Devanagari and Arabic), perhaps closing quotes, and then no
+# lower-case word ("wrt. the", "e.g. a").
+SENTENCE_END = re.compile(r"""[.!?।؟]["'`)\]*]*(?=\s+[^\sa-z]|\Z)|\Z""")
 
 
 class DocumentQueries(Settings):
-    """Queries made from the documents; the document of a query is its one positive.
+    """Queries made from the documents; the document of a query is its positive.
 
     `crops`: consecutive words at a random place, of a length drawn evenly from `min_words` to `max_words`.
     `titles`: the title. `first_sentences`: as many whole sentences from the beginning as have `min_words`.
     Titles and sentences end after `max_words`. The words of a query stay in its document, so that BM25 finds
     the document trivially: its rank says nothing, and BM25 negatives are documents that share words with it.
 
+    Documents with the same title, or the same first sentences, share one query, and all are its positives.
     A document with fewer words than `min_words` gives no query. A crop that a document has given before is
     left out. Both are counted. Crops depend on the seed and the document's id and words alone.
     """
@@ -70,7 +72,7 @@ class DocumentQueries(Settings):
         return self.field or ("title" if self.source == "titles" else "text")
 
     def make_split(self, documents: Texts, grade: int, skipped: dict[str, int]) -> Split:
-        """Make the split: a query per row, in the documents' order, each with its document at `grade`.
+        """Make the split: queries in the documents' order, each with its document at `grade`.
 
         grade: also the lowest grade that is relevant. skipped: receives the numbers of documents that give no
         query and of repeated crops. Raises ValueError if documents lack the field, and if none gives a query.
@@ -83,17 +85,21 @@ class DocumentQueries(Settings):
             )
         ids: list[str] = []
         texts: list[str] = []
-        rows: list[int] = []
+        pairs: list[tuple[int, int]] = []  # of a query and a document
+        shared: dict[str, int] = {}  # the query of a title, or of first sentences
         num_short = num_repeated = 0
         for row, fields in enumerate(_one_by_one(documents)):
             id = documents.ids[row]
-            queries = self.of_text(id, fields[name])
-            distinct = dict.fromkeys(queries)
-            num_short += not queries
-            num_repeated += len(queries) - len(distinct)
-            ids += [f"{self.source}-{id}-{number}" for number in range(len(distinct))]
-            texts += distinct
-            rows += [row] * len(distinct)
+            found = self.of_text(id, fields[name])
+            distinct = dict.fromkeys(found)
+            num_short += not found
+            num_repeated += len(found) - len(distinct)
+            for number, text in enumerate(distinct):
+                query = len(ids) if self.source == "crops" else shared.setdefault(text, len(ids))
+                pairs.append((query, row))
+                if query == len(ids):
+                    ids.append(f"{self.source}-{id}-{number}")
+                    texts.append(text)
         if not ids:
             raise ValueError(
                 f"data.train_queries: none of {len(documents)} documents has {self.min_words} words in "
@@ -105,7 +111,8 @@ class DocumentQueries(Settings):
         ):
             if count:
                 skipped[f"{self.split} {what}"] = count
-        qrels = Qrels.of(np.arange(len(ids)), rows, np.full(len(ids), grade), len(ids), grade)
+        queries, rows = np.array(pairs).T
+        qrels = Qrels.of(queries, rows, np.full(len(rows), grade), len(ids), grade)
         return Split(self.split, Texts(ids, {"text": texts}), qrels)
 
     def of_text(self, id: str, text: str) -> list[str]:

@@ -125,6 +125,35 @@ def test_first_sentences_are_as_few_as_have_the_words(min_words, expected):
     assert sum(skipped.values()) == len(DOCUMENTS) - len(found)
 
 
+@pytest.mark.parametrize("source", ["titles", "first_sentences"])
+def test_documents_share_a_query_of_equal_words(source):
+    """Each would otherwise be a negative of the same query."""
+    words = ["Red apples are sweet.", "Green pears are not.", "Red  apples are\nsweet.", "Too short"]
+    texts = Texts(list("abcd"), {"title": words, "text": [f"{one} And more of it." for one in words]})
+    split = queries(source).make_split(texts, 2, {})
+    expected = [f"{source}-a-0", f"{source}-b-0", f"{source}-d-0"][: 2 if source == "titles" else 3]
+    assert split.queries.ids == expected
+    assert [split.qrels.relevant(row).tolist() for row in (0, 1)] == [[0, 2], [1]]
+    assert split.qrels.threshold == 2 and set(split.qrels.grades.tolist()) == {2}
+
+
+def test_equal_crops_of_two_documents_stay_two_queries():
+    texts = Texts(["a", "b"], {"text": ["Four words and none"] * 2})
+    assert [document for _, _, document in made(queries("crops"), texts)[0]] == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("text", "first"),
+    [
+        ("यह पहला छोटा वाक्य है। यह दूसरा वाक्य है।", "यह पहला छोटा वाक्य है।"),
+        ("ما هو هذا السؤال القصير؟ هذا جواب طويل.", "ما هو هذا السؤال القصير؟"),
+    ],
+)
+def test_sentences_end_with_the_marks_of_other_scripts(text, first):
+    texts = Texts(["d"], {"text": [text]})
+    assert [query for _, query, _ in made(queries("first_sentences"), texts)[0]] == [first]
+
+
 def test_the_grade_is_relevant_at_any_threshold():
     split = queries("crops").make_split(TEXTS, 3, {})
     assert split.name == "train" and split.is_judged
@@ -252,7 +281,7 @@ def test_any_format_makes_queries(folder, tmp_path):
     packages = Docstrings(packages=("pydantic",), train_queries={"from": "first_sentences"})
     own = Docstrings(packages=("pydantic",)).read()
     collection = packages.read()
-    assert len(collection.split("train").queries) == len(collection.documents)
+    assert len(collection.split("train").qrels.rows) == len(collection.documents)
     for name in ("dev", "test"):
         assert collection.split(name).queries.digest == own.split(name).queries.digest
 
