@@ -2,6 +2,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from helpers.filter_fixture import candidates_of
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import PADDING, NegativeTable
@@ -136,3 +137,29 @@ def test_runs_that_score_the_same_pairs_at_once_disturb_none(tmp_path):
     other.add(np.array([2, 3]), np.array([0.2, 0.3], np.float32))
     found = one.find(np.array([3, 2, 1, 2]))
     np.testing.assert_array_equal(found, np.array([0.3, 0.2, 0.1, 0.2], np.float32))
+
+
+def scored_by_all(world: World, folder, counts: list[int]) -> tuple[list[list[float]], list[int]]:
+    """The scores of the first so many of all pairs, call after call, and the pairs that this process
+    scored."""
+    found = candidates_of([[0], [2]], [[1, 2], [0, 1]], documents=["x"] * 50, world=world)
+    context, asked = TeacherContext(SimpleNamespace(cache=folder), found.snapshot), []
+
+    def score(queries, documents):
+        keys = 50 * queries + documents
+        asked.extend(keys.tolist())
+        return keys * 0.5
+
+    results = []
+    for count in counts:
+        queries, documents = np.divmod(np.arange(count, dtype=np.int32), 50)
+        results.append(scored_once(Pairs(queries, documents, queries), "t", context, score, "t").tolist())
+    return results, asked
+
+
+def test_processes_share_the_pairs(run_processes, tmp_path):
+    counts = [1, 0, 6, 99]
+    ends = run_processes(3, scored_by_all, tmp_path, counts)
+    assert all(results == [[0.5 * key for key in range(n)] for n in counts] for results, _ in ends)
+    assert sorted(key for _, asked in ends for key in asked) == list(range(99))  # each by one process
+    assert all(len(asked) >= 24 for _, asked in ends)
