@@ -204,8 +204,15 @@ def _new_model(source: str, settings: TeacherSettings, device: str, scratch: Pat
     """The weights at `source` with one score; a missing head is drawn by the seed."""
     from sentence_transformers import CrossEncoder
     from sentence_transformers.cross_encoder import CrossEncoderModelCardData
-    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
+    config = AutoConfig.from_pretrained(source)
+    (architecture, *_) = config.architectures or [""]
+    if architecture.endswith("ForSequenceClassification") and config.num_labels != 1:
+        raise ValueError(
+            f"{source} gives {config.num_labels} scores per pair, expected one; pass another "
+            "cross-encoder, or an encoder: --model FOLDER-OR-HUB-NAME"
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         # By default, transformers 5 uses the precision in which the weights were saved.

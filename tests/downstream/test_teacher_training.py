@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertForSequenceClassification
 
 from pyserini_ance.commands import train_teacher
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
@@ -18,6 +19,7 @@ from pyserini_ance.downstream.teacher_training import (
     ABOUT,
     MinedLists,
     TeacherSettings,
+    _new_model,
     default_length,
     start_weights,
 )
@@ -259,6 +261,13 @@ def test_weights_of_another_model_are_refused(run, run_processes, tmp_path, tiny
     assert (
         "lacks 16 weights of a BertForSequenceClassification, such as bert.encoder.layer.1." in end["error"]
     )
+
+
+def test_a_classifier_into_two_is_refused(tiny_bert, tmp_path):
+    config = BertConfig.from_pretrained(tiny_bert, num_labels=2)
+    BertForSequenceClassification(config).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="gives 2 scores per pair, expected one; pass another cross-encoder"):
+        _new_model(str(tmp_path), TeacherSettings(), "cpu", tmp_path / "start")
 
 
 def test_torchrun_is_refused(run, tmp_path, monkeypatch):
