@@ -169,6 +169,7 @@ class Refresher:
                 "kind": teacher.kind,
                 "pairs": len(scores) - unscored,
                 "unscored_pairs": unscored,
+                **({"new_pairs": context.new_pairs.total()} if context.new_pairs else {}),
                 "origins": context.origins,
             }
             seconds = snapshot.seconds.get("teacher", 0.0) + time.perf_counter() - start

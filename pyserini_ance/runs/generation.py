@@ -138,10 +138,14 @@ class Generation:
         )
         parts = [_describe(name, report) for name, report in self.report["tables"].items()]
         parts += [
-            f"{name}: {report['pairs']} pairs scored by {report['kind']}"
+            f"{name}: {report['pairs']} pairs scored by {report['kind']}{_new_pairs(report)}"
             for name, report in self.report.get("teachers", {}).items()
         ]
         return "; ".join([seconds, *parts])
+
+
+def _new_pairs(report: dict) -> str:
+    return f", {report['new_pairs']} of them now" if "new_pairs" in report else ""
 
 
 def _describe(name: str, report: dict) -> str:

@@ -127,8 +127,12 @@ def test_a_cross_encoder_scores_each_pair_once(small_recipe, tmp_path, tiny_cros
         np.testing.assert_allclose(scores, model.logits(pairs), rtol=0, atol=1e-5)
         scored |= set(zip(rows.tolist(), others.tolist(), strict=True))
     assert len(asked) == len(scored)
+    new = [metric["teachers"]["distil"]["new_pairs"] for metric in training.metrics("generation")]
+    assert new[0] == len(pairs_of(training, 0)[0]) and 0 < new[1] and sum(new) == len(scored)
     digest = cross_encoder.model_digest(str(tiny_cross_encoder))
     assert origins_of(training) == [{f"cross_encoder {tiny_cross_encoder}": digest}] * 2
     again = training_with(small_recipe, tmp_path / "again", teacher)
     again.train()
     assert len(asked) == len(scored)  # another run finds the scores in the cache
+    described = open_generation(again.run.generation("a", 0), {}).describe()
+    assert f"distil: {new[0]} pairs scored by cross_encoder, 0 of them now" in described

@@ -6,6 +6,7 @@ pairs that a step can draw when it mines the tables, and publishes the scores wi
 
 import hashlib
 from abc import abstractmethod
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,11 +54,13 @@ class TeacherContext:
 
     origins: what the scores come from, for the report of a refresh; each teacher adds its kind, with a digest
         of its weights or of its file, when it scores.
+    new_pairs: the number of pairs that the cache lacked, by the kind of teacher.
     """
 
     recipe: Recipe
     snapshot: Snapshot
     origins: dict[str, str] = field(default_factory=dict)
+    new_pairs: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def of(cls, snapshot: Snapshot) -> Self:
@@ -188,6 +191,7 @@ def scored_once(
     keys = pairs.queries.astype(np.int64) * len(snapshot.collection.documents) + pairs.documents
     scores = cache.find(keys)
     missing = np.flatnonzero(np.isnan(scores))
+    context.new_pairs[label] += len(missing)
     bar = progress_bar(
         total=len(missing), desc=f"{label} scores", unit="pair", leave=False, disable=not world.is_main
     )
