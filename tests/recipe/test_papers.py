@@ -626,6 +626,28 @@ def test_overrides_in_comments_load_and_change_the_recipe(path, settings):
     assert "encoder.model=" not in settings or not changed.external_starts
 
 
+@pytest.mark.parametrize(
+    ("name", "start"),
+    [
+        ("demo/simlm", "retriever-2"),
+        ("medquad/simlm", "retriever-2"),
+        ("nfcorpus/simlm", "retriever-2"),
+        ("msmarco-passage/ar2", "warm-up"),
+    ],
+)
+def test_a_cross_encoder_is_trained_on_what_the_retriever_before_finds(name, start):
+    """Its comment ends the run with a stage of one step, whose tables `train-teacher` reads: they are mined
+    with the retriever before, and need no cross-encoder."""
+    comment = " ".join(re.findall("^# *(.*?)\\\\?$", (SHIPPED / f"{name}.yaml").read_text(), re.MULTILINE))
+    settings = re.search(rf"pyserini-ance train {name} (.*?) --output", comment).group(1)
+    stages = load(name, *shlex.split(settings)).recipe.stages
+    assert list(stages)[-2:] == [start, list(recipe(name).stages)[-1]]
+    last, whole = list(stages.values())[-1], list(recipe(name).stages.values())[-1]
+    assert last.init_from == "previous" and last.steps == 1
+    assert [source.top_k for source in last.components] == [source.top_k for source in whole.components]
+    assert [teacher.kind for teacher in last.teachers.values()] == ["student"]
+
+
 # --- what hangs together
 
 
