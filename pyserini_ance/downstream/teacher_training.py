@@ -19,7 +19,8 @@ import torch
 from pyserini_ance.data.collection import Collection, Split, is_known_positive
 from pyserini_ance.encoders.cross_encoder_model import record_text, require_sentence_transformers
 from pyserini_ance.encoders.encoder import resolve_precision
-from pyserini_ance.encoders.family import longest_input, quiet_transformers, resolve_model
+from pyserini_ance.encoders.family import longest_input, quiet_transformers
+from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.load_save import tower_folder
 from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
 from pyserini_ance.random_streams import random_stream
@@ -189,7 +190,7 @@ def train_teacher(
     require_sentence_transformers()
     with whole_folder(folder) as output, tempfile.TemporaryDirectory() as scratch:
         quiet_transformers()
-        model = _new_model(resolve_model(source), settings, device, Path(scratch) / "start")
+        model = _new_model(find_model(source, "--model"), settings, device, Path(scratch) / "start")
         steps = settings.steps or math.ceil(len(lists.queries) / settings.batch_queries)
         _train(model, lists, settings, steps, device, Path(scratch))
         model.save_pretrained(str(output), create_model_card=False)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from pyserini_ance.encoders.family import quiet_transformers
+from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.tokenization import fill_template
 
 if TYPE_CHECKING:
@@ -20,8 +21,8 @@ class CrossEncoderModel:
     """A cross-encoder from a hub name or a folder.
 
     length_tokens: the maximum length of a pair, special tokens included (default: the model's own limit).
-    Raises RuntimeError without sentence-transformers, and ValueError for a model whose head was never
-    trained.
+    Raises RuntimeError without sentence-transformers, FileNotFoundError or ConnectionError for a model that
+    is neither here nor on a hub that answers, and ValueError for one whose head was never trained.
     """
 
     def __init__(
@@ -40,7 +41,9 @@ class CrossEncoderModel:
         # By default, transformers 5 uses the precision in which the weights were saved.
         weights = {"dtype": {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]}
         self.name, self.batch_pairs = model, batch_pairs
-        self.model = Model(model, device=device, max_length=length_tokens, model_kwargs=weights)
+        self.model = Model(
+            find_model(model, "cross-encoder"), device=device, max_length=length_tokens, model_kwargs=weights
+        )
         self._check_head()
 
     @property

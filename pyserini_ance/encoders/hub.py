@@ -5,7 +5,17 @@ The hub's own libraries retry for long.
 
 from pathlib import Path
 
+from pyserini_ance.encoders.family import is_local, resolve_model
+
 HUB_SECONDS = 10  # until the hub must have answered
+
+
+def find_model(model: str, key: str = "encoder.model") -> str:
+    """The folder or hub name of `model`, as `resolve_model` gives it, after `check_hub` of a hub name."""
+    name = resolve_model(model, key)
+    if not is_local(name):
+        check_hub(name, key)
+    return name
 
 
 def check_hub(model: str, key: str = "encoder.model") -> None:

@@ -15,7 +15,7 @@ from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import SIDE_FILE, Family, TwoTower, is_local, resolve_model
 from pyserini_ance.encoders.foreign_formats import TEVATRON_FOLDER
-from pyserini_ance.encoders.hub import check_hub
+from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.released import seed_tokenizer
 from pyserini_ance.encoders.sentence_transformers_import import has_two_towers, tower_source
 from pyserini_ance.encoders.tokenization import TextTokenizer, have_equal_ids
@@ -229,9 +229,7 @@ def _source(family: Family, side: Side) -> str:
     Raises ValueError for a saved encoder with settings other than those of `family`, and for two towers if
     `family` is tied.
     """
-    model = resolve_model(family.model_of(side))
-    if not is_local(model):
-        check_hub(model)
+    model = find_model(family.model_of(side))
     source = Path(model)
     if (pair := source / TEVATRON_FOLDER[side]).is_dir():
         if family.tied:
