@@ -177,10 +177,12 @@ def _license(source: str) -> str | None:
 
 
 def _data_name(recipe: Recipe) -> str:
-    """The data set's name on the hub or in ir_datasets, or the kind of data."""
+    """The data set's name on the hub or in ir_datasets, that of its folder, or the kind of data."""
     settings = recipe.data.model_dump(mode="json")
     documents = settings.get("documents")
     named = documents.get("path") if isinstance(documents, dict) else settings.get("dataset")
+    if folder := settings.get("folder"):  # kind `beir` says how files are laid out, not which benchmark it is
+        named = Path(folder).name
     return str(_public(named)) if named else recipe.data.kind
 
 

@@ -52,6 +52,8 @@ def test_the_metadata(run):
     assert {"sentence-transformers", "feature-extraction"} <= set(data.tags)
     [measured] = data.eval_results
     assert (measured.metric_name, measured.metric_value, measured.dataset_split) == ("RR@10", 0.6667, "test")
+    # The data is not the benchmark BEIR: its kind only says how some/where is laid out.
+    assert (measured.dataset_name, measured.dataset_type) == ("where", "where")
 
 
 def test_the_text_has_measures_commands_and_the_recipe_and_no_path_of_the_machine(run, tmp_path):
