@@ -115,12 +115,20 @@ def run(main: Callable[[], int | None]) -> None:
     except (ValueError, OSError, RuntimeError) as error:
         if os.environ.get("PYSERINI_ANCE_DEBUG") == "1":
             traceback.print_exc()
-        message = str(error) or type(error).__name__
+        message = _message(error)
         if _should_report(error):
             print(f"error: {message}", file=sys.stderr)
         _report_to_torchrun(message)
         code = FAILED
     sys.exit(code)
+
+
+def _message(error: Exception) -> str:
+    """The error's own text; for a file that only the system found missing, also where it was looked for."""
+    if isinstance(error, FileNotFoundError) and error.filename:
+        here = f"relative paths start at the working directory, now {Path.cwd()}"
+        return f"no file or folder {error.filename} ({here})"
+    return str(error) or type(error).__name__
 
 
 def _should_report(error: Exception) -> bool:

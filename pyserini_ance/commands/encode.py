@@ -38,12 +38,18 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _encode(args: argparse.Namespace, output: "VectorFormat") -> int:
     """Encode the corpus on all processes and write it on the main one; the number of documents."""
+    from pyserini_ance.data.formats.lines import names_of_file
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.corpus_encoding import encode_corpus
     from pyserini_ance.storage.liveness import remove_leftovers, temp_path
     from pyserini_ance.vectors.shard_tasks import Shard
 
     shard = Shard.parse(args.shard) if args.shard else None
+    if not any(path.exists() for path in names_of_file(args.corpus)):
+        raise FileNotFoundError(
+            f"--corpus {args.corpus}: no such file or folder (relative paths start at the working directory, "
+            f"now {Path.cwd()})"
+        )
     with World.join(args.device).session() as world, ExitStack() as stack:
 
         def make_scratch() -> str:

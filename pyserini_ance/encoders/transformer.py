@@ -94,7 +94,8 @@ class Transformer(Family):
             return values
         settings = sentence_transformers_settings(source, documents=documents, given=_keys(values))
         completed = _completed(values, settings)
-        if completed.get("pooling", "cls") not in get_args(cls.model_fields["pooling"].annotation):
+        known = get_args(cls.model_fields["pooling"].annotation)
+        if "pooling" not in values and completed.get("pooling", "cls") not in known:
             raise ValueError(
                 f"{model} pools by {completed['pooling']!r}, which this package lacks; set pooling to cls or "
                 "mean for other vectors"

@@ -65,6 +65,10 @@ def read_results(run: Path) -> dict[str, Any]:
     version wrote the run directory.
     """
     path = RunDir(run).measures
+    if not run.is_dir():
+        raise FileNotFoundError(
+            f"{run} is no folder; pass a run directory, as `train` writes it to runs/NAME"
+        )
     if not path.exists():
         raise FileNotFoundError(
             f"{path} is missing: {run} is not a finished run. Continue it with --resume, or remove it from "

@@ -153,9 +153,11 @@ def convert(
             )
         return _to_ranking(run, row, split, to, output, table)
     if run is None and (table or to in RUN_FORMATS):
+        asked = f"--table {table}" if table else f"--to {to}"
         raise ValueError(
-            f"{source} is a recipe, which has no mined negatives; pass a run directory, or remove --table "
-            "and write beir or tevatron"
+            f"{asked} writes what a run has mined or ranked, but {source} is a recipe, which has no mined "
+            "negatives; pass a run directory, or write the recipe's data with --to beir or tevatron"
+            f"{' and without --table' if table else ''}"
         )
     if to == "beir" and table:
         raise ValueError(

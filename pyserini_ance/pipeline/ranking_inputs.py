@@ -176,8 +176,9 @@ def ranking_file(run: RunDir, row: str | None, split: str) -> Path:
         suffix = f".{split}.trec"
         rows = sorted(other.name.removesuffix(suffix) for other in run.run_files.glob(f"*{suffix}"))
         name = f"{run.folder}:{row}" if row else str(run.folder)
+        cure = "" if rows else f"; a run trained with final_evaluation.split=[test,{split}] has them"
         raise ValueError(
             f"{name} has no ranking of split {split!r} ({path} is missing); rows that have one: "
-            f"{', '.join(rows) or 'none'}"
+            f"{', '.join(rows) or 'none'}{cure}"
         )
     return path

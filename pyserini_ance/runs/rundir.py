@@ -226,7 +226,9 @@ class RunDir:
     def _cure(self) -> str:
         """What to type for a directory that is not empty."""
         if (LockFile(self.state).read() or {}).get("status") == "finished":
-            return "Use --overwrite to replace it, another --output, or --resume to show its results again."
+            return (
+                "Use --overwrite to replace it, another --output, or --resume to repeat its final evaluation."
+            )
         return "Use --resume to continue it, --overwrite to replace it, or another --output."
 
     def _clean_up(self, previous: dict | None) -> None:

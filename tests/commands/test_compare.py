@@ -53,8 +53,10 @@ def test_a_curve_for_each_row(runs, capsys, tmp_path, monkeypatch):
 
 def test_an_unfinished_run_is_named(runs, tmp_path):
     (tmp_path / "3" / "measures.json").unlink()
-    with pytest.raises(FileNotFoundError, match=f"{tmp_path}/3"):
+    with pytest.raises(FileNotFoundError, match=f"{tmp_path}/3 is not a finished run"):
         compare.main(runs)
+    with pytest.raises(FileNotFoundError, match="runs/typo is no folder; pass a run directory"):
+        compare.main(["runs/typo"])
 
 
 def test_a_curve_is_drawn_with_any_table_and_tables_exclude_one_another(runs, capsys, tmp_path, monkeypatch):

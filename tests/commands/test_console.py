@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, ProcessFailure
@@ -21,7 +22,8 @@ def _raise(error: BaseException):
         (
             lambda: _raise(FileNotFoundError(2, "No such file", "a.txt")),
             1,
-            "error: [Errno 2] No such file: 'a.txt'\n",
+            "error: no file or folder a.txt (relative paths start at the working directory, "
+            f"now {Path.cwd()})\n",
         ),
         (lambda: _raise(RuntimeError()), 1, "error: RuntimeError\n"),
         (lambda: _raise(KeyboardInterrupt()), 130, "interrupted\n"),

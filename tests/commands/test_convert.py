@@ -231,8 +231,12 @@ def test_invalid_requests_are_reported(recipe, run, tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(dump(recipe))
     output = ["--output", str(tmp_path / "out")]
-    with pytest.raises(ValueError, match="is a recipe, which has no mined negatives; pass a run directory"):
+    with pytest.raises(
+        ValueError, match=r"^--to trec writes .* has no mined negatives; .* beir or tevatron$"
+    ):
         main([str(path), "--to", "trec", *output])
+    with pytest.raises(ValueError, match=r"^--table a/b writes .* tevatron and without --table$"):
+        main([str(path), "--to", "tevatron", "--table", "a/b", *output])
     with pytest.raises(
         ValueError, match="--table ance-00000010 names negatives, which the beir format cannot hold"
     ):

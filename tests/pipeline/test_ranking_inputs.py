@@ -6,7 +6,7 @@ import pytest
 from helpers.small_set import ONE_STEP
 
 from pyserini_ance.pipeline.preparation import read_collection, stored_collection
-from pyserini_ance.pipeline.ranking_inputs import collection_of, collection_with, open_ranking
+from pyserini_ance.pipeline.ranking_inputs import collection_of, collection_with, open_ranking, ranking_file
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json
@@ -55,6 +55,10 @@ def test_a_row_a_file_and_a_recipe(ranked, tmp_path, small_recipe):
         ValueError, match=r"run:bm52 has no ranking of split 'test' .*; rows that have one: bm25"
     ):
         open_ranking(f"{folder}:bm52")
+    with pytest.raises(
+        ValueError, match=r"have one: none; a run .* final_evaluation.split=\[test,dev\] has them"
+    ):
+        ranking_file(RunDir(folder), None, "dev")
     with pytest.raises(
         ValueError, match=r"run:bm25 is one ranking and --run .*run.test.trec another; remove one of them"
     ):

@@ -76,6 +76,8 @@ def test_what_this_package_lacks_is_refused(model_of):
     with pytest.raises(ValueError, match="pools by 'lasttoken', which this package lacks"):
         Transformer(model=str(folder))
     assert Transformer(model=str(folder), pooling="mean").pooling == "mean"
+    with pytest.raises(ValueError, match="pooling\n  Input should be"):  # not the model's
+        Transformer(model=str(folder), pooling="max")
 
 
 def test_settings_that_were_read_before_the_files_are_refused(monkeypatch):

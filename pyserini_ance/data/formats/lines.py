@@ -138,7 +138,10 @@ def json_id(line: Line, record: dict[str, Any], *keys: str) -> str:
     """
     value = next((record[key] for key in keys if key in record), None)
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise line.error(f"id {shown(value)}", f"a string under {' or '.join(keys)}", "give the record an id")
+        cure = "give the record an id"
+        if not any(key in record for key in keys):
+            cure += f" (its keys: {shown(', '.join(record))}), or set `data.kind` to the layout that it has"
+        raise line.error(f"id {shown(value)}", f"a string under {' or '.join(keys)}", cure)
     return str(value)
 
 
@@ -233,13 +236,18 @@ def not_utf8(path: Path, number: int, error: UnicodeDecodeError, where: str = ""
     )
 
 
+def names_of_file(path: Path) -> tuple[Path, Path]:
+    """The path, and the same one with or without .gz."""
+    path = path.expanduser()
+    return path, path.with_suffix("") if path.suffix == ".gz" else path.with_name(path.name + ".gz")
+
+
 def find_file(path: Path, key: str) -> Path:
     """The file itself, or the same file with or without .gz; `key` is its recipe key.
 
     Raises FileNotFoundError with the paths that were tried.
     """
-    path = path.expanduser()
-    other = path.with_suffix("") if path.suffix == ".gz" else path.with_name(path.name + ".gz")
+    path, other = names_of_file(path)
     for candidate in (path, other):
         if candidate.is_file():
             return candidate

@@ -89,7 +89,7 @@ def test_a_missing_folder_is_an_error_before_anything_is_read(tmp_path):
         (
             "corpus.jsonl",
             CORPUS + '{"id": "d4", "text": "x"}',
-            "line 4: id None; expected a string under _id",
+            r"line 4: id None; expected a string under _id; .* \(its keys: 'id, text'\), or set `data.kind`",
         ),
         ("corpus.jsonl", CORPUS + '{"_id": "d4", "text": ["x"]}', r"line 4: text \['x'\]; expected a string"),
         (
