@@ -44,6 +44,11 @@ class Snapshot(CheckpointVectors):
         """What was searched before."""
         return {}
 
+    @cached_property
+    def judges(self) -> dict[str, str]:
+        """What the teachers that filters asked have scored with, as `TeacherContext.origins`."""
+        return {}
+
     @property
     def collection(self) -> Collection:
         return self.data.collection

@@ -114,12 +114,14 @@ class Refresher:
                 of_chunk, anchor = chunk if source.is_dynamic else None, stage.terms[key[0]].anchor
                 anchor_set = snapshot.anchor_set(anchor, of_chunk).with_positives(positives)
                 context = self._mining_context(request, key, previous_tables)
+                snapshot.judges.clear()
                 table = mine_in_shares(source, snapshot, anchor_set, context)
                 # Not of static tables: later minings find other positives, which replace these.
                 tables[key] = table.promoting(positives) if source.is_dynamic else table
                 reports[table_name(key)] = {
                     "short_queries": source.check(tables[key], self.data.collection, self.data.split),
                     **table_report(tables[key], compared.get(key), source, anchor_set),
+                    **({"judged_by": dict(snapshot.judges)} if snapshot.judges else {}),
                 }
         teacher_scores, teacher_reports = self._teach(request, tables, snapshot, chunk)
 

@@ -403,6 +403,9 @@ def test_processes_make_what_one_makes_each_for_its_share_of_the_queries(
     [one], both = made[1], made[2]
     assert one["filtered"] == {15} and [end["filtered"] for end in both] == [{8}, {7}]
     assert len(one["arrays"]) == (8 if then == "promote" else 10)
+    weights = Checkpoint.open(RunDir(tmp_path / "1").checkpoint("a", 0)).weights
+    assert one["report"]["query.0"]["judged_by"] == {"student": weights}
+    assert all("judged_by" not in report for name, report in one["report"].items() if name != "query.0")
     for end in both:
         assert end["arrays"].keys() == one["arrays"].keys()
         for key, array in one["arrays"].items():

@@ -70,7 +70,7 @@ class TeacherContext:
                 "filter `teacher`: this snapshot knows no recipe, which says where scores are cached and how "
                 "BM25 ranks; pass `recipe` to Snapshot, or remove the filter"
             )
-        return cls(snapshot.recipe, snapshot)
+        return cls(snapshot.recipe, snapshot, snapshot.judges)
 
 
 class Teacher(Component):
