@@ -145,6 +145,15 @@ def tiny_roberta(tmp_path_factory) -> Path:
     return make_tiny_roberta(tmp_path_factory.mktemp("tiny_roberta"))
 
 
+@pytest.fixture
+def base(tmp_path) -> Path:
+    """A small recipe in a file, to load and to make run directories of."""
+    from helpers.base_recipe import BASE
+
+    (tmp_path / "base.yaml").write_text(BASE)
+    return tmp_path / "base.yaml"
+
+
 @pytest.fixture(scope="session")
 def small_recipe(tiny_bert, tmp_path_factory):
     """Make recipes, of the stages given, over the small collection with `tiny_bert`."""

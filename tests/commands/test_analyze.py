@@ -5,21 +5,12 @@ import pkgutil
 from xml.etree import ElementTree
 
 import pytest
-from helpers.base_recipe import BASE
-from helpers.finished_run import finished
 
 from pyserini_ance.commands import analyze
 from pyserini_ance.downstream import studies
 from pyserini_ance.downstream.studies import STUDIES, figures, negative_overlap
 from pyserini_ance.downstream.studies.figures import Line, Panel
 from pyserini_ance.downstream.studies.studied_run import Findings, NotKept
-
-
-@pytest.fixture
-def runs(tmp_path) -> list[str]:
-    (tmp_path / "base.yaml").write_text(BASE)
-    folders = [tmp_path / name for name in ("one", "two")]
-    return [str(finished(f, tmp_path / "base.yaml", {"only": 0.5}, name=f"set/{f.name}")) for f in folders]
 
 
 @pytest.fixture

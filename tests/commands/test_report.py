@@ -1,15 +1,6 @@
 import pytest
-from helpers.base_recipe import BASE
-from helpers.finished_run import finished
 
 from pyserini_ance.commands import report
-
-
-@pytest.fixture
-def runs(tmp_path) -> list[str]:
-    (tmp_path / "base.yaml").write_text(BASE)
-    folders = [tmp_path / name for name in ("one", "two")]
-    return [str(finished(f, tmp_path / "base.yaml", {"only": 0.5}, name=f"set/{f.name}")) for f in folders]
 
 
 def test_one_run_has_its_report_in_its_folder_or_where_one_wants_it(runs, tmp_path, capsys):

@@ -1,11 +1,10 @@
-"""A small recipe that loads, and a way to write more of them into one folder."""
+"""A way to write recipes into one folder, where `base` is, too."""
 
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.base_recipe import BASE
 
 
 @pytest.fixture
@@ -17,8 +16,3 @@ def write(tmp_path) -> Callable[[str, str], Path]:
         return path
 
     return write
-
-
-@pytest.fixture
-def base(write) -> Path:
-    return write("base", BASE)

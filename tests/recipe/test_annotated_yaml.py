@@ -1,18 +1,8 @@
-from pathlib import Path
 
-import pytest
 import yaml
-from helpers.base_recipe import BASE
 
 from pyserini_ance.recipe.annotated_yaml import annotated_yaml
 from pyserini_ance.recipe.load import dump, load
-
-
-@pytest.fixture
-def base(tmp_path) -> Path:
-    path = tmp_path / "base.yaml"
-    path.write_text(BASE)
-    return path
 
 
 def test_each_value_that_is_not_a_default_has_its_origin_in_a_comment(base):

@@ -3,15 +3,12 @@ import json
 import unicodedata
 
 import pytest
+from data.formats.samples import PASSAGES
 
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.dpr import Dpr, _questions, read_questions
 from pyserini_ance.recipe.components import component_class
 
-PASSAGES = (
-    'id\ttext\ttitle\n1\t"Aaron ( or ; ""Ahärôn"") is\ta prophet."\tAaron\n2\tThe year 1984.\t"""1984"""\n'
-    "3\tNo title.\t\n"
-)
 TEST = (
     'which year\t[\'1984\', "it\'s 1984"]\r\n"who is ""Ahärôn""?"\t"[\'Aaron\', ""Moses\' brother""]"\r\n'
     "unjudged\t['x']\r\n"

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.base_recipe import BASE
 from helpers.finished_run import finished
 
 from pyserini_ance.downstream.studies import (
@@ -27,14 +26,13 @@ EMPTY = -1
 
 
 @pytest.fixture
-def make_run(tmp_path):
+def make_run(base, tmp_path):
     """A finished run whose results, metrics and environment are those given."""
-    (tmp_path / "base.yaml").write_text(BASE)
 
     def make(
         name: str, rows: list[dict], records: list[dict] = (), overrides: tuple[str, ...] = ()
     ) -> StudiedRun:
-        folder = Path(finished(tmp_path / name, tmp_path / "base.yaml", {"only": 0.5}, overrides))
+        folder = Path(finished(tmp_path / name, base, {"only": 0.5}, overrides))
         measures = {
             "recipe": "set/ance",
             "config_hash": "v",
