@@ -43,7 +43,7 @@ def hits_of(path: Path, skip: Skip | None) -> Iterator[Hit] | None:
     """The hits of a file whose lines have scores or ranks; None for a file whose lines are in order."""
     first = _first(path)
     words = len(first.text.split())
-    if _is_listed(path) or _has_texts(first) or _has_triples(first):
+    if is_listed(path) or _has_texts(first) or _has_triples(first):
         return None
     if words == RANK_COLUMNS:
         return ranks_of(path, skip)
@@ -54,7 +54,7 @@ def hits_of(path: Path, skip: Skip | None) -> Iterator[Hit] | None:
 
 def pairs_of(path: Path, queries: Texts, documents: Texts, skip: Skip | None) -> Iterator[tuple[str, str]]:
     """Query and document ids of a file whose lines are in order. Files without ids are matched by text."""
-    if _is_listed(path):
+    if is_listed(path):
         return listed_negatives(path, layout_of(path))
     first = _first(path)
     if _has_texts(first):
@@ -64,7 +64,8 @@ def pairs_of(path: Path, queries: Texts, documents: Texts, skip: Skip | None) ->
     return _text_triples(path, queries, documents)
 
 
-def _is_listed(path: Path) -> bool:
+def is_listed(path: Path) -> bool:
+    """Whether a file lists passages in JSON records."""
     return extension(path) in (".json", ".jsonl")
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.data.collection import Split, Texts
-from pyserini_ance.data.formats.lines import Line, extension, shown
+from pyserini_ance.data.formats.lines import Line, shown
 from pyserini_ance.data.formats.records import read_records
 from pyserini_ance.data.formats.training_files import Layout, listed_passages
-from pyserini_ance.data.ranking_forms import layout_of
+from pyserini_ance.data.ranking_forms import is_listed, layout_of
 from pyserini_ance.data.trec import Hit, read_hits
 
 
@@ -70,7 +70,7 @@ def read_scored_pairs(path: Path, split: Split, documents: Texts) -> ScoredPairs
     """
     queries = {id: row for row, id in enumerate(split.queries.ids)}
     keys, scores, lines, width = array("q"), array("f"), array("q"), len(documents)
-    for line, query, document, score in _listed(path) if _is_listed(path) else read_hits(path):
+    for line, query, document, score in _listed(path) if is_listed(path) else read_hits(path):
         if (query_row := queries.get(query)) is None:
             continue
         if (row := documents.rows.get(document)) is None:
@@ -95,10 +95,6 @@ def read_scored_pairs(path: Path, split: Split, documents: Texts) -> ScoredPairs
         raise line.error(f"{pair}, with another score", "one score for a pair", "keep one of the lines")
     first = np.append(True, all_keys[1:] != all_keys[:-1])
     return ScoredPairs(all_keys[first], all_scores[first], width)
-
-
-def _is_listed(path: Path) -> bool:
-    return extension(path) in (".json", ".jsonl")
 
 
 def _listed(path: Path) -> Iterator[Hit]:

@@ -141,24 +141,21 @@ def _check_unjudged(recipe: Recipe, collection: Collection) -> None:
         if name in {*recipe.train_split.splits, *dev_splits(recipe)}:
             raise ValueError(
                 f"split {name!r}, on which the recipe trains or evaluates, has no judgments; give it "
-                "`qrels`, or "
-                "DPR's .json file with positive_ctxs. Questions with answers alone can only be tested on"
+                "`qrels`, or DPR's .json file with positive_ctxs. Questions with answers alone can only be "
+                "tested on"
             )
         if test.query_measures_of(name):
             raise ValueError(
-                f"final_evaluation.query_measures need judgments, but split {name!r} has none; list "
-                "other splits: "
-                "{SPLIT: [...]}"
+                f"final_evaluation.query_measures need judgments, but split {name!r} has none; list other "
+                "splits: {SPLIT: [...]}"
             )
         reranked = parse_measures(test.rerank[name].measures) if name in test.reranked else []
         others = [measure for measure in [*test.measures_of(name), *reranked] if not is_of_answers(measure)]
         if others:
             raise ValueError(
-                f"split {name!r} has no judgments: its passages are judged by the answers they "
-                "contain, and only "
-                f"{', '.join(map(str, success_at(CUTOFFS)))} can measure that, not {others[0]}; set its "
-                "own measures "
-                f"with final_evaluation.measures={{{name}: [...]}}"
+                f"split {name!r} has no judgments: its passages are judged by the answers they contain, and "
+                f"only {', '.join(map(str, success_at(CUTOFFS)))} can measure that, not {others[0]}; set its "
+                f"own measures with final_evaluation.measures={{{name}: [...]}}"
             )
 
 
