@@ -140,25 +140,16 @@ def convert(
     """
     run_dir, row = parse_ranking_name(source)
     run = _existing_run(run_dir)
-    if negatives is not None and (run is None or row or split or to == "beir"):
+    is_ranking = bool(row or split)
+    if negatives is not None and (run is None or is_ranking or to == "beir"):
         raise ValueError(
             f"--negatives {negatives} limits the mined negatives of a run directory, but what is written has "
             "none; remove it"
         )
-    if row or split:
-        if run is None:
-            raise ValueError(
-                f"{source} is not a run directory and has no rankings; pass one, as FOLDER or FOLDER:ROW, "
-                "or remove --split"
-            )
+    if run is None:
+        _check_recipe_suffices(source, to, table, is_ranking)
+    elif is_ranking:
         return _to_ranking(run, row, split, to, output, table)
-    if run is None and (table or to in RUN_FORMATS):
-        asked = f"--table {table}" if table else f"--to {to}"
-        raise ValueError(
-            f"{asked} writes what a run has mined or ranked, but {source} is a recipe, which has no mined "
-            "negatives; pass a run directory, or write the recipe's data with --to beir or tevatron"
-            f"{' and without --table' if table else ''}"
-        )
     if to == "beir" and table:
         raise ValueError(
             f"--table {table} names negatives, which the beir format cannot hold; remove it, or write "
@@ -181,6 +172,22 @@ def convert(
         assert mined is not None  # a recipe is refused above
         RUN_FORMATS[to](output, _rows(mined, collection, training.name, negatives))
     return _one_line({"kind": "ranking", "file": str(output)})
+
+
+def _check_recipe_suffices(source: str, to: str, table: str | None, is_ranking: bool) -> None:
+    """Raise ValueError if what is asked for exists only in a run directory."""
+    if is_ranking:
+        raise ValueError(
+            f"{source} is not a run directory and has no rankings; pass one, as FOLDER or FOLDER:ROW, "
+            "or remove --split"
+        )
+    if table or to in RUN_FORMATS:
+        asked = f"--table {table}" if table else f"--to {to}"
+        raise ValueError(
+            f"{asked} writes what a run has mined or ranked, but {source} is a recipe, which has no mined "
+            "negatives; pass a run directory, or write the recipe's data with --to beir or tevatron"
+            f"{' and without --table' if table else ''}"
+        )
 
 
 def _to_ranking(

@@ -222,9 +222,9 @@ def mine_negatives(
     split: str,
     *,
     choose_all: bool = False,
-    seed: int = 42,
-    bm25: Bm25 | None = None,
-    encoding: Encoding | None = None,
+    seed: int,
+    bm25: Bm25,
+    encoding: Encoding,
     cache: Path,
     world: World | None = None,
 ) -> MinedNegatives:
@@ -235,7 +235,7 @@ def mine_negatives(
     Document vectors are kept in `cache` while mining, so that an interrupted call can be repeated without
     encoding again. Raises ValueError if the source does not fit the data or finds too few candidates.
     """
-    encoding, world = encoding or Encoding(), world or World(device=str(encoder.device))
+    world = world or World(device=str(encoder.device))
     chosen = collection.split(split)
     if not chosen.is_judged:
         raise ValueError(
@@ -251,17 +251,16 @@ def mine_negatives(
         scores = np.zeros(rows.shape, np.float32)
         table = NegativeTable("query", "document", anchor_set.anchors, rows, scores, source.kind)
         return MinedNegatives(collection, chosen, table, rows, 0, {})
+    if "bm25" in source.needs:
+        bm25 = bm25.model_copy(update={"hits": _bm25_hits(source, anchor_set, bm25.hits)})
     # A recipe without data and stages: the settings that tokenize and cached_rankings read.
-    used: dict[str, Any] = {"encoder": encoder.family, "bm25": bm25 or Bm25(), "cache": cache}
+    used: dict[str, Any] = {"encoder": encoder.family, "bm25": bm25, "cache": cache}
     settings = Recipe.model_construct(None, **used, train_split=TrainSplit(splits=(split,)))
     world.on_main(lambda: tokenize(settings, collection) and None)
     data = tokenize(settings, collection)
     if "bm25" in source.needs:
-        bm25 = bm25 or Bm25()
-        hits = _bm25_hits(source, anchor_set, bm25.hits)
-        request = Bm25Request(split, hits)
-        settings = settings.model_copy(update={"bm25": bm25.model_copy(update={"hits": hits})})
-        ranking = world.on_main(lambda: str(cached_rankings(settings, collection, [request])[0]))
+        requests = [Bm25Request(split, bm25.hits)]
+        ranking = world.on_main(lambda: str(cached_rankings(settings, collection, requests)[0]))
         data.run_files["bm25"] = Path(ranking)
     scratch = cache / "mining" / sha256_json([encoder_digest(encoder), data.identity])[:32]
     snapshot = snapshot_of(encoder, data, encoding, scratch, world)
