@@ -98,7 +98,7 @@ def clock(monkeypatch) -> Clock:
         "storage.liveness",
         "storage.claim",
         "storage.publish",
-        "storage.role_lock",
+        "storage.lock_file",
         "trainer.executors",
         "pipeline.refresher_process",
     ):

@@ -20,7 +20,8 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.liveness import is_alive
-from pyserini_ance.storage.role_lock import LockHeld, RoleLock, fencing_token
+from pyserini_ance.storage.lock_file import LockHeld, fencing_token
+from pyserini_ance.storage.role_lock import RoleLock
 from pyserini_ance.trainer.resume import has_recipe
 
 LOCKS = ".locks"  # in a grid's folder: which process works on which of its runs

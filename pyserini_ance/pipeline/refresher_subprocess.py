@@ -18,7 +18,7 @@ from pyserini_ance.recipe.components import SettingError, absolute
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.runs.provenance import RUNTIME_KEYS
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.role_lock import LockHeld
+from pyserini_ance.storage.lock_file import LockHeld
 
 log = logging.getLogger(__name__)
 MOST_LAST_WORDS = 2_000  # characters of a subprocess's last error message

@@ -12,8 +12,9 @@ from pyserini_ance.recipe.load import COMMAND_LINE, LoadedRecipe, load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import append_json_line, read_json_lines, write_whole
 from pyserini_ance.storage.liveness import is_alive, remove_leftovers
+from pyserini_ance.storage.lock_file import LockFile, LockHeld
 from pyserini_ance.storage.publish import clear_abandoned
-from pyserini_ance.storage.role_lock import LockFile, LockHeld, RoleLock, Status
+from pyserini_ance.storage.role_lock import RoleLock, Status
 
 LAYOUT = 3
 RUNS = Path("runs")

@@ -1,4 +1,3 @@
-
 import yaml
 
 from pyserini_ance.recipe.annotated_yaml import annotated_yaml

@@ -13,7 +13,7 @@ from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage import liveness
 from pyserini_ance.storage.files import write_json
-from pyserini_ance.storage.role_lock import LockHeld
+from pyserini_ance.storage.lock_file import LockHeld
 
 NO_PROCESS = 1 << 30  # above the highest process number that Linux gives
 

@@ -60,7 +60,7 @@ def fork():
 def fast_locks(monkeypatch):
     """Heartbeats and polls of locks in hundredths of a second."""
     monkeypatch.setattr("pyserini_ance.storage.role_lock.BEAT_SECONDS", 0.02)
-    monkeypatch.setattr("pyserini_ance.storage.role_lock.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("pyserini_ance.storage.lock_file.POLL_SECONDS", 0.01)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ import time
 import pytest
 
 from pyserini_ance.storage.liveness import LOST_SECONDS, this_process
-from pyserini_ance.storage.role_lock import LockFile, LockHeld, RoleLock, fencing_token
+from pyserini_ance.storage.lock_file import LockFile, LockHeld, fencing_token
+from pyserini_ance.storage.role_lock import RoleLock
 
 ROUNDS, CANDIDATES = 40, 3
 DEAD = {**this_process(), "pid": 1 << 30}  # above the highest process number that Linux gives

@@ -13,7 +13,8 @@ from helpers.waiting import until
 
 from pyserini_ance.storage import role_lock
 from pyserini_ance.storage.liveness import LOST_SECONDS, this_process
-from pyserini_ance.storage.role_lock import LockHeld, RoleLock
+from pyserini_ance.storage.lock_file import LockHeld
+from pyserini_ance.storage.role_lock import RoleLock
 
 pytestmark = pytest.mark.usefixtures("fast_locks")
 
