@@ -8,7 +8,7 @@ the gradients of the texts that it encoded.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,32 +28,15 @@ from pyserini_ance.encoders.encoder import (
     tokens_at_once,
 )
 from pyserini_ance.encoders.family import TwoTower
-from pyserini_ance.random_streams import dropout_seed
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.batch import Batch
+from pyserini_ance.trainer.dropout import reproducible_dropout
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 
-CPU = torch.device("cpu")
 LastBackward = Callable[[], AbstractContextManager]  # `GradientSum.last_backward`
 # Tokens of a chunk unless a recipe says otherwise: RoBERTa-base keeps 13 GiB of them in bf16. They are
 # several batches of documents, so that the small batch of queries that each chunk adds costs little.
 TOKENS_PER_CHUNK = 32_768
-
-
-@contextmanager
-def reproducible_dropout(*key: int | str, rank: int = 0, device: torch.device = CPU) -> Iterator[None]:
-    """Seed torch's generators, those of the CPU and of `device`, from `key` (seed, stage, step, chunk, tower)
-    and `rank`; restore their state on exit."""
-    devices = [torch.cuda.current_device()] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
-        seed = dropout_seed(*key, rank=rank)
-        # Not torch.manual_seed: as long as CUDA is not initialised, it formats the whole stack at every call
-        # (0.1 ms,
-        # under pytest 0.8 ms).
-        torch.default_generator.manual_seed(seed)
-        if devices:
-            torch.cuda.manual_seed(seed)
-        yield
 
 
 def tokens_per_chunk(setting: int | None) -> int:

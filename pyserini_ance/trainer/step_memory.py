@@ -20,6 +20,7 @@ from pyserini_ance.encoders.encoder import HALF, Encoder, tokens_at_once
 from pyserini_ance.encoders.family import Tower, TwoTower
 from pyserini_ance.encoders.half_precision import transformers_in
 from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.trainer.dropout import CpuDropout
 from pyserini_ance.trainer.step import tokens_per_chunk
 
 
@@ -74,7 +75,7 @@ def _memory(tensor: torch.Tensor) -> int:
 
 class LiveBytes(TorchDispatchMode):
     """Counts, while it is entered, the bytes of the tensors that operators make: `now`, at the `peak`, and of
-    all that were `made`. For dropout on a CPU, MKL draws a tensor of int32 more."""
+    all that were `made`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -84,8 +85,6 @@ class LiveBytes(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         given = {_memory(one) for one in tree_leaves((args, kwargs)) if isinstance(one, torch.Tensor)}
         result = func(*args, **(kwargs or {}))
-        if func is torch.ops.aten.bernoulli_.float:
-            self.made += 4 * result.numel()
         for tensor in tree_leaves(result):
             if isinstance(tensor, torch.Tensor) and _memory(tensor) not in given | self._alive:
                 storage = tensor.untyped_storage()
@@ -249,6 +248,8 @@ def _bytes_kept(
         stack.enter_context(_autocast(device, precision))
         kept = stack.enter_context(KeptBytes(weights.values()))
         live = stack.enter_context(LiveBytes())
+        if device == "cpu":
+            stack.enter_context(CpuDropout(0))
         vectors = towers(side, ids, None, weights)
         assert vectors.requires_grad
         return kept.now, live.made - live.now

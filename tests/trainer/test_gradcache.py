@@ -12,7 +12,7 @@ from pyserini_ance.distributed import gradient_sum
 from pyserini_ance.distributed.gradient_sum import GradientSum
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.family import Tower, TwoTower
-from pyserini_ance.trainer.step import ChunkedEncoder, GradCache, PlainPass, TextBatch, reproducible_dropout
+from pyserini_ance.trainer.step import ChunkedEncoder, GradCache, PlainPass, TextBatch
 
 TEXTS = [list(range(5, 5 + length)) for length in (3, 9, 1, 6, 9, 2, 4, 7)]
 TOKENS = TokenStore.of_lists(TEXTS, Specials((1,), (2,), 0))
@@ -207,19 +207,6 @@ def test_chunks_and_sides_have_dropout_of_their_own():
         vector for side in sides for vector in forward(towers(dropout=0.4), 10).forward(side)
     ]  # two texts a chunk
     assert all(not torch.equal(one, other) for i, one in enumerate(vectors) for other in vectors[:i])
-
-
-def test_dropout_of_puts_the_generator_back():
-    before = torch.get_rng_state()
-    with reproducible_dropout(1, "query"):
-        drawn = torch.rand(5)
-    assert torch.equal(torch.get_rng_state(), before)
-    with pytest.raises(KeyError), reproducible_dropout(1, "query"):
-        assert torch.equal(torch.rand(5), drawn)
-        raise KeyError
-    assert torch.equal(torch.get_rng_state(), before)
-    with reproducible_dropout(1, "document"):
-        assert not torch.equal(torch.rand(5), drawn)
 
 
 def test_a_frozen_tower_gives_vectors_and_takes_no_gradients():

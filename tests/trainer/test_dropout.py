@@ -1,0 +1,161 @@
+"""Dropout on a CPU, against attention and dropout written out in float64 with the same masks."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+from transformers import BertConfig, BertModel
+
+from pyserini_ance.trainer.dropout import STEPS, CpuDropout, reproducible_dropout
+
+SEED = 7
+attention = functional.scaled_dot_product_attention
+PADDING = torch.tensor([[True, True, True, False], [True, False, False, False]])[:, None, None]
+MASKS = {
+    "none": None,
+    "booleans": PADDING,
+    "numbers": torch.zeros(PADDING.shape).masked_fill(~PADDING, torch.finfo(torch.float32).min),
+    "of each query": torch.ones(4, 4, dtype=torch.bool).tril(),
+}
+PRECISIONS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.04}
+
+
+def kept(shape: tuple[int, ...], p: float) -> torch.Tensor:
+    """The first mask of `SEED`, number by number."""
+    drawn = np.random.Generator(np.random.SFC64(SEED)).integers(1 << 64, size=1000, dtype=np.uint64)
+    words = [int(word) >> shift & 0xFFFF for word in drawn for shift in (0, 16, 32, 48)]
+    return torch.tensor(
+        [word >= round(p * STEPS) for word in words[: math.prod(shape)]], dtype=torch.bool
+    ).view(shape)
+
+
+@pytest.mark.parametrize("precision", PRECISIONS, ids=str)
+@pytest.mark.parametrize("shape", [(3, 5), (8,), (2, 3, 4), (0, 4)], ids=str)
+def test_dropout_keeps_what_the_mask_says_and_scales_it(precision, shape):
+    inputs = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(precision).requires_grad_()
+    with CpuDropout(SEED):
+        outputs = functional.dropout(inputs, 0.3)
+    factor = STEPS / (STEPS - round(0.3 * STEPS))
+    expected = torch.where(kept(shape, 0.3), inputs.detach().double() * factor, 0)
+    torch.testing.assert_close(outputs.double(), expected, rtol=2**-8, atol=0)
+    given = torch.randn(shape, generator=torch.Generator().manual_seed(2)).to(precision)
+    outputs.backward(given)
+    expected = torch.where(kept(shape, 0.3), given.double() * factor, 0)
+    torch.testing.assert_close(inputs.grad.double(), expected, rtol=2**-8, atol=0)
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_dropout_keeps_as_many_as_it_should_and_the_mean(p):
+    with CpuDropout(SEED):
+        first, second = (functional.dropout(torch.ones(1_000_000, dtype=torch.float64), p) for _ in range(2))
+    deviation = math.sqrt(p * (1 - p) / 1_000_000)
+    for drawn in (first, second):
+        assert float((drawn > 0).double().mean()) == pytest.approx(1 - p, abs=5 * deviation)
+        assert float(drawn.mean()) == pytest.approx(1, abs=5 * deviation / (1 - p))
+    both = float(((first > 0) & (second > 0)).double().mean())
+    assert both == pytest.approx((1 - p) ** 2, abs=5e-3), "two masks are independent"
+
+
+@pytest.mark.parametrize("precision", PRECISIONS, ids=str)
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("scale", [None, 0.2])
+def test_attention_is_that_of_its_formula(precision, mask, scale):
+    numbers = torch.randn((4, 2, 3, 4, 5), generator=torch.Generator().manual_seed(3)).to(precision)
+    given, own = numbers[3], [each.clone().requires_grad_() for each in numbers[:3]]
+    with CpuDropout(SEED):
+        found = attention(*own, attn_mask=MASKS[mask], dropout_p=0.25, scale=scale)
+    found.backward(given)
+
+    query, key, value = (each.double().requires_grad_() for each in numbers[:3])
+    scores = torch.einsum("bhqd,bhkd->bhqk", query, key) * (5**-0.5 if scale is None else scale)
+    if MASKS[mask] is not None:
+        allowed = MASKS[mask] if MASKS[mask].dtype == torch.bool else MASKS[mask] == 0
+        scores = scores.masked_fill(~allowed, -math.inf)
+    weights = scores.softmax(-1) * kept((2, 3, 4, 4), 0.25) / 0.75
+    expected = torch.einsum("bhqk,bhkd->bhqd", weights, value)
+    expected.backward(given.double())
+    close = {"rtol": PRECISIONS[precision], "atol": PRECISIONS[precision]}
+    torch.testing.assert_close(found.double(), expected, **close)
+    for one, reference in zip(own, (query, key, value), strict=True):
+        torch.testing.assert_close(one.grad.double(), reference.grad, **close)
+
+
+@pytest.mark.parametrize("mask", ["booleans", "numbers"])
+def test_attention_that_may_see_nothing_is_finite(mask):
+    nothing = {
+        "booleans": torch.zeros(2, 1, 1, 4, dtype=torch.bool),
+        "numbers": torch.full((2, 1, 1, 4), -math.inf),
+    }
+    own = torch.randn(2, 3, 4, 5, requires_grad=True)
+    with CpuDropout(SEED):
+        found = attention(own, own, own, attn_mask=nothing[mask], dropout_p=0.25)
+    found.sum().backward()
+    assert bool(found.isfinite().all())
+    assert bool(own.grad.isfinite().all())
+
+
+LEFT = {
+    "no training": lambda x: functional.dropout(x, 0.5, training=False),
+    "nothing dropped": lambda x: functional.dropout(x, 0.0),
+    "all dropped": lambda x: functional.dropout(x, 1.0),
+    "in place": lambda x: functional.dropout(x.clone(), 0.5, True, True),
+    "alpha": lambda x: functional.alpha_dropout(x, 0.5, True),
+    "attention without dropout": lambda x: attention(x, x, x),
+    "causal attention": lambda x: attention(x, x, x, dropout_p=0.5, is_causal=True),
+    "groups of heads": lambda x: attention(x, x[:, :1], x[:, :1], dropout_p=0.5, enable_gqa=True),
+    "three dimensions": lambda x: attention(x[0], x[0], x[0], dropout_p=0.5),
+}
+
+
+@pytest.mark.parametrize("case", LEFT)
+def test_what_is_left_to_torch_is_torchs(case):
+    inputs = torch.randn(2, 3, 4, 5, generator=torch.Generator().manual_seed(4))
+    torch.manual_seed(SEED)
+    expected = LEFT[case](inputs)
+    torch.manual_seed(SEED)
+    with CpuDropout(SEED):
+        assert torch.equal(LEFT[case](inputs), expected)
+
+
+def test_a_model_gives_the_same_by_both_of_its_attentions():
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        initializer_range=0.5,
+    )
+    model = BertModel(config).double().train()
+    ids, mask = torch.arange(1, 25).view(3, 8), torch.arange(8) < torch.tensor([[8], [5], [2]])
+    results = []
+    for implementation in ("sdpa", "eager"):
+        model.set_attn_implementation(implementation)
+        model.zero_grad()
+        with reproducible_dropout(1, "query"):
+            hidden = model(ids, mask.long()).last_hidden_state * mask[..., None]
+        hidden.square().sum().backward()
+        results.append([hidden.detach(), *(each.grad.clone() for each in model.encoder.parameters())])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_equal_keys_drop_the_same_and_the_generator_is_put_back():
+    ones, before = torch.ones(100), torch.get_rng_state()
+
+    def drawn(*key, rank=0):
+        with reproducible_dropout(*key, rank=rank):
+            return torch.cat([torch.rand(5), functional.dropout(ones, 0.5)])
+
+    first = drawn(1, "query")
+    assert torch.equal(drawn(1, "query"), first)
+    for other in (drawn(1, "document"), drawn(2, "query"), drawn(1, "query", rank=1)):
+        assert not torch.equal(other[:5], first[:5])
+        assert not torch.equal(other[5:], first[5:])
+    assert torch.equal(torch.get_rng_state(), before)
+    with pytest.raises(KeyError), reproducible_dropout(1, "query"):
+        raise KeyError
+    assert torch.equal(torch.get_rng_state(), before)
