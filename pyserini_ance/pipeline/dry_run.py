@@ -106,10 +106,16 @@ def _begin(experiment: Experiment) -> tuple[str, str]:
 
 
 def _shortened(stage: Stage, steps: int) -> Stage:
-    """The first `steps` steps of a stage, with the mining before the first in sync, and no dev measure."""
+    """The first `steps` steps of a stage, with the mining before the first in sync, and no dev measure.
+
+    Their learning rates are those of the whole stage.
+    """
     refresh = stage.refresh and Refresh(every_steps=steps, query_chunks=stage.refresh.query_chunks)
     changes = {"steps": steps, "refresh": refresh, "evaluate": None, "average": None, "keep_optimizer": False}
-    return stage.model_copy(update=changes)
+    schedule = stage.lr_schedule
+    if not schedule.cycle_steps:
+        schedule = schedule.model_copy(update={"total_steps": stage.horizon_steps})
+    return stage.model_copy(update={**changes, "lr_schedule": schedule})
 
 
 def _row(

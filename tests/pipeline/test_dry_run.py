@@ -10,6 +10,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline import dry_run
 from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.runs.rundir import RunLog
+from pyserini_ance.trainer.optim import learning_rate, warmup_hint
 
 STAGE = {
     "steps": 6,
@@ -45,6 +46,19 @@ def test_frozen_documents_are_encoded_once(small_recipe, tmp_path, monkeypatch, 
         "2.000",
         "12.0",
         f"{expected:.1f}",
+    ]
+
+
+@pytest.mark.parametrize(
+    "schedule", [{"warmup_steps": 4, "offset_steps": 1}, {"cycle_steps": 3, "warmup_steps": 2}]
+)
+def test_few_steps_have_the_learning_rates_of_the_whole_stage(small_recipe, schedule):
+    """Without advice to shorten the warm-up, in which a dry run may end."""
+    stage = small_recipe({"only": {**STAGE, "lr_schedule": schedule, "terms": ANN}}).stages["only"]
+    short = dry_run._shortened(stage, 3)
+    assert (short.steps, warmup_hint("only", short)) == (3, None)
+    assert [learning_rate(short, step) for step in range(3)] == [
+        learning_rate(stage, step) for step in range(3)
     ]
 
 
