@@ -30,6 +30,7 @@ help:
 demo: $(INSTALLED)
 	$(RUN) -m pyserini_ance.train --grid demo --output runs/demo --overwrite
 	@$(RUN) -m pyserini_ance compare runs/demo --significance demo-small/rand-batch
+	@echo; echo "Each run has a report: runs/demo/*/report.html. Search with it: docs/guides/search-with-pyserini.md"
 
 # Files run in the order of their names: sorted by their number of tests, files of a few long tests would come
 # last, and one process would wait for the other. Bytecode is written whatever the user's setting is: otherwise the
