@@ -27,7 +27,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 # Fixtures that start processes: our commands or Pyserini from end to end, or the processes of one torchrun.
-PROCESS_FIXTURES = {"servant", "in_java", "child", "run_processes"}
+PROCESS_FIXTURES = {"server", "in_java", "child", "run_processes"}
 # Fixtures that make models, train, or read real data: seconds rather than milliseconds.
 SLOW_FIXTURES = {
     "shared_data",
@@ -74,16 +74,16 @@ def quiet_package() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real collections that are kept beside the repository, not in it."""
-    return _beside("data", "no real data")
+    return _shared("data", "no real data")
 
 
 @pytest.fixture(scope="session")
 def shared_papers() -> Path:
     """The papers' texts, kept there too."""
-    return _beside("papers", "no papers' texts")
+    return _shared("papers", "no papers' texts")
 
 
-def _beside(name: str, without: str) -> Path:
+def _shared(name: str, without: str) -> Path:
     folder = Path(__file__).parents[2] / "shared" / name
     if not folder.is_dir():
         pytest.skip(f"{without} in {folder}")

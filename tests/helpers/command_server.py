@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 
-class Servant:
-    """The process that forks commands. `with Servant() as servant: ...`"""
+class CommandServer:
+    """The process that forks commands. `with CommandServer() as server: ...`"""
 
-    def __enter__(self) -> "Servant":
+    def __enter__(self) -> "CommandServer":
         command = [sys.executable, str(Path(__file__).with_name("process_functions.py"))]
         self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         return self
@@ -23,17 +23,12 @@ class Servant:
         self._process.stdout.close()
 
     def start(
-        self,
-        command: str,
-        arguments: Sequence[str],
-        trouble: str | None = None,
-        stage: str = "",
-        step: int = 0,
+        self, command: str, arguments: Sequence[str], fault: str | None = None, stage: str = "", step: int = 0
     ) -> int:
-        """The process id of `python -m pyserini_ance.<command> <arguments>`; `trouble` is a function of
+        """The process id of `python -m pyserini_ance.<command> <arguments>`; `fault` is a function of
         run_failures.py.
         """
-        return self._ask(command=command, arguments=list(arguments), trouble=trouble, stage=stage, step=step)[
+        return self._ask(command=command, arguments=list(arguments), fault=fault, stage=stage, step=step)[
             "pid"
         ]
 
@@ -49,8 +44,8 @@ class Servant:
         os.kill(pid, signal.SIGKILL)
         return self.wait(pid)
 
-    def run(self, command: str, arguments: Sequence[str], **trouble) -> dict:
-        return self.wait(self.start(command, arguments, **trouble))
+    def run(self, command: str, arguments: Sequence[str], **fault) -> dict:
+        return self.wait(self.start(command, arguments, **fault))
 
     def _ask(self, **request) -> dict:
         self._process.stdin.write(json.dumps(request) + "\n")

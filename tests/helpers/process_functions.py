@@ -1,6 +1,6 @@
 """Fork processes on request (stdin) from one that has imported everything: many real runs for one import.
 
-Request: {"command", "arguments", "trouble": a function of run_failures.py or null, "stage", "step"}; answer:
+Request: {"command", "arguments", "fault": a function of run_failures.py or null, "stage", "step"}; answer:
 {"pid"}. Request: {"wait": pid}; answer: {"code": exit code, or minus the signal that ended the process,
 "stdout", "stderr"}. Request: {"look": pid}; answer: {"ended"}.
 """
@@ -32,22 +32,22 @@ COMMANDS = {"train": train.main, "refresh": refresh.main}
 def run(request: dict) -> None:
     """Run the real command in the child, which ends as the command ends."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    if request["trouble"]:
-        getattr(run_failures, request["trouble"])(request["stage"], request["step"])
+    if request["fault"]:
+        getattr(run_failures, request["fault"])(request["stage"], request["step"])
     console.run(lambda: COMMANDS[request["command"]](request["arguments"]))
 
 
 def train_together(
-    arguments: list[str], trouble: tuple[str, str, int] = (), ranks: tuple[int, ...] = (0, 1)
+    arguments: list[str], fault: tuple[str, str, int] = (), ranks: tuple[int, ...] = (0, 1)
 ) -> None:
-    """In each process of a world (fixture `run_processes`, join=False); `trouble` (function, stage, step)
+    """In each process of a world (fixture `run_processes`, join=False); `fault` (function, stage, step)
     befalls `ranks`.
     """
-    run({"command": "train", "arguments": arguments, **_befalling(trouble, int(os.environ["RANK"]) in ranks)})
+    run({"command": "train", "arguments": arguments, **_fault_here(fault, int(os.environ["RANK"]) in ranks)})
 
 
 def train_and_refresh(
-    train: list[str], refresh: list[str], trouble: tuple[str, str, int] = (), ranks: tuple[int, ...] = ()
+    train: list[str], refresh: list[str], fault: tuple[str, str, int] = (), ranks: tuple[int, ...] = ()
 ) -> None:
     """The first half of the processes are a trainer's world, the others a refresher's; `ranks` are those of
     all together.
@@ -57,15 +57,11 @@ def train_and_refresh(
     here["MASTER_PORT"] = int(os.environ["MASTER_PORT"]) + rank // size
     os.environ.update({name: str(value) for name, value in here.items()})
     command, arguments = ("train", train) if rank < size else ("refresh", refresh)
-    run({"command": command, "arguments": arguments, **_befalling(trouble, rank in ranks)})
+    run({"command": command, "arguments": arguments, **_fault_here(fault, rank in ranks)})
 
 
-def _befalling(trouble: tuple[str, str, int], here: bool) -> dict:
-    return (
-        dict(zip(("trouble", "stage", "step"), trouble, strict=True))
-        if trouble and here
-        else {"trouble": None}
-    )
+def _fault_here(fault: tuple[str, str, int], here: bool) -> dict:
+    return dict(zip(("fault", "stage", "step"), fault, strict=True)) if fault and here else {"fault": None}
 
 
 def written_by_others(folder: str, arguments: list[str]) -> list[str]:

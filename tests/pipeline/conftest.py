@@ -3,17 +3,17 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers.command_server import Servant
+from helpers.command_server import CommandServer
 from helpers.ranked_run import make_ranked_run
 
 from pyserini_ance.pipeline.ranking_inputs import RankingInput
 
 
 @pytest.fixture(scope="session")
-def servant():
+def server():
     """One server for all whole runs: importing everything takes seconds."""
-    with Servant() as servant:
-        yield servant
+    with CommandServer() as server:
+        yield server
 
 
 @pytest.fixture
@@ -51,13 +51,13 @@ def asked_recipe(small_recipe, tmp_path):
 
 
 @pytest.fixture(scope="module")
-def train(recipe, servant) -> Callable[..., dict]:
+def train(recipe, server) -> Callable[..., dict]:
     """Run `train RECIPE --output FOLDER ...` with the module's `recipe` in a process; returns its exit code
     and stderr.
     """
 
-    def run(folder: Path, *flags: str, **trouble) -> dict:
-        return servant.run("train", [str(recipe), "--output", str(folder), *flags], **trouble)
+    def run(folder: Path, *flags: str, **fault) -> dict:
+        return server.run("train", [str(recipe), "--output", str(folder), *flags], **fault)
 
     return run
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from helpers.command_server import Servant
+from helpers.command_server import CommandServer
 from helpers.run_outcome import outcome
 from helpers.small_set import make_small_collection, make_tiny_bert, small_settings
 
@@ -68,7 +68,7 @@ VICTIMS = (["trainer"], ["trainer"], ["refresher"], ["refresher"], ["trainer", "
 class Faults:
     """The processes of one run after the other, and what was killed where."""
 
-    servant: Servant
+    server: CommandServer
     recipe: Path
     folder: Path
     rng: random.Random
@@ -93,7 +93,7 @@ class Faults:
             for victim in self.rng.choice(VICTIMS):
                 if victim in self.living:
                     self.killed[f"{victim}: {self._doing(victim)}"] += 1
-                    self.servant.kill(self.living.pop(victim))
+                    self.server.kill(self.living.pop(victim))
                     done += 1
             self._start_what_is_missing()
         while not self._has_finished():
@@ -101,27 +101,27 @@ class Faults:
 
     def _start_what_is_missing(self) -> None:
         if "refresher" not in self.living:
-            self.living["refresher"] = self.servant.start(
+            self.living["refresher"] = self.server.start(
                 "refresh", [str(self.recipe), "--output", str(self.run)]
             )
         if "trainer" not in self.living:
             begun = (self.run / "environment.json").exists()
             resume = ["--resume"] if begun else ["--overwrite"] if (self.run / "state.json").exists() else []
-            self.living["trainer"] = self.servant.start(
+            self.living["trainer"] = self.server.start(
                 "train", [str(self.recipe), "--output", str(self.run), *resume]
             )
 
     def _has_finished(self) -> bool:
         """Whether the run's trainer has come to its end; an end other than success is an error."""
-        if not self.servant.has_ended(self.living["trainer"]):
+        if not self.server.has_ended(self.living["trainer"]):
             return False
-        ended = self.servant.wait(self.living.pop("trainer"))
+        ended = self.server.wait(self.living.pop("trainer"))
         if ended["code"] != 0:
             raise RuntimeError(
                 f"{self.run}: training ended with {ended['code']} after {sum(self.killed.values())} "
                 f"kills:\n{ended['stderr']}"
             )
-        self.servant.wait(self.living.pop("refresher"))  # it hears of the end
+        self.server.wait(self.living.pop("refresher"))  # it hears of the end
         self.finished.append(self.run)
         return True
 
@@ -145,14 +145,19 @@ def write_recipe(folder: Path) -> Path:
 
 
 def strike(
-    servant: Servant, folder: Path, recipe: Path, kills: int, seed: int, longest_pause_seconds: float = 2.5
+    server: CommandServer,
+    folder: Path,
+    recipe: Path,
+    kills: int,
+    seed: int,
+    longest_pause_seconds: float = 2.5,
 ) -> Faults:
     """Raises AssertionError when a run that was struck differs from one that was not."""
-    peaceful = Faults(servant, recipe, folder / "peaceful", random.Random(0))
-    peaceful.strike(kills=0)
-    struck = Faults(servant, recipe, folder / "struck", random.Random(seed), longest_pause_seconds)
+    undisturbed = Faults(server, recipe, folder / "undisturbed", random.Random(0))
+    undisturbed.strike(kills=0)
+    struck = Faults(server, recipe, folder / "struck", random.Random(seed), longest_pause_seconds)
     struck.strike(kills)
-    expected = outcome(peaceful.finished[0])
+    expected = outcome(undisturbed.finished[0])
     for run in struck.finished:
         found = outcome(run)
         for key, value in expected.items():
@@ -173,9 +178,9 @@ def main() -> None:
         help="the longest time between two kills, in seconds; it is drawn evenly",
     )
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory() as name, Servant() as servant:
+    with tempfile.TemporaryDirectory() as name, CommandServer() as server:
         start = time.perf_counter()
-        struck = strike(servant, Path(name), write_recipe(Path(name)), args.kills, args.seed, args.pause)
+        struck = strike(server, Path(name), write_recipe(Path(name)), args.kills, args.seed, args.pause)
         print(
             f"{sum(struck.killed.values())} kills, {len(struck.finished)} runs, "
             f"{time.perf_counter() - start:.0f} seconds"

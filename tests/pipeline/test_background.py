@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 import pytest
-from helpers.command_server import Servant
+from helpers.command_server import CommandServer
 from helpers.run_outcome import folders, outcome
 from helpers.waiting import until
 from pipeline.fault_injection import strike, write_recipe
@@ -33,33 +33,33 @@ PATIENT = {"launch": "external", "refresher_timeout_seconds": 60, "trainer_timeo
 class Runs:
     """Starts both commands on one recipe."""
 
-    def __init__(self, servant: Servant, small_recipe, folder: Path):
-        self.servant, self.small_recipe, self.folder = servant, small_recipe, folder
+    def __init__(self, server: CommandServer, small_recipe, folder: Path):
+        self.server, self.small_recipe, self.folder = server, small_recipe, folder
 
     def recipe(self, refresher: dict = PATIENT, **stage) -> Path:
         path = self.folder / f"{len(list(self.folder.glob('*.yaml')))}.yaml"
         path.write_text(dump(self.small_recipe({"ance": {**STAGE, **stage}}, refresher=refresher)))
         return path
 
-    def start(self, command: str, recipe: Path, run: Path, *flags: str, **trouble) -> int:
-        return self.servant.start(command, [str(recipe), "--output", str(run), *flags], **trouble)
+    def start(self, command: str, recipe: Path, run: Path, *flags: str, **fault) -> int:
+        return self.server.start(command, [str(recipe), "--output", str(run), *flags], **fault)
 
-    def both(self, recipe: Path, run: Path, *flags: str, **trouble) -> tuple[dict, dict]:
+    def both(self, recipe: Path, run: Path, *flags: str, **fault) -> tuple[dict, dict]:
         """How trainer and refresher ended."""
-        refresher = self.start("refresh", recipe, run, **trouble)
+        refresher = self.start("refresh", recipe, run, **fault)
         trainer = self.start("train", recipe, run, *flags)
-        return self.servant.wait(trainer), self.servant.wait(refresher)
+        return self.server.wait(trainer), self.server.wait(refresher)
 
 
 @pytest.fixture
-def runs(servant, small_recipe, tmp_path) -> Runs:
-    return Runs(servant, small_recipe, tmp_path)
+def runs(server, small_recipe, tmp_path) -> Runs:
+    return Runs(server, small_recipe, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def peaceful(servant, small_recipe, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("peaceful")
-    runs = Runs(servant, small_recipe, folder)
+def undisturbed(server, small_recipe, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("undisturbed")
+    runs = Runs(server, small_recipe, folder)
     trainer, refresher = runs.both(runs.recipe(), folder / "run")
     assert trainer["code"] == 0, trainer["stderr"]
     assert refresher["code"] == 0, refresher["stderr"]
@@ -70,19 +70,16 @@ def records(run: Path, event: str, file: str = "metrics.jsonl") -> list[dict]:
     return [record for record in read_json_lines(run / file) if record["event"] == event]
 
 
-def test_adoptions_are_exactly_so_many_steps_late(peaceful):
-    adopted = [(r["step"], r["checkpoint_step"]) for r in records(peaceful, "adopt", "decisions.jsonl")]
+def test_adoptions_are_exactly_so_many_steps_late(undisturbed):
+    adopted = [(r["step"], r["checkpoint_step"]) for r in records(undisturbed, "adopt", "decisions.jsonl")]
     assert adopted == [(0, 0), (10, 6), (16, 12), (22, 18), (28, 24)]
-    assert [(r["step"], r["checkpoint_step"]) for r in records(peaceful, "evaluate", "decisions.jsonl")] == [
-        (0, 0),
-        (14, 10),
-        (24, 20),
-        (30, 30),
-    ]
+    assert [
+        (r["step"], r["checkpoint_step"]) for r in records(undisturbed, "evaluate", "decisions.jsonl")
+    ] == [(0, 0), (14, 10), (24, 20), (30, 30)]
 
 
-def test_each_adoption_says_what_it_took_and_what_is_new(peaceful):
-    generations = records(peaceful, "generation")
+def test_each_adoption_says_what_it_took_and_what_is_new(undisturbed):
+    generations = records(undisturbed, "generation")
     assert [r["age_steps"] for r in generations] == [0, 4, 4, 4, 4]
     for record in generations:
         assert {"encode_documents", "encode_queries", "build", "search", "filter", "write"} <= record[
@@ -101,7 +98,7 @@ def test_each_adoption_says_what_it_took_and_what_is_new(peaceful):
 
 
 def test_it_does_not_matter_who_comes_first_and_a_second_refresher_says_so_and_leaves(
-    runs, peaceful, tmp_path
+    runs, undisturbed, tmp_path
 ):
     recipe, run = runs.recipe(), tmp_path / "run"
     trainer = runs.start("train", recipe, run)
@@ -109,34 +106,34 @@ def test_it_does_not_matter_who_comes_first_and_a_second_refresher_says_so_and_l
     os.kill(trainer, signal.SIGSTOP)
     first = runs.start("refresh", recipe, run)
     until((run / "refresher.json").exists)
-    second = runs.servant.wait(runs.start("refresh", recipe, run))
+    second = runs.server.wait(runs.start("refresh", recipe, run))
     assert second["code"] == 1 and f"process {first}" in second["stderr"], second["stderr"]
     os.kill(trainer, signal.SIGCONT)
-    assert runs.servant.wait(trainer)["code"] == 0
-    assert runs.servant.wait(first)["code"] == 0
-    assert outcome(run) == outcome(peaceful)
+    assert runs.server.wait(trainer)["code"] == 0
+    assert runs.server.wait(first)["code"] == 0
+    assert outcome(run) == outcome(undisturbed)
 
 
-def test_training_without_a_refresher_says_how_to_start_one_and_resumes(runs, peaceful, tmp_path):
+def test_training_without_a_refresher_says_how_to_start_one_and_resumes(runs, undisturbed, tmp_path):
     run = tmp_path / "run"
-    alone = runs.servant.wait(runs.start("train", runs.recipe(SHORT), run))
+    alone = runs.server.wait(runs.start("train", runs.recipe(SHORT), run))
     assert alone["code"] == 1
     assert "no refresher has given a sign of life for 1 seconds (no process)" in alone["stderr"]
     assert f"pyserini-ance refresh {run}/recipe.yaml --output {run}" in alone["stderr"]
     trainer, refresher = runs.both(runs.recipe(), run, "--resume")
     assert trainer["code"] == 0, trainer["stderr"]
-    assert outcome(run) == outcome(peaceful)
+    assert outcome(run) == outcome(undisturbed)
 
 
 def test_when_the_refresher_dies_training_goes_on_to_its_bound_and_says_when_it_was_last_heard(
-    runs, peaceful, tmp_path
+    runs, undisturbed, tmp_path
 ):
     run = tmp_path / "run"
-    refresher = runs.start("refresh", runs.recipe(), run, trouble="kill_in_request", stage="tables", step=12)
-    ended = runs.servant.wait(
+    refresher = runs.start("refresh", runs.recipe(), run, fault="kill_in_request", stage="tables", step=12)
+    ended = runs.server.wait(
         runs.start("train", runs.recipe({**PATIENT, "refresher_timeout_seconds": 8}), run)
     )
-    assert runs.servant.wait(refresher)["code"] == -9
+    assert runs.server.wait(refresher)["code"] == -9
     assert (
         ended["code"] == 1
         and f"process {refresher} on host" in ended["stderr"]
@@ -152,23 +149,23 @@ def test_when_the_refresher_dies_training_goes_on_to_its_bound_and_says_when_it_
     assert [r["step"] for r in records(run, "step")] == list(range(16))
     trainer, refresher = runs.both(runs.recipe(), run, "--resume")
     assert trainer["code"] == 0, trainer["stderr"]
-    assert outcome(run) == outcome(peaceful)
+    assert outcome(run) == outcome(undisturbed)
 
 
 def test_when_the_trainer_dies_the_refresher_leaves_after_a_while(runs, tmp_path):
     recipe, run = runs.recipe({**PATIENT, "trainer_timeout_seconds": 1}), tmp_path / "run"
-    trainer = runs.start("train", recipe, run, trouble="kill_in_step", stage="30", step=3)
+    trainer = runs.start("train", recipe, run, fault="kill_in_step", stage="30", step=3)
     until((run / "requests.json").exists)  # a refresher that is there before waits a second for it
     refresher = runs.start("refresh", recipe, run)
-    assert runs.servant.wait(trainer)["code"] == -9
-    ended = runs.servant.wait(refresher)
+    assert runs.server.wait(trainer)["code"] == -9
+    ended = runs.server.wait(refresher)
     assert ended["code"] == 0 and "training has given no sign of life for 1 seconds" in ended["stdout"], ended
     assert json.loads((run / "refresher.json").read_text())["status"] == "finished"
 
 
-def test_what_the_refresher_failed_of_is_what_training_says_until_it_is_resumed(runs, peaceful, tmp_path):
+def test_what_the_refresher_failed_of_is_what_training_says_until_it_is_resumed(runs, undisturbed, tmp_path):
     recipe, run = runs.recipe(), tmp_path / "run"
-    trainer, refresher = runs.both(recipe, run, trouble="no_space_for_tables", stage="ance", step=0)
+    trainer, refresher = runs.both(recipe, run, fault="no_space_for_tables", stage="ance", step=0)
     assert refresher["code"] == 1 and trainer["code"] == 1
     assert "No space left on device" in refresher["stderr"]
     assert "the refresher has failed: [Errno 28] No space left on device" in trainer["stderr"], trainer[
@@ -177,16 +174,16 @@ def test_what_the_refresher_failed_of_is_what_training_says_until_it_is_resumed(
     trainer = runs.start("train", recipe, run, "--resume")
     until(lambda: json.loads((run / "state.json").read_text())["where"] == "stage ance, step 0")
     refresher = runs.start("refresh", recipe, run)
-    trainer = runs.servant.wait(trainer)
+    trainer = runs.server.wait(trainer)
     assert trainer["code"] == 0, trainer["stderr"]
-    assert runs.servant.wait(refresher)["code"] == 0
-    assert outcome(run) == outcome(peaceful)
+    assert runs.server.wait(refresher)["code"] == 0
+    assert outcome(run) == outcome(undisturbed)
 
 
 @pytest.mark.parametrize("part", ["candidates.npy", "report.json"])
-def test_damaged_tables_stop_the_run_with_the_file_s_name(runs, peaceful, tmp_path, part):
+def test_damaged_tables_stop_the_run_with_the_file_s_name(runs, undisturbed, tmp_path, part):
     run = tmp_path / "run"
-    shutil.copytree(peaceful, run)
+    shutil.copytree(undisturbed, run)
     recipe = runs.recipe(SHORT)
     decisions = [r for r in read_json_lines(run / "decisions.jsonl") if r["event"] != "stage_end"]
     (run / "decisions.jsonl").write_text("".join(json.dumps(r) + "\n" for r in decisions))
@@ -200,14 +197,14 @@ def test_a_run_that_depends_on_time_is_resumed_with_what_it_had_taken_and_repeat
     runs, tmp_path
 ):
     recipe, run = runs.recipe(refresh=READY, save_every_steps=50), tmp_path / "run"
-    refresher = runs.start("refresh", recipe, run, trouble="slow_refresher")
+    refresher = runs.start("refresh", recipe, run, fault="slow_refresher")
     trainer = runs.start("train", recipe, run)
     until(lambda: len(records(run, "adopt", "decisions.jsonl")) > 1, seconds=200)
-    runs.servant.kill(trainer)
+    runs.server.kill(trainer)
     before = records(run, "adopt", "decisions.jsonl")
-    trainer = runs.servant.wait(runs.start("train", recipe, run, "--resume"))
+    trainer = runs.server.wait(runs.start("train", recipe, run, "--resume"))
     assert trainer["code"] == 0, trainer["stderr"]
-    runs.servant.wait(refresher)
+    runs.server.wait(refresher)
     adopted = records(run, "adopt", "decisions.jsonl")
     assert adopted[: len(before)] == before and len(adopted) > len(before)
     assert [r["checkpoint_step"] for r in adopted] == sorted({r["checkpoint_step"] for r in adopted})
@@ -229,10 +226,10 @@ def test_a_run_that_depends_on_time_is_resumed_with_what_it_had_taken_and_repeat
     assert {key: one[key] for key in compared} == {key: other[key] for key in compared}
 
 
-def test_a_replay_of_another_recipe_is_refused(runs, peaceful, tmp_path):
+def test_a_replay_of_another_recipe_is_refused(runs, undisturbed, tmp_path):
     recipe = runs.recipe(steps=29)
-    ended = runs.servant.wait(
-        runs.start("train", recipe, tmp_path / "run", "--replay", str(peaceful / "decisions.jsonl"))
+    ended = runs.server.wait(
+        runs.start("train", recipe, tmp_path / "run", "--replay", str(undisturbed / "decisions.jsonl"))
     )
     assert ended["code"] == 1 and "that run has another recipe" in ended["stderr"]
     assert not (tmp_path / "run").exists()
@@ -265,14 +262,14 @@ def test_a_stage_that_mines_nothing_is_measured_in_the_background_and_ends_when_
     assert not (tmp_path / "run" / "negatives").exists()
 
 
-def test_training_starts_a_refresher_of_its_own(runs, peaceful, tmp_path):
+def test_training_starts_a_refresher_of_its_own(runs, undisturbed, tmp_path):
     recipe, run = runs.recipe({"launch": "subprocess", "threads": 1}), tmp_path / "run"
-    ended = runs.servant.wait(runs.start("train", recipe, run))
+    ended = runs.server.wait(runs.start("train", recipe, run))
     assert ended["code"] == 0, ended["stderr"] + (run / "refresher.log").read_text()
     assert "the refresher exits: the run has finished" in (run / "refresher.log").read_text()
     found = outcome(run)
     del found["files"]["refresher.log"]
-    assert found == outcome(peaceful)
+    assert found == outcome(undisturbed)
 
 
 def test_what_the_refresher_makes_beyond_the_end_is_removed_by_it(runs, tmp_path):
@@ -280,10 +277,10 @@ def test_what_the_refresher_makes_beyond_the_end_is_removed_by_it(runs, tmp_path
     late = {**READY, "every_steps": 24, "max_staleness_steps": 60}
     recipe, run = runs.recipe(refresh=late, evaluate={"every_steps": 10, "mode": "sync"}), tmp_path / "run"
     of_step = {"stage": "ance", "step": 24}
-    refresher = runs.start("refresh", recipe, run, trouble="hold_tables_to_the_end", **of_step)
-    trainer = runs.servant.wait(runs.start("train", recipe, run, trouble="wait_for_tables", **of_step))
+    refresher = runs.start("refresh", recipe, run, fault="hold_tables_to_the_end", **of_step)
+    trainer = runs.server.wait(runs.start("train", recipe, run, fault="wait_for_tables", **of_step))
     assert trainer["code"] == 0, trainer["stderr"]
-    ended = runs.servant.wait(refresher)
+    ended = runs.server.wait(refresher)
     assert ended["code"] == 0, ended["stderr"]
     [end] = records(run, "stage_end", "decisions.jsonl")
     found = outcome(run)
@@ -292,8 +289,8 @@ def test_what_the_refresher_makes_beyond_the_end_is_removed_by_it(runs, tmp_path
     assert not any(name.startswith("scratch/") or ".lease." in name for name in found["files"])
 
 
-def test_ten_kills_change_nothing(servant, tmp_path):
+def test_ten_kills_change_nothing(server, tmp_path):
     struck = strike(
-        servant, tmp_path, write_recipe(tmp_path), kills=10, seed=int(os.environ.get("FAULT_SEED", "1"))
+        server, tmp_path, write_recipe(tmp_path), kills=10, seed=int(os.environ.get("FAULT_SEED", "1"))
     )
     assert sum(struck.killed.values()) >= 10 and struck.finished

@@ -124,21 +124,21 @@ def test_at_the_end_the_training_queries_are_ranked_with_the_result(undisturbed,
 def test_killed_at_its_turns_it_comes_to_the_same_bit_by_bit(train, undisturbed, tmp_path):
     folder = tmp_path / "run"
     moments = [("kill_in_step", "6", 5), ("kill_in_tables", "epi-2", 0), ("kill_in_step", "7", 5)]
-    for number, (trouble, stage, step) in enumerate(moments):
-        done = train(folder, *["--resume"] * (number > 0), trouble=trouble, stage=stage, step=step)
-        assert done["code"] == -9, (trouble, done)
+    for number, (fault, stage, step) in enumerate(moments):
+        done = train(folder, *["--resume"] * (number > 0), fault=fault, stage=stage, step=step)
+        assert done["code"] == -9, (fault, done)
     done = train(folder, "--resume")
     assert done["code"] == 0, done["stderr"]
     assert outcome(folder) == outcome(undisturbed)
 
 
-def test_a_refresher_beside_makes_the_same(servant, small_recipe, undisturbed, tmp_path):
+def test_a_refresher_beside_makes_the_same(server, small_recipe, undisturbed, tmp_path):
     path, folder = tmp_path / "beside.yaml", tmp_path / "run"
     elsewhere = {"launch": "external", "refresher_timeout_seconds": 60, "trainer_timeout_seconds": 60}
     path.write_text(dump(small_recipe(stages(mode="async"), refresher=elsewhere)))
     arguments = [str(path), "--output", str(folder)]
-    refresher, trainer = servant.start("refresh", arguments), servant.start("train", arguments)
-    for done in (servant.wait(trainer), servant.wait(refresher)):
+    refresher, trainer = server.start("refresh", arguments), server.start("train", arguments)
+    for done in (server.wait(trainer), server.wait(refresher)):
         assert done["code"] == 0, done["stderr"]
     made, expected = outcome(folder), outcome(undisturbed)
     assert made == expected | {"metrics": made["metrics"], "files": made["files"]}

@@ -174,7 +174,7 @@ def test_moments_stay_until_no_stage_goes_on_with_them(small_recipe, tmp_path):
 
 def test_a_run_without_bm25_needs_neither_pyserini_nor_java(train, undisturbed, tmp_path):
     """As docs/scaling-out.md says."""
-    done = train(tmp_path / "run", trouble="without_pyserini_and_java")
+    done = train(tmp_path / "run", fault="without_pyserini_and_java")
     assert done["code"] == 0, done["stderr"]
     assert outcome(tmp_path / "run")["rows"] == outcome(undisturbed)["rows"]
 
@@ -232,9 +232,9 @@ def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
     ]
     moments += [("kill_in_checkpoint", "ance", 8), ("kill_in_export", "", 0)]
     died = []
-    for number, (trouble, stage, step) in enumerate(moments):
-        done = train(folder, *["--resume"] * (number > 0), trouble=trouble, stage=stage, step=step)
-        assert done["code"] == -9, (trouble, done)
+    for number, (fault, stage, step) in enumerate(moments):
+        done = train(folder, *["--resume"] * (number > 0), fault=fault, stage=stage, step=step)
+        assert done["code"] == -9, (fault, done)
         died.append((state(folder)["status"], state(folder)["where"]))
     assert died == [
         ("running", "stage warm, step 0"),
@@ -276,9 +276,9 @@ def test_an_interrupted_run_says_where_it_stopped_and_resumes(train, undisturbed
         (("no_space_for_metrics", "ance", 5), 1, "failed", "stage ance, step 5", "No space left on device"),
         (("terminate_in_step", "10", 9), 130, "stopped", "stage ance, step 9", "KeyboardInterrupt"),
     ]
-    for number, ((trouble, stage, step), code, status, where, reason) in enumerate(moments):
-        done = train(folder, *["--resume"] * (number > 0), trouble=trouble, stage=stage, step=step)
-        assert done["code"] == code, (trouble, done)
+    for number, ((fault, stage, step), code, status, where, reason) in enumerate(moments):
+        done = train(folder, *["--resume"] * (number > 0), fault=fault, stage=stage, step=step)
+        assert done["code"] == code, (fault, done)
         assert "Traceback" not in done["stderr"] and f"--output {folder} --resume" in done["stderr"]
         found = state(folder)
         assert (found["status"], found["where"]) == (status, where) and reason in found["reason"]
@@ -290,17 +290,17 @@ def test_an_interrupted_run_says_where_it_stopped_and_resumes(train, undisturbed
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_saves_the_step_reached_and_the_printed_command_continues_there(
-    servant, recipe, undisturbed, tmp_path, number
+    server, recipe, undisturbed, tmp_path, number
 ):
     """Step 7 is neither saved nor refreshed nor evaluated otherwise; it waits for the signal."""
     folder = tmp_path / "a run"
     arguments = [str(recipe), "--output", str(folder)]
-    pid = servant.start("train", arguments, trouble="wait_in_step", stage="10", step=7)
+    pid = server.start("train", arguments, fault="wait_in_step", stage="10", step=7)
     until(
         lambda: any(r["step"] == 6 for r in read_json_lines(folder / "metrics.jsonl") if r["event"] == "step")
     )
     os.kill(pid, number)
-    done = servant.wait(pid)
+    done = server.wait(pid)
     assert done["code"] == 130 and state(folder)["where"] == "stage ance, step 7"
     assert (folder / "checkpoints" / "ance-00000007" / "training.safetensors").exists()
     [command] = [
@@ -308,7 +308,7 @@ def test_a_signal_saves_the_step_reached_and_the_printed_command_continues_there
     ]
     program, name, *arguments = shlex.split(command)
     assert (program, name) == ("pyserini-ance", "train")
-    done = servant.run("train", arguments, trouble="kill_in_step", stage="10", step=6)
+    done = server.run("train", arguments, fault="kill_in_step", stage="10", step=6)
     assert done["code"] == 0, "a step before the interruption was repeated"
     assert outcome(folder) == outcome(undisturbed)
 
@@ -317,7 +317,7 @@ def test_a_folder_that_becomes_read_only_is_an_error_and_the_state_before_it_sta
     train, undisturbed, tmp_path
 ):
     folder = tmp_path / "run"
-    done = train(folder, trouble="read_only_from", stage="10", step=5)
+    done = train(folder, fault="read_only_from", stage="10", step=5)
     assert done["code"] == 1 and "Traceback" not in done["stderr"]
     assert "Read-only file system" in done["stderr"] and f"{folder}/metrics.jsonl" in done["stderr"]
     assert f"cannot record the end of the run in {folder}/state.json" in done["stderr"]

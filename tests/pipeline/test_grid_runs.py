@@ -45,7 +45,7 @@ def stopped(run: Path) -> bool:
     return json.loads((run / "state.json").read_text())["status"] == "stopped"
 
 
-def test_a_grid_continues_after_kills_of_itself_and_of_its_runs(servant, recipe, tmp_path):
+def test_a_grid_continues_after_kills_of_itself_and_of_its_runs(server, recipe, tmp_path):
     """The grid is killed and terminated in its second run, then that run is killed; the third never
     succeeds.
     """
@@ -53,17 +53,17 @@ def test_a_grid_continues_after_kills_of_itself_and_of_its_runs(servant, recipe,
     folder = tmp_path / "runs"
     given = [str(recipe), "threads=1", "--grid", str(tmp_path / "grid.yaml"), "--output", str(folder)]
 
-    killed = servant.run("train", given, trouble="kill_parent_in_step", stage="3", step=1)
+    killed = server.run("train", given, fault="kill_parent_in_step", stage="3", step=1)
     assert killed["code"] == -9
     until(lambda: stopped(folder / LONG), 60)
     assert status(folder) == {SHORT: "finished", LONG: "waiting", DIVERGING: "waiting"}
     first = (folder / SHORT / "measures.json").stat().st_mtime_ns
 
-    terminated = servant.run("train", given, trouble="terminate_parent_in_step", stage="3", step=1)
+    terminated = server.run("train", given, fault="terminate_parent_in_step", stage="3", step=1)
     until(lambda: stopped(folder / LONG), 60)
     assert terminated["code"] == 130 and f"{SHORT} had already finished" in terminated["stderr"]
 
-    done = servant.run("train", given, trouble="kill_in_step", stage="3", step=2)
+    done = server.run("train", given, fault="kill_in_step", stage="3", step=2)
     assert done["code"] == 1 and status(folder) == {SHORT: "finished", LONG: "failed", DIVERGING: "failed"}
     assert f"grid, 2 of 3: {LONG} has failed: killed by signal 9" in done["stderr"]
     assert (
@@ -72,7 +72,7 @@ def test_a_grid_continues_after_kills_of_itself_and_of_its_runs(servant, recipe,
     )
     assert " failed " in done["stdout"]
 
-    done = servant.run("train", given)
+    done = server.run("train", given)
     assert done["code"] == 1 and status(folder) == {SHORT: "finished", LONG: "finished", DIVERGING: "failed"}
     assert (folder / SHORT / "measures.json").stat().st_mtime_ns == first
     with open(folder / "grid.csv") as file:
@@ -97,7 +97,7 @@ def test_an_invalid_combination_is_refused_before_anything_is_trained(recipe, tm
     assert not (tmp_path / "runs").exists()
 
 
-def test_recipes_of_a_grid_start_from_runs_of_the_grid(servant, small_recipe, tmp_path):
+def test_recipes_of_a_grid_start_from_runs_of_the_grid(server, small_recipe, tmp_path):
     """Each seed has a warm-up of its own."""
     warm, cold = tmp_path / "warm.yaml", tmp_path / "cold.yaml"
     warm.write_text(dump(small_recipe({"a": STAGE})))
@@ -105,12 +105,12 @@ def test_recipes_of_a_grid_start_from_runs_of_the_grid(servant, small_recipe, tm
         dump(small_recipe({"b": {**STAGE, "init_from": {"recipe": str(warm)}, "evaluate": None}}))
     )
     given = ["threads=1", "--output", str(tmp_path / "runs"), "--grid", "seed=1,2"]
-    refused = servant.run("train", [*given, f"recipe={cold},{warm}"])
+    refused = server.run("train", [*given, f"recipe={cold},{warm}"])
     assert (
         refused["code"] == 1
         and f"stages.b starts from {warm}, which comes later in the grid; list it first" in refused["stderr"]
     )
-    done = servant.run("train", [*given, f"recipe={warm},{cold}"])
+    done = server.run("train", [*given, f"recipe={warm},{cold}"])
     assert done["code"] == 0, done["stderr"]
     runs = {
         (run["seed"], run["recipe"]): tmp_path / "runs" / run["run"]
@@ -132,7 +132,7 @@ def times_trained(ended: dict, folder: Path) -> dict[str, int]:
     }
 
 
-def test_processes_share_a_grid_and_each_run_is_trained_once(servant, small_recipe, tmp_path):
+def test_processes_share_a_grid_and_each_run_is_trained_once(server, small_recipe, tmp_path):
     """A run that starts from another one waits for the process that trains it."""
     warm, cold = tmp_path / "warm.yaml", tmp_path / "cold.yaml"
     warm.write_text(dump(small_recipe({"a": {**STAGE, "steps": 6}})))
@@ -140,7 +140,7 @@ def test_processes_share_a_grid_and_each_run_is_trained_once(servant, small_reci
         dump(small_recipe({"b": {**STAGE, "init_from": {"recipe": str(warm)}, "evaluate": None}}))
     )
     given = ["threads=1", "--output", str(tmp_path / "runs"), "--grid", "seed=1,2", f"recipe={warm},{cold}"]
-    both = [servant.wait(pid) for pid in [servant.start("train", given) for _ in range(2)]]
+    both = [server.wait(pid) for pid in [server.start("train", given) for _ in range(2)]]
     assert [ended["code"] for ended in both] == [0, 0], both[0]["stderr"] + both[1]["stderr"]
     first, second = (times_trained(ended, tmp_path / "runs") for ended in both)
     assert len(first) == 4 and all(first[run] + second[run] == 1 for run in first)
@@ -152,14 +152,14 @@ def test_processes_share_a_grid_and_each_run_is_trained_once(servant, small_reci
     assert both[0]["stdout"] == both[1]["stdout"] == (tmp_path / "runs" / "grid.md").read_text() + "\n"
 
 
-def test_the_run_of_a_killed_process_is_taken_over(servant, small_recipe, tmp_path):
+def test_the_run_of_a_killed_process_is_taken_over(server, small_recipe, tmp_path):
     recipe, folder = tmp_path / "small.yaml", tmp_path / "runs"
     recipe.write_text(dump(small_recipe({"a": {**STAGE, "evaluate": None}})))
     given = [str(recipe), "threads=1", "--output", str(folder), "--grid", "stages.a.steps=1500,3"]
     # So many steps that the first run still trains when the other process has started and trained its own.
-    killed = servant.start("train", given)
+    killed = server.start("train", given)
     until((folder / "steps=1500" / "state.json").exists, 60)
-    other = servant.start("train", given)
+    other = server.start("train", given)
     until(
         lambda: (
             (folder / "grid.json").exists()
@@ -167,8 +167,8 @@ def test_the_run_of_a_killed_process_is_taken_over(servant, small_recipe, tmp_pa
         ),
         120,
     )
-    servant.kill(killed)
-    other = servant.wait(other)
+    server.kill(killed)
+    other = server.wait(other)
     assert other["code"] == 0 and times_trained(other, folder) == {"steps=3": 1, "steps=1500": 1}, other[
         "stderr"
     ]

@@ -230,7 +230,7 @@ def test_a_saved_folder_has_no_manifest_and_is_hashed(small_recipe, tmp_path):
     )
 
 
-def test_two_runs_share_a_warm_up_and_are_independent_of_it(servant, small_recipe, tmp_path):
+def test_two_runs_share_a_warm_up_and_are_independent_of_it(server, small_recipe, tmp_path):
     """The second run is killed after it has copied the warm-up, which is then moved; its last stage starts
     from its first.
     """
@@ -241,13 +241,13 @@ def test_two_runs_share_a_warm_up_and_are_independent_of_it(servant, small_recip
         dump(small_recipe({"first": from_warm, "second": from_warm, "last": last}))
     )
 
-    def train(name: str, *flags: str, **trouble) -> dict:
-        return servant.run(
-            "train", [str(tmp_path / f"{name}.yaml"), "--output", str(tmp_path / name), *flags], **trouble
+    def train(name: str, *flags: str, **fault) -> dict:
+        return server.run(
+            "train", [str(tmp_path / f"{name}.yaml"), "--output", str(tmp_path / name), *flags], **fault
         )
 
     assert train("warm")["code"] == 0
-    killed = train("run", trouble="kill_in_step", stage="3", step=1)
+    killed = train("run", fault="kill_in_step", stage="3", step=1)
     assert killed["code"] == -9
     warm = (tmp_path / "warm").rename(tmp_path / "elsewhere")
     done = train("run", "--resume")
@@ -278,9 +278,7 @@ def test_two_runs_share_a_warm_up_and_are_independent_of_it(servant, small_recip
     assert load(tmp_path / "run" / "recipe.yaml").recipe == load(tmp_path / "run.yaml").recipe
 
 
-def test_a_pair_of_berts_is_exported_for_stock_dpr_and_can_be_trained_further(
-    servant, small_recipe, tmp_path
-):
+def test_a_pair_of_berts_is_exported_for_stock_dpr_and_can_be_trained_further(server, small_recipe, tmp_path):
     encoder = small_recipe({"a": STAGE}).encoder.model_dump(mode="json")
     encoder["tokenization"]["document"]["template"] = "{title} [SEP] {text}"
     pair = {"encoder": {**encoder, "tied": False, "pooling": "cls"}}
@@ -290,7 +288,7 @@ def test_a_pair_of_berts_is_exported_for_stock_dpr_and_can_be_trained_further(
     }
     for name, recipe in recipes.items():
         (tmp_path / f"{name}.yaml").write_text(dump(recipe))
-        done = servant.run("train", [str(tmp_path / f"{name}.yaml"), "--output", str(tmp_path / name)])
+        done = server.run("train", [str(tmp_path / f"{name}.yaml"), "--output", str(tmp_path / name)])
         assert done["code"] == 0, done["stderr"]
     for tower, architecture in (("queries", "DPRQuestionEncoder"), ("documents", "DPRContextEncoder")):
         assert read_json(tmp_path / "first" / "model" / tower / "config.json")["architectures"] == [

@@ -176,9 +176,9 @@ def test_negatives_are_mined_for_a_share_of_each_split(undisturbed):
 
 def test_a_stopped_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
     folder = tmp_path / "run"
-    for number, (trouble, stage, step) in enumerate([("kill_in_step", "8", 5), ("kill_in_export", "", 0)]):
-        done = train(folder, *["--resume"] * (number > 0), trouble=trouble, stage=stage, step=step)
-        assert done["code"] == -9, (trouble, done)
+    for number, (fault, stage, step) in enumerate([("kill_in_step", "8", 5), ("kill_in_export", "", 0)]):
+        done = train(folder, *["--resume"] * (number > 0), fault=fault, stage=stage, step=step)
+        assert done["code"] == -9, (fault, done)
     done = train(folder, "--resume")
     assert done["code"] == 0, done["stderr"]
     assert outcome(folder) == outcome(undisturbed)

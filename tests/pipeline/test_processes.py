@@ -75,11 +75,11 @@ def recipe(small_recipe, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def train(run_processes):
-    """`train(size, recipe, folder, *flags, trouble=, ranks=)`: how each process ended."""
+    """`train(size, recipe, folder, *flags, fault=, ranks=)`: how each process ended."""
 
-    def run(size: int, recipe: Path, folder: Path, *flags: str, **trouble) -> list[dict]:
+    def run(size: int, recipe: Path, folder: Path, *flags: str, **fault) -> list[dict]:
         arguments = [str(recipe), "--output", str(folder), *flags]
-        return run_processes.ends(size, TRAIN, arguments, *trouble.values(), join=False)
+        return run_processes.ends(size, TRAIN, arguments, *fault.values(), join=False)
 
     return run
 
@@ -88,10 +88,10 @@ def train(run_processes):
 def both(run_processes):
     """A trainer and a refresher of `size` processes each; how all ended, the trainer's first."""
 
-    def run(size: int, recipe: Path, folder: Path, *flags: str, **trouble) -> list[dict]:
+    def run(size: int, recipe: Path, folder: Path, *flags: str, **fault) -> list[dict]:
         arguments = [str(recipe), "--output", str(folder)]
         return run_processes.ends(
-            2 * size, BOTH, [*arguments, *flags], arguments, *trouble.values(), join=False
+            2 * size, BOTH, [*arguments, *flags], arguments, *fault.values(), join=False
         )
 
     return run
@@ -169,7 +169,7 @@ def test_two_processes_do_what_one_does(train, recipe, tmp_path):
     assert any(r["event"] == "early_stop" for r in read_json_lines(tmp_path / "2" / "decisions.jsonl"))
     # One may hear of the other's death before it comes to its own.
     assert sorted(
-        codes(train(2, still, tmp_path / "both", trouble=("kill_in_step", "9", 5), ranks=(0, 1)))
+        codes(train(2, still, tmp_path / "both", fault=("kill_in_step", "9", 5), ranks=(0, 1)))
     ) in ([-9, -9], [-9, 1])
     succeeded(train(1, still, tmp_path / "both", "--resume"))
     same_but_for_rounding(tmp_path / "1", tmp_path / "both")
@@ -204,8 +204,8 @@ def test_whatever_ends_one_process_ends_both_and_the_next_two_go_on(train, inlin
     """One run that is ended six times; in the end it is bitwise the one that was left in peace."""
     run = tmp_path / "run"
 
-    def ended(flag: str, *trouble: str | int, ranks: tuple[int, ...]) -> list[dict]:
-        ends = train(2, inline, run, *filter(None, [flag]), trouble=trouble, ranks=ranks)
+    def ended(flag: str, *fault: str | int, ranks: tuple[int, ...]) -> list[dict]:
+        ends = train(2, inline, run, *filter(None, [flag]), fault=fault, ranks=ranks)
         assert abs(ends[0]["seconds"] - ends[1]["seconds"]) < SOON, ends
         return ends
 
@@ -278,7 +278,7 @@ def test_a_refresher_that_loses_a_process_says_so_and_goes_on_when_started_again
     both, recipe, under_torchrun, tmp_path
 ):
     background, run = recipe(BACKGROUND, refresher=ELSEWHERE), tmp_path / "run"
-    ends = both(2, background, run, trouble=("kill_in_mining", "ance", 3), ranks=(3,))
+    ends = both(2, background, run, fault=("kill_in_mining", "ance", 3), ranks=(3,))
     assert codes(ends) == [1, 1, 1, -9]
     status, reason = state(run, "refresher")
     assert (

@@ -49,7 +49,7 @@ def test_ltre_encodes_no_document_and_exports_the_start_models_beside_its_querie
     and index take these.
     """
     folder, counted = tmp_path / "run", tmp_path / "counted"
-    done = train(folder, trouble="count_encoded_documents", stage=str(counted), step=0)
+    done = train(folder, fault="count_encoded_documents", stage=str(counted), step=0)
     assert done["code"] == 0, done["stderr"]
     assert sorted(map(int, counted.read_text().split())) == sorted([*range(30)] * 2)
     exported, warm = (

@@ -32,7 +32,7 @@ def derived(shared_data, tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def run(derived, tiny_bert, servant, tmp_path_factory):
+def run(derived, tiny_bert, server, tmp_path_factory):
     """The run directory of a recipe of the set, of two steps a stage with a random encoder, and negatives
     without Java.
     """
@@ -49,7 +49,7 @@ def run(derived, tiny_bert, servant, tmp_path_factory):
             ]
         text = json.dumps(made).replace("data/samples", str(derived))
         (folder / "recipe.yaml").write_text(text)
-        done = servant.run("train", [str(folder / "recipe.yaml"), "--output", str(folder / "run")])
+        done = server.run("train", [str(folder / "recipe.yaml"), "--output", str(folder / "run")])
         assert done["code"] == 0, done["stderr"]
         return folder / "run"
 

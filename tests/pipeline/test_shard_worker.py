@@ -19,15 +19,15 @@ IN_SHARDS = {**PATIENT, "shards": 3}
 
 
 @pytest.fixture
-def runs(servant, small_recipe, tmp_path) -> Runs:
-    return Runs(servant, small_recipe, tmp_path)
+def runs(server, small_recipe, tmp_path) -> Runs:
+    return Runs(server, small_recipe, tmp_path)
 
 
 @pytest.fixture(scope="module")
-def alone(servant, small_recipe, tmp_path_factory) -> Path:
+def alone(server, small_recipe, tmp_path_factory) -> Path:
     """A run whose refresher encodes all shards."""
     folder = tmp_path_factory.mktemp("alone")
-    runs = Runs(servant, small_recipe, folder)
+    runs = Runs(server, small_recipe, folder)
     for ended in runs.both(runs.recipe(IN_SHARDS), folder / "run"):
         assert ended["code"] == 0, ended["stderr"]
     return folder / "run"
@@ -36,13 +36,13 @@ def alone(servant, small_recipe, tmp_path_factory) -> Path:
 def test_workers_that_are_killed_change_nothing(runs, alone, tmp_path):
     """All shards are made by workers: one dies in its fifth, one stays."""
     recipe, run = runs.recipe(IN_SHARDS), tmp_path / "run"
-    refresher = runs.start("refresh", recipe, run, trouble="leave_shards_to_workers")
-    mortal = runs.start("refresh", recipe, run, "--worker", trouble="kill_in_shard", step=5)
+    refresher = runs.start("refresh", recipe, run, fault="leave_shards_to_workers")
+    mortal = runs.start("refresh", recipe, run, "--worker", fault="kill_in_shard", step=5)
     trainer = runs.start("train", recipe, run)
-    assert runs.servant.wait(mortal)["code"] == -9
+    assert runs.server.wait(mortal)["code"] == -9
     worker = runs.start("refresh", recipe, run, "--worker")
     for process in (trainer, refresher, worker):
-        ended = runs.servant.wait(process)
+        ended = runs.server.wait(process)
         assert ended["code"] == 0, ended["stderr"]
     assert "the worker exits: the run has finished" in ended["stdout"]
     assert "encoded shard 2/3 of the documents" in ended["stderr"]
@@ -52,13 +52,13 @@ def test_workers_that_are_killed_change_nothing(runs, alone, tmp_path):
 def test_a_refresher_that_is_killed_is_followed_by_another(runs, alone, tmp_path):
     """It dies with a shard of the second checkpoint; the worker and the next refresher make the rest."""
     recipe, run = runs.recipe(IN_SHARDS), tmp_path / "run"
-    refresher = runs.start("refresh", recipe, run, trouble="kill_in_shard", step=4)
+    refresher = runs.start("refresh", recipe, run, fault="kill_in_shard", step=4)
     trainer = runs.start("train", recipe, run)
-    assert runs.servant.wait(refresher)["code"] == -9
+    assert runs.server.wait(refresher)["code"] == -9
     assert json.loads((run / "encoding.json").read_text())["shards"] == 3
     processes = [runs.start("refresh", recipe, run, *flags) for flags in ((), ("--worker",))]
     for process in (trainer, *processes):
-        ended = runs.servant.wait(process)
+        ended = runs.server.wait(process)
         assert ended["code"] == 0, ended["stderr"]
     assert outcome(run) == outcome(alone)
 
