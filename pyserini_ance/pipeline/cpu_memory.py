@@ -1,6 +1,7 @@
 """The memory that a process takes on a CPU for training, encoding and mining, stated before they begin.
 
-What it holds already (libraries, tokenizers) is measured in this process; all else is counted from shapes.
+What it holds already (libraries, token ids, an earlier stage's memory) is measured in this process; all else
+is counted from shapes.
 """
 
 import logging
@@ -32,7 +33,7 @@ from pyserini_ance.pipeline.memory_forecast import (
 )
 from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.provenance import library_bytes, resident_bytes
+from pyserini_ance.runs.provenance import resident_bytes
 from pyserini_ance.vectors.centred_search import (
     MAX_PENDING,
     MAX_PENDING_OF_ALL,
@@ -80,22 +81,24 @@ class MemoryForecast:
 
 
 def training_memory(
-    recipe: Recipe, name: str, data: PreparedData, sizes: EncoderSizes, libraries: int | None
+    recipe: Recipe, name: str, data: PreparedData, sizes: EncoderSizes, held: Mapping[str, int | None]
 ) -> MemoryForecast | None:
-    """The forecast for a stage on one process on a CPU; None if the encoder cannot be counted.
+    """The forecast for a stage on one process on a CPU that has `held` memory before; None if the encoder
+    cannot be counted, or what is held is not known.
 
     A step has weights, two moments, activations, and what of the gradients does not fit in the activations
     that the first batch of the backward pass has freed. glibc leaves holes between activations: see `HOLES`.
     Document vectors are mapped.
     """
     stage = recipe.stages[name]
-    if sizes.batches is None or libraries is None:
+    before = {what: size for what, size in held.items() if size is not None}
+    if sizes.batches is None or len(before) < len(held):
         return None
     weights, trained, tables = _trained(recipe, name, sizes)
     kept, freed, first = _largest_step(recipe, stage, data, sizes.batches)
     step = {"activations": kept, "holes": round(HOLES * freed), "gradients": max(0, trained - tables - first)}
     refresh, files = _refresh(recipe, stage, data, sizes)
-    parts = {"libraries": libraries, "weights": weights, "moments": 2 * trained}
+    parts = {**before, "weights": weights, "moments": 2 * trained}
     largest = max((step, refresh), key=lambda phase: sum(phase.values()))
     parts |= largest
     parts["gradients"] = parts.get("gradients", 0) + tables
@@ -280,7 +283,8 @@ def encoding_memory(
 
 def stage_lines(recipe: Recipe, data: PreparedData, sizes: EncoderSizes) -> list[str]:
     """A line for each stage with the memory of a process on a CPU."""
-    forecasts = {name: training_memory(recipe, name, data, sizes, sizes.libraries) for name in recipe.stages}
+    libraries = {"libraries": sizes.libraries}
+    forecasts = {name: training_memory(recipe, name, data, sizes, libraries) for name in recipe.stages}
     return [
         f"memory on a CPU per process, stage {name}: about {forecast.describe()}"
         for name, forecast in forecasts.items()
@@ -296,7 +300,8 @@ def stating_memory(recipe: Recipe, name: str, data: PreparedData, world: World) 
     """
     forecast = None
     if world.size == 1 and world.device == "cpu":
-        forecast = training_memory(recipe, name, data, encoder_sizes(recipe), library_bytes())
+        sizes = encoder_sizes(recipe)
+        forecast = training_memory(recipe, name, data, sizes, {"so far": resident_bytes()})
     if forecast is None:
         yield 0
         return

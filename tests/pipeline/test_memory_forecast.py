@@ -2,6 +2,7 @@
 
 from contextlib import nullcontext
 
+import numpy as np
 import pytest
 import torch
 from transformers import RobertaConfig
@@ -11,11 +12,12 @@ from pyserini_ance.encoders.family import TwoTower
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.encoders.roberta_ance import RobertaAnceTower, _model_class
 from pyserini_ance.pipeline import memory_forecast
-from pyserini_ance.pipeline.cpu_memory import training_memory
+from pyserini_ance.pipeline.cpu_memory import stating_memory, training_memory
 from pyserini_ance.pipeline.memory_forecast import encoder_sizes, step_memory
 from pyserini_ance.pipeline.plan import plan
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.load import load
+from pyserini_ance.runs.provenance import resident_bytes
 from pyserini_ance.trainer.batch import plan_batch
 from pyserini_ance.trainer.dropout import CpuDropout
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
@@ -151,7 +153,7 @@ def test_the_plan_says_what_each_stage_takes_on_a_cpu(small_recipe, monkeypatch)
     recipe = small(small_recipe, *CASES["whole"], device="cpu", precision="fp32")
     data, sizes = tokenize(recipe, read_collection(recipe)), encoder_sizes(recipe)
     (line,) = [line for line in plan(recipe).splitlines() if line.startswith("memory on a CPU")]
-    forecast = training_memory(recipe, "a", data, sizes, sizes.libraries)
+    forecast = training_memory(recipe, "a", data, sizes, {"libraries": sizes.libraries})
     assert line == f"memory on a CPU per process, stage a: about {forecast.describe()}"
     weights = 4 * sum(p.numel() for p in initial_encoder(recipe.encoder, 0).towers.parameters())
     assert (forecast.parts["weights"], forecast.parts["moments"]) == (weights, 2 * weights)
@@ -164,25 +166,37 @@ def test_the_plan_says_what_each_stage_takes_on_a_cpu(small_recipe, monkeypatch)
     assert forecast.parts["activations"] == kept
 
 
+def test_a_stage_states_what_its_process_has_and_what_comes(small_recipe):
+    recipe = small(small_recipe, *CASES["whole"], device="cpu", precision="fp32")
+    data, sizes = tokenize(recipe, read_collection(recipe)), encoder_sizes(recipe)
+    held = np.ones(256 << 20, np.uint8)  # of an earlier stage, say
+    before = resident_bytes()
+    with stating_memory(recipe, "a", data, World()) as stated:
+        come = training_memory(recipe, "a", data, sizes, {}).total
+        assert stated == pytest.approx(before + come, rel=0.02)
+        assert stated > held.nbytes + sizes.libraries
+    assert training_memory(recipe, "a", data, sizes, {"so far": None}) is None
+
+
 def test_mining_adds_vectors_candidates_and_the_pages_of_files(small_recipe):
     mined = {"query": {"negatives": [{"kind": "ann", "top_k": 4}], "loss": {"kind": "nll"}}}
     recipe = small(small_recipe, mined, {"refresh": {"every_steps": 1}}, 4096)
     data, sizes = tokenize(recipe, read_collection(recipe)), encoder_sizes(recipe)
     many = sizes._replace(batches={side: [[0.0] * 3] * 2 for side in LENGTHS})  # steps that keep nothing
-    forecast = training_memory(recipe, "a", data, many, 0)
+    forecast = training_memory(recipe, "a", data, many, {})
     documents, queries = len(data.documents), len(data.split.queries)
     assert forecast.files["vectors"] == 4 * documents * sizes.dimension
     assert forecast.files["checkpoint"] == sizes.weights
     assert forecast.parts["query vectors"] == 2 * 4 * queries * sizes.dimension
     assert forecast.parts["candidates"] == 2 * 8 * queries * 4
     elsewhere = small(small_recipe, mined, {"refresh": {"every_steps": 1, "mode": "async"}}, 4096)
-    assert not training_memory(elsewhere, "a", data, many, 0).files
+    assert not training_memory(elsewhere, "a", data, many, {}).files
 
 
 def test_gradcache_keeps_one_batch(small_recipe):
     whole, cached = (small(small_recipe, *CASES[case]) for case in ("several batches", "GradCache"))
     data, sizes = tokenize(whole, read_collection(whole)), encoder_sizes(whole)
-    kept = [training_memory(r, "a", data, sizes, 0).parts["activations"] for r in (whole, cached)]
+    kept = [training_memory(r, "a", data, sizes, {}).parts["activations"] for r in (whole, cached)]
     assert kept[1] == max(
         BatchMemory(*sizes.batches[side][0]).of(count, LENGTHS[side])
         for side, count in {"query": 2, "document": 2}.items()
