@@ -81,24 +81,24 @@ class MemoryForecast:
 
 
 def training_memory(
-    recipe: Recipe, name: str, data: PreparedData, sizes: EncoderSizes, held: Mapping[str, int | None]
+    recipe: Recipe, name: str, data: PreparedData, sizes: EncoderSizes, held: Mapping[str, int]
 ) -> MemoryForecast | None:
-    """The forecast for a stage on one process on a CPU that has `held` memory before; None if the encoder
-    cannot be counted, or what is held is not known.
+    """The forecast for a stage on one process on a CPU; None if the encoder cannot be counted.
+
+    `held` are the bytes that the process holds before, by name.
 
     A step has weights, two moments, activations, and what of the gradients does not fit in the activations
     that the first batch of the backward pass has freed. glibc leaves holes between activations: see `HOLES`.
     Document vectors are mapped.
     """
     stage = recipe.stages[name]
-    before = {what: size for what, size in held.items() if size is not None}
-    if sizes.batches is None or len(before) < len(held):
+    if sizes.batches is None:
         return None
     weights, trained, tables = _trained(recipe, name, sizes)
     kept, freed, first = _largest_step(recipe, stage, data, sizes.batches)
     step = {"activations": kept, "holes": round(HOLES * freed), "gradients": max(0, trained - tables - first)}
     refresh, files = _refresh(recipe, stage, data, sizes)
-    parts = {**before, "weights": weights, "moments": 2 * trained}
+    parts = {**held, "weights": weights, "moments": 2 * trained}
     largest = max((step, refresh), key=lambda phase: sum(phase.values()))
     parts |= largest
     parts["gradients"] = parts.get("gradients", 0) + tables
@@ -283,8 +283,10 @@ def encoding_memory(
 
 def stage_lines(recipe: Recipe, data: PreparedData, sizes: EncoderSizes) -> list[str]:
     """A line for each stage with the memory of a process on a CPU."""
-    libraries = {"libraries": sizes.libraries}
-    forecasts = {name: training_memory(recipe, name, data, sizes, libraries) for name in recipe.stages}
+    if sizes.libraries is None:
+        return []
+    held = {"libraries": sizes.libraries}
+    forecasts = {name: training_memory(recipe, name, data, sizes, held) for name in recipe.stages}
     return [
         f"memory on a CPU per process, stage {name}: about {forecast.describe()}"
         for name, forecast in forecasts.items()
@@ -299,9 +301,8 @@ def stating_memory(recipe: Recipe, name: str, data: PreparedData, world: World) 
     For one process on a CPU; 0 elsewhere.
     """
     forecast = None
-    if world.size == 1 and world.device == "cpu":
-        sizes = encoder_sizes(recipe)
-        forecast = training_memory(recipe, name, data, sizes, {"so far": resident_bytes()})
+    if world.size == 1 and world.device == "cpu" and (now := resident_bytes()) is not None:
+        forecast = training_memory(recipe, name, data, encoder_sizes(recipe), {"so far": now})
     if forecast is None:
         yield 0
         return

@@ -1,71 +1,77 @@
-"""Dropout that falls the same again: its masks are a function of a key, and on a CPU drawn here.
+"""Reproducible dropout: its masks are a function of a key. On a CPU they are drawn here.
 
-torch draws a mask for dropout number by number with MKL, which took a tenth of a step in fp32 and a seventh
-in bf16 (docs/lab-notes/speed.md). Here 64 random bits make four numbers of a mask.
+torch draws a mask for dropout number by number with MKL, which took 15 % of a step in bf16 and 8 % in fp32
+(docs/lab-notes/speed.md). Here 64 random bits make four numbers of a mask.
 """
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from pyserini_ance.random_streams import dropout_seed
 
 CPU = torch.device("cpu")
-STEPS = 1 << 16  # a probability is rounded to a multiple of 1 / STEPS
-INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}  # by the bytes of a number
+LEVELS = 1 << 16  # a probability is rounded to a multiple of 1 / LEVELS
+INTEGER_OF_SIZE = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @contextmanager
-def reproducible_dropout(*key: int | str, rank: int = 0, device: torch.device = CPU) -> Iterator[None]:
-    """Seed dropout on `device` from `key` (seed, stage, step, chunk, tower) and `rank`, and torch's
-    generators, which are restored on exit."""
+def reproducible_dropout(
+    *key: int | str, rank: int = 0, device: torch.device = CPU, is_recomputed: bool = False
+) -> Iterator[None]:
+    """Seed dropout on `device` from `key` (seed, stage, step, chunk, tower) and `rank`: torch's generators,
+    which are restored on exit.
+
+    Where the backward pass computes layers again (`recomputes`), torch draws the masks: that pass is outside
+    of every mode, and has the generators as they were.
+    """
     devices = [torch.cuda.current_device()] if device.type == "cuda" else []
-    with torch.random.fork_rng(devices):
+    is_ours = device.type == "cpu" and not is_recomputed
+    with torch.random.fork_rng(devices), CpuDropout() if is_ours else nullcontext():
         seed = dropout_seed(*key, rank=rank)
         # Not torch.manual_seed: as long as CUDA is not initialised, it formats the whole stack at every call
         # (0.1 ms, under pytest 0.8 ms).
         torch.default_generator.manual_seed(seed)
         if devices:
             torch.cuda.manual_seed(seed)
-            yield
-        else:
-            with CpuDropout(seed):
-                yield
+        yield
+
+
+def recomputes(tower: nn.Module) -> bool:
+    """Whether a model of transformers in `tower` has gradient checkpointing, as its config may say."""
+    return any(getattr(module, "gradient_checkpointing", False) for module in tower.modules())
 
 
 class CpuDropout(TorchFunctionMode):
-    """Computes `dropout`, and `scaled_dot_product_attention` with dropout, on a CPU with masks of its own.
+    """Computes `dropout`, and `scaled_dot_product_attention` with dropout, on a CPU with its own masks.
 
-    The masks are a function of `seed` and of the order of calls, on every processor. A probability is rounded
-    to a multiple of 2^-16, and what is kept is scaled by the rounded one, so that means are exact. Attention
-    is torch's on a CPU, product by product, except that a query that may see nothing gets a mean of all
-    values rather than 0. What is not on a CPU, causal attention, attention with groups of heads, and dropout
-    in place are left to torch.
+    Each mask is a function of one number of torch's generator, on every processor. A probability is rounded
+    to a multiple of 2^-16, and what is kept is multiplied by the inverse of the rounded one, so that means
+    are exact. Attention has scores and softmax in fp32 at least, and multiplies values in their precision, as
+    torch's fused attention does; a query that may see nothing gets a mean of all values rather than 0.
+    Causal attention, attention with groups of heads or of three dimensions, dropout in place and other
+    devices are left to torch.
     """
-
-    def __init__(self, seed: int):
-        super().__init__()
-        self._random = np.random.Generator(np.random.SFC64(seed))
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        own = OWN.get(function)
+        own = REPLACED.get(function)
         result = NotImplemented if own is None else own(self, *args, **(kwargs or {}))
         return function(*args, **(kwargs or {})) if result is NotImplemented else result
 
     def _dropout(
         self, input: torch.Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
     ) -> Any:
-        if not training or inplace or not _drops(input, p):
+        if not training or inplace or not _is_ours(input, p):
             return NotImplemented
-        kept, scale = self._kept(input.shape, p)
-        return _Masked.apply(input, kept, scale)
+        return _Masked.apply(input, self._kept(input.shape, p), _factor(p))
 
     def _attention(
         self,
@@ -78,41 +84,51 @@ class CpuDropout(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Any:
-        if is_causal or enable_gqa or query.dim() != 4 or not _drops(query, dropout_p):
+        if is_causal or enable_gqa or query.dim() != 4 or not _is_ours(query, dropout_p):
             return NotImplemented
-        if torch.is_autocast_enabled("cpu"):  # which would cast the inputs of attention
+        if torch.is_autocast_enabled("cpu") and query.dtype != torch.float64:  # which casts like this
             dtype = torch.get_autocast_dtype("cpu")
             query, key, value = (each.to(dtype) for each in (query, key, value))
-        scores = query * (query.shape[-1] ** -0.5 if scale is None else scale) @ key.transpose(-1, -2)
-        if attn_mask is not None:
-            scores += _bias(attn_mask, scores.dtype)
-        weights = scores.softmax(-1)
-        kept, factor = self._kept(weights.shape, dropout_p)
-        # The factor is applied to the output, which is smaller.
-        return _Masked.apply(weights, kept, 1.0) @ value * factor
+        wide = torch.promote_types(query.dtype, torch.float32)
+        with torch.autocast("cpu", enabled=False):
+            scaled = query.to(wide) * (query.shape[-1] ** -0.5 if scale is None else scale)
+            scores = scaled @ key.to(wide).transpose(-1, -2)
+            if attn_mask is not None:
+                scores += _bias(attn_mask, wide)
+            weights = scores.softmax(-1).to(value.dtype)
+            masked = _Masked.apply(weights, self._kept(weights.shape, dropout_p), 1.0)
+            return masked @ value * _factor(dropout_p)  # the output is smaller than the weights
 
-    def _kept(self, shape: torch.Size, p: float) -> tuple[torch.Tensor, float]:
-        """Which numbers of a tensor are kept (bool), and the factor of those."""
-        dropped, numbers = round(p * STEPS), shape.numel()
-        drawn = self._random.integers(1 << 64, size=-(-numbers // 4), dtype=np.uint64)
-        kept = drawn.view(np.uint16)[:numbers] >= dropped
-        return torch.from_numpy(kept).view(shape), STEPS / (STEPS - dropped)
+    def _kept(self, shape: torch.Size, p: float) -> torch.Tensor:
+        """Which numbers of a tensor are kept (bool)."""
+        seed, numbers = int(torch.empty((), dtype=torch.int64).random_()), shape.numel()
+        drawn = np.random.SFC64(seed).random_raw(-(-numbers // 4)).astype("<u8", copy=False)
+        return torch.from_numpy(drawn.view("<u2")[:numbers] >= _dropped(p)).view(shape)
 
 
-OWN: dict[Any, Callable[..., Any]] = {
+REPLACED: dict[Any, Callable[..., Any]] = {
     functional.dropout: CpuDropout._dropout,
     functional.scaled_dot_product_attention: CpuDropout._attention,
 }
 
 
-def _drops(input: torch.Tensor, p: float) -> bool:
-    """Whether any of `input` is dropped, but not all, and it is on a CPU."""
-    return input.device.type == "cpu" and input.is_floating_point() and 0 < round(p * STEPS) < STEPS
+def _dropped(p: float) -> int:
+    """How many of the `LEVELS` are dropped."""
+    return round(p * LEVELS)
+
+
+def _factor(p: float) -> float:
+    """What multiplies the numbers that are kept."""
+    return LEVELS / (LEVELS - _dropped(p))
+
+
+def _is_ours(input: torch.Tensor, p: float) -> bool:
+    """Whether some of `input` is dropped, but not all, and it is on a CPU."""
+    return input.device.type == "cpu" and input.is_floating_point() and 0 < _dropped(p) < LEVELS
 
 
 def _bias(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """What is added to scores: for a mask of booleans 0 where it is true; nowhere so low that a sum with a
-    score is infinite."""
+    """What a mask of booleans, or of numbers, adds to scores: clamped, so that no sum overflows."""
     least = torch.finfo(dtype).min / 2
     if mask.dtype == torch.bool:
         return torch.zeros((), dtype=dtype).masked_fill(~mask, least)
@@ -126,15 +142,11 @@ class _Masked(torch.autograd.Function):
     def forward(context: Any, input: torch.Tensor, kept: torch.Tensor, factor: float) -> torch.Tensor:
         context.save_for_backward(kept)
         context.factor = factor
-        return _masked(input, kept, factor)
+        # On a CPU this takes a fraction of the time of torch.where, or of a product with booleans.
+        mask = kept.view(torch.int8).to(INTEGER_OF_SIZE[input.itemsize]).neg_()  # all bits, or none
+        result = mask.bitwise_and_(input.contiguous().view(mask.dtype)).view(input.dtype)
+        return result if factor == 1 else result.mul_(factor)
 
     @staticmethod
-    def backward(context: Any, *gradients: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        return _masked(gradients[0], context.saved_tensors[0], context.factor), None, None
-
-
-def _masked(input: torch.Tensor, kept: torch.Tensor, factor: float) -> torch.Tensor:
-    # On a CPU torch.where, and a product with booleans, take six times as long as this.
-    mask = kept.view(torch.int8).to(INTEGERS[input.itemsize]).neg_()  # of a number that is kept, all bits
-    result = mask.bitwise_and_(input.contiguous().view(mask.dtype)).view(input.dtype)
-    return result if factor == 1 else result.mul_(factor)
+    def backward(context: Any, *gradients: torch.Tensor) -> tuple[Any, None, None]:
+        return _Masked.apply(gradients[0], context.saved_tensors[0], context.factor), None, None

@@ -30,7 +30,7 @@ from pyserini_ance.encoders.encoder import (
 from pyserini_ance.encoders.family import TwoTower
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.batch import Batch
-from pyserini_ance.trainer.dropout import reproducible_dropout
+from pyserini_ance.trainer.dropout import recomputes, reproducible_dropout
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 
 LastBackward = Callable[[], AbstractContextManager]  # `GradientSum.last_backward`
@@ -120,8 +120,15 @@ class ChunkedEncoder:
 
     def _run(self, texts: TextBatch, number: int, chunk: np.ndarray) -> torch.Tensor:
         ids, mask = padded_batch(texts.tokens, texts.rows[chunk], texts.length_tokens, self.device)
-        key, rank = (*self.key, number, texts.side), self.world.rank
-        with reproducible_dropout(*key, rank=rank, device=self.device), self.autocast():
+        dropout = reproducible_dropout(
+            *self.key,
+            number,
+            texts.side,
+            rank=self.world.rank,
+            device=self.device,
+            is_recomputed=recomputes(self.towers),
+        )
+        with dropout, self.autocast():
             return self.towers(texts.side, ids, mask).float()
 
 

@@ -8,7 +8,7 @@ import torch
 from torch.nn import functional
 from transformers import BertConfig, BertModel
 
-from pyserini_ance.trainer.dropout import STEPS, CpuDropout, reproducible_dropout
+from pyserini_ance.trainer.dropout import LEVELS, CpuDropout, recomputes, reproducible_dropout
 
 SEED = 7
 attention = functional.scaled_dot_product_attention
@@ -23,21 +23,23 @@ PRECISIONS = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.04}
 
 
 def kept(shape: tuple[int, ...], p: float) -> torch.Tensor:
-    """The first mask of `SEED`, number by number."""
-    drawn = np.random.Generator(np.random.SFC64(SEED)).integers(1 << 64, size=1000, dtype=np.uint64)
-    words = [int(word) >> shift & 0xFFFF for word in drawn for shift in (0, 16, 32, 48)]
-    return torch.tensor(
-        [word >= round(p * STEPS) for word in words[: math.prod(shape)]], dtype=torch.bool
-    ).view(shape)
+    """The first mask after `torch.manual_seed(SEED)`, number by number."""
+    torch.manual_seed(SEED)
+    seed = torch.empty((), dtype=torch.int64).random_().item()
+    drawn = [int(word) for word in np.random.SFC64(seed).random_raw(100)]
+    numbers = [word >> shift & 0xFFFF for word in drawn for shift in (0, 16, 32, 48)]
+    kept = [number >= round(p * LEVELS) for number in numbers[: math.prod(shape)]]
+    return torch.tensor(kept, dtype=torch.bool).view(shape)
 
 
 @pytest.mark.parametrize("precision", PRECISIONS, ids=str)
 @pytest.mark.parametrize("shape", [(3, 5), (8,), (2, 3, 4), (0, 4)], ids=str)
 def test_dropout_keeps_what_the_mask_says_and_scales_it(precision, shape):
     inputs = torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(precision).requires_grad_()
-    with CpuDropout(SEED):
+    torch.manual_seed(SEED)
+    with CpuDropout():
         outputs = functional.dropout(inputs, 0.3)
-    factor = STEPS / (STEPS - round(0.3 * STEPS))
+    factor = LEVELS / (LEVELS - round(0.3 * LEVELS))
     expected = torch.where(kept(shape, 0.3), inputs.detach().double() * factor, 0)
     torch.testing.assert_close(outputs.double(), expected, rtol=2**-8, atol=0)
     given = torch.randn(shape, generator=torch.Generator().manual_seed(2)).to(precision)
@@ -48,7 +50,8 @@ def test_dropout_keeps_what_the_mask_says_and_scales_it(precision, shape):
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_dropout_keeps_as_many_as_it_should_and_the_mean(p):
-    with CpuDropout(SEED):
+    torch.manual_seed(SEED)
+    with CpuDropout():
         first, second = (functional.dropout(torch.ones(1_000_000, dtype=torch.float64), p) for _ in range(2))
     deviation = math.sqrt(p * (1 - p) / 1_000_000)
     for drawn in (first, second):
@@ -64,8 +67,9 @@ def test_dropout_keeps_as_many_as_it_should_and_the_mean(p):
 def test_attention_is_that_of_its_formula(precision, mask, scale):
     numbers = torch.randn((4, 2, 3, 4, 5), generator=torch.Generator().manual_seed(3)).to(precision)
     given, own = numbers[3], [each.clone().requires_grad_() for each in numbers[:3]]
-    with CpuDropout(SEED):
-        found = attention(*own, attn_mask=MASKS[mask], dropout_p=0.25, scale=scale)
+    torch.manual_seed(SEED)
+    with CpuDropout():
+        found = attention(*own, attn_mask=MASKS[mask], dropout_p=0.3, scale=scale)
     found.backward(given)
 
     query, key, value = (each.double().requires_grad_() for each in numbers[:3])
@@ -73,7 +77,7 @@ def test_attention_is_that_of_its_formula(precision, mask, scale):
     if MASKS[mask] is not None:
         allowed = MASKS[mask] if MASKS[mask].dtype == torch.bool else MASKS[mask] == 0
         scores = scores.masked_fill(~allowed, -math.inf)
-    weights = scores.softmax(-1) * kept((2, 3, 4, 4), 0.25) / 0.75
+    weights = scores.softmax(-1) * kept((2, 3, 4, 4), 0.3) * LEVELS / (LEVELS - round(0.3 * LEVELS))
     expected = torch.einsum("bhqk,bhkd->bhqd", weights, value)
     expected.backward(given.double())
     close = {"rtol": PRECISIONS[precision], "atol": PRECISIONS[precision]}
@@ -89,7 +93,7 @@ def test_attention_that_may_see_nothing_is_finite(mask):
         "numbers": torch.full((2, 1, 1, 4), -math.inf),
     }
     own = torch.randn(2, 3, 4, 5, requires_grad=True)
-    with CpuDropout(SEED):
+    with CpuDropout():
         found = attention(own, own, own, attn_mask=nothing[mask], dropout_p=0.25)
     found.sum().backward()
     assert bool(found.isfinite().all())
@@ -115,11 +119,12 @@ def test_what_is_left_to_torch_is_torchs(case):
     torch.manual_seed(SEED)
     expected = LEFT[case](inputs)
     torch.manual_seed(SEED)
-    with CpuDropout(SEED):
+    with CpuDropout():
         assert torch.equal(LEFT[case](inputs), expected)
 
 
-def test_a_model_gives_the_same_by_both_of_its_attentions():
+@pytest.fixture
+def model() -> BertModel:
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=50,
@@ -129,18 +134,46 @@ def test_a_model_gives_the_same_by_both_of_its_attentions():
         intermediate_size=32,
         initializer_range=0.5,
     )
-    model = BertModel(config).double().train()
+    return BertModel(config).double().train()
+
+
+def hidden_and_gradients(model: BertModel, is_recomputed: bool = False) -> list[torch.Tensor]:
     ids, mask = torch.arange(1, 25).view(3, 8), torch.arange(8) < torch.tensor([[8], [5], [2]])
-    results = []
+    model.zero_grad()
+    with reproducible_dropout(1, "query", is_recomputed=is_recomputed):
+        hidden = model(ids, mask.long()).last_hidden_state * mask[..., None]
+    hidden.square().sum().backward()
+    return [hidden.detach(), *(each.grad.clone() for each in model.encoder.parameters())]
+
+
+def test_a_model_gives_the_same_by_both_of_its_attentions(model):
+    found = {}
     for implementation in ("sdpa", "eager"):
         model.set_attn_implementation(implementation)
-        model.zero_grad()
-        with reproducible_dropout(1, "query"):
-            hidden = model(ids, mask.long()).last_hidden_state * mask[..., None]
-        hidden.square().sum().backward()
-        results.append([hidden.detach(), *(each.grad.clone() for each in model.encoder.parameters())])
-    for one, other in zip(*results, strict=True):
+        found[implementation] = hidden_and_gradients(model)
+    for one, other in zip(*found.values(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("is_reentrant", [False, True])
+def test_a_model_that_computes_layers_again_has_the_same_gradients(model, is_reentrant):
+    assert not recomputes(model)
+    expected = hidden_and_gradients(model, is_recomputed=True)
+    model.enable_input_require_grads()
+    model.gradient_checkpointing_enable({"use_reentrant": is_reentrant})
+    assert recomputes(model)
+    for one, other in zip(hidden_and_gradients(model, recomputes(model)), expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-14)
+
+
+def test_attention_in_bf16_has_scores_and_softmax_in_fp32():
+    query, key, value = torch.randn((3, 8, 4, 64, 32), generator=torch.Generator().manual_seed(5)) * 1.5
+    given = [each.bfloat16() for each in (query, key, value)]
+    exact = attention(*(each.double() for each in given))
+    with CpuDropout(), torch.autocast("cpu", torch.bfloat16):
+        found = attention(*given, dropout_p=1 / LEVELS)  # drops next to nothing, and is ours
+    errors = [float((each.double() - exact).square().mean().sqrt()) for each in (found, attention(*given))]
+    assert errors[0] < 1.5 * errors[1]  # with scores and softmax in bf16: 4 times
 
 
 def test_equal_keys_drop_the_same_and_the_generator_is_put_back():
