@@ -19,9 +19,9 @@ def main(arguments: list[str] | None = None) -> None:
     if "LOCAL_RANK" in os.environ:
         raise ValueError("train-teacher runs as one process; start it without torchrun")
     from pyserini_ance.distributed.process_group import device_of
+    from pyserini_ance.downstream.mined_lists import MinedLists
     from pyserini_ance.downstream.teacher_evaluation import DevRanking, dev_split
     from pyserini_ance.downstream.teacher_training import (
-        MinedLists,
         TeacherSettings,
         default_length,
         start_weights,

@@ -102,7 +102,7 @@ class Experiment:
             data = prepare(self.recipe, self.world)
             hashes = self.world.on_main(lambda: self._begin(data, stack, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start
-            library_bytes()  # before anything is encoded or trained: the share that forecasts measure
+            library_bytes()  # before anything is encoded or trained: what `--print` counts
             initial = {name: self.initial_checkpoint(name, of_name) for name, of_name in hashes.items()}
             rows, exported = self._rows(data, initial, resume)
             # An earlier, killed attempt has not recorded its duration.

@@ -236,12 +236,7 @@ def mine_negatives(
     encoding again. Raises ValueError if the source does not fit the data or finds too few candidates.
     """
     world = world or World(device=str(encoder.device))
-    chosen = collection.split(split)
-    if not chosen.is_judged:
-        raise ValueError(
-            f"split {split!r} has no judgments, so its positives cannot be removed from its negatives; add "
-            "qrels to it"
-        )
+    chosen = _judged(collection, split)
     anchor_set = AnchorSet.of(collection, split, "query")
     source.check_data(anchor_set)
     context = MiningContext(GENERATION, key=(seed, 0, 0, 0, 0))
@@ -276,6 +271,16 @@ def mine_negatives(
     world.barrier()  # NFS removes no folder in which a process still has a file open
     world.on_main(lambda: shutil.rmtree(scratch, ignore_errors=True))
     return MinedNegatives(collection, chosen, table, rows, num_short, dict(snapshot.seconds))
+
+
+def _judged(collection: Collection, split: str) -> Split:
+    chosen = collection.split(split)
+    if not chosen.is_judged:
+        raise ValueError(
+            f"split {split!r} has no judgments, so its positives cannot be removed from its negatives; add "
+            "qrels to it"
+        )
+    return chosen
 
 
 def snapshot_of(

@@ -51,10 +51,10 @@ def recomputes(tower: nn.Module) -> bool:
 class CpuDropout(TorchFunctionMode):
     """Computes `dropout`, and `scaled_dot_product_attention` with dropout, on a CPU with its own masks.
 
-    Each mask is a function of one number of torch's generator, on every processor. A probability is rounded
-    to a multiple of 2^-16, and what is kept is multiplied by the inverse of the rounded one, so that means
-    are exact. Attention has scores and softmax in fp32 at least, and multiplies values in their precision, as
-    torch's fused attention does; a query that may see nothing gets a mean of all values rather than 0.
+    Each mask follows from one number of torch's generator and is the same on every processor. A probability p
+    is rounded to a multiple of 2^-16, and what is kept is multiplied by 1 / (1 - p) of the rounded one, so
+    that means are exact. Attention has scores and softmax in fp32 at least, and multiplies values in their
+    precision, as fused attention does; a query that may see nothing gets a mean of all values rather than 0.
     Causal attention, attention with groups of heads or of three dimensions, dropout in place and other
     devices are left to torch.
     """
