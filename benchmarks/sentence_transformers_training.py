@@ -23,7 +23,8 @@ from sentence_transformers.util import mine_hard_negatives
 from pyserini_ance import load_recipe
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, resolve_precision
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.pipeline.experiment import Experiment
 from pyserini_ance.pipeline.model_export import Results

@@ -17,7 +17,7 @@ from pyserini_ance.bench import exported
 from pyserini_ance.bench.rounds import Contender, Contest, Rounds
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.formats.docstrings import package_docstrings
-from pyserini_ance.encoders.encoder import Precision, cpu_has_fast_bf16
+from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
 from pyserini_ance.encoders.load_save import load_encoder, save_encoder
 from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 
 from pyserini_ance.bench.gpu_inputs import Model, Sizes
-from pyserini_ance.encoders.encoder import resolve_precision
+from pyserini_ance.encoders.hardware import resolve_precision
 
 LARGE_BUDGET = 1 << 16  # tokens at once, where a GPU's host is not the limit
 PEER = "sentence-transformers"

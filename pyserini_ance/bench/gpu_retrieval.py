@@ -10,7 +10,8 @@ import torch
 from pyserini_ance.bench.gpu_bench import LARGE_BUDGET, PEER, Bench, NotMeasured
 from pyserini_ance.bench.gpu_inputs import passage_lengths, texts_of, vectors
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import HALF, Encoder
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.hardware import HALF
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.vectors.search import searcher
 

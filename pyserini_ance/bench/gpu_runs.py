@@ -21,7 +21,7 @@ from pyserini_ance.bench.gpu_bench import Bench, NotMeasured
 from pyserini_ance.bench.gpu_inputs import Model, stage_trainer, training_data
 from pyserini_ance.bench.gpu_training import STEPS, step_stage
 from pyserini_ance.bench.training import SCALE, LastRound
-from pyserini_ance.encoders.encoder import resolve_precision
+from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.storage.files import read_json, read_json_lines
 from pyserini_ance.trainer.callbacks import TrainerCallback

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.bench.rounds import Contender, Contest, Rounds
-from pyserini_ance.encoders.encoder import cpu_has_amx
+from pyserini_ance.encoders.hardware import cpu_has_amx
 
 DOCUMENTS, QUERIES = "documents.npy", "queries.npy"
 CENTRES = 256

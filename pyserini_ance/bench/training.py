@@ -16,7 +16,7 @@ from pyserini_ance.bench.encoding import MODEL, PACKAGE, write_inputs
 from pyserini_ance.bench.rounds import Contender, Contest, Rounds
 from pyserini_ance.bench.searching import DOCUMENTS, QUERIES, write_vectors
 from pyserini_ance.data.formats.docstrings import package_docstrings
-from pyserini_ance.encoders.encoder import Precision, cpu_has_fast_bf16
+from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
 
 SCALE, LEARNING_RATE = 20, 3e-5
 STEPS = 1_000_000  # more than any benchmark takes; training ends with the last round

@@ -108,7 +108,7 @@ def devices() -> list[Finding]:
 
 
 def processor() -> list[Finding]:
-    from pyserini_ance.encoders.encoder import cpu_has_fast_bf16
+    from pyserini_ance.encoders.hardware import cpu_has_fast_bf16
 
     cores = len(os.sched_getaffinity(0))
     memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -130,7 +130,7 @@ def gpus() -> list[Finding]:
 def _gpu(index: int) -> Finding:
     import torch
 
-    from pyserini_ance.encoders.encoder import resolve_precision
+    from pyserini_ance.encoders.hardware import resolve_precision
 
     properties = torch.cuda.get_device_properties(index)
     with torch.cuda.device(index):

@@ -18,8 +18,8 @@ import torch
 
 from pyserini_ance.downstream.mined_lists import MinedLists
 from pyserini_ance.encoders.cross_encoder_model import require_sentence_transformers
-from pyserini_ance.encoders.encoder import resolve_precision
 from pyserini_ance.encoders.family import longest_input, quiet_transformers
+from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.load_save import tower_folder
 from pyserini_ance.recipe.models import Recipe

@@ -5,10 +5,7 @@ budget and attention are by default those that are fast on the device.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from itertools import accumulate
-from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import torch
@@ -17,7 +14,8 @@ from torch import nn
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.family import Family, TwoTower
-from pyserini_ance.encoders.half_precision import half_copy, transformers_in
+from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_is_amd
+from pyserini_ance.encoders.inference_copy import encodes_by_copy, inference_copy, transformers_in
 from pyserini_ance.encoders.tokenization import TextTokenizer
 
 ALIGNMENT_BYTES = 8  # of an array in a transfer
@@ -141,11 +139,6 @@ def padded_batch(
     return on_device[0], on_device[1]
 
 
-Precision = Literal["fp32", "bf16", "fp16"]
-HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
-TENSOR_CORES = (7, 0)  # the compute capability from which a GPU multiplies fp16 faster than fp32 (Volta)
-
-
 class Encoder:
     """Two towers with their tokenizer, on a device. Encoding switches to evaluation mode and back at its end.
 
@@ -160,7 +153,7 @@ class Encoder:
             _set_dropout(towers, family.dropout)
         if self.device.type == "cpu":
             _keep_freed_memory()
-        if self.device.type == "cpu" and (_is_amd() or family.eager_on_cpu):
+        if self.device.type == "cpu" and (cpu_is_amd() or family.eager_on_cpu):
             _use_eager_attention(towers)
         if (dimensions := {towers.tower(side).dimension for side in SIDES}) != {self.dimension}:
             sizes = " and ".join(map(str, sorted(dimensions)))
@@ -259,24 +252,17 @@ class Encoder:
         training = self.towers.training
         self.towers.eval()
         try:
-            towers = self.towers
-            if precision in HALF:  # weights change between two calls, so the copy ends with this one
-                towers = TwoTower(half_copy(towers.tower(side), HALF[precision]))
-            for batch in length_sorted_batches(tokens.lengths(length, rows), budget):
+            towers, dtype, lengths = self.towers, DTYPES[precision], tokens.lengths(length, rows)
+            if encodes_by_copy(towers.tower(side), dtype, int(lengths.sum())):
+                # Weights change between two calls, so the copy ends with this one.
+                towers = TwoTower(inference_copy(towers.tower(side), dtype))
+            for batch in length_sorted_batches(lengths, budget):
                 ids, mask = padded_batch(tokens, rows[batch], length, self.device)
                 with torch.inference_mode():
                     vectors = towers(side, ids, mask)
                 yield rows[batch], vectors
         finally:
             self.towers.train(training)
-
-
-@cache
-def _is_amd() -> bool:
-    try:
-        return "AuthenticAMD" in Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
 
 
 def _use_eager_attention(towers: TwoTower) -> None:
@@ -300,34 +286,3 @@ def _set_dropout(towers: TwoTower, probability: float) -> None:
     for module in towers.modules():
         if isinstance(module, nn.Dropout):
             module.p = probability
-
-
-def cpu_has_fast_bf16() -> bool:
-    """Whether this processor multiplies in bf16 (AVX512-BF16 or AMX).
-
-    Other processors emulate bf16, which is slower than fp32; oneDNN's own probe says yes to any AVX-512.
-    """
-    return _cpu_has("avx512_bf16") or cpu_has_amx()
-
-
-def cpu_has_amx() -> bool:
-    """Whether this processor has Intel's matrix unit, which multiplies in bf16 some seven times as fast as it
-    multiplies in fp32."""
-    return _cpu_has("amx_bf16")
-
-
-def _cpu_has(capability: str) -> bool:
-    probe = getattr(torch.cpu, "get_capabilities", None)  # a torch without this probe stays in fp32
-    return bool(probe and probe().get(capability))
-
-
-def resolve_precision(setting: str, device: str) -> str:
-    """Replace `auto` by bf16 if `device` is fast in it, else by fp16 on a GPU with tensor cores (Volta and
-    Turing), else by fp32; return other settings unchanged."""
-    if setting != "auto":
-        return setting
-    if device == "cpu" or not torch.cuda.is_available():
-        return "bf16" if cpu_has_fast_bf16() else "fp32"
-    if torch.cuda.is_bf16_supported(including_emulation=False):
-        return "bf16"
-    return "fp16" if torch.cuda.get_device_capability() >= TENSOR_CORES else "fp32"

@@ -13,7 +13,8 @@ import torch
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, Precision, resolve_precision
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.hardware import Precision, resolve_precision
 from pyserini_ance.encoders.load_save import family_of, load_encoder
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.models import Encoding, Recipe

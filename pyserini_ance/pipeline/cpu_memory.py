@@ -16,13 +16,8 @@ from pyserini_ance.data.collection import Side
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import (
-    Encoder,
-    Precision,
-    cpu_has_amx,
-    length_sorted_batches,
-    tokens_at_once,
-)
+from pyserini_ance.encoders.encoder import Encoder, length_sorted_batches, tokens_at_once
+from pyserini_ance.encoders.hardware import Precision, cpu_has_amx
 from pyserini_ance.pipeline import memory_forecast
 from pyserini_ance.pipeline.memory_forecast import (
     HOLES,
@@ -203,7 +198,7 @@ def _refresh(
         return {}, {}
     documents, dimension = len(data.documents), sizes.dimension
     sample = product.sample_documents if product else None
-    parts = {"bf16 weights": sizes.half, "batch": sizes.encoding}
+    parts = {"copied weights": sizes.copied, "batch": sizes.encoding}
     if sample and not (mines or frozen):
         parts["vectors"] = 8 * min(sample, documents) * dimension
         return parts, {"checkpoint": sizes.weights}
@@ -272,12 +267,12 @@ def encoding_memory(
     longest = int(tokens.lengths(encoder.length_tokens(side)).max())
     texts = min(len(tokens), max(1, tokens_at_once(tokens_per_batch, "cpu") // longest))
     try:
-        half, batch = encode_bytes(encoder, side, (texts, longest), precision)
+        copied, batch = encode_bytes(encoder, side, (texts, longest), precision)
     except Exception as error:  # code of any model, which may need values
         log.debug("the memory of a batch cannot be counted: %s", error)
         return None
     weights = sum(p.numel() * p.element_size() for p in encoder.towers.tower(side).parameters())
-    parts = {"so far": now, "bf16 weights": half, "batch": batch}
+    parts = {"so far": now, "copied weights": copied, "batch": batch}
     return MemoryForecast(parts, {"weights": weights, "vectors": 4 * len(tokens) * encoder.dimension})
 
 

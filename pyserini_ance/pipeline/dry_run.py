@@ -11,7 +11,8 @@ import numpy as np
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, Precision, resolve_precision
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.hardware import Precision, resolve_precision
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.pipeline.experiment import Experiment

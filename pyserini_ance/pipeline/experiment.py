@@ -15,7 +15,8 @@ from pyserini_ance.analysis.model_card import card_at_end
 from pyserini_ance.analysis.report import report_at_end
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, resolve_precision
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
 from pyserini_ance.pipeline.bm25_rankings import (

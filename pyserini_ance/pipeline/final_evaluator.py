@@ -14,7 +14,7 @@ from pyserini_ance.data.collection import Split, is_known_positive
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.trec import PADDING, Qrels, read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import resolve_precision
+from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import BM25

@@ -11,7 +11,9 @@ from torch import nn
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.data.prepared import PreparedData
-from pyserini_ance.encoders.encoder import HALF, Encoder, resolve_precision, tokens_at_once
+from pyserini_ance.encoders.encoder import Encoder, tokens_at_once
+from pyserini_ance.encoders.hardware import DTYPES, cpu_is_amd, resolve_precision
+from pyserini_ance.encoders.inference_copy import copied_weights
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.pipeline.preparation import encoder_record
 from pyserini_ance.recipe.models import Recipe
@@ -20,7 +22,7 @@ from pyserini_ance.runs.provenance import library_bytes
 
 log = logging.getLogger(__name__)
 # Raise it whenever a family builds other towers, or passes are counted otherwise: sizes are recorded.
-SIZES_VERSION = 6
+SIZES_VERSION = 7
 GIB = 1 << 30
 # The share of temporary tensors that stays empty between others. glibc (2.36) needs some bytes more than a
 # tensor has, to align it, so that it can put a tensor where one of the same size was only if a neighbour is
@@ -35,7 +37,7 @@ class EncoderSizes(NamedTuple):
     of texts keep in a step (`TextMemory`); None where it cannot be counted.
 
     On a CPU also: tables, the embeddings whose gradients are kept from step to step (`row_gradients.py`);
-    half, the weights in half precision of the largest tower while it encodes; encoding, the most that a batch
+    copied, weights of which the largest tower has a copy while it encodes; encoding, the most that a batch
     takes then; batches, by side, what one keeps in a step, and what it frees before (`BatchMemory`);
     libraries, resident when the encoder was built.
     """
@@ -44,7 +46,7 @@ class EncoderSizes(NamedTuple):
     dimension: int
     texts: dict[str, dict[Side, list[int]] | None]
     tables: int = 0
-    half: int = 0
+    copied: int = 0
     encoding: int = 0
     batches: dict[Side, list[list[float]]] | None = None
     libraries: int | None = None
@@ -62,7 +64,8 @@ def encoder_sizes(recipe: Recipe) -> EncoderSizes:
         resolve_precision(recipe.encoding.precision, "cpu"),
         recipe.encoding.tokens_per_batch,
     )
-    subject = f"sizes{' untied' * untied} {precisions}, encoding {encoding_in} {budget}"
+    encoding = f"{encoding_in} {budget}{' AMD' * cpu_is_amd()}"
+    subject = f"sizes{' untied' * untied} {precisions}, encoding {encoding}"
     record = encoder_record(recipe, subject, SIZES_VERSION)
     about = record.load()
     if about is None:
@@ -101,7 +104,7 @@ def _count_on_cpu(encoder: Encoder, training: str, precision: str, budget: int |
     counted = {side: BatchMemory.count(towers, side, encoder.length_tokens(side), training) for side in SIDES}
     return {
         "tables": _bytes(embedding.weight for embedding in large),
-        "half": max(half for half, _ in peaks),
+        "copied": max(copied for copied, _ in peaks),
         "encoding": max(batch for _, batch in peaks),
         "batches": {side: [list(astuple(one)) for one in pair] for side, pair in counted.items()},
     }
@@ -112,13 +115,14 @@ def _largest_batch(length_tokens: int, budget: int | None) -> tuple[int, int]:
 
 
 def encode_bytes(encoder: Encoder, side: Side, batch: tuple[int, int], precision: str) -> tuple[int, int]:
-    """Bytes of the weights in half precision, and of a batch (B, L) with `HOLES`, while it is encoded."""
-    from pyserini_ance.trainer.step_memory import encoding_bytes, half_names
+    """Bytes of the copied weights, and of a batch (B, L) with `HOLES`, while it is encoded among others."""
+    from pyserini_ance.trainer.step_memory import encoding_bytes
 
-    tower = encoder.towers.tower(side)
-    weights, in_half = dict(tower.named_parameters()), half_names(tower) if precision in HALF else []
-    most, made = encoding_bytes(encoder, side, batch, precision)
-    return _bytes(weights[name] for name in in_half) // 2, most + round(HOLES * (made - most))
+    tower, dtype = encoder.towers.tower(side), DTYPES[precision]
+    weights = dict(tower.named_parameters())
+    copied = sum(weights[name].numel() for name in copied_weights(tower, dtype)) * dtype.itemsize
+    most, made = encoding_bytes(encoder, side, batch, dtype)
+    return copied, most + round(HOLES * (made - most))
 
 
 def _count(encoder: Encoder, device: str, precision: str) -> dict[Side, list[int]] | None:

@@ -16,9 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders.encoder import HALF, Encoder, tokens_at_once
-from pyserini_ance.encoders.family import Tower, TwoTower
-from pyserini_ance.encoders.half_precision import transformers_in
+from pyserini_ance.encoders.encoder import Encoder, tokens_at_once
+from pyserini_ance.encoders.family import TwoTower
+from pyserini_ance.encoders.hardware import HALF
+from pyserini_ance.encoders.inference_copy import copied_weights
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.dropout import CpuDropout
 from pyserini_ance.trainer.step import tokens_per_chunk
@@ -131,28 +132,22 @@ class BatchMemory:
         return round(texts * of_text + self.per_batch)
 
 
-def half_names(tower: Tower) -> list[str]:
-    """The names of the weights of `tower` that are copied to encode in half precision."""
-    models = transformers_in(tower)
-    inner = [model for model in models if len(transformers_in(model)) == 1]
-    own = {id(weight) for model in inner for weight in model.parameters()}
-    return [name for name, weight in tower.named_parameters() if id(weight) in own]
-
-
-def encoding_bytes(encoder: Encoder, side: Side, shape: tuple[int, int], precision: str) -> tuple[int, int]:
-    """The bytes of a batch of ids of a shape (B, L) while it is encoded, without weights: the most at any
-    time, and all together."""
+def encoding_bytes(
+    encoder: Encoder, side: Side, shape: tuple[int, int], dtype: torch.dtype
+) -> tuple[int, int]:
+    """The bytes of a batch of ids of a shape (B, L) while it is encoded in `dtype`, without weights: the most
+    at any time, and all together."""
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    tower, half = encoder.towers.tower(side), HALF.get(precision)
-    in_half = set(half_names(tower)) if half else set()
+    tower = encoder.towers.tower(side)
+    copied = set(copied_weights(tower, dtype))
     training = encoder.towers.training
     with ExitStack() as stack:
         stack.callback(encoder.towers.train, training)
         encoder.towers.eval()
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         weights = {
-            name: torch.empty(tensor.shape, dtype=half if name in in_half else tensor.dtype)
+            name: torch.empty(tensor.shape, dtype=dtype if name in copied else tensor.dtype)
             for name, tensor in [*tower.named_parameters(), *tower.named_buffers()]
         }
         ids = torch.zeros(shape, dtype=torch.int64)

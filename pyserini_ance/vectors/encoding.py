@@ -12,7 +12,8 @@ import torch
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, Precision, to_device, to_host
+from pyserini_ance.encoders.encoder import Encoder, to_device, to_host
+from pyserini_ance.encoders.hardware import Precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.search import has_room
 from pyserini_ance.vectors.vector_store import VectorStore, VectorWriter, is_written, read_vectors

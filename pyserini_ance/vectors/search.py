@@ -13,7 +13,8 @@ from tqdm import tqdm
 
 from pyserini_ance.data.string_arrays import release
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import cpu_has_amx, resolve_precision, to_device
+from pyserini_ance.encoders.encoder import to_device
+from pyserini_ance.encoders.hardware import cpu_has_amx, resolve_precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.centred_search import CentredSearch, SampledSearch
 from pyserini_ance.vectors.faiss_library import import_faiss

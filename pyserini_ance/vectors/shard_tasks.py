@@ -12,7 +12,8 @@ import numpy as np
 from pyserini_ance.data.collection import Side
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, Precision
+from pyserini_ance.encoders.encoder import Encoder
+from pyserini_ance.encoders.hardware import Precision
 from pyserini_ance.storage.claim import ClaimLost, ClaimMonitor
 from pyserini_ance.storage.publish import BeingWritten, is_complete, publishing, read_manifest
 from pyserini_ance.vectors.encoding import ROWS_PER_GATHER, ShardedVectors, TextEncoder, encode_into

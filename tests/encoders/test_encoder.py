@@ -12,7 +12,6 @@ from transformers import AutoConfig, AutoModel
 
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.encoder import (
-    HALF,
     Encoder,
     _packed,
     _unpacked,
@@ -22,6 +21,7 @@ from pyserini_ance.encoders.encoder import (
     tokens_at_once,
 )
 from pyserini_ance.encoders.family import MASKED_ALONE, attention_mask, pool
+from pyserini_ance.encoders.hardware import HALF
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 
 SEED = 1
@@ -176,7 +176,7 @@ def test_arrays_go_over_together_and_come_out_alike():
 
 @pytest.mark.parametrize(("is_amd", "attention"), [(True, "eager"), (False, "sdpa")])
 def test_attention_on_a_cpu_is_what_is_fast_there(encoder, saved, monkeypatch, is_amd, attention):
-    monkeypatch.setattr("pyserini_ance.encoders.encoder._is_amd", lambda: is_amd)
+    monkeypatch.setattr("pyserini_ance.encoders.encoder.cpu_is_amd", lambda: is_amd)
     as_in_pyserini = "eager" if encoder.family.kind == "roberta_ance" else attention
     assert load_encoder(saved(encoder)).attention == as_in_pyserini
 
@@ -260,7 +260,7 @@ def test_means_without_a_mask():
 def test_encoding_in_half_precision_is_that_of_a_copy_of_the_transformer_in_it(
     family, tiny_bert, records, monkeypatch, tied, side, precision
 ):
-    monkeypatch.setattr("pyserini_ance.encoders.half_precision.packs_linears", lambda: False)
+    monkeypatch.setattr("pyserini_ance.encoders.inference_copy.packs_linears", lambda dtype: False)
     encoder = initial_encoder(family("transformer", tiny_bert, tied=tied, projection=8, pooling="mean"), SEED)
     before = {name: weight.clone() for name, weight in encoder.towers.named_parameters()}
     copied = copy.deepcopy(encoder.towers.tower(side)).eval()

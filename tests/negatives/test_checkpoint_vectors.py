@@ -6,7 +6,7 @@ from helpers.saved_model import save_model, view
 from helpers.small_set import ONE_STEP
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders import encoder as precision
+from pyserini_ance.encoders import hardware as precision
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives import checkpoint_vectors
 from pyserini_ance.negatives.checkpoint_vectors import CheckpointVectors

@@ -9,6 +9,8 @@ from transformers import RobertaConfig
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.family import TwoTower
+from pyserini_ance.encoders.hardware import DTYPES
+from pyserini_ance.encoders.inference_copy import copied_weights
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.encoders.roberta_ance import RobertaAnceTower, _model_class
 from pyserini_ance.pipeline import memory_forecast
@@ -29,7 +31,6 @@ from pyserini_ance.trainer.step_memory import (
     TextMemory,
     activation_bytes,
     encoding_bytes,
-    half_names,
     texts_of_query,
 )
 
@@ -140,11 +141,11 @@ def test_encoding_is_counted_as_a_batch_takes(small_recipe, precision):
     encoder = initial_encoder(small(small_recipe, *CASES["whole"]).encoder, 0)
     towers = encoder.towers.eval()
     weights = dict(towers.tower("document").named_parameters())
-    if precision == "bf16":
-        weights |= {name: weights[name].bfloat16() for name in half_names(towers.tower("document"))}
+    copied = copied_weights(towers.tower("document"), DTYPES[precision])
+    weights |= {name: weights[name].to(DTYPES[precision]) for name in copied}
     with LiveBytes() as live, torch.no_grad():
         towers("document", torch.ones((3, 16), dtype=torch.int64), None, weights)
-    most, made = encoding_bytes(encoder, "document", (3, 16), precision)
+    most, made = encoding_bytes(encoder, "document", (3, 16), DTYPES[precision])
     assert (most, made) == (pytest.approx(live.peak, rel=0.05), pytest.approx(live.made, rel=0.05))
 
 

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from pyserini_ance.encoders.encoder import cpu_has_fast_bf16, resolve_precision
+from pyserini_ance.encoders import hardware
+from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, cpu_is_amd, resolve_precision
 
 
 @pytest.mark.parametrize(
@@ -43,3 +44,13 @@ def test_a_gpu_without_bf16_has_fp16_if_it_is_fast_at_it(monkeypatch, has_bf16, 
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
     assert [resolve_precision("auto", device) for device in ("auto", "cuda")] == [chosen] * 2
     assert resolve_precision("fp16", "cuda") == "fp16"
+
+
+@pytest.mark.parametrize(
+    ("vendor", "is_amd"), [("AuthenticAMD", True), ("GenuineIntel", False), (None, False)]
+)
+def test_amd_is_known_by_its_name(tmp_path, monkeypatch, vendor, is_amd):
+    monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
+    if vendor is not None:
+        (tmp_path / "cpuinfo").write_text(f"processor : 0\nvendor_id : {vendor}\n")
+    assert cpu_is_amd.__wrapped__() is is_amd

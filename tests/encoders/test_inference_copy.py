@@ -1,3 +1,4 @@
+import copy
 from types import SimpleNamespace
 
 import numpy as np
@@ -8,12 +9,33 @@ from torch import nn
 from torch.nn import functional
 from transformers import AutoConfig, AutoModel, T5EncoderModel
 
-from pyserini_ance.encoders import half_precision
-from pyserini_ance.encoders.half_precision import PackedLinear, half_copy, packs_linears, transformers_in
+from pyserini_ance.encoders import inference_copy as module
+from pyserini_ance.encoders.inference_copy import (
+    FEWEST_TOKENS,
+    PackedLinear,
+    copied_weights,
+    encodes_by_copy,
+    inference_copy,
+    packs_linears,
+    transformers_in,
+)
 from pyserini_ance.encoders.load_save import initial_encoder
 
 IDS = torch.randint(5, 60, (6, 20), generator=torch.Generator().manual_seed(0))
-needs_packing = pytest.mark.skipif(not packs_linears(), reason="this processor or torch does not pack")
+needs_packing = pytest.mark.skipif(
+    not packs_linears(torch.bfloat16), reason="this processor or torch does not pack"
+)
+# By how much a packed layer, and a model of them, may differ from nn.Linear's.
+TOLERANCE = {torch.bfloat16: (0.01, 0.1), torch.float32: (1e-5, 1e-4)}
+
+
+@pytest.fixture(params=TOLERANCE, ids=["bf16", "fp32"])
+def dtype(request, monkeypatch):
+    """A precision in which layers are packed, as on AMD's processors."""
+    monkeypatch.setattr(module, "cpu_is_amd", lambda: True)
+    packs_linears.cache_clear()
+    yield request.param
+    packs_linears.cache_clear()
 
 
 @pytest.fixture(params=["transformer", "roberta_ance"])
@@ -39,22 +61,27 @@ def vectors(tower: nn.Module) -> torch.Tensor:
 
 
 @needs_packing
-def test_packed_layers_compute_as_those_of_the_copy_without_them(encoder, monkeypatch):
+def test_packed_layers_compute_as_those_of_the_copy_without_them(encoder, monkeypatch, dtype):
     """The copy without them is compared in test_encoder.py."""
     tower = encoder.towers.queries
-    packed = half_copy(tower, torch.bfloat16)
-    monkeypatch.setattr(half_precision, "packs_linears", lambda: False)
-    plain = half_copy(tower, torch.bfloat16)
-    count = sum(isinstance(module, PackedLinear) for module in packed.modules())
+    packed, copied = inference_copy(tower, dtype), copied_weights(tower, dtype)
+    monkeypatch.setattr(module, "packs_linears", lambda dtype: False)
+    plain = inference_copy(tower, dtype)
+    count = sum(isinstance(layer, PackedLinear) for layer in packed.modules())
     assert (count, len(linears(packed))) == (len(linears(tower)), 0) and len(linears(plain)) == count > 0
-    torch.testing.assert_close(vectors(packed), vectors(plain), rtol=0.1, atol=0.1)
-    assert not torch.equal(vectors(plain), vectors(tower))
+    rounding = TOLERANCE[dtype][1]
+    torch.testing.assert_close(vectors(packed), vectors(plain), rtol=rounding, atol=rounding)
+    assert torch.equal(vectors(plain), vectors(tower)) is (dtype == torch.float32)
+    shared = {weight.data_ptr() for weight in packed.parameters()}
+    own = {name for name, weight in tower.named_parameters() if weight.data_ptr() not in shared}
+    # A packed layer has its bias, which may be shared, as a tensor.
+    assert {name for name in own if "bias" not in name} == {name for name in copied if "bias" not in name}
 
 
 def test_the_tower_stays_and_shares_what_follows_its_transformer(encoder):
     tower = encoder.towers.queries
     before = {name: (id(weight), weight.dtype) for name, weight in tower.named_parameters()}
-    copy = half_copy(tower, torch.bfloat16)
+    copy = inference_copy(tower, torch.bfloat16)
     assert {name: (id(weight), weight.dtype) for name, weight in tower.named_parameters()} == before
     shared = {
         weight.dtype
@@ -90,15 +117,16 @@ class Whole(nn.Module):
     ("kind", "shape"),
     [("t5", T5), ("deberta", DEBERTA), ("albert", TINY_SHAPE), ("distilbert", {"dim": 32, "n_heads": 4})],
 )
-def test_other_models_compute_alike_with_packed_layers(monkeypatch, kind, shape):
+def test_other_models_compute_alike_with_packed_layers(monkeypatch, dtype, kind, shape):
     """T5 and DeBERTa read weights themselves, ALBERT has one layer at several depths."""
     config = AutoConfig.for_model(kind, vocab_size=64, **shape)
     model = Whole((T5EncoderModel if kind == "t5" else AutoModel.from_config)(config).eval())
-    packed = half_copy(model, torch.bfloat16)
-    monkeypatch.setattr(half_precision, "packs_linears", lambda: False)
-    plain = half_copy(model, torch.bfloat16)
-    assert any(isinstance(module, PackedLinear) for module in packed.modules())
-    torch.testing.assert_close(vectors(packed), vectors(plain), rtol=0.1, atol=0.1)
+    packed = inference_copy(model, dtype)
+    monkeypatch.setattr(module, "packs_linears", lambda dtype: False)
+    plain = inference_copy(model, dtype)
+    assert any(isinstance(layer, PackedLinear) for layer in packed.modules())
+    rounding = TOLERANCE[dtype][1]
+    torch.testing.assert_close(vectors(packed), vectors(plain), rtol=rounding, atol=rounding)
 
 
 def test_linear_layers_of_other_kinds_are_not_packed(encoder):
@@ -110,8 +138,8 @@ def test_linear_layers_of_other_kinds_are_not_packed(encoder):
 
     for layer in linears(encoder.towers.queries):
         layer.__class__ = Doubled
-    copy = half_copy(encoder.towers.queries, torch.bfloat16)
-    assert not any(isinstance(module, PackedLinear) for module in copy.modules())
+    copied = inference_copy(encoder.towers.queries, torch.bfloat16)
+    assert not any(isinstance(layer, PackedLinear) for layer in copied.modules())
 
 
 def test_changed_weights_are_seen_by_the_next_call(encoder, records):
@@ -129,21 +157,22 @@ def test_changed_weights_are_seen_by_the_next_call(encoder, records):
 @needs_packing
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", [(1, 64, 32), (200, 384, 1536), (70, 37, 5), (3, 7, 48, 100)])
-def test_a_packed_layer_computes_as_nn_linear(shape, bias):
+def test_a_packed_layer_computes_as_nn_linear(dtype, shape, bias):
     *rows, inputs, outputs = shape
     generator = torch.Generator().manual_seed(0)
     weight = torch.randn(outputs, inputs, generator=generator) / inputs**0.5
     own_bias = torch.randn(outputs, generator=generator) if bias else None
     given = torch.randn(*rows, inputs, generator=generator)
-    layer = PackedLinear(weight, own_bias)
-    half = [each if each is None else each.bfloat16() for each in (given, weight, own_bias)]
-    assert torch.equal(layer.weight, half[1])
+    layer, rounding = PackedLinear(weight, own_bias, dtype), TOLERANCE[dtype][0]
+    own = [each if each is None else each.to(dtype) for each in (given, weight, own_bias)]
+    assert torch.equal(layer.weight, own[1])
     with torch.inference_mode():
-        torch.testing.assert_close(layer(half[0]), functional.linear(*half), rtol=0.01, atol=0.01)
-        every_second = half[0][..., None].expand(*half[0].shape, 2)[..., 0]
-        assert torch.equal(layer(every_second), layer(half[0]))
+        expected = functional.linear(*own)
+        torch.testing.assert_close(layer(own[0]), expected, rtol=rounding, atol=rounding)
+        every_second = own[0][..., None].expand(*own[0].shape, 2)[..., 0]
+        assert torch.equal(layer(every_second), layer(own[0]))
         with torch.autocast("cpu", torch.bfloat16):
-            torch.testing.assert_close(layer(given), functional.linear(*half), rtol=0.01, atol=0.01)
+            torch.testing.assert_close(layer(given).to(dtype), expected, rtol=0.02, atol=0.02)
 
 
 @needs_packing
@@ -164,13 +193,13 @@ def test_without_the_operator_layers_stay_as_they_are(encoder, records, monkeypa
     packs_linears.cache_clear()
     try:
         with caplog.at_level("INFO"):
-            assert not packs_linears()
+            assert not packs_linears(torch.bfloat16)
         plain = encoder.encode(records, "document", "bf16")
     finally:
         monkeypatch.undo()
         packs_linears.cache_clear()
     assert "linear layers in bf16" in caplog.text
-    assert len(linears(half_copy(encoder.towers.queries, torch.float16))) == len(
+    assert len(linears(inference_copy(encoder.towers.queries, torch.float16))) == len(
         linears(encoder.towers.queries)
     )
     np.testing.assert_allclose(packed, plain, atol=0.03)
@@ -186,5 +215,26 @@ def test_hooks_and_computed_weights_hold_in_the_copy(encoder):
         normed.weight_g.mul_(-1)
     tower.last_output = tower("document", IDS, torch.ones_like(IDS))
     assert tower.last_output.grad_fn is not None
-    found = vectors(half_copy(tower, torch.bfloat16))
+    found = vectors(inference_copy(tower, torch.bfloat16))
     assert functional.cosine_similarity(found, vectors(tower)).min() > 0.999
+
+
+def test_in_fp32_only_many_tokens_on_amds_processors_are_encoded_by_a_copy(encoder, monkeypatch, dtype):
+    tower, few, many = encoder.towers.queries, FEWEST_TOKENS - 1, FEWEST_TOKENS
+    is_half = dtype != torch.float32
+    assert [encodes_by_copy(tower, dtype, tokens) for tokens in (few, many)] == [is_half, True]
+    monkeypatch.setattr(module, "cpu_is_amd", lambda: False)
+    packs_linears.cache_clear()
+    assert encodes_by_copy(tower, dtype, many) is is_half
+    assert not encodes_by_copy(copy.deepcopy(tower).to("meta"), torch.float32, many)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32], indirect=True)
+def test_fp32_by_packed_layers_is_fp32(encoder, records, monkeypatch, dtype):
+    plain = encoder.encode(records, "document", "fp32")
+    monkeypatch.setattr(module, "FEWEST_TOKENS", 0)
+    passes, forward = [], PackedLinear.forward
+    monkeypatch.setattr(PackedLinear, "forward", lambda *own: passes.append(1) or forward(*own))
+    packed = encoder.encode(records, "document", "fp32")
+    assert passes
+    np.testing.assert_allclose(packed, plain, rtol=1e-4, atol=1e-5)

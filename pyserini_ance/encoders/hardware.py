@@ -1,0 +1,56 @@
+"""What a processor or a GPU is fast at, by its name and its instructions.
+
+Nothing is timed: a run chooses the same on the same machine.
+"""
+
+from functools import cache
+from pathlib import Path
+from typing import Literal
+
+import torch
+
+Precision = Literal["fp32", "bf16", "fp16"]
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+HALF = {name: dtype for name, dtype in DTYPES.items() if name != "fp32"}
+TENSOR_CORES = (7, 0)  # the compute capability from which a GPU multiplies fp16 faster than fp32 (Volta)
+CPUINFO = Path("/proc/cpuinfo")
+
+
+@cache
+def cpu_is_amd() -> bool:
+    """Whether this is a processor of AMD, for which MKL, unlike oneDNN, is not made."""
+    try:
+        return "AuthenticAMD" in CPUINFO.read_text(encoding="utf-8")
+    except OSError:
+        return False
+
+
+def cpu_has_fast_bf16() -> bool:
+    """Whether this processor multiplies in bf16 (AVX512-BF16 or AMX).
+
+    Other processors emulate bf16, which is slower than fp32; oneDNN's own probe says yes to any AVX-512.
+    """
+    return _cpu_has("avx512_bf16") or cpu_has_amx()
+
+
+def cpu_has_amx() -> bool:
+    """Whether this processor has Intel's matrix unit, which multiplies in bf16 some seven times as fast as it
+    multiplies in fp32."""
+    return _cpu_has("amx_bf16")
+
+
+def _cpu_has(capability: str) -> bool:
+    probe = getattr(torch.cpu, "get_capabilities", None)  # a torch without this probe stays in fp32
+    return bool(probe and probe().get(capability))
+
+
+def resolve_precision(setting: str, device: str) -> str:
+    """Replace `auto` by bf16 if `device` is fast in it, else by fp16 on a GPU with tensor cores (Volta and
+    Turing), else by fp32; return other settings unchanged."""
+    if setting != "auto":
+        return setting
+    if device == "cpu" or not torch.cuda.is_available():
+        return "bf16" if cpu_has_fast_bf16() else "fp32"
+    if torch.cuda.is_bf16_supported(including_emulation=False):
+        return "bf16"
+    return "fp16" if torch.cuda.get_device_capability() >= TENSOR_CORES else "fp32"

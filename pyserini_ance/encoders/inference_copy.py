@@ -1,0 +1,153 @@
+"""A copy of a tower for encoding: in bf16 or fp16, and on a CPU with weights packed for oneDNN."""
+
+import copy
+import logging
+from functools import cache, cached_property
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+
+from pyserini_ance.encoders.family import Tower
+from pyserini_ance.encoders.hardware import cpu_is_amd
+
+log = logging.getLogger(__name__)
+PROBES = ((1, 64, 32), (48, 96, 40), (33, 40, 200))  # products as (rows, inputs, outputs)
+# The precision of a result, by which a packed layer may differ from nn.Linear.
+ROUNDING = {torch.bfloat16: 2**-7, torch.float32: 2**-18}
+# Packing the weights in fp32 takes as long as encoding some 300 tokens, and saves a fifth of the time.
+FEWEST_TOKENS = 4096
+
+
+def encodes_by_copy(tower: Tower, dtype: torch.dtype, tokens: int) -> bool:
+    """Whether a tower of fp32 encodes `tokens` tokens by its `inference_copy`: in half precision always."""
+    if dtype != torch.float32:
+        return True
+    on_cpu = next(tower.parameters()).device.type == "cpu"
+    return on_cpu and tokens >= FEWEST_TOKENS and packs_linears(dtype)
+
+
+def inference_copy(tower: Tower, dtype: torch.dtype) -> Tower:
+    """A copy of `tower` whose transformer computes in `dtype`. It shares what stays as it is.
+
+    A pass in bf16 alone is 1.2 times as fast as autocast, which goes back and forth between precisions. What
+    follows the transformer (pooling, heads, normalization) stays in fp32. On a CPU, linear layers are packed
+    where `packs_linears`; those with hooks or a computed weight, and subclasses, are not.
+    """
+    models = transformers_in(tower)
+    replaced: dict[int, Any] = {id(each): each for each in chain(tower.parameters(), tower.buffers())}
+    replaced |= {id(model.config): model.config for model in models}
+    # Tensors with a graph, which a module keeps from a step before, cannot be copied.
+    kept = [each for module in tower.modules() for each in vars(module).values() if torch.is_tensor(each)]
+    replaced |= {id(each): each.detach() for each in kept if not each.is_leaf}
+    for module in _modules_of_transformers(tower):
+        if _is_packed(module, dtype):
+            replaced[id(module)] = PackedLinear(module.weight, module.bias, dtype)
+        else:
+            own = module.parameters(recurse=False)
+            replaced |= {id(weight): _in_dtype(weight, dtype) for weight in own}
+    return copy.deepcopy(tower, replaced)
+
+
+def copied_weights(tower: Tower, dtype: torch.dtype) -> list[str]:
+    """The names of the weights of which `inference_copy` has another copy."""
+    modules = _modules_of_transformers(tower)
+    if dtype == torch.float32:
+        modules = [module for module in modules if _is_packed(module, dtype)]
+        own = {id(module.weight) for module in modules}
+    else:
+        own = {id(weight) for module in modules for weight in module.parameters(recurse=False)}
+    return [name for name, weight in tower.named_parameters() if id(weight) in own]
+
+
+def transformers_in(module: nn.Module) -> list[Any]:
+    """The models of transformers in `module`, which have several implementations of attention."""
+    return [each for each in module.modules() if hasattr(each, "set_attn_implementation")]
+
+
+def _modules_of_transformers(tower: Tower) -> list[Any]:
+    inner = [model for model in transformers_in(tower) if len(transformers_in(model)) == 1]
+    return [module for model in inner for module in model.modules()]
+
+
+def _is_packed(module: nn.Module, dtype: torch.dtype) -> bool:
+    if type(module) is not nn.Linear or module.weight.device.type != "cpu":
+        return False
+    is_hooked = module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module)
+    return not is_hooked and isinstance(module.weight, nn.Parameter) and packs_linears(dtype)
+
+
+def _in_dtype(weight: torch.Tensor, dtype: torch.dtype) -> nn.Parameter:
+    return nn.Parameter(weight.detach().to(dtype), requires_grad=False)
+
+
+class PackedLinear(nn.Module):
+    """A linear layer of oneDNN in bf16 or fp32 on a CPU, for inference.
+
+    `nn.Linear` reorders its weight in every product in bf16; in fp32 it multiplies with MKL.
+
+    The operators are those of torch.compile with freezing (torch/_inductor/fx_passes/mkldnn_fusion.py). They
+    are private: see `packs_linears`. In bf16 with one thread, results equal nn.Linear's bit for bit on an
+    Intel Xeon with AMX. With several, nn.Linear cuts long sums into pieces where there are few rows, which
+    rounds differently.
+    """
+
+    def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, dtype: torch.dtype):
+        super().__init__()
+        self.out_features, self.in_features = weight.shape
+        self.dtype = dtype
+        self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype))
+        self.bias = None if bias is None else bias.detach().to(dtype)
+
+    @cached_property
+    def weight(self) -> torch.Tensor:
+        """In rows and columns, for models that read it, such as T5 and DeBERTa."""
+        unpacked: torch.Tensor = self._packed.to_dense()
+        return unpacked
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        """inputs (..., in_features) -> (..., out_features)."""
+        if inputs.dtype != self.dtype:  # under autocast, say
+            return functional.linear(inputs, self.weight, self.bias)
+        outputs: torch.Tensor = torch.ops.mkldnn._linear_pointwise(
+            inputs, self._packed, self.bias, "none", [], ""
+        )
+        return outputs
+
+
+@cache
+def packs_linears(dtype: torch.dtype) -> bool:
+    """Whether `inference_copy` packs linear layers in `dtype`: where it is faster, and this torch and this
+    processor have `PackedLinear`'s operators, with the results of nn.Linear.
+
+    In bf16 everywhere: encoding is 1.1 times as fast. In fp32 on AMD's processors, where oneDNN multiplies
+    1.2 times as fast as MKL or more (docs/lab-notes/speed.md). The log says which was taken.
+    """
+    if dtype not in ROUNDING or (dtype == torch.float32 and not cpu_is_amd()):
+        return False
+    name = f"linear layers in {'bf16' if dtype == torch.bfloat16 else 'fp32'}"
+    try:
+        wrong = [shape for shape in PROBES if not _agrees(*shape, dtype)]
+    except (AttributeError, RuntimeError) as error:  # no such operator; one that this processor lacks
+        log.info("%s: weights are not packed (%s)", name, error)
+        return False
+    if wrong:
+        log.warning("%s: packed weights give other results, so they are not used", name)
+        return False
+    log.info("%s: weights are packed once", name)
+    return True
+
+
+def _agrees(rows: int, inputs: int, outputs: int, dtype: torch.dtype) -> bool:
+    """Whether a product agrees within the rounding of `dtype`."""
+    numbers = torch.arange(max(rows, outputs) * inputs, dtype=torch.float64).sin().to(dtype)
+    given = numbers[: rows * inputs].view(rows, inputs)
+    weight = numbers[: outputs * inputs].view(outputs, inputs)
+    bias = weight[:, 0].contiguous()
+    expected = functional.linear(given, weight, bias)
+    with torch.inference_mode():
+        result = PackedLinear(weight, bias, dtype)(given)
+    rounding = ROUNDING[dtype]
+    return result.dtype == dtype and torch.allclose(result, expected, rtol=rounding, atol=rounding)
