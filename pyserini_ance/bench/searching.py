@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.bench.rounds import Contender, Contest, Rounds
-from pyserini_ance.encoders.hardware import cpu_has_amx
+from pyserini_ance.encoders.hardware import cpu_has_fast_bf16
 
 DOCUMENTS, QUERIES = "documents.npy", "queries.npy"
 CENTRES = 256
@@ -35,7 +35,7 @@ def mine(options: Mapping[str, Any], folder: Path) -> Contest:
         contenders.append(Contender(name, ours, {"backend": "auto", **k, **bound}))
         contenders.append(Contender(f"{name}, by torch", ours, {**by_torch, **bound}))
     else:
-        if cpu_has_amx():
+        if cpu_has_fast_bf16():
             contenders.append(Contender("ours, in fp32", ours, {"backend": "faiss", **k}))
         contenders.append(Contender("ours, by torch", ours, by_torch))
         contenders.append(Contender("faiss IndexFlatIP", faiss, k, ("faiss",), against=True))

@@ -14,15 +14,33 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 HALF = {name: dtype for name, dtype in DTYPES.items() if name != "fp32"}
 TENSOR_CORES = (7, 0)  # the compute capability from which a GPU multiplies fp16 faster than fp32 (Volta)
 CPUINFO = Path("/proc/cpuinfo")
+ZEN_5 = 26  # family of processors
 
 
 @cache
+def amd_family() -> int | None:
+    """The family of a processor of AMD, such as 25 (Zen 3 and 4) or 26 (Zen 5); None for other vendors."""
+    try:
+        lines = CPUINFO.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return None
+    # One processor after the other: of equal names, the last one stays.
+    about = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return int(about.get("cpu family", 0)) if about.get("vendor_id") == "AuthenticAMD" else None
+
+
 def cpu_is_amd() -> bool:
     """Whether this is a processor of AMD, for which MKL, unlike oneDNN, is not made."""
-    try:
-        return "AuthenticAMD" in CPUINFO.read_text(encoding="utf-8")
-    except OSError:
-        return False
+    return amd_family() is not None
+
+
+def cpu_prefers_eager_attention() -> bool:
+    """Whether attention by single products is faster than torch's fused attention.
+
+    On an AMD EPYC of Zen 5 it is, 1.2 (bf16) to 2 times (fp32); not on one of Zen 4, nor on an Intel Xeon.
+    """
+    family = amd_family()
+    return family is not None and family >= ZEN_5
 
 
 def cpu_has_fast_bf16() -> bool:

@@ -17,7 +17,7 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder, length_sorted_batches, tokens_at_once
-from pyserini_ance.encoders.hardware import Precision, cpu_has_amx
+from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
 from pyserini_ance.pipeline import memory_forecast
 from pyserini_ance.pipeline.memory_forecast import (
     HOLES,
@@ -231,7 +231,7 @@ def search_bytes(settings: Encoding, documents: int, dimension: int, queries: in
     block = min(queries, QUERIES_PER_BLOCK)
     if resolve_backend(settings.search, "cpu") == "torch":
         return 4 * dimension * min(documents, settings.documents_per_block) + 3 * 4 * SCORES_IN_CACHE
-    is_sampled = settings.search == "auto" and not settings.memory_gib and cpu_has_amx()
+    is_sampled = settings.search == "auto" and not settings.memory_gib and cpu_has_fast_bf16()
     if is_sampled and SampledSearch.pays(queries, documents, dimension, k):
         sample = documents // sampling_stride(documents, k)
         candidates = min(MAX_PENDING * queries, MAX_PENDING_OF_ALL * block)

@@ -14,7 +14,7 @@ from tqdm import tqdm
 from pyserini_ance.data.string_arrays import release
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import to_device
-from pyserini_ance.encoders.hardware import cpu_has_amx, resolve_precision
+from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, resolve_precision
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.vectors.centred_search import CentredSearch, SampledSearch
 from pyserini_ance.vectors.faiss_library import import_faiss
@@ -108,7 +108,7 @@ def searcher(
     Each search reads an array again, block by block, without a copy (faiss) or with one of
     `documents_per_block` (torch); torch uses a tensor (`resident`) without one. By `auto`, many queries are
     searched with products in bf16, which a proof makes exact: in documents that a GPU holds, and on a CPU
-    with AMX. Searching raises PeerError when another process of `world` has ended.
+    that multiplies in bf16. Searching raises PeerError when another process of `world` has ended.
 
     memory_gib: the most that a search takes beyond its queries and results. Blocks are smaller, and the
     memory of a mapped one is given back before the next is read.
@@ -120,7 +120,7 @@ def searcher(
     if library == "faiss":
         array = np.asarray(documents, np.float32)
         fp32 = partial(_search_by_faiss, array, world, size, is_bounded)
-        if backend != "auto" or is_bounded or not array.flags.c_contiguous or not cpu_has_amx():
+        if backend != "auto" or is_bounded or not array.flags.c_contiguous or not cpu_has_fast_bf16():
             return fp32
         size = max(1, NUMBERS_IN_CACHE // max(1, array.shape[1]))
         return partial(_search_many, SampledSearch, as_tensor(array), world, size, fp32)

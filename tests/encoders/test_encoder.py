@@ -174,9 +174,9 @@ def test_arrays_go_over_together_and_come_out_alike():
     assert (counts.waits.total(), counts.copies) == (0, {"to device": 1})
 
 
-@pytest.mark.parametrize(("is_amd", "attention"), [(True, "eager"), (False, "sdpa")])
-def test_attention_on_a_cpu_is_what_is_fast_there(encoder, saved, monkeypatch, is_amd, attention):
-    monkeypatch.setattr("pyserini_ance.encoders.encoder.cpu_is_amd", lambda: is_amd)
+@pytest.mark.parametrize(("is_eager", "attention"), [(True, "eager"), (False, "sdpa")])
+def test_attention_on_a_cpu_is_what_is_fast_there(encoder, saved, monkeypatch, is_eager, attention):
+    monkeypatch.setattr("pyserini_ance.encoders.encoder.cpu_prefers_eager_attention", lambda: is_eager)
     as_in_pyserini = "eager" if encoder.family.kind == "roberta_ance" else attention
     assert load_encoder(saved(encoder)).attention == as_in_pyserini
 

@@ -4,7 +4,13 @@ import pytest
 import torch
 
 from pyserini_ance.encoders import hardware
-from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, cpu_is_amd, resolve_precision
+from pyserini_ance.encoders.hardware import (
+    amd_family,
+    cpu_has_fast_bf16,
+    cpu_is_amd,
+    cpu_prefers_eager_attention,
+    resolve_precision,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,10 +53,20 @@ def test_a_gpu_without_bf16_has_fp16_if_it_is_fast_at_it(monkeypatch, has_bf16, 
 
 
 @pytest.mark.parametrize(
-    ("vendor", "is_amd"), [("AuthenticAMD", True), ("GenuineIntel", False), (None, False)]
+    ("vendor", "family", "is_amd", "is_eager"),
+    [
+        ("AuthenticAMD", 25, True, False),
+        ("AuthenticAMD", 26, True, True),
+        ("GenuineIntel", 6, False, False),
+        (None, None, False, False),
+    ],
 )
-def test_amd_is_known_by_its_name(tmp_path, monkeypatch, vendor, is_amd):
+def test_amds_processors_are_known_by_name_and_family(
+    tmp_path, monkeypatch, vendor, family, is_amd, is_eager
+):
     monkeypatch.setattr(hardware, "CPUINFO", tmp_path / "cpuinfo")
     if vendor is not None:
-        (tmp_path / "cpuinfo").write_text(f"processor : 0\nvendor_id : {vendor}\n")
-    assert cpu_is_amd.__wrapped__() is is_amd
+        one = f"vendor_id\t: {vendor}\ncpu family\t: {family}\nmodel name\t: any\n\n"
+        (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{one}processor\t: 1\n{one}")
+    monkeypatch.setattr(hardware, "amd_family", amd_family.__wrapped__)
+    assert (cpu_is_amd(), cpu_prefers_eager_attention()) == (is_amd, is_eager)

@@ -187,7 +187,7 @@ def test_bf16_is_for_many_queries_by_auto_in_documents_that_a_gpu_holds(caplog, 
 
 
 @pytest.mark.parametrize(
-    "has_amx, backend, memory_gib, by_faiss",
+    "has_bf16, backend, memory_gib, by_faiss",
     [
         (True, "auto", None, False),
         (True, "auto", 1, True),
@@ -195,8 +195,8 @@ def test_bf16_is_for_many_queries_by_auto_in_documents_that_a_gpu_holds(caplog, 
         (False, "auto", None, True),
     ],
 )
-def test_on_a_cpu_bf16_is_for_its_matrix_unit(monkeypatch, has_amx, backend, memory_gib, by_faiss):
-    monkeypatch.setattr(search, "cpu_has_amx", lambda: has_amx)
+def test_on_a_cpu_bf16_is_for_its_instructions(monkeypatch, has_bf16, backend, memory_gib, by_faiss):
+    monkeypatch.setattr(search, "cpu_has_fast_bf16", lambda: has_bf16)
     documents = drawn(0, 300, 0)[1].numpy()
     find = searcher(documents, backend, "cpu", World(), memory_gib=memory_gib)
     assert find.func == (search._search_by_faiss if by_faiss else search._search_many)
@@ -209,7 +209,7 @@ def test_few_queries_or_documents_are_not_worth_rounding_the_documents():
 
 
 def test_vectors_that_are_not_contiguous_are_searched_by_faiss_alone(monkeypatch):
-    monkeypatch.setattr(search, "cpu_has_amx", lambda: True)
+    monkeypatch.setattr(search, "cpu_has_fast_bf16", lambda: True)
     queries, documents = drawn(30, 300, 0)
     find = searcher(documents.numpy()[:, ::2], "auto", "cpu", World())
     assert find.func == search._search_by_faiss

@@ -155,6 +155,6 @@ def test_a_process_receives_its_own_queries_alone(run_processes):
 def test_one_process_gathers_nothing():
     queries, documents = real_vectors()
     scores, rows = search_together(World(), queries, documents, [], 50)
-    expected_scores, expected_rows = search.exact_search(queries, documents, 50)
+    expected_scores, expected_rows = search.exact_search(queries, documents, 50, "torch")
     np.testing.assert_array_equal(scores, expected_scores)
     np.testing.assert_array_equal(rows, expected_rows)
