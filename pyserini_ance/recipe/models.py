@@ -52,8 +52,8 @@ class Encoding(Settings):
     """
     search: Literal["auto", "torch", "faiss"] = "auto"
     """The library that searches exactly; `auto` is faiss on a CPU and torch on a GPU. Where the GPU holds the
-    vectors, and on a CPU with AMX without `memory_gib`, `auto` searches many vectors for many queries with
-    products in bf16, proves each query's ranking, and repeats in fp32 those without a proof."""
+    vectors, and on a CPU that multiplies in bf16 without `memory_gib`, `auto` searches many vectors for many
+    queries with products in bf16, proves each query's ranking, and repeats in fp32 those without a proof."""
     documents_per_block: PositiveInt = 65_536
     """Document vectors that a search by torch holds in memory at once."""
     memory_gib: float | None = Field(default=None, ge=0.25)
