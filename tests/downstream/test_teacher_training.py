@@ -127,7 +127,7 @@ def train_by(folder: Path, output: Path, settings: TeacherSettings, source: str 
 @pytest.mark.parametrize("loss", ["bce", "lambda"])
 def test_positives_rise_above_negatives(run, run_processes, tmp_path, loss):
     few = TeacherSettings(loss, 1, 4, 4, 1e-9, 56)
-    many = TeacherSettings(loss, 60, 4, 4, 1e-3, 56)
+    many = TeacherSettings(loss, 240, 4, 4, 1e-3, 56)  # `lambda` rises slowly
     ((before,), (after,)) = (
         run_processes(1, train_by, run.folder, tmp_path / name, settings, join=False)
         for name, settings in (("few", few), ("many", many))
