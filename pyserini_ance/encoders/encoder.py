@@ -15,7 +15,7 @@ from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.family import Family, TwoTower
 from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
-from pyserini_ance.encoders.inference_copy import encodes_by_copy, inference_copy, transformers_in
+from pyserini_ance.encoders.inference_copy import encoding_tower, transformers_in
 from pyserini_ance.encoders.tokenization import TextTokenizer
 
 ALIGNMENT_BYTES = 8  # of an array in a transfer
@@ -252,10 +252,10 @@ class Encoder:
         training = self.towers.training
         self.towers.eval()
         try:
-            towers, dtype, lengths = self.towers, DTYPES[precision], tokens.lengths(length, rows)
-            if encodes_by_copy(towers.tower(side), dtype, int(lengths.sum())):
-                # Weights change between two calls, so the copy ends with this one.
-                towers = TwoTower(inference_copy(towers.tower(side), dtype))
+            own, dtype, lengths = self.towers.tower(side), DTYPES[precision], tokens.lengths(length, rows)
+            # Weights change between two calls, so a copy ends with this one.
+            tower = encoding_tower(own, dtype, int(lengths.sum()), self.device)
+            towers = self.towers if tower is own else TwoTower(tower)
             for batch in length_sorted_batches(lengths, budget):
                 ids, mask = padded_batch(tokens, rows[batch], length, self.device)
                 with torch.inference_mode():

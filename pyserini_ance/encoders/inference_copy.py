@@ -21,12 +21,18 @@ ROUNDING = {torch.bfloat16: 2**-7, torch.float32: 2**-18}
 FEWEST_TOKENS = 4096
 
 
-def encodes_by_copy(tower: Tower, dtype: torch.dtype, tokens: int) -> bool:
-    """Whether a tower of fp32 encodes `tokens` tokens by its `inference_copy`: in half precision always."""
+def encoding_tower(tower: Tower, dtype: torch.dtype, tokens: int, device: torch.device) -> Tower:
+    """The tower that encodes `tokens` tokens in one call: in half precision its `inference_copy`; in fp32 too
+    where that pays, else `tower` itself. The two differ in the last bits of fp32."""
     if dtype != torch.float32:
-        return True
-    on_cpu = next(tower.parameters()).device.type == "cpu"
-    return on_cpu and tokens >= FEWEST_TOKENS and packs_linears(dtype)
+        return inference_copy(tower, dtype)
+    if device.type != "cpu" or tokens < FEWEST_TOKENS or not packs_linears(dtype):
+        return tower
+    try:
+        return inference_copy(tower, dtype)
+    except (TypeError, RuntimeError) as error:  # of any model's own code: the copy only saves time
+        log.warning("linear layers in fp32 are not packed, because the model cannot be copied: %s", error)
+        return tower
 
 
 def inference_copy(tower: Tower, dtype: torch.dtype) -> Tower:
@@ -99,7 +105,8 @@ class PackedLinear(nn.Module):
         self.out_features, self.in_features = weight.shape
         self.dtype = dtype
         self._packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach().to(dtype))
-        self.bias = None if bias is None else bias.detach().to(dtype)
+        # The operator ignores strides.
+        self.bias = None if bias is None else bias.detach().to(dtype).contiguous()
 
     @cached_property
     def weight(self) -> torch.Tensor:

@@ -12,7 +12,7 @@ from torch import nn
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.encoders.encoder import Encoder, tokens_at_once
-from pyserini_ance.encoders.hardware import DTYPES, cpu_is_amd, resolve_precision
+from pyserini_ance.encoders.hardware import DTYPES, cpu_is_amd, cpu_prefers_eager_attention, resolve_precision
 from pyserini_ance.encoders.inference_copy import copied_weights
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.pipeline.preparation import encoder_record
@@ -64,8 +64,8 @@ def encoder_sizes(recipe: Recipe) -> EncoderSizes:
         resolve_precision(recipe.encoding.precision, "cpu"),
         recipe.encoding.tokens_per_batch,
     )
-    encoding = f"{encoding_in} {budget}{' AMD' * cpu_is_amd()}"
-    subject = f"sizes{' untied' * untied} {precisions}, encoding {encoding}"
+    machine = " AMD" * cpu_is_amd() + " eager" * cpu_prefers_eager_attention()
+    subject = f"sizes{' untied' * untied} {precisions}, encoding {encoding_in} {budget}{machine}"
     record = encoder_record(recipe, subject, SIZES_VERSION)
     about = record.load()
     if about is None:

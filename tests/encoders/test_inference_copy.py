@@ -1,4 +1,4 @@
-import copy
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,7 +14,7 @@ from pyserini_ance.encoders.inference_copy import (
     FEWEST_TOKENS,
     PackedLinear,
     copied_weights,
-    encodes_by_copy,
+    encoding_tower,
     inference_copy,
     packs_linears,
     transformers_in,
@@ -34,6 +34,8 @@ def dtype(request, monkeypatch):
     """A precision in which layers are packed, as on AMD's processors."""
     monkeypatch.setattr(module, "cpu_is_amd", lambda: True)
     packs_linears.cache_clear()
+    if not packs_linears(request.param):
+        pytest.skip("this processor or torch does not pack")
     yield request.param
     packs_linears.cache_clear()
 
@@ -220,13 +222,33 @@ def test_hooks_and_computed_weights_hold_in_the_copy(encoder):
 
 
 def test_in_fp32_only_many_tokens_on_amds_processors_are_encoded_by_a_copy(encoder, monkeypatch, dtype):
-    tower, few, many = encoder.towers.queries, FEWEST_TOKENS - 1, FEWEST_TOKENS
-    is_half = dtype != torch.float32
-    assert [encodes_by_copy(tower, dtype, tokens) for tokens in (few, many)] == [is_half, True]
+    tower, is_half = encoder.towers.queries, dtype != torch.float32
+
+    def is_copied(tokens: int, device: str = "cpu") -> bool:
+        return encoding_tower(tower, dtype, tokens, torch.device(device)) is not tower
+
+    assert [is_copied(FEWEST_TOKENS - 1), is_copied(FEWEST_TOKENS)] == [is_half, True]
+    assert is_copied(FEWEST_TOKENS, "meta") is is_half
     monkeypatch.setattr(module, "cpu_is_amd", lambda: False)
     packs_linears.cache_clear()
-    assert encodes_by_copy(tower, dtype, many) is is_half
-    assert not encodes_by_copy(copy.deepcopy(tower).to("meta"), torch.float32, many)
+    assert is_copied(FEWEST_TOKENS) is is_half
+
+
+@pytest.mark.parametrize("dtype", [torch.float32], indirect=True)
+def test_a_tower_that_cannot_be_copied_encodes_in_fp32_itself(encoder, dtype, caplog):
+    tower = encoder.towers.queries
+    tower.lock = threading.Lock()
+    assert encoding_tower(tower, dtype, FEWEST_TOKENS, torch.device("cpu")) is tower
+    assert "the model cannot be copied" in caplog.text
+
+
+def test_a_bias_of_any_strides(dtype):
+    weight, given = torch.randn(48, 96).to(dtype), torch.randn(10, 96).to(dtype)
+    rounding = {torch.bfloat16: 0.05, torch.float32: 1e-4}[dtype]
+    for bias in (torch.randn(1).to(dtype).expand(48), torch.randn(96).to(dtype)[::2]):
+        with torch.inference_mode():
+            found, expected = PackedLinear(weight, bias, dtype)(given), functional.linear(given, weight, bias)
+        torch.testing.assert_close(found, expected, rtol=rounding, atol=rounding)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32], indirect=True)
