@@ -11,7 +11,7 @@ from pyserini_ance.bench.gpu_bench import LARGE_BUDGET, PEER, Bench, NotMeasured
 from pyserini_ance.bench.gpu_inputs import passage_lengths, texts_of, vectors
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.hardware import HALF
+from pyserini_ance.encoders.hardware import DTYPES
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.vectors.search import searcher
 
@@ -68,7 +68,7 @@ def _encode_rows(bench: Bench, encoder: Encoder, task: str, lengths: np.ndarray)
 def _plain_model(bench: Bench) -> Any:
     from transformers import BertModel
 
-    dtype = HALF.get(bench.precision, torch.float32)
+    dtype = DTYPES[bench.precision]
     model: Any = BertModel.from_pretrained(bench.model.folder, dtype=dtype)
     return model.to(bench.device).eval()
 
@@ -81,7 +81,7 @@ def peer(bench: Bench, dtype: torch.dtype) -> Any:
 
 def _encode_by_peer(bench: Bench, texts: list[str]) -> float:
     """Seconds of a round, tokenization included."""
-    model = peer(bench, HALF.get(bench.precision, torch.float32))
+    model = peer(bench, DTYPES[bench.precision])
     longest = max(len(text.split()) for text in texts) + 2
     settings = {"batch_size": max(1, LARGE_BUDGET // longest), "convert_to_tensor": True}
     return bench.seconds(lambda: model.encode(texts, show_progress_bar=False, **settings), 1)

@@ -252,10 +252,9 @@ class Encoder:
         training = self.towers.training
         self.towers.eval()
         try:
-            own, dtype, lengths = self.towers.tower(side), DTYPES[precision], tokens.lengths(length, rows)
+            own, lengths = self.towers.tower(side), tokens.lengths(length, rows)
             # Weights change between two calls, so a copy ends with this one.
-            tower = encoding_tower(own, dtype, int(lengths.sum()), self.device)
-            towers = self.towers if tower is own else TwoTower(tower)
+            towers = TwoTower(encoding_tower(own, DTYPES[precision], int(lengths.sum()), self.device))
             for batch in length_sorted_batches(lengths, budget):
                 ids, mask = padded_batch(tokens, rows[batch], length, self.device)
                 with torch.inference_mode():

@@ -11,15 +11,14 @@ import torch
 
 Precision = Literal["fp32", "bf16", "fp16"]
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
-HALF = {name: dtype for name, dtype in DTYPES.items() if name != "fp32"}
 TENSOR_CORES = (7, 0)  # the compute capability from which a GPU multiplies fp16 faster than fp32 (Volta)
 CPUINFO = Path("/proc/cpuinfo")
-ZEN_5 = 26  # family of processors
+ZEN_5 = 26  # its processor family
 
 
 @cache
 def amd_family() -> int | None:
-    """The family of a processor of AMD, such as 25 (Zen 3 and 4) or 26 (Zen 5); None for other vendors."""
+    """The family of an AMD processor: 25 (Zen 3 and 4), 26 (Zen 5), ...; None for other vendors."""
     try:
         lines = CPUINFO.read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -30,12 +29,12 @@ def amd_family() -> int | None:
 
 
 def cpu_is_amd() -> bool:
-    """Whether this is a processor of AMD, for which MKL, unlike oneDNN, is not made."""
+    """Whether this is an AMD processor, on which oneDNN multiplies in fp32 faster than MKL does."""
     return amd_family() is not None
 
 
 def cpu_prefers_eager_attention() -> bool:
-    """Whether attention by single products is faster than torch's fused attention.
+    """Whether transformers' eager attention is faster than torch's fused attention (SDPA).
 
     On an AMD EPYC of Zen 5 it is, 1.2 (bf16) to 2 times (fp32); not on one of Zen 4, nor on an Intel Xeon.
     """
@@ -48,18 +47,9 @@ def cpu_has_fast_bf16() -> bool:
 
     Other processors emulate bf16, which is slower than fp32; oneDNN's own probe says yes to any AVX-512.
     """
-    return _cpu_has("avx512_bf16") or cpu_has_amx()
-
-
-def cpu_has_amx() -> bool:
-    """Whether this processor has Intel's matrix unit, which multiplies in bf16 some seven times as fast as it
-    multiplies in fp32."""
-    return _cpu_has("amx_bf16")
-
-
-def _cpu_has(capability: str) -> bool:
     probe = getattr(torch.cpu, "get_capabilities", None)  # a torch without this probe stays in fp32
-    return bool(probe and probe().get(capability))
+    found = probe() if probe else {}
+    return bool(found.get("avx512_bf16") or found.get("amx_bf16"))
 
 
 def resolve_precision(setting: str, device: str) -> str:

@@ -22,8 +22,11 @@ FEWEST_TOKENS = 4096
 
 
 def encoding_tower(tower: Tower, dtype: torch.dtype, tokens: int, device: torch.device) -> Tower:
-    """The tower that encodes `tokens` tokens in one call: in half precision its `inference_copy`; in fp32 too
-    where that pays, else `tower` itself. The two differ in the last bits of fp32."""
+    """What encodes `tokens` tokens in one call: in half precision, the `inference_copy` of `tower`.
+
+    In fp32 too if it is faster, which it is for many tokens on an AMD processor; else `tower` itself. The
+    vectors of the two differ in their last bits.
+    """
     if dtype != torch.float32:
         return inference_copy(tower, dtype)
     if device.type != "cpu" or tokens < FEWEST_TOKENS or not packs_linears(dtype):
@@ -126,11 +129,11 @@ class PackedLinear(nn.Module):
 
 @cache
 def packs_linears(dtype: torch.dtype) -> bool:
-    """Whether `inference_copy` packs linear layers in `dtype`: where it is faster, and this torch and this
-    processor have `PackedLinear`'s operators, with the results of nn.Linear.
+    """Whether `inference_copy` packs linear layers in `dtype`. The log says so.
 
-    In bf16 everywhere: encoding is 1.1 times as fast. In fp32 on AMD's processors, where oneDNN multiplies
-    1.2 times as fast as MKL or more (docs/lab-notes/speed.md). The log says which was taken.
+    In bf16 it makes encoding 1.1 times as fast; in fp32 it does so on AMD processors, where oneDNN multiplies
+    1.2 times as fast as MKL or more (docs/lab-notes/speed.md). It needs `PackedLinear`'s operators, which
+    this torch and this processor must have, with the results of nn.Linear.
     """
     if dtype not in ROUNDING or (dtype == torch.float32 and not cpu_is_amd()):
         return False

@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.encoder import Encoder, tokens_at_once
 from pyserini_ance.encoders.family import TwoTower
-from pyserini_ance.encoders.hardware import HALF
+from pyserini_ance.encoders.hardware import DTYPES
 from pyserini_ance.encoders.inference_copy import copied_weights
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.dropout import CpuDropout
@@ -262,12 +262,12 @@ def _like(tensor: torch.Tensor, device: str) -> torch.Tensor:
 @contextmanager
 def _autocast(device: str, precision: str) -> Iterator[None]:
     """torch.autocast, which does nothing for a device that is not there."""
-    if precision not in HALF:
+    if precision == "fp32":
         yield
         return
     before = torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)
     torch.set_autocast_enabled(device, True)
-    torch.set_autocast_dtype(device, HALF[precision])
+    torch.set_autocast_dtype(device, DTYPES[precision])
     try:
         yield
     finally:

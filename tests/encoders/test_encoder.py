@@ -21,7 +21,7 @@ from pyserini_ance.encoders.encoder import (
     tokens_at_once,
 )
 from pyserini_ance.encoders.family import MASKED_ALONE, attention_mask, pool
-from pyserini_ance.encoders.hardware import HALF
+from pyserini_ance.encoders.hardware import DTYPES
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 
 SEED = 1
@@ -264,7 +264,7 @@ def test_encoding_in_half_precision_is_that_of_a_copy_of_the_transformer_in_it(
     encoder = initial_encoder(family("transformer", tiny_bert, tied=tied, projection=8, pooling="mean"), SEED)
     before = {name: weight.clone() for name, weight in encoder.towers.named_parameters()}
     copied = copy.deepcopy(encoder.towers.tower(side)).eval()
-    copied.backbone.to(HALF[precision])
+    copied.backbone.to(DTYPES[precision])
     tokens = TokenStore.of_lists(encoder.tokenizer.ids(side, records), encoder.tokenizer.specials)
     for rows, vectors in encoder.encode_rows(tokens, np.arange(len(records)), side, precision, 50):
         ids, mask = padded_batch(tokens, rows, encoder.length_tokens(side), encoder.device)
