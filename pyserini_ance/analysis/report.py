@@ -18,6 +18,7 @@ from pyserini_ance.evaluation.significance import Difference
 from pyserini_ance.evaluation.tables import SECONDS, last_stage
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.recipe.teacher_training import TrainedTeacher
 from pyserini_ance.runs.rundir import RunDir, RunLog
 from pyserini_ance.storage.files import read_json_object, write_whole
 
@@ -95,8 +96,26 @@ def _what_was_run(history: RunHistory) -> Section:
     rows = [_stage_row(name, stage) for name, stage in recipe.stages.items()]
     columns = ["stage", "steps", "queries", "learning rate", "terms", "refresh"]
     section.add(html.subheading("Stages"), html.table(rows, columns, long=["terms"]))
+    if recipe.teachers:
+        seconds = RunLog(run, writes=False).teacher_seconds()
+        rows = [_teacher_row(name, one, seconds.get(name, {})) for name, one in recipe.teachers.items()]
+        section.add(html.subheading("Cross-encoders trained between stages"), html.table(rows, list(rows[0])))
     section.add(html.folded("the whole recipe", html.preformatted(dump(recipe))))
     return section
+
+
+def _teacher_row(name: str, teacher: TrainedTeacher, seconds: Mapping[str, float]) -> dict[str, Any]:
+    return {
+        "teacher": name,
+        "after": teacher.after,
+        "init_from": str(teacher.init_from),
+        "steps": teacher.steps or "one pass",
+        "queries": teacher.batch_queries,
+        "negatives": teacher.num_negatives,
+        "learning rate": f"{teacher.learning_rate:g}",
+        "mining seconds": seconds.get("mine"),
+        "training seconds": seconds.get("train"),
+    }
 
 
 def _environment(environment: Mapping[str, Any]) -> dict[str, str]:

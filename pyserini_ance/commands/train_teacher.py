@@ -6,6 +6,7 @@ from pathlib import Path
 
 from pyserini_ance.commands import console
 from pyserini_ance.distributed.failures import interrupt_on_termination
+from pyserini_ance.recipe.teacher_training import TeacherTraining
 
 EXAMPLE = "pyserini-ance train-teacher runs/demo-ance --output runs/demo-teacher"
 DETAILS = """The folder is for `rerank --model FOLDER` and, in a recipe, for
@@ -19,17 +20,17 @@ def main(arguments: list[str] | None = None) -> None:
     if "LOCAL_RANK" in os.environ:
         raise ValueError("train-teacher runs as one process; start it without torchrun")
     from pyserini_ance.distributed.process_group import device_of
-    from pyserini_ance.downstream.mined_lists import MinedLists
     from pyserini_ance.downstream.teacher_evaluation import DevRanking, dev_split
-    from pyserini_ance.downstream.teacher_training import (
+    from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, require_sentence_transformers
+    from pyserini_ance.evaluation.tables import read_results, table
+    from pyserini_ance.pipeline.mined_lists import MinedLists
+    from pyserini_ance.pipeline.ranking_inputs import collection_of
+    from pyserini_ance.pipeline.teacher_training import (
         TeacherSettings,
         default_length,
         start_weights,
         train_teacher,
     )
-    from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, require_sentence_transformers
-    from pyserini_ance.evaluation.tables import read_results, table
-    from pyserini_ance.pipeline.ranking_inputs import collection_of
     from pyserini_ance.runs.rundir import RunDir
 
     require_sentence_transformers()
@@ -41,14 +42,14 @@ def main(arguments: list[str] | None = None) -> None:
     lists, split = MinedLists.of(run, recipe, collection), args.split or dev_split(recipe)
     source = args.model or start_weights(run)
     settings = TeacherSettings(
-        args.loss,
-        args.steps,
-        args.batch_queries,
-        args.num_negatives,
-        args.learning_rate,
-        args.length_tokens or default_length(recipe),
-        args.seed,
-        args.precision,
+        loss=args.loss,
+        steps=args.steps,
+        batch_queries=args.batch_queries,
+        num_negatives=args.num_negatives,
+        learning_rate=args.learning_rate,
+        length_tokens=args.length_tokens or default_length(recipe),
+        seed=args.seed,
+        precision=args.precision,
     )
     dev = DevRanking.of(run, recipe, collection, split, args.first, args.queries, args.seed, device)
     about = {"retriever": retriever, "start": args.model or "the untrained encoder of the run"}
@@ -65,6 +66,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _parser() -> argparse.ArgumentParser:
+    defaults = TeacherTraining()
     parser = console.command_parser(
         "train-teacher",
         "Train a cross-encoder on a run's positives and its last mined negatives, and compare it with the "
@@ -82,7 +84,7 @@ def _parser() -> argparse.ArgumentParser:
     training.add_argument(
         "--loss",
         choices=("bce", "lambda"),
-        default="bce",
+        default=defaults.loss,
         help="binary cross-entropy of pairs, or LambdaLoss of each query's list (default: %(default)s)",
     )
     training.add_argument(
@@ -91,19 +93,23 @@ def _parser() -> argparse.ArgumentParser:
     training.add_argument(
         "--batch-queries",
         type=console.positive_int,
-        default=8,
+        default=defaults.batch_queries,
         metavar="N",
         help="queries per step (default: %(default)s)",
     )
     training.add_argument(
         "--num-negatives",
         type=console.positive_int,
-        default=7,
+        default=defaults.num_negatives,
         metavar="N",
         help="negatives per query, drawn anew each time (default: %(default)s)",
     )
     training.add_argument(
-        "--learning-rate", type=float, default=2e-5, metavar="RATE", help="default: %(default)s"
+        "--learning-rate",
+        type=float,
+        default=defaults.learning_rate,
+        metavar="RATE",
+        help="default: %(default)s",
     )
     training.add_argument(
         "--length-tokens",

@@ -34,6 +34,7 @@ class CheckpointVectors:
     document_weights: the hash of the document tower's weights (default: `weights`).
     recipe: the recipe that the vectors serve, which teachers read; None: filters cannot ask a teacher.
     encode: called with `model` and `encode_arguments` in place of `encode_shards`.
+    teachers: the folder of the cross-encoders that the run trains; None: there is no run.
     scratch: the folder of document vectors, one folder per document tower and precision; other checkpoints
         with the same document tower use the same vectors.
     seconds: the time spent by part, waiting for other processes included: load, encode_documents,
@@ -52,8 +53,9 @@ class CheckpointVectors:
         document_weights: str | None = None,
         recipe: Recipe | None = None,
         encode: EncodeDocuments | None = None,
+        teachers: Path | None = None,
     ):
-        self.recipe, self._encode = recipe, encode
+        self.recipe, self._encode, self.teachers = recipe, encode, teachers
         self.model, self.weights, self.data, self.encoding = model, weights, data, encoding
         self.document_weights = document_weights or weights
         self.scratch, self.device, self.world = scratch, device, world

@@ -8,12 +8,15 @@ from pyserini_ance.data.answer_matching import ANSWERS, FIELD
 from pyserini_ance.data.collection import Collection, Side, Split
 from pyserini_ance.data.passages import check_delimiter
 from pyserini_ance.data.prepared import AnchorSet
+from pyserini_ance.encoders.cross_encoder_model import require_sentence_transformers
+from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, success_at
 from pyserini_ance.pipeline.bm25_rankings import candidates_file, read_candidates
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Evaluate
+from pyserini_ance.recipe.teacher_training import TeacherStart
 
 
 def check_before_reading(recipe: Recipe) -> None:
@@ -23,11 +26,14 @@ def check_before_reading(recipe: Recipe) -> None:
 
 
 def _check_files(recipe: Recipe) -> None:
-    """Raise FileNotFoundError if a file is missing that negatives are drawn from, that a teacher reads, or
-    whose documents are reranked."""
-    for stage in recipe.stages.values():
-        _ = [source.files for source in stage.components]
-        _ = [teacher.files for teacher in stage.teachers.values()]
+    """Raise FileNotFoundError if a file is missing that negatives are drawn from, that a teacher reads or
+    starts from, or whose documents are reranked."""
+    _ = [component.files for source in recipe.sources for component in source.components]
+    _ = [teacher.files for stage in recipe.stages.values() for teacher in stage.teachers.values()]
+    for name, trained in recipe.teachers.items():
+        require_sentence_transformers()
+        if isinstance(trained.init_from, TeacherStart) and trained.init_from.model:
+            find_model(trained.init_from.model, f"teachers.{name}.init_from.model")
     for split, rerank in recipe.final_evaluation.reranked.items():
         candidates_file(rerank, split)
 
@@ -184,9 +190,9 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
     for split, rerank in recipe.final_evaluation.reranked.items():
         if rerank.file:
             read_candidates(rerank, collection.split(split), collection.documents, rerank.file)
+    for anchor, source in recipe.anchored_sources:
+        source.check_data(AnchorSet.of(collection, training.name, anchor))
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
-        for source in term.negatives:
-            source.check_data(AnchorSet.of(collection, training.name, term.anchor))
         if term.teacher is not None:
             term.teacher.check_data(AnchorSet.of(collection, training.name, term.anchor))
 

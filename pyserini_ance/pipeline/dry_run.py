@@ -36,14 +36,16 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
     Returns a table of times, the memory and the total time. Called by all processes of `world`.
     """
     stages = {name: _shortened(stage, steps) for name, stage in recipe.stages.items()}
-    shortened = recipe.model_copy(update={"stages": stages})
+    teachers = {name: one.model_copy(update={"steps": steps}) for name, one in recipe.teachers.items()}
+    shortened = recipe.model_copy(update={"stages": stages, "teachers": teachers})
     with _shared_folder(world) as folder:
         experiment = Experiment(shortened, folder / "run", world)
         untrained = experiment.initial_checkpoint(INITIAL.stage, world.on_main(lambda: _begin(experiment)))
         experiment.rank_by_bm25(data, {})
         for name in recipe.stages:
-            experiment.train_stage(name, data, untrained)
+            experiment.train_teachers_after(name, data, experiment.train_stage(name, data, untrained))
         seconds = {name: _seconds_spent(experiment, name) for name in recipe.stages}
+        of_teachers = world.on_main(experiment.log.teacher_seconds)
         encoder = load_encoder(untrained.encoder, world.device)
     mining, final = (
         _seconds_to_encode(encoder, recipe, data, precision, world)
@@ -52,6 +54,10 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
     rows = [
         _row(name, stage, seconds[name], steps, mining, len(data.documents))
         for name, stage in recipe.stages.items()
+    ]
+    rows += [
+        _teacher_row(name, of_teachers[name], steps, teacher.steps_over(len(data.split.queries)))
+        for name, teacher in recipe.teachers.items()
     ]
     encodings = evaluation_encodings(recipe)
     total = sum(row[column] for row in rows for column in COLUMNS[2:]) + encodings * final
@@ -134,6 +140,16 @@ def _row(
         between = 0
     refreshing = measured["documents"] + measured["refresh"] * max(1, len(refreshes)) + between * mining
     values = (name, f"{step_seconds:.3f}", round(step_seconds * stage.steps, 1), round(refreshing, 1))
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def _teacher_row(name: str, measured: dict[str, float], steps: int, all_steps: int) -> dict[str, Any]:
+    """The expected seconds of a cross-encoder, from those `measured` over `steps` steps.
+
+    What its process takes to start counts as steps: an upper bound.
+    """
+    step_seconds = measured["train"] / steps
+    values = (name, f"{step_seconds:.3f}", round(step_seconds * all_steps, 1), round(measured["mine"], 1))
     return dict(zip(COLUMNS, values, strict=True))
 
 

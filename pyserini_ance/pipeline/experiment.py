@@ -33,6 +33,7 @@ from pyserini_ance.pipeline.model_export import Results, export, unimproved_stag
 from pyserini_ance.pipeline.preparation import check_indexes, check_tools, prepare, recorded_splits
 from pyserini_ance.pipeline.refresher_subprocess import check_refresher, refresh_command
 from pyserini_ance.pipeline.run_session import RunSession
+from pyserini_ance.pipeline.trained_teachers import train_teacher_of_run
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.refresher.refresher import Refresher
@@ -170,6 +171,7 @@ class Experiment:
         for name, stage in self.recipe.stages.items():
             checkpoint = starting_checkpoint(self.recipe, stage, initial, results)
             results[name] = self.train_stage(name, data, checkpoint, resume)
+            self.train_teachers_after(name, data, results[name])
             self.world.on_main(lambda: self._drop_moments(results))
             if name != last and "stages" in wanted:
                 self._mark(f"the final evaluation of stage {name}")
@@ -239,6 +241,12 @@ class Experiment:
     def initial_checkpoint(self, name: str, hashes: Sequence[str]) -> Checkpoint:
         """A checkpoint that this run holds but has not trained."""
         return Checkpoint(self.run_dir.checkpoint(name, 0), *hashes)
+
+    def train_teachers_after(self, stage: str, data: PreparedData, result: Checkpoint) -> None:
+        """Train the recipe's cross-encoders after `stage`, whose `result` finds their negatives."""
+        for name in self.recipe.teachers_after(stage):
+            self._mark(f"teacher {name}")
+            train_teacher_of_run(self.recipe, name, data, self.run_dir, result, self.world)
 
     def train_stage(
         self, name: str, data: PreparedData, initial: Checkpoint, resume: bool = False

@@ -93,7 +93,7 @@ def generations_kept(recipe: Recipe, stage: Stage, source: Source) -> int:
 
 def candidates_kept(recipe: Recipe) -> int:
     """The highest number of candidates per anchor in all tables of the run directory together."""
-    total = 0
+    total = sum(source.max_candidates(0) for one in recipe.teachers.values() for source in one.negatives)
     previous: dict[str, int] = {}
     for stage in recipe.stages.values():
         widths: dict[str, int] = {}

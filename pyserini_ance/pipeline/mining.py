@@ -33,6 +33,7 @@ from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.load import read_component, read_yaml
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.recipe.splits import TrainSplit
+from pyserini_ance.recipe.teacher_training import TRAINED
 from pyserini_ance.storage.files import sha256_json, whole_file
 
 if TYPE_CHECKING:
@@ -209,6 +210,11 @@ def read_source(
         )
     built = read_component("negatives", settings, "source")
     assert isinstance(built, Source)
+    if trained := [need.removeprefix(TRAINED) for need in built.needs if need.startswith(TRAINED)]:
+        raise ValueError(
+            f"source {settings['kind']!r} asks the cross-encoder {trained[0]!r} of a training run; pass its "
+            f"folder instead of its name: model: RUN/teachers/{trained[0]}"
+        )
     for part in built.components:
         if part is not built:
             read_source(part)  # the sources of a mix

@@ -54,6 +54,11 @@ STAGE_LEGEND = (
     "mode: sync, training waits for refreshes and evaluations; async, another process makes them, and "
     "training adopts them so many steps later",
 )
+TEACHER_LEGEND = (
+    "teacher: a cross-encoder that is trained when the stage `after` has ended; its negatives are mined with "
+    "that stage's result, which encodes all documents unless the next stage starts from it",
+    "lists: of a positive and so many negatives",
+)
 
 
 def plan(recipe: Recipe) -> str:
@@ -103,8 +108,25 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
             *_automatic_top_k(recipe, data),
             "",
             table_with_legend(rows, STAGE_COLUMNS, *STAGE_LEGEND),
+            *_teachers(recipe, data),
         ]
     )
+
+
+def _teachers(recipe: Recipe, data: PreparedData) -> list[str]:
+    """A table of the cross-encoders that the run trains; nothing without any."""
+    rows = [
+        {
+            "teacher": name,
+            "after": teacher.after,
+            "init_from": str(teacher.init_from),
+            "steps": teacher.steps_over(len(data.split.queries)),
+            "lists": teacher.steps_over(len(data.split.queries)) * teacher.batch_queries,
+            "negatives": teacher.num_negatives,
+        }
+        for name, teacher in recipe.teachers.items()
+    ]
+    return ["", table_with_legend(rows, list(rows[0]), *TEACHER_LEGEND)] if rows else []
 
 
 def _automatic_top_k(recipe: Recipe, data: PreparedData) -> list[str]:
@@ -157,7 +179,8 @@ class DiskSizes:
         checkpoints, with_moments = checkpoints_at_once(recipe), moments_at_once(recipe)
         vectors, moments = vectors_at_once(recipe), 2 * self.weights
         disk = self.weight_files * (checkpoints + 2) + moments * with_moments
-        disk += self.vectors * vectors + self.indexes + self.tables + self.rankings + self.metrics
+        teachers = self.weights * len(recipe.teachers)
+        disk += teachers + self.vectors * vectors + self.indexes + self.tables + self.rankings + self.metrics
         bound = recipe.encoding.memory_gib
         block = ROWS_PER_BLOCK * self.vectors // max(1, len(data.documents))
         # The cache keeps the order in which some recipe stored the splits; here training comes first.
@@ -176,6 +199,7 @@ class DiskSizes:
             f"{self.weight_files / GIB:.2f}, {with_moments} of them with moments of {moments / GIB:.2f}, "
             f"{vectors} times the vectors of {self.vectors / GIB:.2f}"
             f"{f', compressed indexes {self.indexes / GIB:.2f}' if self.indexes else ''}, "
+            f"{f'cross-encoders {teachers / GIB:.2f}, ' if teachers else ''}"
             f"negatives {self.tables / GIB:.2f}, rankings {self.rankings / GIB:.2f}, "
             f"metrics {self.metrics / GIB:.2f}",
             _cache(recipe, data),

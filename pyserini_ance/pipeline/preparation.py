@@ -131,13 +131,13 @@ def read_rankings(recipe: Recipe, collection: Collection) -> None:
         collection.split(training).queries.digest,
         collection.split(training).qrels.digest,
     ]
-    for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):
-        for source in (component for component in term.components if component.files):
+    for anchor, of_anchor in recipe.anchored_sources:
+        for source in (component for component in of_anchor.components if component.files):
             settings = {"negatives": source.model_dump(mode="json"), "data": data}
             record = InputRecord(recipe.cache, settings, source.files)
             if record.load() is None:
                 log.info("checking the rankings of negatives: %s", ", ".join(map(str, source.files)))
-                source.read_ahead(collection, AnchorSet.of(collection, training, term.anchor))
+                source.read_ahead(collection, AnchorSet.of(collection, training, anchor))
                 record.save({})
 
 

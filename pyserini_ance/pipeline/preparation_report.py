@@ -62,7 +62,7 @@ def prepare_data(recipe: Recipe) -> str:
     steps = Steps()
     collection = steps.run("reading and checking", lambda: stored_collection(recipe))
     steps.add_output(collection_folder(recipe.cache, collection.digest))
-    if any(component.files for stage in recipe.stages.values() for component in stage.components):
+    if any(component.files for source in recipe.sources for component in source.components):
         steps.run("rankings of negatives", lambda: read_rankings(recipe, collection))
     steps.run("tokens", lambda: tokenize(recipe, collection))
     tokenized = tokenized_texts(recipe, collection)

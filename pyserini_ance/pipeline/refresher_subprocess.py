@@ -144,7 +144,7 @@ def refresher_subprocess(recipe: Recipe, run: RunDir) -> Iterator[Callable[[], s
             stdout=output,
             stderr=output,
             start_new_session=True,
-            env=refresher_environment(recipe.refresher),
+            env=subprocess_environment(recipe.refresher.threads),
         )
     log.info("started a refresher, process %d; it logs to %s", process.pid, run.refresher_log)
     ending = threading.Event()
@@ -194,9 +194,8 @@ def refresher_command(recipe: Recipe, run: RunDir) -> list[str]:
     return [sys.executable, *launcher, "-m", "pyserini_ance", *_arguments(recipe, run)]
 
 
-def refresher_environment(settings: RefresherProcess) -> dict[str, str]:
-    """The environment of the subprocess: this process's without torchrun's variables, and
-    `refresher.threads`.
+def subprocess_environment(threads: int | None) -> dict[str, str]:
+    """The environment of a subprocess: this process's without torchrun's variables, and `threads` for torch.
 
     PYTHONPATH is this process's sys.path: the subprocess finds the modules of own classes as training does.
     """
@@ -207,7 +206,7 @@ def refresher_environment(settings: RefresherProcess) -> dict[str, str]:
     }
     paths = [os.path.abspath(path) for path in sys.path]
     inherited["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(filter(os.path.exists, paths)))
-    return {**inherited, "OMP_NUM_THREADS": str(settings.threads)} if settings.threads else inherited
+    return {**inherited, "OMP_NUM_THREADS": str(threads)} if threads else inherited
 
 
 def _report_end(

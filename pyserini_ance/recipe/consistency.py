@@ -3,28 +3,18 @@
 Each raises ValueError naming the key and the cure.
 """
 
-from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, cast
-
-from pydantic import ValidationError
-from pydantic_core import InitErrorDetails, PydanticCustomError
+from typing import TYPE_CHECKING
 
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
 from pyserini_ance.recipe.init_from import InitFrom
+from pyserini_ance.recipe.needs import check_bm25, check_teachers
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.recipe.term import Term
 
 if TYPE_CHECKING:
-    from pyserini_ance.negatives.bm25 import Bm25
     from pyserini_ance.recipe.models import Recipe
-
-
-NEEDS_BM25 = (
-    "a source or a teacher of kind `bm25` needs BM25, but `bm25: null`; configure `bm25:`, pass a file to "
-    "the kind `ranking`, or remove the source, or its stage (`STAGE: null`)"
-)
 
 
 def check_consistency(recipe: "Recipe") -> None:
@@ -32,7 +22,8 @@ def check_consistency(recipe: "Recipe") -> None:
     _check_optimizer_moments(recipe.stages)
     _check_schedules(recipe)
     _check_batch_sizes(recipe)
-    _check_bm25_hits(recipe)
+    check_bm25(recipe)
+    check_teachers(recipe)
     _check_previous_stages(recipe)
     _check_evaluated_splits(recipe)
     _check_unjudged(recipe)
@@ -91,42 +82,6 @@ def _check_batch_sizes(recipe: "Recipe") -> None:
                 f"draws equally many queries of each of {splits} splits; use a multiple of {splits}, or "
                 "sampling: proportional"
             )
-
-
-def _check_bm25_hits(recipe: "Recipe") -> None:
-    """BM25 retrieves as many documents as `bm25` negatives look at, and is there for a `bm25` teacher."""
-    if recipe.bm25 is None and "bm25" in recipe.training_needs:
-        raise ValidationError.from_exception_data(
-            type(recipe).__name__,
-            [
-                InitErrorDetails(type=PydanticCustomError("needs_bm25", NEEDS_BM25), loc=place, input={})
-                for place in _places_of_bm25(recipe)
-            ],
-        )
-    for leaf in (leaf for stage in recipe.stages.values() for leaf in stage.components):
-        if leaf.kind != "bm25":
-            continue
-        assert recipe.bm25 is not None
-        source = cast("Bm25", leaf)
-        top_k = source.top_k + source.filtered_candidates
-        if top_k > recipe.bm25.hits:
-            reads = f"with its filters reads {top_k} documents" if source.filters else f"has top_k {top_k}"
-            raise ValueError(
-                f"a `bm25` source {reads}, but bm25.hits is {recipe.bm25.hits}; set bm25.hits={top_k}"
-            )
-
-
-def _places_of_bm25(recipe: "Recipe") -> Iterator[tuple[str | int, ...]]:
-    """The keys of the sources and teachers that need BM25; that of the mix for a source within one."""
-    for name, stage in recipe.stages.items():
-        for term_name, term in stage.terms.items():
-            place: tuple[str | int, ...] = ("stages", name, "terms", term_name)
-            for position, source in enumerate(term.negatives):
-                if "bm25" in source.needs:
-                    yield (*place, "negatives", position)
-        for term_name, teacher in stage.teachers.items():
-            if "bm25" in teacher.needs:
-                yield ("stages", name, "terms", term_name, "teacher")
 
 
 def _check_evaluated_splits(recipe: "Recipe") -> None:

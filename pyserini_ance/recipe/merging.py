@@ -60,22 +60,29 @@ def delete_origins(path: str, origins: dict[str, str]) -> None:
 
 @dataclass(frozen=True)
 class Inherited:
-    """The stages and splits that recipe keys have before others are merged into them: null removes these."""
+    """The stages, teachers and splits that recipe keys have before others are merged into them: null removes
+    these."""
 
     stages: tuple[str, ...]
+    teachers: tuple[str, ...]
     data_kind: Any
     splits: tuple[str, ...]
 
     @classmethod
     def of(cls, raw: dict) -> "Inherited":
         data = mapping(raw, "data")
-        return cls(tuple(mapping(raw, "stages")), data.get("kind"), tuple(mapping(data, "splits")))
+        stages, teachers, splits = (
+            tuple(mapping(of, key)) for of, key in ((raw, "stages"), (raw, "teachers"), (data, "splits"))
+        )
+        return cls(stages, teachers, data.get("kind"), splits)
 
     def remove_nulls(self, raw: dict, origins: dict[str, str], where: str) -> None:
-        """Remove the stages and splits that are null. Raises ValueError for one that is not inherited: it may
-        be misspelt."""
+        """Remove the stages, teachers and splits that are null. Raises ValueError for one that is not
+        inherited: it may be misspelt."""
         cure = "A stage with the values of stage_defaults alone is {}"
         _remove_nulls(mapping(raw, "stages"), self.stages, "stages", origins, where, cure)
+        cure_teacher = "A teacher needs `after` and `negatives`"
+        _remove_nulls(mapping(raw, "teachers"), self.teachers, "teachers", origins, where, cure_teacher)
         data = mapping(raw, "data")
         splits = mapping(data, "splits")
         if None in splits.values():

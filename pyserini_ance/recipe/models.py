@@ -13,6 +13,7 @@ from pyserini_ance.recipe.evaluation_settings import Expect, FinalEvaluation
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.splits import TrainSplit, read_train_split
 from pyserini_ance.recipe.stage import Stage
+from pyserini_ance.recipe.teacher_training import TrainedTeacher
 
 if TYPE_CHECKING:  # at run time, component packages import the recipe, and component_of imports them by name
     from pyserini_ance.data.formats.format import Format
@@ -21,6 +22,7 @@ if TYPE_CHECKING:  # at run time, component packages import the recipe, and comp
 else:
     Format = Family = Component
 
+Anchor = Literal["query", "document"]
 Tracker = Literal["tensorboard", "wandb", "trackio", "mlflow"]
 RESERVED_NAMES = {"bm25", "untrained", "initial", "hybrid"}  # rows and checkpoints that are not stages
 START_PREFIX = "start-"  # prefixes a stage's name in the row and checkpoint of its external initial weights
@@ -155,6 +157,8 @@ class Recipe(Settings):
     """BM25's settings; null: no rows `bm25` and `hybrid`, and no `bm25` negatives."""
     stages: dict[str, Stage] = Field(min_length=1)
     """The training stages, by name, in the order in which they run."""
+    teachers: dict[str, TrainedTeacher] = Field(default={})
+    """The cross-encoders that are trained between stages, by name; those after one stage in this order."""
     final_evaluation: FinalEvaluation = FinalEvaluation()
     """The measures, splits and rankings of the evaluation after training."""
     train_split: Annotated[TrainSplit, BeforeValidator(read_train_split)] = TrainSplit(splits=("train",))
@@ -193,13 +197,22 @@ class Recipe(Settings):
         return path.expanduser()
 
     @property
+    def anchored_sources(self) -> "list[tuple[Anchor, Source]]":
+        """The sources of negatives of all stages and teachers, each with the side of its anchors."""
+        terms = [term for stage in self.stages.values() for term in stage.terms.values()]
+        found = [(term.anchor, source) for term in terms for source in term.negatives]
+        for teacher in self.teachers.values():
+            found += [("query", source) for source in teacher.negatives]
+        return found
+
+    @property
     def sources(self) -> "list[Source]":
-        """The sources of negatives of all stages."""
-        return [source for stage in self.stages.values() for source in stage.sources]
+        """The sources of negatives of all stages and teachers."""
+        return [source for _, source in self.anchored_sources]
 
     @property
     def training_needs(self) -> frozenset[str]:
-        """Inputs of sources and teachers that the run must prepare: `bm25`, or nothing."""
+        """Inputs of sources and teachers that the run must prepare, as `Teacher.needs`."""
         needs = [source.needs for source in self.sources]
         needs += [teacher.needs for stage in self.stages.values() for teacher in stage.teachers.values()]
         return frozenset().union(*needs)
@@ -218,17 +231,15 @@ class Recipe(Settings):
     @classmethod
     def check_stage_names(cls, stages: dict[str, Stage]) -> dict[str, Stage]:
         for name in stages:
-            if (
-                not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name)
-                or name in RESERVED_NAMES
-                or name.startswith(START_PREFIX)
-            ):
-                reserved = ", ".join([*sorted(RESERVED_NAMES), f"{START_PREFIX}..."])
-                raise ValueError(
-                    f"stage name {name!r}: use small letters, digits and single dashes, and none "
-                    f"of {reserved}"
-                )
+            _check_name("stage", name)
         return stages
+
+    @field_validator("teachers")
+    @classmethod
+    def check_teacher_names(cls, teachers: dict[str, TrainedTeacher]) -> dict[str, TrainedTeacher]:
+        for name in teachers:
+            _check_name("teacher", name)
+        return teachers
 
     @field_validator("stages")
     @classmethod
@@ -257,10 +268,24 @@ class Recipe(Settings):
             return None
         return stage.init_from.stage if isinstance(stage.init_from, InitFrom) else self.stage_before(name)
 
+    def teachers_after(self, stage: str) -> dict[str, TrainedTeacher]:
+        """The cross-encoders that are trained when `stage` has ended, in their order."""
+        return {name: teacher for name, teacher in self.teachers.items() if teacher.after == stage}
+
     def stage_before(self, name: str) -> str | None:
         """The stage that the recipe lists before stage `name`; None before the first."""
         names = list(self.stages)
         return names[names.index(name) - 1] if name != names[0] else None
+
+
+def _check_name(noun: str, name: str) -> None:
+    """Raise ValueError for a name that is no good name of files, or that means something else."""
+    is_reserved = name in RESERVED_NAMES or name.startswith(START_PREFIX)
+    if is_reserved or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+        reserved = ", ".join([*sorted(RESERVED_NAMES), f"{START_PREFIX}..."])
+        raise ValueError(
+            f"{noun} name {name!r}: use small letters, digits and single dashes, and none of {reserved}"
+        )
 
 
 def _no_earlier_stage(name: str, start: str, earlier: list[str]) -> InitErrorDetails:

@@ -114,15 +114,11 @@ class Refresher:
                 of_chunk, anchor = chunk if source.is_dynamic else None, stage.terms[key[0]].anchor
                 anchor_set = snapshot.anchor_set(anchor, of_chunk).with_positives(positives)
                 context = self._mining_context(request, key, previous_tables)
-                snapshot.judges.clear()
-                table = mine_in_shares(source, snapshot, anchor_set, context)
                 # Not of static tables: later minings find other positives, which replace these.
-                tables[key] = table.promoting(positives) if source.is_dynamic else table
-                reports[table_name(key)] = {
-                    "short_queries": source.check(tables[key], self.data.collection, self.data.split),
-                    **table_report(tables[key], compared.get(key), source, anchor_set),
-                    **({"judged_by": dict(snapshot.judges)} if snapshot.judges else {}),
-                }
+                promoted = positives if source.is_dynamic else None
+                tables[key], reports[table_name(key)] = mine_table(
+                    source, snapshot, anchor_set, context, compared.get(key), promoted
+                )
         teacher_scores, teacher_reports = self._teach(request, tables, snapshot, chunk)
 
         def publish() -> None:
@@ -208,6 +204,7 @@ class Refresher:
                 checkpoint.document_weights,
                 self.recipe,
                 self.encode,
+                self.run.teachers,
             )
         self._snapshot.seconds.clear()
         return self._snapshot
@@ -261,6 +258,29 @@ class Refresher:
     def _lease_tables(self, leases: ExitStack, folder: Path) -> bool:
         leases.enter_context(leased(folder, "compared with new tables"))
         return is_complete(folder)
+
+
+def mine_table(
+    source: TableSource,
+    snapshot: Snapshot,
+    anchor_set: AnchorSet,
+    context: MiningContext,
+    previous: NegativeTable | None = None,
+    promoted: np.ndarray | None = None,
+) -> tuple[NegativeTable, dict[str, Any]]:
+    """Mine a table of the snapshot's checkpoint, with a report; called by all processes.
+
+    previous: the table that the report compares with. promoted: (P, 2) pairs that the table makes positives.
+    """
+    snapshot.judges.clear()
+    table = mine_in_shares(source, snapshot, anchor_set, context)
+    table = table if promoted is None else table.promoting(promoted)
+    report = {
+        "short_queries": source.check(table, snapshot.collection, snapshot.split),
+        **table_report(table, previous, source, anchor_set),
+        **({"judged_by": dict(snapshot.judges)} if snapshot.judges else {}),
+    }
+    return table, report
 
 
 def table_report(

@@ -63,6 +63,7 @@ class RunDir:
         self.checkpoints = folder / "checkpoints"
         self.negatives = folder / "negatives"
         self.evaluations = folder / "evaluations"
+        self.teachers = folder / "teachers"
         self.requests = folder / "requests.json"
         self.shared_encoding = folder / "encoding.json"
         self.replay = folder / "replay.jsonl"
@@ -85,6 +86,10 @@ class RunDir:
     def generation(self, stage: str, step: int) -> Path:
         """The published tables that were mined with the checkpoint of that stage and step."""
         return self.negatives / f"{stage}-{step:08d}"
+
+    def teacher(self, name: str) -> Path:
+        """A cross-encoder that the run has trained."""
+        return self.teachers / name
 
     def evaluation(self, stage: str, step: int) -> Path:
         """The dev measure of the checkpoint of that stage and step."""
@@ -317,6 +322,11 @@ class RunLog:
             **spent,
             "documents": sum(sum(r["parts"].values()) for r in records if r["event"] == "documents"),
         }
+
+    def teacher_seconds(self) -> dict[str, dict[str, float]]:
+        """Seconds that each cross-encoder of the run took, by part: mine and train."""
+        records = read_json_lines(self.run.metrics)
+        return {record["teacher"]: record["seconds"] for record in records if record["event"] == "teacher"}
 
     def forget_after(self, stage: str, step: int, keep: Collection[str] = ()) -> None:
         """Drop the records of `stage` from `step` on, which a resumed run makes again.

@@ -28,17 +28,23 @@ def test_the_terms_shown_make_a_stage():
     assert stage.drawing_term("distil") == "query" and list(stage.teachers) == ["distil"]
 
 
-def test_the_alternation_loads_with_the_overrides_shown(tmp_path):
-    title = "student.yaml"
+def test_the_alternation_loads(tmp_path):
+    title = "alternation.yaml"
     shown = re.search(rf'```yaml title="{title}"\n(.*?)```', PAGE, re.DOTALL)
     (tmp_path / title).write_text(shown[1], encoding="utf-8")
-    commands = re.findall(rf"^pyserini-ance train {title} (.*)$", PAGE.replace("\\\n", ""), re.MULTILINE)
-    found = []
-    for command in commands:
-        _, _, *overrides = command.split()
-        stage = load(str(tmp_path / title), *overrides).recipe.stages["student"]
-        found.append((str(stage.init_from), stage.terms["query"].teacher.model))
-    assert found == [("run runs/demo-ance", "runs/teacher-1"), ("run runs/student-1", "runs/teacher-2")]
+    recipe = load(str(tmp_path / title)).recipe
+    taught = {name: stage.teachers for name, stage in recipe.stages.items() if stage.teachers}
+    assert {name: teachers["query"].trained for name, teachers in taught.items()} == {
+        "student-1": "ranker-1",
+        "student-2": "ranker-2",
+    }
+    assert [teacher.after for teacher in recipe.teachers.values()] == ["warm-up", "student-1"]
+
+
+def test_the_override_of_a_teacher_loads():
+    (override,) = re.findall(r'stages\.distilled\.terms\.distil\.teacher="(.*?)"', PAGE)
+    recipe = load("demo/distilled", f"stages.distilled.terms.distil.teacher={override}").recipe
+    assert recipe.stages["distilled"].teachers["distil"].model == "runs/teacher"
 
 
 def test_every_teacher_and_every_loss_with_a_teacher_has_its_row():

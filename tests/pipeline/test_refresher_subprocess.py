@@ -21,8 +21,8 @@ from pyserini_ance.pipeline.refresher_subprocess import (
     refresh_command,
     refresher_command,
     refresher_device,
-    refresher_environment,
     refresher_subprocess,
+    subprocess_environment,
 )
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.load import dump
@@ -208,14 +208,14 @@ def test_the_subprocess_does_not_inherit_the_world_of_torchrun(monkeypatch):
     }
     for name, value in {**world, **more, "OMP_NUM_THREADS": "1", "PYTHONPATH": "somewhere"}.items():
         monkeypatch.setenv(name, value)
-    inherited = refresher_environment(RefresherProcess())
+    inherited = subprocess_environment(None)
     assert not {*world, *more} & inherited.keys()
     assert inherited["OMP_NUM_THREADS"] == "1" and inherited.keys() <= os.environ.keys()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "path", ["", "/", "a hook of an editable install", "/"])
-        environment = refresher_environment(RefresherProcess())
+        environment = subprocess_environment(None)
     assert environment["PYTHONPATH"].split(os.pathsep) == [os.getcwd(), "/"]
-    assert refresher_environment(RefresherProcess(threads=3)) == {**inherited, "OMP_NUM_THREADS": "3"}
+    assert subprocess_environment(3) == {**inherited, "OMP_NUM_THREADS": "3"}
 
 
 @pytest.mark.parametrize("made", [recipe(STAGE), recipe(ASYNC, launch="external")], ids=["sync", "external"])

@@ -4,6 +4,7 @@ in them."""
 import re
 import shlex
 from functools import cache
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -258,20 +259,33 @@ DISTILLED = {
             lr_schedule__warmup_steps=round(0.1 * steps(3, 64)),
             **ADAMW,
         ),
-        **of(
-            "ar2",
-            AR2,
-            steps=10 * 1500,
-            batch_queries=64,
-            refresh__every_steps=1500,
-            optimizer__learning_rate=5e-6,
-            lr_schedule__warmup_steps=1500,
-            **FOLLOWS,
-            **ADAMW,
-        ),
+        **{
+            key: value
+            for number in range(1, 11)
+            for key, value in {
+                **of(
+                    f"iteration-{number}",
+                    AR2,
+                    steps=1500,
+                    batch_queries=64,
+                    refresh__every_steps=1500,
+                    optimizer__learning_rate=5e-6,
+                    lr_schedule__warmup_steps=1500,
+                    lr_schedule__total_steps=15_000,
+                    lr_schedule__offset_steps=1500 * (number - 1),
+                    terms__query__teacher__trained=f"ranker-{number}",
+                    **FOLLOWS,
+                    **ADAMW,
+                ),
+                f"teachers.ranker-{number}.steps": 4000 if number == 1 else 500,
+                f"teachers.ranker-{number}.batch_queries": 256 if number == 1 else 64,
+                f"teachers.ranker-{number}.num_negatives": 15,
+                f"teachers.ranker-{number}.learning_rate": 1e-5 if number == 1 else 5e-7,
+            }.items()
+        },
     },
     "msmarco-passage/simans": of(
-        "ar2",
+        "simans",
         {**AR2, "sampling_strategy": "ambiguous", "a": 0.5, "b": 0.0},
         init_from__recipe="msmarco-passage/ar2",
         steps=60_000 * 9 // 10,
@@ -294,18 +308,25 @@ DISTILLED = {
             optimizer__learning_rate=3e-5,
             **ADAMW,
         ),
-        **of(
-            "rocketqa-v2",
-            {"kind": "ann", "num_negatives": 64},
-            terms__query__negatives__1__num_negatives=127 - 64,
-            terms__query__negatives__1__filters__0__then="promote",
-            steps=steps(3, 96),
-            batch_queries=96,
-            optimizer__learning_rate=1e-5,
-            lr_schedule__warmup_steps=0,
-            **FOLLOWS,
-            **ADAMW,
-        ),
+        **{
+            key: value
+            for number, first, last in ((1, 0, 7859), (2, 7859, steps(3, 96)))
+            for key, value in of(
+                f"iteration-{number}",
+                {"kind": "ann", "num_negatives": 64},
+                terms__query__negatives__1__num_negatives=127 - 64,
+                terms__query__negatives__1__filters__0__then="promote",
+                steps=last - first,
+                batch_queries=96,
+                optimizer__learning_rate=1e-5,
+                lr_schedule__warmup_steps=0,
+                lr_schedule__total_steps=steps(3, 96),
+                lr_schedule__offset_steps=first,
+                terms__query__teacher__trained=f"re-ranker-{number}",
+                **FOLLOWS,
+                **ADAMW,
+            ).items()
+        },
     },
     "msmarco-passage/nv-retriever": of(
         "nv-retriever",
@@ -626,26 +647,26 @@ def test_overrides_in_comments_load_and_change_the_recipe(path, settings):
     assert "encoder.model=" not in settings or not changed.external_starts
 
 
-@pytest.mark.parametrize(
-    ("name", "start"),
-    [
-        ("demo/simlm", "retriever-2"),
-        ("medquad/simlm", "retriever-2"),
-        ("nfcorpus/simlm", "retriever-2"),
-        ("msmarco-passage/ar2", "warm-up"),
-    ],
-)
-def test_a_cross_encoder_is_trained_on_what_the_retriever_before_finds(name, start):
-    """Its comment ends the run with a stage of one step, whose tables `train-teacher` reads: they are mined
-    with the retriever before, and need no cross-encoder."""
-    comment = " ".join(re.findall("^# *(.*?)\\\\?$", (SHIPPED / f"{name}.yaml").read_text(), re.MULTILINE))
-    settings = re.search(rf"pyserini-ance train {name} (.*?) --output", comment).group(1)
-    stages = load(name, *shlex.split(settings)).recipe.stages
-    assert list(stages)[-2:] == [start, list(recipe(name).stages)[-1]]
-    last, whole = list(stages.values())[-1], list(recipe(name).stages.values())[-1]
-    assert last.init_from == "previous" and last.steps == 1
-    assert [source.top_k for source in last.components] == [source.top_k for source in whole.components]
-    assert [teacher.kind for teacher in last.teachers.values()] == ["student"]
+TRAINING_TEACHERS = [name for name in shipped() if recipe(name).teachers]
+
+
+@pytest.mark.parametrize("name", TRAINING_TEACHERS)
+def test_a_cross_encoder_learns_from_the_retriever_that_it_teaches_next(name):
+    """It reads as deep as the stage that it teaches, which starts from, or mines with, the same weights."""
+    whole = recipe(name)
+    stages, taught = list(whole.stages), []
+    for stage_name, stage in whole.stages.items():
+        for teacher in stage.teachers.values():
+            if teacher.trained is None:
+                continue
+            trained = whole.teachers[teacher.trained]
+            assert trained.after == stages[stages.index(stage_name) - 1]
+            assert stage.init_from == "previous" or stage.mines_with_previous
+            assert {source.top_k for source in trained.negatives} == {s.top_k for s in stage.components}
+            taught.append(teacher.trained)
+    assert taught == list(whole.teachers)
+    for former, teacher in pairwise(whole.teachers.values()):
+        assert whole.teachers[teacher.init_from.teacher] is former
 
 
 # --- what hangs together

@@ -12,8 +12,8 @@ from pyserini_ance.runs.generation import open_generation
 STAGES = {
     "simans": "ance",
     "simlm": "distilled",
-    "rocketqa-v2": "rocketqa-v2",
-    "ar2": "ar2",
+    "rocketqa-v2": "iteration-2",
+    "ar2": "iteration-2",
     "nv-retriever": "nv-retriever",
     "gpl": "gpl",
 }
@@ -26,7 +26,7 @@ def shrunk(settings: Any, teacher: str) -> Any:
         return [shrunk(part, teacher) for part in settings]
     if not isinstance(settings, dict):
         return settings
-    changed = {"model": teacher} if settings.get("kind") == "cross_encoder" else {}
+    changed = {"model": teacher, "trained": None} if settings.get("kind") == "cross_encoder" else {}
     changed |= {"top_k": min(settings["top_k"], 8)} if "top_k" in settings else {}
     return {**{key: shrunk(value, teacher) for key, value in settings.items()}, **changed}
 

@@ -96,7 +96,7 @@ class Filter(Component):
 
     @property
     def needs(self) -> frozenset[str]:
-        """Inputs that the run must prepare: `bm25`, or nothing."""
+        """Inputs that the run must prepare, as `Teacher.needs`."""
         return frozenset()
 
     @property

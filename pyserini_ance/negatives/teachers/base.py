@@ -85,7 +85,7 @@ class Teacher(Component):
 
     @property
     def needs(self) -> frozenset[str]:
-        """Inputs that the run must prepare: `bm25`, or nothing."""
+        """Inputs that the run must prepare: `bm25`, or `teachers.NAME` for a cross-encoder it trains."""
         return frozenset()
 
     @property

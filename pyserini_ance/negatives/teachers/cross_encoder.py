@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import PositiveInt
+from pydantic import PositiveInt, model_validator
 
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders.cross_encoder_model import (
@@ -16,7 +16,9 @@ from pyserini_ance.encoders.cross_encoder_model import (
 )
 from pyserini_ance.encoders.family import resolve_model
 from pyserini_ance.encoders.hub import check_hub
+from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, scored_once
+from pyserini_ance.recipe.teacher_training import TRAINED
 from pyserini_ance.storage.files import sha256_file, sha256_json
 
 KEY = "stages.<stage>.terms.<term>.teacher.model"
@@ -31,16 +33,32 @@ class CrossEncoderTeacher(Teacher):
     """
 
     kind: Literal["cross_encoder"] = "cross_encoder"
-    model: str
+    model: str | None = None
     """A hub name or a folder, such as one that `train-teacher` wrote."""
+    trained: str | None = None
+    """A cross-encoder of `teachers`, which the run trains before this stage; instead of `model`."""
     length_tokens: PositiveInt | None = None
     """The maximum length of a pair; null: the model's own limit."""
     batch_pairs: PositiveInt = BATCH_PAIRS
     """The number of pairs that the model scores at once."""
 
+    @model_validator(mode="after")
+    def check_one_model(self) -> "CrossEncoderTeacher":
+        if (self.model is None) == (self.trained is None):
+            given = "neither" if self.model is None else f"model: {self.model}, trained: {self.trained}"
+            raise ValueError(
+                "teacher `cross_encoder` takes one of `model` (a folder or hub name) and `trained` (a name "
+                f"in `teachers`), found {given}"
+            )
+        return self
+
+    @property
+    def needs(self) -> frozenset[str]:
+        return frozenset() if self.trained is None else frozenset({TRAINED + self.trained})
+
     @property
     def files(self) -> tuple[Path, ...]:
-        return (config_file(self.model),)
+        return () if self.model is None else (config_file(self.model),)
 
     @property
     def names_or_paths(self) -> frozenset[str]:
@@ -52,10 +70,10 @@ class CrossEncoderTeacher(Teacher):
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot
         queries, documents = snapshot.split.queries.columns["text"], snapshot.collection.documents
-        name = resolve_model(self.model, KEY)
+        name = self._found(snapshot)
 
         digest = snapshot.world.on_main(lambda: model_digest(name))
-        context.origins[f"{self.kind} {self.model}"] = digest
+        context.origins[f"{self.kind} {self.trained or self.model}"] = digest
         identity = sha256_json([digest, self.length_tokens])
 
         def score(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
@@ -64,6 +82,18 @@ class CrossEncoderTeacher(Teacher):
             return model.logits([(queries[query], record_text(documents[row])) for query, row in rows])
 
         return scored_once(pairs, identity, context, score, "cross-encoder")
+
+    def _found(self, snapshot: Snapshot) -> str:
+        """The folder or hub name of the model. Raises ValueError if no run trains it."""
+        if self.model is not None:
+            return resolve_model(self.model, KEY)
+        assert self.trained is not None, "one of the two is set"
+        if snapshot.teachers is None:
+            raise ValueError(
+                f"teacher `cross_encoder` with trained: {self.trained} needs the run that trains it; pass "
+                f"its folder as `model`: RUN/teachers/{self.trained}"
+            )
+        return str(snapshot.teachers / self.trained)
 
 
 def config_file(model: str) -> Path:

@@ -14,22 +14,22 @@ from transformers import BertConfig, BertForSequenceClassification
 
 from pyserini_ance.commands import train_teacher
 from pyserini_ance.data.trec import read_run
-from pyserini_ance.downstream.mined_lists import MinedLists
 from pyserini_ance.downstream.teacher_evaluation import DevRanking, dev_split
-from pyserini_ance.downstream.teacher_training import (
+from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
+from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.evaluation.metrics import evaluate
+from pyserini_ance.evaluation.tables import last_stage
+from pyserini_ance.negatives.teachers.cross_encoder import model_digest
+from pyserini_ance.pipeline.mined_lists import MinedLists
+from pyserini_ance.pipeline.ranking_inputs import collection_of
+from pyserini_ance.pipeline.teacher_training import (
     ABOUT,
     TeacherSettings,
     _new_model,
     default_length,
     start_weights,
 )
-from pyserini_ance.downstream.teacher_training import train_teacher as train_cross_encoder
-from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
-from pyserini_ance.encoders.load_save import load_encoder
-from pyserini_ance.evaluation.metrics import evaluate
-from pyserini_ance.evaluation.tables import last_stage
-from pyserini_ance.negatives.teachers.cross_encoder import model_digest
-from pyserini_ance.pipeline.ranking_inputs import collection_of
+from pyserini_ance.pipeline.teacher_training import train_teacher as train_cross_encoder
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, read_json_lines
@@ -115,6 +115,18 @@ def margin(run: RunDir, lists: MinedLists, model: str) -> float:
     return float(np.mean(differences))
 
 
+def settings_of(loss: str, steps: int, size: int, learning_rate: float) -> TeacherSettings:
+    """`size` queries in a step, each with `size` negatives."""
+    return TeacherSettings(
+        loss=loss,
+        steps=steps,
+        batch_queries=size,
+        num_negatives=size,
+        learning_rate=learning_rate,
+        length_tokens=56,
+    )
+
+
 def train_by(folder: Path, output: Path, settings: TeacherSettings, source: str | None = None) -> float:
     """Train, and return the margin."""
     without_torchrun()
@@ -126,8 +138,8 @@ def train_by(folder: Path, output: Path, settings: TeacherSettings, source: str 
 
 @pytest.mark.parametrize("loss", ["bce", "lambda"])
 def test_positives_rise_above_negatives(run, run_processes, tmp_path, loss):
-    few = TeacherSettings(loss, 1, 4, 4, 1e-9, 56)
-    many = TeacherSettings(loss, 240, 4, 4, 1e-3, 56)  # `lambda` rises slowly
+    few = settings_of(loss, 1, 4, 1e-9)
+    many = settings_of(loss, 240, 4, 1e-3)  # `lambda` rises slowly
     ((before,), (after,)) = (
         run_processes(1, train_by, run.folder, tmp_path / name, settings, join=False)
         for name, settings in (("few", few), ("many", many))
@@ -137,7 +149,7 @@ def test_positives_rise_above_negatives(run, run_processes, tmp_path, loss):
 
 def test_a_cross_encoder_is_trained_further(run, run_processes, tmp_path, tiny_cross_encoder):
     """A learning rate of nearly nothing leaves its weights, head included."""
-    settings = TeacherSettings("bce", 1, 2, 2, 1e-12, 56)
+    settings = settings_of("bce", 1, 2, 1e-12)
     run_processes(1, train_by, run.folder, tmp_path / "more", settings, str(tiny_cross_encoder), join=False)
     old, new = (load_file(folder / "model.safetensors") for folder in (tiny_cross_encoder, tmp_path / "more"))
     assert old.keys() == new.keys()
@@ -146,9 +158,9 @@ def test_a_cross_encoder_is_trained_further(run, run_processes, tmp_path, tiny_c
 
 
 def test_what_goes_wrong_leaves_no_folder(run, run_processes, tmp_path):
-    settings = TeacherSettings("bce", 3, 2, 2, 1e38, 56)
+    settings = settings_of("bce", 3, 2, 1e38)
     (end,) = run_processes.ends(1, train_by, run.folder, tmp_path / "out", settings, join=False)
-    assert "the teacher's mean loss is nan; lower --learning-rate (now 1e+38)" in end["error"]
+    assert "the teacher's mean loss is nan; lower its learning rate (now 1e+38)" in end["error"]
     assert not (tmp_path / "out").exists() and not list(tmp_path.glob("*"))
 
 
@@ -159,7 +171,7 @@ def test_weights_of_another_model_are_refused(run, run_processes, tmp_path, tiny
     weights = {name: weight for name, weight in load_file(tiny_bert / "model.safetensors").items()
                if "layer.1." not in name}  # fmt: skip
     save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
-    settings = TeacherSettings("bce", 1, 2, 2, 1e-3, 56)
+    settings = settings_of("bce", 1, 2, 1e-3)
     (end,) = run_processes.ends(
         1, train_by, run.folder, tmp_path / "out", settings, str(tmp_path), join=False
     )
@@ -171,8 +183,10 @@ def test_weights_of_another_model_are_refused(run, run_processes, tmp_path, tiny
 def test_a_classifier_into_two_is_refused(tiny_bert, tmp_path):
     config = BertConfig.from_pretrained(tiny_bert, num_labels=2)
     BertForSequenceClassification(config).save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match="gives 2 scores per pair, expected one; pass another cross-encoder"):
-        _new_model(str(tmp_path), TeacherSettings(), "cpu", tmp_path / "start")
+    with pytest.raises(
+        ValueError, match="gives 2 scores per pair, expected one; start from another cross-encoder"
+    ):
+        _new_model(str(tmp_path), TeacherSettings(length_tokens=56), "cpu", tmp_path / "start")
 
 
 def test_torchrun_is_refused(run, tmp_path, monkeypatch):
@@ -182,7 +196,7 @@ def test_torchrun_is_refused(run, tmp_path, monkeypatch):
 
 
 def test_a_missing_start_and_an_existing_folder_are_refused(run, tmp_path):
-    with pytest.raises(FileNotFoundError, match="pass the weights to start from: --model"):
+    with pytest.raises(FileNotFoundError, match="start from another cross-encoder or encoder: --model"):
         start_weights(RunDir(tmp_path))
     with pytest.raises(FileExistsError, match="exists; remove it, or pass another --output"):
         train_teacher.main([str(run.folder), "--output", str(tmp_path)])

@@ -8,21 +8,22 @@ from what the retriever finds; RocketQA v2 (Ren et al. 2021, arXiv:2110.07367) t
 import math
 import tempfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import PositiveInt
 
-from pyserini_ance.downstream.mined_lists import MinedLists
 from pyserini_ance.encoders.cross_encoder_model import require_sentence_transformers
 from pyserini_ance.encoders.family import longest_input, quiet_transformers
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.load_save import tower_folder
+from pyserini_ance.pipeline.mined_lists import MinedLists
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.teacher_training import TeacherTraining
 from pyserini_ance.runs.checkpoint import ENCODER
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import sha256_json, write_json
@@ -32,30 +33,21 @@ if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
     from torch import nn
 
-TeacherLoss = Literal["bce", "lambda"]
 WARMUP_SHARE = 0.1  # as in sentence-transformers' examples
 LOG_EVERY_STEPS = 10
 ABOUT = "pyserini_ance_teacher.json"
+OTHER_WEIGHTS = (
+    "start from another cross-encoder or encoder: --model FOLDER-OR-HUB-NAME, in a recipe "
+    "teachers.NAME.init_from={model: FOLDER-OR-HUB-NAME}"
+)
 
 
-@dataclass(frozen=True)
-class TeacherSettings:
-    """How a cross-encoder is trained.
+class TeacherSettings(TeacherTraining):
+    """How a cross-encoder is trained here: its recipe, with the length, the seed and the precision."""
 
-    loss: `bce` is BinaryCrossEntropyLoss over single pairs, positives weighted by the number of negatives;
-    `lambda` is LambdaLoss over each query's list. sentence-transformers' examples and documentation recommend
-    the two. steps: None is one pass over the training queries. length_tokens: the maximum length of a pair,
-    special tokens included.
-    """
-
-    loss: TeacherLoss = "bce"
-    steps: int | None = None
-    batch_queries: int = 8
-    num_negatives: int = 7
-    learning_rate: float = 2e-5
-    length_tokens: int = 512
+    length_tokens: PositiveInt
     seed: int = 42
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
 
 
 def start_weights(run: RunDir) -> str:
@@ -63,8 +55,7 @@ def start_weights(run: RunDir) -> str:
     encoder = run.checkpoint("initial", 0) / ENCODER
     if not encoder.is_dir():
         raise FileNotFoundError(
-            f"{encoder} is missing, the encoder that the run started from; pass the weights to start from: "
-            "--model FOLDER-OR-HUB-NAME"
+            f"{encoder} is missing, the encoder that the run started from; {OTHER_WEIGHTS}"
         )
     return str(tower_folder(encoder, "query"))
 
@@ -88,17 +79,19 @@ def train_teacher(
     source: an encoder, which gets a new head, or a cross-encoder with one score, which is trained further.
     about: what the lists are of; recorded next to the settings. Raises FileExistsError if `folder` is not
     empty, RuntimeError without sentence-transformers or if the loss is not finite, ValueError for weights
-    that are of no cross-encoder.
+    that are of no cross-encoder, or if no query has a candidate.
     """
     require_sentence_transformers()
+    if not len(lists.queries):
+        raise ValueError("no training query has a candidate left to train on; raise top_k, or loosen filters")
     with whole_folder(folder) as output, tempfile.TemporaryDirectory() as scratch:
         quiet_transformers()
         model = _new_model(find_model(source, "--model"), settings, device, Path(scratch) / "start")
-        steps = settings.steps or math.ceil(len(lists.queries) / settings.batch_queries)
+        steps = settings.steps_over(len(lists.queries))
         _train(model, lists, settings, steps, device, Path(scratch))
         model.save_pretrained(str(output), create_model_card=False)
         # Nothing here changes between equal trainings: the teacher's cache is keyed by the folder's content.
-        recorded = {**asdict(settings), "steps": steps, "length_tokens": model.max_seq_length}
+        recorded = {**settings.model_dump(), "steps": steps, "length_tokens": model.max_seq_length}
         mined = {"queries": len(lists.queries), "generations": lists.generations}
         versions = {name: version(name) for name in ("sentence-transformers", "transformers", "torch")}
         write_json(output / ABOUT, {**about, **mined, "settings": recorded, "versions": versions})
@@ -113,10 +106,7 @@ def _new_model(source: str, settings: TeacherSettings, device: str, scratch: Pat
     config = AutoConfig.from_pretrained(source)
     (architecture, *_) = config.architectures or [""]
     if architecture.endswith("ForSequenceClassification") and config.num_labels != 1:
-        raise ValueError(
-            f"{source} gives {config.num_labels} scores per pair, expected one; pass another "
-            "cross-encoder, or an encoder: --model FOLDER-OR-HUB-NAME"
-        )
+        raise ValueError(f"{source} gives {config.num_labels} scores per pair, expected one; {OTHER_WEIGHTS}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         # By default, transformers 5 uses the precision in which the weights were saved.
@@ -127,8 +117,8 @@ def _new_model(source: str, settings: TeacherSettings, device: str, scratch: Pat
     missing = [name for name in loading["missing_keys"] if name.startswith(body) and "pooler" not in name]
     if missing:
         raise ValueError(
-            f"{source} lacks {len(missing)} weights of a {type(model).__name__}, such as {missing[0]}; pass "
-            "other weights to start from: --model FOLDER-OR-HUB-NAME"
+            f"{source} lacks {len(missing)} weights of a {type(model).__name__}, such as {missing[0]}; "
+            f"{OTHER_WEIGHTS}"
         )
     tokenizer = AutoTokenizer.from_pretrained(source)
     # An encoder's tokenizer may cut at the length of a query.
@@ -161,7 +151,7 @@ def _train(
         lambda: examples,
         cache_dir=str(scratch),
         # Hashing the generator itself would read the whole collection.
-        fingerprint=sha256_json([asdict(settings), steps, lists.generations])[:32],
+        fingerprint=sha256_json([settings.model_dump(), steps, lists.generations])[:32],
     )
     precision = resolve_precision(settings.precision, device)
     arguments = CrossEncoderTrainingArguments(
@@ -194,7 +184,7 @@ def _train(
     loss = trainer.train().training_loss
     if not math.isfinite(loss):
         raise RuntimeError(
-            f"the teacher's mean loss is {loss}; lower --learning-rate (now {settings.learning_rate})"
+            f"the teacher's mean loss is {loss}; lower its learning rate (now {settings.learning_rate})"
         )
 
 

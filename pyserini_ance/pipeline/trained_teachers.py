@@ -1,0 +1,123 @@
+"""Train the cross-encoders of a recipe between its stages: mine with the result of a stage, then train.
+
+All processes mine; one subprocess trains. sentence-transformers' trainer would otherwise join torchrun's
+processes, and change settings of accelerate that the next stage needs.
+"""
+
+import json
+import logging
+import subprocess
+import sys
+import tempfile
+import time
+from typing import cast
+
+from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
+from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.source import MiningContext, TableSource
+from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.pipeline.refresher_subprocess import MOST_LAST_WORDS, subprocess_environment
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.refresher.refresher import mine_table
+from pyserini_ance.runs.checkpoint import Checkpoint
+from pyserini_ance.runs.generation import TableKey, publish_generation, table_name
+from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.storage.publish import is_complete
+
+log = logging.getLogger(__name__)
+MODULE = "pyserini_ance.pipeline.teacher_process"
+CHECK_SECONDS = 2
+
+
+def train_teacher_of_run(
+    recipe: Recipe, name: str, data: PreparedData, run: RunDir, result: Checkpoint, world: World
+) -> None:
+    """Train `teachers.NAME` on what `result` finds, the checkpoint that its stage has ended with.
+
+    What a killed run has mined, or trained to the end, is used again. Called by all processes. Raises
+    RuntimeError with the subprocess's message if training fails.
+    """
+    if world.on_main(lambda: run.teacher(name).exists()):
+        return
+    start = time.perf_counter()
+    if not world.on_main(lambda: is_complete(run.generation(name, 0))):
+        _mine(recipe, name, data, run, result, world)
+    mined = time.perf_counter()
+    world.on_main(lambda: _train(recipe, name, run, data, world))
+    seconds = {"mine": round(mined - start, 3), "train": round(time.perf_counter() - mined, 3)}
+    RunLog(run, world.is_main).metric("teacher", teacher=name, seconds=seconds)
+
+
+def _mine(
+    recipe: Recipe, name: str, data: PreparedData, run: RunDir, result: Checkpoint, world: World
+) -> None:
+    """Publish the tables of the teacher's sources as the generation NAME-00000000."""
+    teacher, folder = recipe.teachers[name], run.generation(name, 0)
+    log.info("teacher %s: mining with the result of stage %s", name, teacher.after)
+    # The vectors are those that the next stage's first refresh needs, if it starts from this result.
+    snapshot = Snapshot(
+        result.encoder,
+        result.weights,
+        data,
+        recipe.encoding,
+        run.scratch,
+        world.device,
+        world,
+        result.document_weights,
+        recipe,
+        teachers=run.teachers,
+    )
+    number = len(recipe.stages) + list(recipe.teachers).index(name)  # stages have the numbers before
+    anchor_set = snapshot.anchor_set("query")
+    tables: dict[TableKey, NegativeTable] = {}
+    reports = {}
+    for position, source in enumerate(teacher.negatives):
+        context = MiningContext(folder.name, key=(recipe.seed, number, 0, 0, position))
+        key = ("query", position)
+        with snapshot.timed("filter"):
+            tables[key], reports[table_name(key)] = mine_table(
+                cast(TableSource, source), snapshot, anchor_set, context
+            )
+    snapshot.free_device()  # the cross-encoder needs the memory
+    about = {"stage": name, "step": 0, "weights": result.weights, **data.identity}
+    world.on_main(lambda: publish_generation(folder, tables, reports, snapshot.seconds, about))
+
+
+def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: World) -> None:
+    """Train in a subprocess, which ends when its stdin does: with this process, however that ends."""
+    log.info("teacher %s: training from %s", name, recipe.teachers[name].init_from)
+    request = {
+        "recipe": recipe.model_dump(mode="json"),
+        "run": str(run.folder.absolute()),
+        "teacher": name,
+        "collection": data.collection.digest,
+        "device": world.device,
+    }
+    with tempfile.TemporaryFile() as answer:
+        process = subprocess.Popen(
+            [sys.executable, "-m", MODULE],
+            stdin=subprocess.PIPE,
+            stdout=answer,
+            start_new_session=True,  # Ctrl-C reaches training alone, which then ends the subprocess
+            env=subprocess_environment(recipe.threads),
+        )
+        try:
+            assert process.stdin is not None
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+            while process.poll() is None:
+                world.check()
+                try:
+                    process.wait(CHECK_SECONDS)
+                except subprocess.TimeoutExpired:
+                    continue
+        finally:
+            process.kill()  # after an error or Ctrl-C in this process; no effect on one that has ended
+            process.wait()
+        if process.returncode:
+            answer.seek(0)
+            reason = answer.read().decode(errors="replace").strip()[-MOST_LAST_WORDS:]
+            code = process.returncode
+            ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}, see its messages above"
+            raise RuntimeError(f"teachers.{name} could not be trained: {reason or ended}")

@@ -1,0 +1,112 @@
+"""How a cross-encoder is trained, and the cross-encoders that a run trains between its stages."""
+
+import math
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PositiveInt, field_validator, model_validator
+
+from pyserini_ance.recipe.components import Component, Settings, component_of
+
+if TYPE_CHECKING:  # at run time, component packages import the recipe, and component_of imports them by name
+    from pyserini_ance.negatives.source import Source
+else:
+    Source = Component
+
+TRAINED = "teachers."  # before a name: what a source or teacher needs that the run trains
+TeacherLoss = Literal["bce", "lambda"]
+EXPECTED = "expected `initial`, `{teacher: NAME}`, or `{model: FOLDER-OR-HUB-NAME}`"
+
+
+class TeacherTraining(Settings):
+    """How sentence-transformers trains a cross-encoder on lists of a positive and mined negatives."""
+
+    loss: TeacherLoss = "bce"
+    """BinaryCrossEntropyLoss of single pairs, positives weighted by the number of negatives (`bce`), or
+    LambdaLoss of each query's list (`lambda`)."""
+    steps: PositiveInt | None = None
+    """The number of optimizer steps; null: one pass over the training queries."""
+    batch_queries: PositiveInt = 8
+    """Queries in a step, each with one of its positives."""
+    num_negatives: PositiveInt = 7
+    """Negatives of each query, drawn anew in every pass over the queries."""
+    learning_rate: float = Field(default=2e-5, gt=0)
+    """The learning rate after a warm-up of a tenth of the steps; it then falls to 0."""
+    length_tokens: PositiveInt | None = None
+    """The maximum length of a pair; null: the retriever's query length plus its document length."""
+
+    def steps_over(self, queries: int) -> int:
+        """The number of steps; without `steps`, those of one pass over so many queries."""
+        return self.steps or math.ceil(queries / self.batch_queries)
+
+
+class TeacherStart(Settings):
+    """The weights that a cross-encoder of the run starts from."""
+
+    teacher: str | None = None
+    """A cross-encoder that the run has trained before."""
+    model: str | None = None
+    """A folder or hub name: an encoder, which gets a new head, or a cross-encoder."""
+
+    @property
+    def names_or_paths(self) -> frozenset[str]:
+        return frozenset({"model"})
+
+    def __str__(self) -> str:
+        return f"teacher {self.teacher}" if self.teacher else str(self.model)
+
+    @model_validator(mode="after")
+    def check_one_origin(self) -> "TeacherStart":
+        if (self.teacher is None) == (self.model is None):
+            raise ValueError(EXPECTED)
+        return self
+
+
+def _read_start(value: Any) -> Any:
+    """Report one error at the key instead of one per union member."""
+    if isinstance(value, dict):
+        return TeacherStart.model_validate(value)
+    if value != "initial" and not isinstance(value, TeacherStart):
+        raise ValueError(EXPECTED)
+    return value
+
+
+class TrainedTeacher(TeacherTraining):
+    """A cross-encoder that the run trains when the stage `after` has ended.
+
+    Its negatives are mined with the result of that stage. Later stages name it in `teacher: {kind:
+    cross_encoder, trained: NAME}`: retriever and cross-encoder take turns, as in AR2 (Zhang et al. 2021,
+    arXiv:2110.03611). The run directory keeps it in `teachers/NAME`.
+    """
+
+    after: str
+    """The stage whose result mines the negatives."""
+    init_from: Annotated[Literal["initial"] | TeacherStart, BeforeValidator(_read_start)] = "initial"
+    """The initial weights: those of the untrained encoder with a new head (`initial`), those of an earlier
+    cross-encoder of the run, or a model."""
+    negatives: tuple[Annotated[Source, component_of("negatives")], ...] = Field(min_length=1)
+    """The sources that are mined; a list's negatives are drawn from the candidates of all of them."""
+
+    @property
+    def components(self) -> "tuple[Source, ...]":
+        """All sources of negatives; a mix is replaced by the sources that it mixes."""
+        return tuple(leaf for source in self.negatives for leaf in source.components)
+
+    @field_validator("negatives")
+    @classmethod
+    def check_negatives(cls, negatives: "tuple[Source, ...]") -> "tuple[Source, ...]":
+        for source in negatives:
+            if (
+                source.live
+                or not source.is_mined
+                or any(leaf.uses_previous_tables for leaf in source.components)
+            ):
+                raise ValueError(
+                    f"`{source.kind}` is not mined from the result of a stage; use ann, lookahead, bm25, "
+                    "ranking or a mix of them"
+                )
+            if source.num_negatives != 1:
+                raise ValueError(
+                    f"num_negatives of `{source.kind}` has no effect here; set that of the teacher, next "
+                    "to `negatives`"
+                )
+        return negatives

@@ -1,0 +1,193 @@
+"""Cross-encoders that a run trains between its stages."""
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from helpers.mined_run import ANN, STAGE
+from helpers.run_outcome import outcome
+from helpers.waiting import until
+
+from pyserini_ance.negatives.teachers.cross_encoder import model_digest
+from pyserini_ance.pipeline import experiment
+from pyserini_ance.pipeline.dry_run import dry_run
+from pyserini_ance.pipeline.mined_lists import MinedLists
+from pyserini_ance.pipeline.mining import read_source
+from pyserini_ance.pipeline.plan import plan
+from pyserini_ance.pipeline.preparation import prepare
+from pyserini_ance.pipeline.ranking_inputs import collection_of
+from pyserini_ance.pipeline.teacher_training import ABOUT, TeacherSettings, train_teacher
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.checkpoint import Checkpoint
+from pyserini_ance.runs.generation import open_generation
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import read_json, read_json_lines
+from pyserini_ance.storage.liveness import creator_of, process_is_alive
+
+FEW = {
+    "negatives": [{"kind": "ann", "top_k": 8}],
+    "batch_queries": 2,
+    "num_negatives": 3,
+    "steps": 3,
+    "learning_rate": 1e-3,
+}
+TEACHERS = {
+    "first": {"after": "warm", **FEW},
+    "second": {"after": "taught", "init_from": {"teacher": "first"}, **FEW},
+}
+WARM = {
+    "batch_queries": 4,
+    "optimizer": {"learning_rate": 1e-3},
+    "steps": 3,
+    "terms": {"query": {"in_batch_negatives": True}},
+}
+
+
+def taught_by(name: str) -> dict:
+    """A stage that follows a cross-encoder, and leaves out what it finds relevant."""
+    teacher = {"kind": "cross_encoder", "trained": name}
+    left_out = {"kind": "teacher", "teacher": teacher, "margin": 0.0}
+    negatives = {**ANN, "on_shortage": "fill_random", "filters": [left_out]}
+    terms = {"query": {"negatives": [negatives], "teacher": teacher, "loss": {"kind": "kl"}}}
+    return {**STAGE, "steps": 2, "terms": terms}
+
+
+STAGES = {"warm": WARM, "taught": taught_by("first"), "again": taught_by("second")}
+
+
+@pytest.fixture(scope="module")
+def recipe(small_recipe) -> Recipe:
+    return small_recipe(STAGES, teachers=TEACHERS)
+
+
+def run_of(recipe: Recipe, folder: Path, resume: bool = False) -> None:
+    experiment.train(recipe, folder, resume=resume)
+
+
+@pytest.fixture(scope="module")
+def run(recipe, run_processes, tmp_path_factory) -> RunDir:
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    run_processes(1, run_of, recipe, folder, join=False)
+    return RunDir(folder)
+
+
+def train_as_the_command_does(run: Path, name: str, start: str, output: Path) -> None:
+    for variable in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+        os.environ.pop(variable, None)
+    opened = RunDir(run)
+    recipe, collection = opened.read_recipe(), collection_of(opened)
+    generation = open_generation(opened.generation(name, 0), {})
+    tables, weights = list(generation.tables.values()), {f"{name}-00000000": generation.weights}
+    lists = MinedLists.of_tables(collection, collection.split("train"), tables, weights)
+    given = {key: value for key, value in FEW.items() if key != "negatives"}
+    settings = TeacherSettings(**given, length_tokens=24 + 32, seed=recipe.seed, precision=recipe.precision)
+    about = {key: read_json(opened.teacher(name) / ABOUT)[key] for key in ("retriever", "start")}
+    train_teacher(lists, start, settings, "cpu", output, about)
+
+
+def test_retriever_and_cross_encoder_take_turns(run, run_processes, tmp_path):
+    """Each cross-encoder is that of `train-teacher` on what the stage before has found, from the start that
+    the recipe names; each stage's scores are traced to the files of its own."""
+    starts = {"first": str(run.checkpoint("initial", 0) / "encoder"), "second": str(run.teacher("first"))}
+    after, digests = {"first": "warm", "second": "taught"}, {}
+    ends = {r["stage"]: r for r in read_json_lines(run.decisions) if r["event"] == "stage_end"}
+    for name, start in starts.items():
+        generation = open_generation(run.generation(name, 0), {})
+        assert generation.weights == ends[after[name]]["weights"]
+        assert all(table.counts.min() > 0 for table in generation.tables.values())
+        run_processes(1, train_as_the_command_does, run.folder, name, start, tmp_path / name, join=False)
+        digests[name] = model_digest(str(run.teacher(name)))
+        assert model_digest(str(tmp_path / name)) == digests[name]
+    assert digests["first"] != digests["second"]
+    for stage, name in (("taught", "first"), ("again", "second")):
+        report = open_generation(run.generation(stage, 0), {}).report
+        assert report["teachers"]["query"]["origins"] == {f"cross_encoder {name}": digests[name]}
+        assert report["tables"]["query.0"]["judged_by"] == {f"cross_encoder {name}": digests[name]}
+    seconds = [record for record in read_json_lines(run.metrics) if record["event"] == "teacher"]
+    assert [record["teacher"] for record in seconds] == ["first", "second"]
+    report = (run.folder / "report.html").read_text()
+    assert "Cross-encoders trained between stages" in report and "teacher first" in report
+    assert Checkpoint.open(run.checkpoints / ends["again"]["result"]).weights != ends["taught"]["weights"]
+
+
+def killed_while_a_teacher_trains(recipe: Recipe, folder: Path, name: str, resume: bool) -> None:
+    def kill() -> None:
+        while not (
+            RunDir(folder).generation(name, 0).exists() and list((folder / "teachers").glob(f".{name}*"))
+        ):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+    run_of(recipe, folder, resume)
+
+
+def test_a_run_that_is_killed_while_a_teacher_trains_resumes_to_the_same(
+    run, recipe, run_processes, tmp_path
+):
+    folder = tmp_path / "run"
+    for name, resume in (("first", False), ("second", True)):
+        (end,) = run_processes.ends(
+            1, killed_while_a_teacher_trains, recipe, folder, name, resume, join=False
+        )
+        assert end["code"] == -signal.SIGKILL
+        (unfinished,) = (folder / "teachers").glob(f".{name}*")
+        _, subprocess_pid = creator_of(unfinished)
+        until(lambda pid=subprocess_pid: not process_is_alive(pid))
+        assert not (folder / "teachers" / name).exists()
+    run_processes(1, run_of, recipe, folder, True, join=False)
+    assert outcome(folder) == outcome(run.folder)
+
+
+def test_two_processes_train_a_teacher_once(recipe, run_processes, tmp_path):
+    run_processes(2, run_of, recipe, tmp_path / "run", join=False)
+    run = RunDir(tmp_path / "run")
+    assert sorted(path.name for path in run.teachers.iterdir()) == ["first", "second"]
+    report = open_generation(run.generation("again", 0), {}).report
+    digest = model_digest(str(run.teacher("second")))
+    assert report["teachers"]["query"]["origins"] == {"cross_encoder second": digest}
+
+
+def test_a_teacher_that_cannot_be_trained_ends_the_run(small_recipe, run_processes, tmp_path):
+    wild = {"first": {"after": "warm", **FEW, "learning_rate": 1e38}}
+    recipe = small_recipe({"warm": WARM}, teachers=wild)
+    (end,) = run_processes.ends(1, run_of, recipe, tmp_path / "run", join=False)
+    assert (
+        "teachers.first could not be trained: the teacher's mean loss is nan; lower its learning"
+        in end["error"]
+    )
+    assert "lower its learning rate" in (tmp_path / "run" / "error.txt").read_text()
+    assert not any((tmp_path / "run" / "teachers").iterdir())
+
+
+def test_a_missing_start_is_an_error_before_the_data_is_read(small_recipe, tmp_path):
+    start = {"init_from": {"model": str(tmp_path / "none")}}
+    recipe = small_recipe({"warm": WARM}, teachers={"first": {"after": "warm", **FEW, **start}})
+    with pytest.raises(FileNotFoundError, match="teachers.first.init_from.model"):
+        experiment.train(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_mining_without_a_run_has_no_trained_teacher():
+    trained = {"kind": "cross_encoder", "trained": "first"}
+    with pytest.raises(ValueError, match="asks the cross-encoder 'first' of a training run; pass its folder"):
+        read_source("ann", [{"kind": "teacher", "teacher": trained, "margin": 0.0}])
+
+
+def test_the_plan_lists_the_teachers(recipe):
+    (line,) = [line for line in plan(recipe).splitlines() if line.startswith("| second ")]
+    cells = [cell.strip() for cell in line.split("|")[1:-1]]
+    assert cells == ["second", "taught", "teacher first", "3", "6", "3"]
+
+
+def dry_steps(world, recipe: Recipe) -> str:
+    return dry_run(recipe, prepare(recipe, world), 2, world)
+
+
+def test_dry_steps_train_a_teacher_too(recipe, run_processes):
+    (text,) = run_processes(1, dry_steps, recipe)
+    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
+    assert rows[-5:] == ["warm", "taught", "again", "first", "second"]
