@@ -5,9 +5,12 @@ cross-encoder as teacher: the alternation of AR2 (Zhang et al. 2021, arXiv:2110.
 from what the retriever finds; RocketQA v2 (Ren et al. 2021, arXiv:2110.07367) trains both at once.
 """
 
+import logging
 import math
+import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -21,20 +24,23 @@ from pyserini_ance.encoders.family import longest_input, quiet_transformers
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.load_save import tower_folder
+from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.pipeline.mined_lists import MinedLists
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.teacher_training import TeacherTraining
 from pyserini_ance.runs.checkpoint import ENCODER
-from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import sha256_json, write_json
+from pyserini_ance.runs.rundir import RunDir, step_of
+from pyserini_ance.storage.files import read_json, sha256_json, write_json
 from pyserini_ance.storage.publish import whole_folder
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
     from torch import nn
 
+log = logging.getLogger(__name__)
 WARMUP_SHARE = 0.1  # as in sentence-transformers' examples
 LOG_EVERY_STEPS = 10
+CHECKPOINTS = 10  # of a training
 ABOUT = "pyserini_ance_teacher.json"
 OTHER_WEIGHTS = (
     "start from another cross-encoder or encoder: --model FOLDER-OR-HUB-NAME, in a recipe "
@@ -76,6 +82,9 @@ def train_teacher(
 ) -> None:
     """Train a cross-encoder from the weights `source` and write it to `folder`, whole or not at all.
 
+    A training that was killed continues from its last checkpoint, of which there are ten, and ends with the
+    same weights. They are next to `folder`, in `.NAME.training`, until training has ended.
+
     source: an encoder, which gets a new head, or a cross-encoder with one score, which is trained further.
     about: what the lists are of; recorded next to the settings. Raises FileExistsError if `folder` is not
     empty, RuntimeError without sentence-transformers or if the loss is not finite, ValueError for weights
@@ -84,17 +93,27 @@ def train_teacher(
     require_sentence_transformers()
     if not len(lists.queries):
         raise ValueError("no training query has a candidate left to train on; raise top_k, or loosen filters")
+    checkpoints = folder.with_name(f".{folder.name}.training")
     with whole_folder(folder) as output, tempfile.TemporaryDirectory() as scratch:
         quiet_transformers()
-        model = _new_model(find_model(source, "--model"), settings, device, Path(scratch) / "start")
+        start = find_model(source, "--model")
+        model = _new_model(start, settings, device, Path(scratch) / "start")
         steps = settings.steps_over(len(lists.queries))
-        _train(model, lists, settings, steps, device, Path(scratch))
+        origin = sha256_json([settings.model_dump(), steps, lists.generations, model_digest(start)])
+        for other in set(checkpoints.glob("*")) - {checkpoints / origin}:
+            shutil.rmtree(other)
+        try:
+            _train(model, lists, settings, steps, device, Path(scratch), checkpoints / origin)
+        except RuntimeError:
+            shutil.rmtree(checkpoints, ignore_errors=True)
+            raise
         model.save_pretrained(str(output), create_model_card=False)
         # Nothing here changes between equal trainings: the teacher's cache is keyed by the folder's content.
         recorded = {**settings.model_dump(), "steps": steps, "length_tokens": model.max_seq_length}
         mined = {"queries": len(lists.queries), "generations": lists.generations}
         versions = {name: version(name) for name in ("sentence-transformers", "transformers", "torch")}
         write_json(output / ABOUT, {**about, **mined, "settings": recorded, "versions": versions})
+        shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 def _new_model(source: str, settings: TeacherSettings, device: str, scratch: Path) -> "CrossEncoder":
@@ -138,6 +157,7 @@ def _train(
     steps: int,
     device: str,
     scratch: Path,
+    checkpoints: Path,
 ) -> None:
     from datasets import Dataset, disable_progress_bars
     from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
@@ -155,7 +175,7 @@ def _train(
     )
     precision = resolve_precision(settings.precision, device)
     arguments = CrossEncoderTrainingArguments(
-        output_dir=str(scratch / "trainer"),
+        output_dir=str(checkpoints),
         max_steps=steps,
         per_device_train_batch_size=settings.batch_queries
         * (1 if is_listwise else 1 + settings.num_negatives),
@@ -165,7 +185,9 @@ def _train(
         bf16=precision == "bf16",
         fp16=precision == "fp16",
         use_cpu=device == "cpu",
-        save_strategy="no",
+        save_strategy="steps",
+        save_steps=math.ceil(steps / CHECKPOINTS),
+        save_total_limit=1,
         logging_steps=LOG_EVERY_STEPS,
         logging_nan_inf_filter=False,
         report_to="none",
@@ -181,11 +203,21 @@ def _train(
         callbacks=[_bar(steps)],
     )
     trainer.remove_callback(PrinterCallback)
-    loss = trainer.train().training_loss
+    loss = trainer.train(resume_from_checkpoint=_last_checkpoint(checkpoints)).training_loss
     if not math.isfinite(loss):
         raise RuntimeError(
             f"the teacher's mean loss is {loss}; lower its learning rate (now {settings.learning_rate})"
         )
+
+
+def _last_checkpoint(folder: Path) -> str | None:
+    """The newest checkpoint that is complete; the trainer writes its state last."""
+    for path in sorted(folder.glob("checkpoint-*"), key=lambda path: step_of(path.name), reverse=True):
+        with suppress(OSError, RuntimeError):  # missing or cut off: it was being written
+            read_json(path / "trainer_state.json")
+            log.info("a training that was killed continues at step %d", step_of(path.name))
+            return str(path)
+    return None
 
 
 def _loss(model: "CrossEncoder", settings: TeacherSettings) -> "nn.Module":

@@ -2,6 +2,7 @@
 
 import io
 import os
+import signal
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import last_stage
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
+from pyserini_ance.pipeline import teacher_training
 from pyserini_ance.pipeline.mined_lists import MinedLists
 from pyserini_ance.pipeline.ranking_inputs import collection_of
 from pyserini_ance.pipeline.teacher_training import (
@@ -145,6 +147,50 @@ def test_positives_rise_above_negatives(run, run_processes, tmp_path, loss):
         for name, settings in (("few", few), ("many", many))
     )
     assert after > before + 0.5
+
+
+def train_counted(folder: Path, output: Path, settings: TeacherSettings, dies_at: int) -> list[int]:
+    """The steps that are trained; the process is killed at the end of step `dies_at`."""
+    steps, make_bar = [], teacher_training._bar
+
+    def counting_bar(total: int):
+        class Counting(type(make_bar(total))):
+            def on_step_end(self, arguments, state, control, **more):
+                steps.append(state.global_step)
+                if state.global_step == dies_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                super().on_step_end(arguments, state, control, **more)
+
+        return Counting()
+
+    teacher_training._bar = counting_bar
+    train_by(folder, output, settings)
+    return steps
+
+
+@pytest.mark.parametrize("loss", ["bce", "lambda"])
+def test_a_killed_training_continues_to_the_same_weights(run, run_processes, tmp_path, loss):
+    """Twenty steps, every second of them saved; one checkpoint was being written when the process died."""
+    whole, killed, settings = tmp_path / "whole", tmp_path / "killed", settings_of(loss, 20, 4, 1e-3)
+    assert run_processes(1, train_counted, run.folder, whole, settings, 0, join=False) == [list(range(1, 21))]
+    for dies_at in (1, 9):
+        (end,) = run_processes.ends(1, train_counted, run.folder, killed, settings, dies_at, join=False)
+        assert end["code"] == -signal.SIGKILL and not killed.exists()
+    (kept,) = (tmp_path / ".killed.training").glob("*")
+    assert [path.name for path in kept.iterdir()] == ["checkpoint-8"]
+    (kept / "checkpoint-10").mkdir()
+    (kept / "checkpoint-10" / "trainer_state.json").write_text("{")
+    assert run_processes(1, train_counted, run.folder, killed, settings, 0, join=False) == [
+        list(range(9, 21))
+    ]
+    assert model_digest(str(killed)) == model_digest(str(whole))
+    assert not (tmp_path / ".killed.training").exists()
+
+
+def test_a_training_of_other_settings_begins_anew(run, run_processes, tmp_path):
+    output, first, second = tmp_path / "out", settings_of("bce", 4, 2, 1e-3), settings_of("bce", 4, 2, 1e-4)
+    run_processes.ends(1, train_counted, run.folder, output, first, 3, join=False)
+    assert run_processes(1, train_counted, run.folder, output, second, 0, join=False) == [[1, 2, 3, 4]]
 
 
 def test_a_cross_encoder_is_trained_further(run, run_processes, tmp_path, tiny_cross_encoder):

@@ -116,7 +116,7 @@ def test_retriever_and_cross_encoder_take_turns(run, run_processes, tmp_path):
 def killed_while_a_teacher_trains(recipe: Recipe, folder: Path, name: str, resume: bool) -> None:
     def kill() -> None:
         while not (
-            RunDir(folder).generation(name, 0).exists() and list((folder / "teachers").glob(f".{name}*"))
+            RunDir(folder).generation(name, 0).exists() and list((folder / "teachers").glob(f".{name}.*@*"))
         ):
             time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -134,7 +134,7 @@ def test_a_run_that_is_killed_while_a_teacher_trains_resumes_to_the_same(
             1, killed_while_a_teacher_trains, recipe, folder, name, resume, join=False
         )
         assert end["code"] == -signal.SIGKILL
-        (unfinished,) = (folder / "teachers").glob(f".{name}*")
+        (unfinished,) = (folder / "teachers").glob(f".{name}.*@*")
         _, subprocess_pid = creator_of(unfinished)
         until(lambda pid=subprocess_pid: not process_is_alive(pid))
         assert not (folder / "teachers" / name).exists()
