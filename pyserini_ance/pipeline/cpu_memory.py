@@ -16,7 +16,7 @@ from pyserini_ance.data.collection import Side
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, length_sorted_batches, tokens_at_once
+from pyserini_ance.encoders.encoder import Encoder, tokens_at_once, training_batches
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
 from pyserini_ance.pipeline import memory_forecast
 from pyserini_ance.pipeline.memory_forecast import (
@@ -136,7 +136,7 @@ def _largest_step(
     tokens = 0
     for side, lengths in _longest_texts(recipe, stage, data, queries).items():
         memory = [BatchMemory(*numbers) for numbers in batches[side]]
-        for batch in length_sorted_batches(lengths, tokens_at_once(setting, "cpu")):
+        for batch in training_batches(lengths, setting, "cpu"):
             longest = int(lengths[batch[0]])
             sizes.append((memory[0].of(len(batch), longest), memory[1].of(len(batch), longest)))
             tokens += len(batch) * longest

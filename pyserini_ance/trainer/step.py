@@ -19,14 +19,7 @@ from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import (
-    Encoder,
-    length_sorted_batches,
-    padded_batch,
-    padded_tokens,
-    to_device,
-    tokens_at_once,
-)
+from pyserini_ance.encoders.encoder import Encoder, padded_batch, to_device, training_batches
 from pyserini_ance.encoders.family import TwoTower
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.batch import Batch
@@ -92,7 +85,7 @@ class ChunkedEncoder:
 
     towers: TwoTower
     autocast: Callable[[], AbstractContextManager]
-    tokens_per_batch: int
+    tokens_per_batch: int | None
     device: torch.device
     key: tuple[int, ...]
     world: World
@@ -116,7 +109,8 @@ class ChunkedEncoder:
                 vectors.backward(gradients[to_device(self.device, chunk)[0]])
 
     def _chunks(self, texts: TextBatch) -> list[np.ndarray]:
-        return length_sorted_batches(texts.lengths(), self.tokens_per_batch, texts.texts_per_chunk)
+        lengths = texts.lengths()
+        return training_batches(lengths, self.tokens_per_batch, self.device, texts.texts_per_chunk)
 
     def _run(self, texts: TextBatch, number: int, chunk: np.ndarray) -> torch.Tensor:
         ids, mask = padded_batch(texts.tokens, texts.rows[chunk], texts.length_tokens, self.device)
@@ -266,8 +260,7 @@ class BatchEncoder:
         is_last: bool,
     ) -> EncodedChunk:
         towers, device = self.encoder.towers, self.encoder.device
-        budget = tokens_at_once(self.tokens_per_batch, device)
-        encoder = ChunkedEncoder(towers, self.autocast, budget, device, key, self.world)
+        encoder = ChunkedEncoder(towers, self.autocast, self.tokens_per_batch, device, key, self.world)
         make_pass = GradCache if self._coupled and self.stage.chunk_queries else PlainPass
         encoding = make_pass(encoder, self._texts(batch))
         vectors = dict(encoding.vectors)
@@ -300,9 +293,13 @@ class BatchEncoder:
 
     def _padded_tokens(self, batch: Batch) -> int:
         """Tokens of the batch's texts, with padding, on the first process, which has the longest texts."""
-        budget = tokens_at_once(self.tokens_per_batch, self.encoder.device)
+        setting, device = self.tokens_per_batch, self.encoder.device
         shares = (np.sort(texts.lengths())[::-1][:: self.world.size] for texts in self._texts(batch))
-        return sum(padded_tokens(lengths, budget) for lengths in shares)
+        return sum(
+            len(rows) * int(lengths[rows[0]])
+            for lengths in shares
+            for rows in training_batches(lengths, setting, device)
+        )
 
     def _texts(self, batch: Batch) -> list[TextBatch]:
         """Return the texts to encode: queries, and documents (or their passages) unless these are frozen."""

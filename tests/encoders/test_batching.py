@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from pyserini_ance.encoders.encoder import length_sorted_batches
+from pyserini_ance.encoders import encoder
+from pyserini_ance.encoders.encoder import batch_cost_tokens, length_sorted_batches, training_batches
 
 LENGTHS = np.random.default_rng(0).integers(0, 60, 200)
 
@@ -26,5 +27,41 @@ def test_texts_of_equal_length_keep_their_order():
     assert [batch.tolist() for batch in length_sorted_batches(np.array([4, 4, 4, 4]), 8)] == [[0, 1], [2, 3]]
 
 
-def test_no_texts_make_no_batches():
-    assert length_sorted_batches(np.array([], int), 10) == []
+@pytest.mark.parametrize("cost", [None, 128])
+def test_no_texts_make_no_batches(cost):
+    assert length_sorted_batches(np.array([], int), 10, batch_cost_tokens=cost) == []
+
+
+def test_a_batch_is_split_where_that_saves_more_padding_than_it_costs():
+    lengths = np.array([3, 9, 3, 8, 2, 9])  # 54 tokens in one batch; 27 + 9 after a cut before the first 3
+
+    def batches(cost: int) -> list[list[int]]:
+        return [batch.tolist() for batch in length_sorted_batches(lengths, 100, batch_cost_tokens=cost)]
+
+    assert batches(18) == [[1, 5, 3, 0, 2, 4]]
+    assert batches(17) == [[1, 5, 3], [0, 2, 4]]
+    assert batches(0) == [[1, 5], [3], [0, 2], [4]]
+
+
+@pytest.mark.parametrize("cost", [0, 20, 128])
+@pytest.mark.parametrize("budget", [60, 500, 100_000])
+def test_split_batches_are_the_same_texts_in_the_same_order(budget, cost):
+    whole = length_sorted_batches(LENGTHS, budget)
+    batches = length_sorted_batches(LENGTHS, budget, batch_cost_tokens=cost)
+    assert np.concatenate(batches).tolist() == np.concatenate(whole).tolist()
+    for batch in batches:
+        lengths = LENGTHS[batch].tolist()
+        cuts = range(1, len(lengths))
+        assert max(((len(lengths) - cut) * (lengths[0] - lengths[cut]) for cut in cuts), default=0) <= cost
+
+
+@pytest.mark.parametrize(
+    ("is_amd", "device", "costs"),
+    [(True, "cpu", [32, 128]), (True, "cuda:0", [None, None]), (False, "cpu", [None, None])],
+)
+def test_batches_are_split_on_amds_processors(monkeypatch, is_amd, device, costs):
+    monkeypatch.setattr(encoder, "cpu_is_amd", lambda: is_amd)
+    assert [batch_cost_tokens(device, work) for work in ("encoding", "training")] == costs
+    expected = length_sorted_batches(LENGTHS, 400, 5, costs[1])
+    for one, other in zip(training_batches(LENGTHS, 400, device, 5), expected, strict=True):
+        assert one.tolist() == other.tolist()
