@@ -30,6 +30,7 @@ from pyserini_ance.trainer.checkpoints import StageCheckpoints
 from pyserini_ance.trainer.executors import RefreshExecutor
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
+from pyserini_ance.trainer.onednn_linear import use_onednn_linears
 from pyserini_ance.trainer.optim import build_optimizer, learning_rate, update_weights, warmup_hint
 from pyserini_ance.trainer.refresh import AdoptionLog, Refreshes, RefreshQueue
 from pyserini_ance.trainer.resume import Resumed, resume_stage
@@ -87,6 +88,8 @@ class StageTrainer:
         self.documents = self._freeze_documents(source) if self.stage.trainable == "query_tower" else None
         if world.size == 1 and world.device == "cpu":
             use_row_gradients(self.encoder.towers)
+        if world.device == "cpu":
+            use_onednn_linears(self.encoder.towers)
         self.optimizer = build_optimizer(self.encoder.towers, self.stage.optimizer)
         # Gradients too small for fp16 are scaled up with the loss; other precisions need no scale.
         is_fp16 = accelerator.mixed_precision == "fp16"
