@@ -12,6 +12,8 @@ import tempfile
 import time
 from typing import cast
 
+import torch
+
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.snapshot import Snapshot
@@ -87,6 +89,8 @@ def _mine(
 def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: World) -> None:
     """Train in a subprocess, which ends when its stdin does: with this process, however that ends."""
     log.info("teacher %s: training from %s", name, recipe.teachers[name].init_from)
+    if world.device.startswith("cuda"):
+        torch.cuda.empty_cache()  # what this process has freed, the subprocess can take
     request = {
         "recipe": recipe.model_dump(mode="json"),
         "run": str(run.folder.absolute()),

@@ -51,6 +51,8 @@ def check_teachers(recipe: "Recipe") -> None:
             near = did_you_mean(teacher.after, stages)
             text = f"no stage {teacher.after!r}{near}; stages: {', '.join(stages)}"
             problems.append((("teachers", name, "after"), text))
+        if name in stages:  # the files of both would have one name
+            problems.append((("teachers", name), "a stage has this name; give the teacher another one"))
     if problems:
         raise _errors(recipe, problems)
     trained: list[str] = []

@@ -53,6 +53,10 @@ def test_without_steps_a_teacher_sees_each_query_once():
             ["teachers.ranker-1.negatives=[{kind: ann, num_negatives: 3}]"],
             "num_negatives of `ann` has no effect here; set that of the teacher",
         ),
+        (
+            [f"teachers.warm-up={{after: warm-up, negatives: {ANN}}}"],
+            "teachers.warm-up: a stage has this name; give the teacher another one",
+        ),
         (["teachers.ranker-3=null"], "null removes an inherited teacher, but no teacher 'ranker-3'"),
         (["teachers.Ranker={after: warm-up, negatives: [ann]}"], "teacher name 'Ranker': use small letters"),
         (
