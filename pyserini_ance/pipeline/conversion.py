@@ -259,10 +259,7 @@ def _mined_table(recipe: Recipe, run: RunDir, collection: Collection, name: str 
             f"{run.negatives} has no generation {generation or 'of negatives'}; "
             f"generations: {', '.join(sorted(folders)) or 'none'}; pass one of them: --table GENERATION"
         )
-    stages = list(recipe.stages)
-    manifests = {name: read_manifest(folder, verify=False) for name, folder in folders.items()}
-    last = max(manifests, key=lambda name: (stages.index(manifests[name]["stage"]), manifests[name]["step"]))
-    generation = generation or last
+    generation = generation or _last_generation(recipe, folders)
     opened = open_generation(folders[generation], {"collection": collection.digest})
     tables = {table_name(position): table for position, table in opened.tables.items()}
     if key not in tables and (key or len(tables) > 1):
@@ -277,6 +274,19 @@ def _mined_table(recipe: Recipe, run: RunDir, collection: Collection, name: str 
             "queries; pass another table"
         )
     return table
+
+
+def _last_generation(recipe: Recipe, folders: Mapping[str, Path]) -> str:
+    """The name of the last generation of the last stage that has one; one of a teacher is never the last."""
+    stages = list(recipe.stages)
+    manifests = {name: read_manifest(folder, verify=False) for name, folder in folders.items()}
+    of_stages = {name: found for name, found in manifests.items() if found["stage"] in stages}
+    if not of_stages:
+        raise ValueError(
+            f"only teachers have generations of negatives: {', '.join(sorted(folders))}; pass one of them: "
+            "--table GENERATION"
+        )
+    return max(of_stages, key=lambda name: (stages.index(of_stages[name]["stage"]), of_stages[name]["step"]))
 
 
 def _negatives_of(table: NegativeTable, limit: int) -> NegativesOf:

@@ -102,11 +102,7 @@ def train_teacher(
         origin = sha256_json([settings.model_dump(), steps, lists.generations, model_digest(start)])
         for other in set(checkpoints.glob("*")) - {checkpoints / origin}:
             shutil.rmtree(other)
-        try:
-            _train(model, lists, settings, steps, device, Path(scratch), checkpoints / origin)
-        except RuntimeError:
-            shutil.rmtree(checkpoints, ignore_errors=True)
-            raise
+        _train(model, lists, settings, steps, device, Path(scratch), checkpoints / origin)
         model.save_pretrained(str(output), create_model_card=False)
         # Nothing here changes between equal trainings: the teacher's cache is keyed by the folder's content.
         recorded = {**settings.model_dump(), "steps": steps, "length_tokens": model.max_seq_length}
@@ -205,6 +201,7 @@ def _train(
     trainer.remove_callback(PrinterCallback)
     loss = trainer.train(resume_from_checkpoint=_last_checkpoint(checkpoints)).training_loss
     if not math.isfinite(loss):
+        shutil.rmtree(checkpoints.parent)  # a training that goes on from these would end the same way
         raise RuntimeError(
             f"the teacher's mean loss is {loss}; lower its learning rate (now {settings.learning_rate})"
         )

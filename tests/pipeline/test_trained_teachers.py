@@ -6,6 +6,7 @@ import threading
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from helpers.mined_run import ANN, STAGE
 from helpers.run_outcome import outcome
@@ -13,6 +14,7 @@ from helpers.waiting import until
 
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.pipeline import experiment
+from pyserini_ance.pipeline.conversion import _mined_table
 from pyserini_ance.pipeline.dry_run import dry_run
 from pyserini_ance.pipeline.mined_lists import MinedLists
 from pyserini_ance.pipeline.mining import read_source
@@ -191,3 +193,15 @@ def test_dry_steps_train_a_teacher_too(recipe, run_processes):
     (text,) = run_processes(1, dry_steps, recipe)
     rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
     assert rows[-5:] == ["warm", "taught", "again", "first", "second"]
+
+
+def test_convert_takes_the_last_table_of_a_stage_and_a_teachers_by_name(run):
+    recipe, collection = run.read_recipe(), collection_of(run)
+    for name, asked in (
+        ("again", None),
+        ("second", "second-00000000"),
+        ("taught", "taught-00000000/query.0"),
+    ):
+        expected = open_generation(run.generation(name, 0), {}).tables["query", 0]
+        found = _mined_table(recipe, run, collection, asked)
+        assert np.array_equal(found.candidates, expected.candidates)
