@@ -65,6 +65,8 @@ def training_seconds(records: Iterable[Mapping[str, Any]]) -> list[float]:
             seconds += record["seconds"] - record.get("dev_seconds", 0.0)
         elif record["event"] == "documents":  # frozen documents are encoded and indexed once
             seconds += sum(record["parts"].values())
+        elif record["event"] == "teacher":
+            seconds += sum(record["seconds"].values())
     return before
 
 

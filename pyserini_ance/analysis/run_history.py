@@ -227,6 +227,9 @@ class RunHistory:
         parts["waiting for and reading tables"] = max(0.0, tables - mined)
         parts["dev evaluation"] = dev
         parts["saving and pruning checkpoints"] = sum(r["seconds"] for r in refreshes) - dev - tables
+        for record in self.of_event("teacher"):
+            parts["teachers: mining"] += record["seconds"]["mine"]
+            parts["teachers: training"] += record["seconds"]["train"]
         parts["averaging weights"] = sum(r["seconds"] for r in self.of_event("average"))
         if results:
             parts["final evaluation"] = sum(float(row.get("test seconds") or 0) for row in results["rows"])

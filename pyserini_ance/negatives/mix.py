@@ -22,7 +22,6 @@ from pyserini_ance.recipe.components import component_of
 
 MAX_ORIGINS = 256  # a table stores origins as uint8
 ROWS_PER_DRAW = 65_536
-DRAW_KEYS = ("num_negatives", "on_shortage", "min_candidates", "sampling_strategy", "rolling")
 
 
 def sample(table: NegativeTable, n: int, rng: np.random.Generator, first: int = 0) -> NegativeTable:
@@ -209,11 +208,9 @@ def _check_mixable(position: int, source: Source) -> None:
             f"sources.{position}: `{source.kind}` has no table to be mixed; "
             "list it under `negatives:`, next to the mix"
         )
-    fields = type(source).model_fields
-    given = [key for key in DRAW_KEYS if key in fields and getattr(source, key) != fields[key].default]
-    if given:
+    if source.draw_settings:
         raise ValueError(
-            f"sources.{position}.{given[0]} has no effect inside a mix: "
+            f"sources.{position}.{source.draw_settings[0]} has no effect inside a mix: "
             "the mix draws for all its sources. Remove it."
         )
 

@@ -36,6 +36,7 @@ class Shortage(SettingError):
         return f"{self.problem} {advice[0].upper()}{advice[1:]}."
 
 
+DRAW_KEYS = ("num_negatives", "on_shortage", "min_candidates", "sampling_strategy", "rolling")
 FILLINGS = {"candidates": PADDING, "scores": -np.inf, "origin": 0}  # of a share's narrower table, by array
 REMEDIES = {
     "num_negatives": "lower num_negatives",
@@ -93,6 +94,13 @@ class Source(Component):
     def components(self) -> tuple["Source", ...]:
         """The basic sources that this one is made of: itself, unless it mixes others."""
         return (self,)
+
+    @property
+    def draw_settings(self) -> tuple[str, ...]:
+        """The keys that decide how negatives are drawn, not what is mined, where they differ from the
+        default."""
+        fields = type(self).model_fields
+        return tuple(k for k in DRAW_KEYS if k in fields and getattr(self, k) != fields[k].default)
 
     @property
     def needs(self) -> frozenset[str]:

@@ -30,12 +30,20 @@ def _check_files(recipe: Recipe) -> None:
     starts from, or whose documents are reranked."""
     _ = [component.files for source in recipe.sources for component in source.components]
     _ = [teacher.files for stage in recipe.stages.values() for teacher in stage.teachers.values()]
-    for name, trained in recipe.teachers.items():
-        require_sentence_transformers()
-        if isinstance(trained.init_from, TeacherStart) and trained.init_from.model:
-            find_model(trained.init_from.model, f"teachers.{name}.init_from.model")
+    if recipe.teachers:
+        _check_starts(recipe)
     for split, rerank in recipe.final_evaluation.reranked.items():
         candidates_file(rerank, split)
+
+
+def _check_starts(recipe: Recipe) -> None:
+    """Raise FileNotFoundError or ValueError if a cross-encoder cannot start from its model."""
+    from pyserini_ance.pipeline.teacher_training import check_start
+
+    require_sentence_transformers()
+    for name, trained in recipe.teachers.items():
+        if isinstance(trained.init_from, TeacherStart) and trained.init_from.model:
+            check_start(find_model(trained.init_from.model, f"teachers.{name}.init_from.model"))
 
 
 def _check_measures(recipe: Recipe) -> None:

@@ -65,7 +65,8 @@ def metrics_bytes(recipe: Recipe, data: PreparedData) -> int:
         for source in stage.sources
         if source.is_mined
     ]
-    return (sum(mined) + 1) * len(data.split.queries) * RANK_BYTES
+    of_teachers = sum(len(teacher.negatives) for teacher in recipe.teachers.values())
+    return (sum(mined) + of_teachers + 1) * len(data.split.queries) * RANK_BYTES
 
 
 def factory_index_bytes(recipe: Recipe, passages: int, dimension: int) -> int:

@@ -67,7 +67,7 @@ def dry_run(recipe: Recipe, data: PreparedData, steps: int, world: World) -> str
         table(rows, COLUMNS),
         f"all documents once: {mining:.0f} seconds for mining, {final:.0f} for the final evaluation "
         f"({encodings} times)",
-        f"expected total: about {total / 60:.1f} minutes without BM25",
+        f"expected total: {'at most ' if recipe.teachers else ''}about {total / 60:.1f} minutes without BM25",
         f"peak memory so far: {memory}",
     ]
     return "\n".join(lines)
@@ -146,7 +146,8 @@ def _row(
 def _teacher_row(name: str, measured: dict[str, float], steps: int, all_steps: int) -> dict[str, Any]:
     """The expected seconds of a cross-encoder, from those `measured` over `steps` steps.
 
-    What its process takes to start counts as steps: an upper bound.
+    An upper bound: what its process takes to start counts as steps, and the next stage's first refresh takes
+    the vectors of its mining if it starts from the same weights.
     """
     step_seconds = measured["train"] / steps
     values = (name, f"{step_seconds:.3f}", round(step_seconds * all_steps, 1), round(measured["mine"], 1))

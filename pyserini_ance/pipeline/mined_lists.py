@@ -1,4 +1,4 @@
-"""What a cross-encoder is trained on: the positives and the last mined negatives of a finished run."""
+"""What a cross-encoder is trained on: the positives and the last mined negatives of a run."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

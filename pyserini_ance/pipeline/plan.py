@@ -1,15 +1,16 @@
 """Describe what a recipe will do before it runs: steps, encodings, memory and disk; with `--dry-steps`, also
 times."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyserini_ance.data.collection import PLURALS
+from pyserini_ance.data.collection import PLURALS, Side
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.negatives.mined import resolved_top_k
+from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline.cpu_memory import stage_lines
 from pyserini_ance.pipeline.disk_sizes import (
     bm25_index_bytes,
@@ -129,17 +130,25 @@ def _teachers(recipe: Recipe, data: PreparedData) -> list[str]:
     return ["", table_with_legend(rows, list(rows[0]), *TEACHER_LEGEND)] if rows else []
 
 
+def _keyed_sources(recipe: Recipe) -> Iterator[tuple[str, Side, Source]]:
+    """All sources of stages and teachers, with their keys and the side of their anchors."""
+    for stage_name, stage in recipe.stages.items():
+        for term_name, term in stage.terms.items():
+            for position, source in enumerate(term.negatives):
+                yield f"stages.{stage_name}.terms.{term_name}.negatives.{position}", term.anchor, source
+    for name, teacher in recipe.teachers.items():
+        for position, source in enumerate(teacher.negatives):
+            yield f"teachers.{name}.negatives.{position}", "query", source
+
+
 def _automatic_top_k(recipe: Recipe, data: PreparedData) -> list[str]:
     """A line with the number behind each `top_k: auto`."""
     lines = []
-    for stage_name, stage in recipe.stages.items():
-        for term_name, term in stage.terms.items():
-            anchor_set = data.anchor_sets[term.anchor]
-            for position, source in enumerate(term.negatives):
-                if (top_k := resolved_top_k(source.components, anchor_set)) is not None:
-                    searched = f"{anchor_set.candidates:,} {PLURALS[anchor_set.candidate]}"
-                    key = f"stages.{stage_name}.terms.{term_name}.negatives.{position}"
-                    lines.append(f"{key}: top_k auto is {top_k}, for {searched}")
+    for key, anchor, source in _keyed_sources(recipe):
+        anchor_set = data.anchor_sets[anchor]
+        if (top_k := resolved_top_k(source.components, anchor_set)) is not None:
+            searched = f"{anchor_set.candidates:,} {PLURALS[anchor_set.candidate]}"
+            lines.append(f"{key}: top_k auto is {top_k}, for {searched}")
     return lines
 
 
@@ -179,7 +188,8 @@ class DiskSizes:
         checkpoints, with_moments = checkpoints_at_once(recipe), moments_at_once(recipe)
         vectors, moments = vectors_at_once(recipe), 2 * self.weights
         disk = self.weight_files * (checkpoints + 2) + moments * with_moments
-        teachers = self.weights * len(recipe.teachers)
+        # One is in training: its checkpoint has weights and two moments.
+        teachers = self.weights * (len(recipe.teachers) + 3) if recipe.teachers else 0
         disk += teachers + self.vectors * vectors + self.indexes + self.tables + self.rankings + self.metrics
         bound = recipe.encoding.memory_gib
         block = ROWS_PER_BLOCK * self.vectors // max(1, len(data.documents))
@@ -199,7 +209,7 @@ class DiskSizes:
             f"{self.weight_files / GIB:.2f}, {with_moments} of them with moments of {moments / GIB:.2f}, "
             f"{vectors} times the vectors of {self.vectors / GIB:.2f}"
             f"{f', compressed indexes {self.indexes / GIB:.2f}' if self.indexes else ''}, "
-            f"{f'cross-encoders {teachers / GIB:.2f}, ' if teachers else ''}"
+            f"{f'cross-encoders {teachers / GIB:.2f} (if as large), ' if teachers else ''}"
             f"negatives {self.tables / GIB:.2f}, rankings {self.rankings / GIB:.2f}, "
             f"metrics {self.metrics / GIB:.2f}",
             _cache(recipe, data),

@@ -1,4 +1,4 @@
-"""Train a cross-encoder on the positives and the last mined negatives of a finished run.
+"""Train a cross-encoder on the positives and the mined negatives of a run.
 
 sentence-transformers' CrossEncoderTrainer trains. The retriever can then be trained again with the
 cross-encoder as teacher: the alternation of AR2 (Zhang et al. 2021, arXiv:2110.03611), whose ranker learns
@@ -8,7 +8,6 @@ from what the retriever finds; RocketQA v2 (Ren et al. 2021, arXiv:2110.07367) t
 import logging
 import math
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.metadata import version
@@ -35,6 +34,7 @@ from pyserini_ance.storage.publish import whole_folder
 
 if TYPE_CHECKING:
     from sentence_transformers import CrossEncoder
+    from sentence_transformers.cross_encoder import CrossEncoderTrainingArguments
     from torch import nn
 
 log = logging.getLogger(__name__)
@@ -83,7 +83,7 @@ def train_teacher(
     """Train a cross-encoder from the weights `source` and write it to `folder`, whole or not at all.
 
     A training that was killed continues from its last checkpoint, of which there are ten, and ends with the
-    same weights. They are next to `folder`, in `.NAME.training`, until training has ended.
+    same weights. They and its data are next to `folder`, in `.NAME.training`, until training has ended.
 
     source: an encoder, which gets a new head, or a cross-encoder with one score, which is trained further.
     about: what the lists are of; recorded next to the settings. Raises FileExistsError if `folder` is not
@@ -93,35 +93,44 @@ def train_teacher(
     require_sentence_transformers()
     if not len(lists.queries):
         raise ValueError("no training query has a candidate left to train on; raise top_k, or loosen filters")
-    checkpoints = folder.with_name(f".{folder.name}.training")
-    with whole_folder(folder) as output, tempfile.TemporaryDirectory() as scratch:
+    work = folder.with_name(f".{folder.name}.training")
+    with whole_folder(folder) as output:
         quiet_transformers()
         start = find_model(source, "--model")
-        model = _new_model(start, settings, device, Path(scratch) / "start")
         steps = settings.steps_over(len(lists.queries))
         origin = sha256_json([settings.model_dump(), steps, lists.generations, model_digest(start)])
-        for other in set(checkpoints.glob("*")) - {checkpoints / origin}:
-            shutil.rmtree(other)
-        _train(model, lists, settings, steps, device, Path(scratch), checkpoints / origin)
+        for left in set(work.glob("*")) - {work / origin}:  # by a killed process, or for other settings
+            shutil.rmtree(left)
+        model = _new_model(start, settings, device, work / "start")
+        _train(model, lists, settings, steps, device, work / "data", work / origin)
         model.save_pretrained(str(output), create_model_card=False)
         # Nothing here changes between equal trainings: the teacher's cache is keyed by the folder's content.
         recorded = {**settings.model_dump(), "steps": steps, "length_tokens": model.max_seq_length}
         mined = {"queries": len(lists.queries), "generations": lists.generations}
         versions = {name: version(name) for name in ("sentence-transformers", "transformers", "torch")}
         write_json(output / ABOUT, {**about, **mined, "settings": recorded, "versions": versions})
-        shutil.rmtree(checkpoints, ignore_errors=True)
+        shutil.rmtree(work)
+
+
+def check_start(source: str) -> None:
+    """Raise ValueError if the configuration of a folder or hub name says that it cannot score pairs."""
+    from transformers import MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING, AutoConfig
+
+    config = AutoConfig.from_pretrained(source)
+    if type(config) not in MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING:
+        raise ValueError(f"{source} is a {config.model_type}, which cannot score pairs; {OTHER_WEIGHTS}")
+    (architecture, *_) = config.architectures or [""]
+    if architecture.endswith("ForSequenceClassification") and config.num_labels != 1:
+        raise ValueError(f"{source} gives {config.num_labels} scores per pair, expected one; {OTHER_WEIGHTS}")
 
 
 def _new_model(source: str, settings: TeacherSettings, device: str, scratch: Path) -> "CrossEncoder":
     """The weights at `source` with one score; a missing head is drawn by the seed."""
     from sentence_transformers import CrossEncoder
     from sentence_transformers.cross_encoder import CrossEncoderModelCardData
-    from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    config = AutoConfig.from_pretrained(source)
-    (architecture, *_) = config.architectures or [""]
-    if architecture.endswith("ForSequenceClassification") and config.num_labels != 1:
-        raise ValueError(f"{source} gives {config.num_labels} scores per pair, expected one; {OTHER_WEIGHTS}")
+    check_start(source)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
         # By default, transformers 5 uses the precision in which the weights were saved.
@@ -152,11 +161,11 @@ def _train(
     settings: TeacherSettings,
     steps: int,
     device: str,
-    scratch: Path,
+    data: Path,
     checkpoints: Path,
 ) -> None:
     from datasets import Dataset, disable_progress_bars
-    from sentence_transformers.cross_encoder import CrossEncoderTrainer, CrossEncoderTrainingArguments
+    from sentence_transformers.cross_encoder import CrossEncoderTrainer
     from transformers import PrinterCallback
 
     disable_progress_bars()
@@ -165,16 +174,38 @@ def _train(
     examples = _lists(lists, drawn) if is_listwise else _pairs(lists, drawn)
     dataset = Dataset.from_generator(
         lambda: examples,
-        cache_dir=str(scratch),
+        cache_dir=str(data),
         # Hashing the generator itself would read the whole collection.
         fingerprint=sha256_json([settings.model_dump(), steps, lists.generations])[:32],
     )
+    trainer = CrossEncoderTrainer(
+        model=model,
+        args=_arguments(settings, steps, device, checkpoints),
+        train_dataset=dataset,
+        loss=_loss(model, settings),
+        callbacks=[_bar(steps)],
+    )
+    trainer.remove_callback(PrinterCallback)
+    loss = trainer.train(resume_from_checkpoint=_last_checkpoint(checkpoints)).training_loss
+    if not math.isfinite(loss):
+        shutil.rmtree(checkpoints.parent)  # a training that goes on from these would end the same way
+        raise RuntimeError(
+            f"the teacher's mean loss is {loss}; lower its learning rate (now {settings.learning_rate})"
+        )
+
+
+def _arguments(
+    settings: TeacherSettings, steps: int, device: str, checkpoints: Path
+) -> "CrossEncoderTrainingArguments":
+    """The arguments of sentence-transformers' trainer."""
+    from sentence_transformers.cross_encoder import CrossEncoderTrainingArguments
+
     precision = resolve_precision(settings.precision, device)
+    examples = 1 if settings.loss == "lambda" else 1 + settings.num_negatives  # of a query
     arguments = CrossEncoderTrainingArguments(
         output_dir=str(checkpoints),
         max_steps=steps,
-        per_device_train_batch_size=settings.batch_queries
-        * (1 if is_listwise else 1 + settings.num_negatives),
+        per_device_train_batch_size=settings.batch_queries * examples,
         learning_rate=settings.learning_rate,
         warmup_steps=math.ceil(WARMUP_SHARE * steps),
         seed=settings.seed,
@@ -191,20 +222,7 @@ def _train(
     )
     if arguments.n_gpu > 1:
         arguments._n_gpu = 1  # several would multiply the batch
-    trainer = CrossEncoderTrainer(
-        model=model,
-        args=arguments,
-        train_dataset=dataset,
-        loss=_loss(model, settings),
-        callbacks=[_bar(steps)],
-    )
-    trainer.remove_callback(PrinterCallback)
-    loss = trainer.train(resume_from_checkpoint=_last_checkpoint(checkpoints)).training_loss
-    if not math.isfinite(loss):
-        shutil.rmtree(checkpoints.parent)  # a training that goes on from these would end the same way
-        raise RuntimeError(
-            f"the teacher's mean loss is {loss}; lower its learning rate (now {settings.learning_rate})"
-        )
+    return arguments
 
 
 def _last_checkpoint(folder: Path) -> str | None:

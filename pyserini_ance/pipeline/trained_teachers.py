@@ -4,8 +4,10 @@ All processes mine; one subprocess trains. sentence-transformers' trainer would 
 processes, and change settings of accelerate that the next stage needs.
 """
 
+import gc
 import json
 import logging
+import os
 import subprocess
 import sys
 import tempfile
@@ -16,9 +18,11 @@ import torch
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
+from pyserini_ance.negatives.positives import find_positives
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, TableSource
 from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.negatives.teachers.cross_encoder import forget_model
 from pyserini_ance.pipeline.refresher_subprocess import MOST_LAST_WORDS, subprocess_environment
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import mine_table
@@ -71,7 +75,8 @@ def _mine(
         teachers=run.teachers,
     )
     number = len(recipe.stages) + list(recipe.teachers).index(name)  # stages have the numbers before
-    anchor_set = snapshot.anchor_set("query")
+    positives = find_positives(snapshot, recipe.stages[teacher.after].effective_refresh.positives_top_k)
+    anchor_set = snapshot.anchor_set("query").with_positives(positives)
     tables: dict[TableKey, NegativeTable] = {}
     reports = {}
     for position, source in enumerate(teacher.negatives):
@@ -79,7 +84,7 @@ def _mine(
         key = ("query", position)
         with snapshot.timed("filter"):
             tables[key], reports[table_name(key)] = mine_table(
-                cast(TableSource, source), snapshot, anchor_set, context
+                cast(TableSource, source), snapshot, anchor_set, context, promoted=positives
             )
     snapshot.free_device()  # the cross-encoder needs the memory
     about = {"stage": name, "step": 0, "weights": result.weights, **data.identity}
@@ -89,8 +94,11 @@ def _mine(
 def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: World) -> None:
     """Train in a subprocess, which ends when its stdin does: with this process, however that ends."""
     log.info("teacher %s: training from %s", name, recipe.teachers[name].init_from)
+    # The subprocess can take what this process frees: the cross-encoder before, cycles with an encoder.
+    forget_model()
+    gc.collect()
     if world.device.startswith("cuda"):
-        torch.cuda.empty_cache()  # what this process has freed, the subprocess can take
+        torch.cuda.empty_cache()
     request = {
         "recipe": recipe.model_dump(mode="json"),
         "run": str(run.folder.absolute()),
@@ -104,7 +112,7 @@ def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: Wo
             stdin=subprocess.PIPE,
             stdout=answer,
             start_new_session=True,  # Ctrl-C reaches training alone, which then ends the subprocess
-            env=subprocess_environment(recipe.threads),
+            env=_environment(recipe, world),
         )
         try:
             assert process.stdin is not None
@@ -125,3 +133,12 @@ def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: Wo
             code = process.returncode
             ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}, see its messages above"
             raise RuntimeError(f"teachers.{name} could not be trained: {reason or ended}")
+
+
+def _environment(recipe: Recipe, world: World) -> dict[str, str]:
+    """That of a subprocess; it has the threads of all processes of this host, which wait for it."""
+    local = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    environment = subprocess_environment(recipe.threads and recipe.threads * local)
+    if world.size > 1 and not recipe.threads:
+        environment.pop("OMP_NUM_THREADS", None)  # torchrun sets it to 1
+    return environment

@@ -4,7 +4,15 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PositiveInt, ValidationError, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PositiveInt,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from pyserini_ance.recipe.components import Component, Settings, component_of, did_you_mean
@@ -227,19 +235,12 @@ class Recipe(Settings):
                 first.setdefault(stage.init_from, f"{START_PREFIX}{name}")
         return {name: start for start, name in first.items()}
 
-    @field_validator("stages")
+    @field_validator("stages", "teachers")
     @classmethod
-    def check_stage_names(cls, stages: dict[str, Stage]) -> dict[str, Stage]:
-        for name in stages:
-            _check_name("stage", name)
-        return stages
-
-    @field_validator("teachers")
-    @classmethod
-    def check_teacher_names(cls, teachers: dict[str, TrainedTeacher]) -> dict[str, TrainedTeacher]:
-        for name in teachers:
-            _check_name("teacher", name)
-        return teachers
+    def check_names(cls, named: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        for name in named:
+            _check_name((info.field_name or "").removesuffix("s"), name)
+        return named
 
     @field_validator("stages")
     @classmethod

@@ -3,7 +3,7 @@
 Each raises ValidationError at the keys that need it, or ValueError, with the cure.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, cast
 
 from pydantic import ValidationError
@@ -49,7 +49,10 @@ def check_teachers(recipe: "Recipe") -> None:
     for name, teacher in recipe.teachers.items():
         if teacher.after not in stages:
             near = did_you_mean(teacher.after, stages)
-            text = f"no stage {teacher.after!r}{near}; stages: {', '.join(stages)}"
+            text = (
+                f"no stage {teacher.after!r}{near}; stages: {', '.join(stages)}; set `after`, or remove the "
+                f"teacher: teachers.{name}=null"
+            )
             problems.append((("teachers", name, "after"), text))
         if name in stages:  # the files of both would have one name
             problems.append((("teachers", name), "a stage has this name; give the teacher another one"))
@@ -70,8 +73,7 @@ def check_teachers(recipe: "Recipe") -> None:
 
 
 def _untrained(
-    needs: Sequence[tuple[Place, frozenset[str]]] | Iterator[tuple[Place, frozenset[str]]],
-    trained: Sequence[str],
+    needs: Iterable[tuple[Place, frozenset[str]]], trained: Sequence[str]
 ) -> list[tuple[Place, str]]:
     """What is needed of `teachers` and not in `trained`."""
     missing = (

@@ -84,7 +84,8 @@ class TrainedTeacher(TeacherTraining):
     """The initial weights: those of the untrained encoder with a new head (`initial`), those of an earlier
     cross-encoder of the run, or a model."""
     negatives: tuple[Annotated[Source, component_of("negatives")], ...] = Field(min_length=1)
-    """The sources that are mined; a list's negatives are drawn from the candidates of all of them."""
+    """The sources that are mined; a list's negatives are drawn from the candidates of all of them. Queries
+    without a candidate are left out."""
 
     @property
     def components(self) -> "tuple[Source, ...]":
@@ -104,9 +105,9 @@ class TrainedTeacher(TeacherTraining):
                     f"`{source.kind}` is not mined from the result of a stage; use ann, lookahead, bm25, "
                     "ranking or a mix of them"
                 )
-            if source.num_negatives != 1:
+            if source.draw_settings:
                 raise ValueError(
-                    f"num_negatives of `{source.kind}` has no effect here; set that of the teacher, next "
-                    "to `negatives`"
+                    f"{source.draw_settings[0]} of `{source.kind}` has no effect here: a list's negatives "
+                    "are drawn at random, `num_negatives` of the teacher; remove it"
                 )
         return negatives

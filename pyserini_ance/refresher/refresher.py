@@ -116,9 +116,9 @@ class Refresher:
                 context = self._mining_context(request, key, previous_tables)
                 # Not of static tables: later minings find other positives, which replace these.
                 promoted = positives if source.is_dynamic else None
-                tables[key], reports[table_name(key)] = mine_table(
-                    source, snapshot, anchor_set, context, compared.get(key), promoted
-                )
+                table, report = mine_table(source, snapshot, anchor_set, context, compared.get(key), promoted)
+                short = source.check(table, self.data.collection, self.data.split)
+                tables[key], reports[table_name(key)] = table, {"short_queries": short, **report}
         teacher_scores, teacher_reports = self._teach(request, tables, snapshot, chunk)
 
         def publish() -> None:
@@ -276,7 +276,6 @@ def mine_table(
     table = mine_in_shares(source, snapshot, anchor_set, context)
     table = table if promoted is None else table.promoting(promoted)
     report = {
-        "short_queries": source.check(table, snapshot.collection, snapshot.split),
         **table_report(table, previous, source, anchor_set),
         **({"judged_by": dict(snapshot.judges)} if snapshot.judges else {}),
     }

@@ -35,6 +35,12 @@ def test_a_checkpoint_counts_from_when_training_had_reached_it(tmp_path):
     ]
 
 
+def test_the_training_of_a_cross_encoder_counts(tmp_path):
+    teacher = {"event": "teacher", "teacher": "b", "seconds": {"mine": 2.0, "train": 3.0}}
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in [teacher, *RECORDS]))
+    assert [point.seconds for point in dev_curve(tmp_path / "metrics.jsonl")] == [12.5, 14.75]
+
+
 def test_runs_of_one_label_are_averaged_and_drawn(tmp_path):
     runs = [
         ("one", write(tmp_path / "1", RECORDS)),

@@ -172,6 +172,13 @@ def test_seconds_add_up_to_the_whole_run(history):
     assert sum(history.seconds(None).values()) == 12.0 + 1.5 + 6.0 + 3.0
 
 
+def test_seconds_of_cross_encoders_are_a_part(history):
+    teacher = {"event": "teacher", "teacher": "b", "seconds": {"mine": 2.0, "train": 3.0}}
+    history.records = [*history.records, teacher, teacher]
+    seconds = history.seconds(None)
+    assert seconds["teachers: mining"] == 4.0 and seconds["teachers: training"] == 6.0
+
+
 def test_mining_in_another_process_takes_none_of_the_runs_seconds(history):
     stages = dict(history.recipe.stages)
     refresh = stages["ance"].refresh.model_copy(update={"mode": "async"})

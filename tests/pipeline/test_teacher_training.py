@@ -11,7 +11,7 @@ import pytest
 import torch
 from helpers.mined_run import ANN, STAGE, STAGES, make_mined_run, train
 from safetensors.torch import load_file, save_file
-from transformers import BertConfig, BertForSequenceClassification
+from transformers import BertConfig, BertForSequenceClassification, CLIPConfig
 
 from pyserini_ance.commands import train_teacher
 from pyserini_ance.data.trec import read_run
@@ -22,6 +22,7 @@ from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import last_stage
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.pipeline import teacher_training
+from pyserini_ance.pipeline.data_checks import check_before_reading
 from pyserini_ance.pipeline.mined_lists import MinedLists
 from pyserini_ance.pipeline.ranking_inputs import collection_of
 from pyserini_ance.pipeline.teacher_training import (
@@ -33,6 +34,7 @@ from pyserini_ance.pipeline.teacher_training import (
 )
 from pyserini_ance.pipeline.teacher_training import train_teacher as train_cross_encoder
 from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.recipe.load import load
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, read_json_lines
 
@@ -176,7 +178,7 @@ def test_a_killed_training_continues_to_the_same_weights(run, run_processes, tmp
     for dies_at in (1, 9):
         (end,) = run_processes.ends(1, train_counted, run.folder, killed, settings, dies_at, join=False)
         assert end["code"] == -signal.SIGKILL and not killed.exists()
-    (kept,) = (tmp_path / ".killed.training").glob("*")
+    (kept,) = {path.parent for path in (tmp_path / ".killed.training").glob("*/checkpoint-*")}
     assert [path.name for path in kept.iterdir()] == ["checkpoint-8"]
     (kept / "checkpoint-10").mkdir()
     (kept / "checkpoint-10" / "trainer_state.json").write_text("{")
@@ -224,6 +226,18 @@ def test_weights_of_another_model_are_refused(run, run_processes, tmp_path, tiny
     assert (
         "lacks 16 weights of a BertForSequenceClassification, such as bert.encoder.layer.1." in end["error"]
     )
+
+
+def test_a_model_that_is_no_cross_encoder_is_refused_before_the_data_is_read(tmp_path, tiny_bert):
+    """From its configuration alone: training gets there after a whole stage."""
+    two = BertForSequenceClassification(BertConfig.from_pretrained(tiny_bert, num_labels=2))
+    two.save_pretrained(tmp_path)
+    start = f"teachers.ranker-1.init_from={{model: {tmp_path}}}"
+    with pytest.raises(ValueError, match="gives 2 scores per pair, expected one"):
+        check_before_reading(load("demo/ar2", start).recipe)
+    CLIPConfig().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="is a clip, which cannot score pairs; start from another"):
+        check_before_reading(load("demo/ar2", start).recipe)
 
 
 def test_a_classifier_into_two_is_refused(tiny_bert, tmp_path):

@@ -12,6 +12,9 @@ from helpers.mined_run import ANN, STAGE
 from helpers.run_outcome import outcome
 from helpers.waiting import until
 
+from pyserini_ance.distributed.world import World
+from pyserini_ance.negatives.ann import Ann
+from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.pipeline import experiment
 from pyserini_ance.pipeline.conversion import _mined_table
@@ -22,6 +25,7 @@ from pyserini_ance.pipeline.plan import plan
 from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.pipeline.ranking_inputs import collection_of
 from pyserini_ance.pipeline.teacher_training import ABOUT, TeacherSettings, train_teacher
+from pyserini_ance.pipeline.trained_teachers import _environment
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import open_generation
@@ -177,6 +181,37 @@ def test_mining_without_a_run_has_no_trained_teacher():
     trained = {"kind": "cross_encoder", "trained": "first"}
     with pytest.raises(ValueError, match="asks the cross-encoder 'first' of a training run; pass its folder"):
         read_source("ann", [{"kind": "teacher", "teacher": trained, "margin": 0.0}])
+
+
+def test_queries_without_a_candidate_are_left_out(run, small_recipe, run_processes, tmp_path):
+    """A filter that leaves few: a stage would end with an error."""
+    (found,) = open_generation(run.generation("first", 0), {}).tables.values()
+    lowest = np.where(found.candidates == PADDING, np.inf, found.scores).min(1)
+    max_score = {"kind": "max_score", "max_score": float(np.median(lowest))}
+    strict = {"kind": "ann", "top_k": 8, "oversample": 1, "filters": [max_score]}
+    recipe = small_recipe({"warm": WARM}, teachers={"first": {"after": "warm", **FEW, "negatives": [strict]}})
+    run_processes(1, run_of, recipe, tmp_path / "run", join=False)
+    written = RunDir(tmp_path / "run")
+    (table,) = open_generation(written.generation("first", 0), {}).tables.values()
+    assert 0 < (table.counts > 0).sum() < len(table.counts)
+    assert read_json(written.teacher("first") / ABOUT)["queries"] == (table.counts > 0).sum()
+
+
+@pytest.mark.parametrize(
+    ("size", "local", "threads", "expected"), [(1, "1", None, "5"), (2, "2", None, None), (2, "2", 3, "6")]
+)
+def test_a_subprocess_has_the_threads_of_all_who_wait(recipe, monkeypatch, size, local, threads, expected):
+    """torchrun gives each of several processes one thread."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", local)
+    found = _environment(recipe.model_copy(update={"threads": threads}), World(0, size))
+    assert found.get("OMP_NUM_THREADS") == expected
+
+
+def test_the_plan_says_which_depth_auto_is_for_a_teacher(recipe):
+    first = recipe.teachers["first"].model_copy(update={"negatives": (Ann(top_k="auto"),)})
+    text = plan(recipe.model_copy(update={"teachers": {**recipe.teachers, "first": first}}))
+    assert "teachers.first.negatives.0: top_k auto is " in text
 
 
 def test_the_plan_lists_the_teachers(recipe):

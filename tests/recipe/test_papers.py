@@ -273,6 +273,7 @@ DISTILLED = {
                     lr_schedule__warmup_steps=1500,
                     lr_schedule__total_steps=15_000,
                     lr_schedule__offset_steps=1500 * (number - 1),
+                    keep_optimizer=number > 1,
                     terms__query__teacher__trained=f"ranker-{number}",
                     **FOLLOWS,
                     **ADAMW,
@@ -287,7 +288,8 @@ DISTILLED = {
     "msmarco-passage/simans": of(
         "simans",
         {**AR2, "sampling_strategy": "ambiguous", "a": 0.5, "b": 0.0},
-        init_from__recipe="msmarco-passage/ar2",
+        init_from="previous",
+        terms__query__teacher__trained="ranker-10",
         steps=60_000 * 9 // 10,
         batch_queries=256,
         refresh__every_steps=5000 * 9 // 10,
@@ -660,11 +662,13 @@ def test_a_cross_encoder_learns_from_the_retriever_that_it_teaches_next(name):
             if teacher.trained is None:
                 continue
             trained = whole.teachers[teacher.trained]
-            assert trained.after == stages[stages.index(stage_name) - 1]
+            before = stages[stages.index(stage_name) - 1]
+            goes_on = teacher.trained in {one.trained for one in whole.stages[before].teachers.values()}
+            assert goes_on or trained.after == before
             assert stage.init_from == "previous" or stage.mines_with_previous
             assert {source.top_k for source in trained.negatives} == {s.top_k for s in stage.components}
             taught.append(teacher.trained)
-    assert taught == list(whole.teachers)
+    assert list(dict.fromkeys(taught)) == list(whole.teachers)
     for former, teacher in pairwise(whole.teachers.values()):
         assert whole.teachers[teacher.init_from.teacher] is former
 

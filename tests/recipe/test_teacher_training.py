@@ -51,7 +51,16 @@ def test_without_steps_a_teacher_sees_each_query_once():
         (["teachers.ranker-1.negatives=[momentum]"], "`momentum` is not mined from the result of a stage"),
         (
             ["teachers.ranker-1.negatives=[{kind: ann, num_negatives: 3}]"],
-            "num_negatives of `ann` has no effect here; set that of the teacher",
+            "num_negatives of `ann` has no effect here: a list's negatives are drawn at random",
+        ),
+        (["teachers.ranker-1.negatives=[{kind: ann, rolling: true}]"], "rolling of `ann` has no effect here"),
+        (
+            ["teachers.ranker-1.negatives=[{kind: ann, sampling_strategy: ambiguous}]"],
+            "sampling_strategy of `ann` has no effect here",
+        ),
+        (
+            ["teachers.ranker-1.negatives=[{kind: ann, on_shortage: fill_random}]"],
+            "on_shortage of `ann` has no effect here",
         ),
         (
             [f"teachers.warm-up={{after: warm-up, negatives: {ANN}}}"],

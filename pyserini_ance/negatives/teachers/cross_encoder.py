@@ -48,7 +48,7 @@ class CrossEncoderTeacher(Teacher):
             given = "neither" if self.model is None else f"model: {self.model}, trained: {self.trained}"
             raise ValueError(
                 "teacher `cross_encoder` takes one of `model` (a folder or hub name) and `trained` (a name "
-                f"in `teachers`), found {given}"
+                f"in `teachers`), found {given}; set the other one to null"
             )
         return self
 
@@ -134,6 +134,11 @@ def model_digest(name: str) -> str:
 
     config = try_to_load_from_cache(name, CONFIG)  # .../snapshots/REVISION/config.json
     return sha256_json([name, Path(config).parent.name if isinstance(config, str) else None])
+
+
+def forget_model() -> None:
+    """Free the model that was loaded last."""
+    _load.cache_clear()
 
 
 @lru_cache(maxsize=1)
