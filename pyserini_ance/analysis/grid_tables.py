@@ -12,7 +12,8 @@ from typing import Any, Literal
 from pyserini_ance.evaluation.tables import last_stage, mean_range, read_results, seconds_of
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.grid_spec import RECIPE
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json
 
 log = logging.getLogger(__name__)

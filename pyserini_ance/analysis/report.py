@@ -19,7 +19,8 @@ from pyserini_ance.evaluation.tables import SECONDS, last_stage
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.recipe.teacher_training import TrainedTeacher
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_object, write_whole
 
 REPORT = "report.html"

@@ -40,7 +40,7 @@ class Series:
 class MinedTable:
     """The report of one table of negatives, and of the refresh that it was adopted with.
 
-    `position` is that of the adoption. `values` is what `refresher.table_report` describes.
+    `position` is that of the adoption. `values` is what `table_report` describes.
     """
 
     stage: str

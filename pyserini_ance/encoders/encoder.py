@@ -1,12 +1,10 @@
 """Encoder: towers, tokenizer and device, ready to encode records as vectors.
 
-Texts are batched by length under a budget of padded tokens, which removes nearly all padding. Precision,
-budget and attention are by default those that are fast on the device.
+Precision, batches and attention are by default those that are fast on the device.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Literal
 
 import numpy as np
 import torch
@@ -14,72 +12,14 @@ from torch import nn
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.data.token_store import TokenStore
+from pyserini_ance.encoders.batching import batch_cost_tokens, length_sorted_batches, tokens_at_once
 from pyserini_ance.encoders.family import Family, TwoTower
-from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_is_amd, cpu_prefers_eager_attention
+from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
 from pyserini_ance.encoders.inference_copy import encoding_tower, transformers_in
 from pyserini_ance.encoders.tokenization import TextTokenizer
 
 ALIGNMENT_BYTES = 8  # of an array in a transfer
 KEPT_BYTES = 31 << 20  # just below glibc's limit
-# Tokens in a batch unless a recipe says otherwise. On a CPU more of them do not fit its cache, and hold more
-# padding: 8,192 made encoding 1.2 to 1.8 times and training 2.7 times as slow on an Intel Xeon.
-TOKENS_PER_BATCH = {"cpu": 1024, "cuda": 8192}
-# Tokens that one more batch costs on an AMD processor: operators are called, and in training gradients added,
-# once more. On an EPYC of Zen 4 splits made a training step 1.1 times as fast. On processors with AMX, whose
-# products are 5 times as fast, a batch costs more tokens, which are not measured.
-BATCH_COST_TOKENS = {"encoding": 32, "training": 128}
-
-
-def length_sorted_batches(
-    lengths: np.ndarray,
-    tokens_per_batch: int,
-    texts_per_batch: int | None = None,
-    batch_cost_tokens: int | None = None,
-) -> list[np.ndarray]:
-    """Split the positions 0..N-1 of `lengths` (N,) into batches, longest texts first.
-
-    A batch has at most `tokens_per_batch` padded tokens (or one text), and at most `texts_per_batch` texts.
-    It is split where that saves more than `batch_cost_tokens` of padding (None: never). The first batch shows
-    the peak of memory.
-    """
-    order = np.argsort(-lengths, kind="stable")
-    batches, start = [], 0
-    while start < len(order):
-        count = max(1, tokens_per_batch // max(1, int(lengths[order[start]])))
-        count = min(count, texts_per_batch or count)
-        batches.append(order[start : start + count])
-        start += count
-    if batch_cost_tokens is None:
-        return batches
-    return [part for batch in batches for part in _without_padding(batch, lengths, batch_cost_tokens)]
-
-
-def _without_padding(batch: np.ndarray, lengths: np.ndarray, cost_tokens: int) -> list[np.ndarray]:
-    """Split a batch, longest texts first, as long as a cut saves more than `cost_tokens` of padding."""
-    longest_first = lengths[batch].astype(np.int64)
-    saved = np.arange(len(batch), 0, -1) * (longest_first[0] - longest_first)  # by a cut before each text
-    cut = int(saved.argmax())
-    if saved[cut] <= cost_tokens:
-        return [batch]
-    parts = (batch[:cut], batch[cut:])
-    return [split for part in parts for split in _without_padding(part, lengths, cost_tokens)]
-
-
-def training_batches(
-    lengths: np.ndarray, setting: int | None, device: torch.device | str, texts_per_batch: int | None = None
-) -> list[np.ndarray]:
-    """The batches of a step's texts of one side: `length_sorted_batches` as they are fast on `device`.
-
-    setting: `encoding.training_tokens_per_batch`.
-    """
-    cost = batch_cost_tokens(device, "training")
-    return length_sorted_batches(lengths, tokens_at_once(setting, device), texts_per_batch, cost)
-
-
-def batch_cost_tokens(device: torch.device | str, work: Literal["encoding", "training"]) -> int | None:
-    """How many tokens one more batch costs on `device`; None where that is not measured."""
-    is_known = torch.device(device).type == "cpu" and cpu_is_amd()
-    return BATCH_COST_TOKENS[work] if is_known else None
 
 
 def to_device(device: torch.device, *arrays: np.ndarray) -> list[torch.Tensor]:
@@ -152,11 +92,6 @@ def _end_copy(
     if event is not None:
         event.synchronize()  # the next batch is in the queue of the GPU, which goes on
     return rows, copy.numpy()
-
-
-def tokens_at_once(setting: int | None, device: torch.device | str) -> int:
-    """`setting`, or None's: the number of tokens in a batch that is fast on `device`."""
-    return setting or TOKENS_PER_BATCH.get(torch.device(device).type, TOKENS_PER_BATCH["cuda"])
 
 
 def padded_batch(

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.runs.provenance import config_hash_of
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json
 
 BM25, BM25_RM3, UNTRAINED = UNTRAINED_ROWS = ("bm25", "bm25+rm3", "untrained")

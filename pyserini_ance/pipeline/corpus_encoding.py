@@ -13,7 +13,8 @@ from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
 from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, tokens_at_once
+from pyserini_ance.encoders.batching import tokens_at_once
+from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import SIDE_FILE, Family
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.tokenization import split_into_passages, token_store

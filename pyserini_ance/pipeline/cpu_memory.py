@@ -16,7 +16,8 @@ from pyserini_ance.data.collection import Side
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, tokens_at_once, training_batches
+from pyserini_ance.encoders.batching import tokens_at_once, training_batches
+from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
 from pyserini_ance.pipeline import memory_forecast
 from pyserini_ance.pipeline.memory_forecast import (

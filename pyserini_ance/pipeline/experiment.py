@@ -40,7 +40,8 @@ from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, drop_moments, publish_checkpoint
 from pyserini_ance.runs.provenance import environment, highest_peak_bytes, library_bytes
 from pyserini_ance.runs.retention import clean_up
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json
 from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor

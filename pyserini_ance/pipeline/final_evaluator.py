@@ -24,7 +24,8 @@ from pyserini_ance.pipeline.bm25_rankings import read_candidates, sort_by_score
 from pyserini_ance.recipe.evaluation_settings import RERANK_SUFFIX, FinalEvaluation, parse_measures
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines, read_json_object, whole_file, write_json
 from pyserini_ance.vectors.search import search_arrays
 

@@ -22,7 +22,8 @@ from pyserini_ance.runs.checkpoint import (
     weights_of,
 )
 from pyserini_ance.runs.provenance import source_run
-from pyserini_ance.runs.rundir import RunDir, RunLog, run_folder
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir, run_folder
 from pyserini_ance.storage.files import read_json
 from pyserini_ance.storage.publish import is_complete
 

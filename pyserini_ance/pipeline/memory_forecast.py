@@ -11,7 +11,8 @@ from torch import nn
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.data.prepared import PreparedData
-from pyserini_ance.encoders.encoder import Encoder, tokens_at_once
+from pyserini_ance.encoders.batching import tokens_at_once
+from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import DTYPES, cpu_is_amd, cpu_prefers_eager_attention, resolve_precision
 from pyserini_ance.encoders.inference_copy import copied_weights
 from pyserini_ance.encoders.load_save import initial_encoder

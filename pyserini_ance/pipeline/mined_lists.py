@@ -12,7 +12,8 @@ from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.generation import in_use, open_generation
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,8 @@ from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, extra_columns
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.provenance import config_hash
-from pyserini_ance.runs.rundir import RunLog, step_of
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import step_of
 from pyserini_ance.storage.files import copy_whole, write_whole
 from pyserini_ance.storage.publish import whole_folder
 from pyserini_ance.vectors.encoding import ShardedVectors

@@ -13,7 +13,8 @@ from pyserini_ance.recipe.components import absolute
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.retention import clean_up_finished
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.role_lock import Status
 from pyserini_ance.trainer.resume import read_replay

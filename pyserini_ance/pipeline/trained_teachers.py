@@ -25,10 +25,11 @@ from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.negatives.teachers.cross_encoder import forget_model
 from pyserini_ance.pipeline.refresher_subprocess import MOST_LAST_WORDS, subprocess_environment
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.refresher.refresher import mine_table
+from pyserini_ance.refresher.mined_tables import mine_table
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import TableKey, publish_generation, table_name
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import is_complete
 
 log = logging.getLogger(__name__)

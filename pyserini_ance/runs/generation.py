@@ -16,7 +16,8 @@ from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.negatives.teachers.base import TeacherScores
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, read_json_object, sha256_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest
 

@@ -9,7 +9,8 @@ from pyserini_ance.negatives.checkpoint_vectors import TEACHER_VECTORS
 from pyserini_ance.recipe.models import Recipe, Retention
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import in_use
-from pyserini_ance.runs.rundir import RunDir, RunLog, step_of
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir, step_of
 from pyserini_ance.storage.lease import remove_unless_leased, sweep_leases
 from pyserini_ance.storage.liveness import remove_leftovers
 from pyserini_ance.storage.publish import clear_abandoned, is_complete

@@ -1,16 +1,15 @@
-"""RunDir: the names in a run directory and the state that says who works there; RunLog: its two logs."""
+"""RunDir: the names in a run directory, and the state that says who works there."""
 
-import json
 import shlex
 import shutil
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from pyserini_ance.recipe.load import COMMAND_LINE, LoadedRecipe, load
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.storage.files import append_json_line, read_json_lines, write_whole
+from pyserini_ance.storage.files import write_whole
 from pyserini_ance.storage.liveness import is_alive, remove_leftovers
 from pyserini_ance.storage.lock_file import LockFile, LockHeld
 from pyserini_ance.storage.publish import clear_abandoned
@@ -264,79 +263,3 @@ class RunDir:
                 shutil.rmtree(path)
             else:
                 path.unlink()
-
-
-class RunLog:
-    """Appends to `metrics.jsonl` and `decisions.jsonl`.
-
-    Every record has an `event`, and during training a `stage` and a `step`. Only one process of a world
-    `writes`.
-    """
-
-    def __init__(self, run: RunDir, writes: bool = True):
-        self.run, self.writes = run, writes
-
-    def metric(self, event: str, **values: Any) -> None:
-        """Append a record to the metrics."""
-        if self.writes:
-            record = {"event": event, **values}
-            append_json_line(self.run.metrics, record)
-            for listener in self.run.listeners:
-                listener(record)
-
-    def decide(self, event: str, **values: Any) -> None:
-        """Append a record to the decisions, and return when it is on disk."""
-        if self.writes:
-            append_json_line(self.run.decisions, {"event": event, **values}, durable=True)
-
-    def decisions(self, event: str) -> list[dict]:
-        """All decisions of one kind, in order."""
-        return [record for record in read_json_lines(self.run.decisions) if record["event"] == event]
-
-    def stage_seconds(self, stage: str) -> dict[str, float]:
-        """Seconds that a stage spent in steps and in refreshes, as columns of the results table.
-
-        Refreshes include dev evaluations, averaging, and encoding and indexing frozen documents. A stage that
-        mines nothing has `dev seconds` instead, and none if dev is not evaluated.
-        """
-        spent = self.seconds_spent(stage)
-        seconds = {"train seconds": round(spent["step"], 1)}
-        records = [r for r in read_json_lines(self.run.metrics) if r.get("stage") == stage]
-        events = {r["event"] for r in records}
-        if events & {"refresh", "average", "documents"}:
-            is_mined = events & {"generation", "documents"} or any(
-                "dev_seconds" not in r for r in records if r["event"] == "refresh"
-            )
-            name = "refresh seconds" if is_mined else "dev seconds"
-            seconds[name] = round(spent["refresh"] + spent["documents"], 1)
-        return seconds
-
-    def seconds_spent(self, stage: str) -> dict[str, float]:
-        """Seconds of a stage by event; each step counts once, however often the run was resumed."""
-        records = [r for r in read_json_lines(self.run.metrics) if r.get("stage") == stage]
-        timed = {"step": ("step",), "refresh": ("refresh", "average")}
-        spent = {
-            name: sum(r["seconds"] for r in records if r["event"] in events) for name, events in timed.items()
-        }
-        return {
-            **spent,
-            "documents": sum(sum(r["parts"].values()) for r in records if r["event"] == "documents"),
-        }
-
-    def teacher_seconds(self) -> dict[str, dict[str, float]]:
-        """Seconds that each cross-encoder of the run took, by part: mine and train."""
-        records = read_json_lines(self.run.metrics)
-        return {record["teacher"]: record["seconds"] for record in records if record["event"] == "teacher"}
-
-    def forget_after(self, stage: str, step: int, keep: Collection[str] = ()) -> None:
-        """Drop the records of `stage` from `step` on, which a resumed run makes again.
-
-        Decisions whose event is in `keep` stay.
-        """
-        for path, kept_events in ((self.run.metrics, ()), (self.run.decisions, keep)):
-            records = read_json_lines(path)
-            remaining = [
-                r for r in records if r.get("stage") != stage or r["step"] < step or r["event"] in kept_events
-            ]
-            if remaining != records:
-                write_whole(path, "".join(json.dumps(r, ensure_ascii=False) + "\n" for r in remaining))

@@ -13,7 +13,8 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.recipe.optimization import Average
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import is_complete
 
 log = logging.getLogger(__name__)

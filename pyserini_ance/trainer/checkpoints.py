@@ -12,7 +12,8 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.optimization import Average
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.retention import prune_stage
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.averaging import average_stage, parts_of
 from pyserini_ance.trainer.refresh import Refreshes
 

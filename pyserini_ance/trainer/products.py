@@ -24,7 +24,8 @@ from pyserini_ance.runs.generation import (
     open_evaluation,
     open_generation,
 )
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,8 @@ from pyserini_ance.recipe.variant import DESCRIPTIVE_KEYS, differences
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, newest_progress
 from pyserini_ance.runs.generation import ProductKind
 from pyserini_ance.runs.provenance import RUNTIME_KEYS
-from pyserini_ance.runs.rundir import RunDir, RunLog, step_of
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir, step_of
 from pyserini_ance.storage.files import read_json, read_json_lines
 from pyserini_ance.storage.publish import is_complete, read_manifest
 from pyserini_ance.trainer.products import PRODUCTS

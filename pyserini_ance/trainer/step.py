@@ -19,7 +19,8 @@ from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
-from pyserini_ance.encoders.encoder import Encoder, padded_batch, to_device, training_batches
+from pyserini_ance.encoders.batching import training_batches
+from pyserini_ance.encoders.encoder import Encoder, padded_batch, to_device
 from pyserini_ance.encoders.family import TwoTower
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.trainer.batch import Batch

@@ -16,7 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders.encoder import Encoder, tokens_at_once
+from pyserini_ance.encoders.batching import tokens_at_once
+from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import TwoTower
 from pyserini_ance.encoders.hardware import DTYPES
 from pyserini_ance.encoders.inference_copy import copied_weights

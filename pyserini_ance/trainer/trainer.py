@@ -22,7 +22,8 @@ from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, restore_moments
 from pyserini_ance.runs.generation import PreviousStage, ProductKind
 from pyserini_ance.runs.provenance import highest_peak_bytes
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch
 from pyserini_ance.trainer.callbacks import StageClock, StepReport, TrainerCallback

@@ -1,8 +1,14 @@
 import numpy as np
 import pytest
+from helpers.device_counts import META
 
-from pyserini_ance.encoders import encoder
-from pyserini_ance.encoders.encoder import batch_cost_tokens, length_sorted_batches, training_batches
+from pyserini_ance.encoders import batching
+from pyserini_ance.encoders.batching import (
+    batch_cost_tokens,
+    length_sorted_batches,
+    tokens_at_once,
+    training_batches,
+)
 
 LENGTHS = np.random.default_rng(0).integers(0, 60, 200)
 
@@ -60,8 +66,13 @@ def test_split_batches_are_the_same_texts_in_the_same_order(budget, cost):
     [(True, "cpu", [32, 128]), (True, "cuda:0", [None, None]), (False, "cpu", [None, None])],
 )
 def test_batches_are_split_on_amds_processors(monkeypatch, is_amd, device, costs):
-    monkeypatch.setattr(encoder, "cpu_is_amd", lambda: is_amd)
+    monkeypatch.setattr(batching, "cpu_is_amd", lambda: is_amd)
     assert [batch_cost_tokens(device, work) for work in ("encoding", "training")] == costs
     expected = length_sorted_batches(LENGTHS, 400, 5, costs[1])
     for one, other in zip(training_batches(LENGTHS, 400, device, 5), expected, strict=True):
         assert one.tolist() == other.tolist()
+
+
+def test_batches_are_as_large_as_is_fast_on_the_device_unless_a_recipe_says():
+    assert [tokens_at_once(None, device) for device in ("cpu", "cuda:1", META)] == [1024, 8192, 8192]
+    assert tokens_at_once(77, "cpu") == 77

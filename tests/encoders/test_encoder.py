@@ -11,15 +11,7 @@ from helpers.small_set import TINY_SHAPE
 from transformers import AutoConfig, AutoModel
 
 from pyserini_ance.data.token_store import TokenStore
-from pyserini_ance.encoders.encoder import (
-    Encoder,
-    _packed,
-    _unpacked,
-    padded_batch,
-    to_device,
-    to_host,
-    tokens_at_once,
-)
+from pyserini_ance.encoders.encoder import Encoder, _packed, _unpacked, padded_batch, to_device, to_host
 from pyserini_ance.encoders.family import MASKED_ALONE, attention_mask, pool
 from pyserini_ance.encoders.hardware import DTYPES
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
@@ -301,8 +293,3 @@ def test_freed_memory_is_kept():
     """Otherwise each of the 9,216 pages of a round comes from the system anew."""
     run = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
     assert int(run.stdout) < 9216
-
-
-def test_batches_are_as_large_as_is_fast_on_the_device_unless_a_recipe_says():
-    assert [tokens_at_once(None, device) for device in ("cpu", "cuda:1", META)] == [1024, 8192, 8192]
-    assert tokens_at_once(77, "cpu") == 77

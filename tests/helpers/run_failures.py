@@ -21,7 +21,7 @@ from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs import checkpoint
-from pyserini_ance.runs import rundir as runs_log
+from pyserini_ance.runs import run_log as runs_log
 from pyserini_ance.trainer import trainer
 from pyserini_ance.vectors.shard_tasks import ShardTasks
 

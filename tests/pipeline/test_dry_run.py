@@ -9,7 +9,7 @@ import torch
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pipeline import dry_run
 from pyserini_ance.pipeline.preparation import prepare
-from pyserini_ance.runs.rundir import RunLog
+from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.trainer.optim import learning_rate, warmup_hint
 
 STAGE = {

@@ -16,7 +16,8 @@ from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_file, write_json
 
 TERMS = {"query": {"negatives": [{"kind": "random"}], "loss": {"kind": "nll", "scale": 0.1}}}

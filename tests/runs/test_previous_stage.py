@@ -7,7 +7,8 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.generation import PREVIOUS_TABLES, PreviousStage, publish_generation
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.products import NegativeTables
 
 IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}

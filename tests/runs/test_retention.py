@@ -12,7 +12,8 @@ from pyserini_ance.recipe.models import Recipe, Retention
 from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint
 from pyserini_ance.runs.generation import publish_evaluation
 from pyserini_ance.runs.retention import clean_up, clean_up_finished, prune_stage
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import MANIFEST, publishing
 
 STAGE = {"steps": 4, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}, "refresh": {"every_steps": 1}}

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines
 
 

@@ -14,7 +14,8 @@ from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import ENCODER, PROGRESS, Checkpoint, TrainingProgress
 from pyserini_ance.runs.generation import publish_evaluation, publish_generation
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines, write_json
 from pyserini_ance.storage.publish import MANIFEST, publishing
 from pyserini_ance.trainer.executors import AsyncExecutor

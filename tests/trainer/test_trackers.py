@@ -8,7 +8,8 @@ from accelerate import PartialState
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 
 from pyserini_ance.recipe.load import load
-from pyserini_ance.runs.rundir import RunDir, RunLog
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.trackers import Trackers, check_trackers, series, settings, tracking
 

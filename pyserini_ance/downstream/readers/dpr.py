@@ -11,7 +11,7 @@ from pydantic import PositiveInt
 
 from pyserini_ance.downstream.readers.base import Answer, Passage, Reader, best_answers, load_model
 from pyserini_ance.downstream.readers.extractive import best_span
-from pyserini_ance.encoders.encoder import length_sorted_batches
+from pyserini_ance.encoders.batching import length_sorted_batches
 
 
 class DprReaderSettings(Reader):

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import PositiveInt, model_validator
 
 from pyserini_ance.downstream.readers.base import Answer, Passage, Reader, best_answers, load_model
-from pyserini_ance.encoders.encoder import length_sorted_batches
+from pyserini_ance.encoders.batching import length_sorted_batches
 from pyserini_ance.encoders.family import longest_input
 from pyserini_ance.encoders.tokenization import fill_template
 

@@ -27,7 +27,8 @@ from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.models import START_PREFIX, Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import Generation, TableKey, open_generation
-from pyserini_ance.runs.rundir import RunDir, RunLog, step_of
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir, step_of
 from pyserini_ance.storage.files import read_json
 from pyserini_ance.storage.publish import is_complete
 from pyserini_ance.trainer.resume import data_digest
