@@ -1,6 +1,7 @@
 """Encoders: two towers and their tokenization, one file a family; loading, saving and export."""
 
 NOT_KINDS = (
+    "batching",
     "cross_encoder_model",
     "dpr_export",
     "encoder",
