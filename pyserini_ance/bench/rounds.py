@@ -171,6 +171,8 @@ def contest(
                     bar.update()
         finally:
             for worker in workers.values():
+                worker.let_end()
+            for worker in workers.values():
                 worker.stop()
     for entry in taking_part:
         file = _output_file(folder, entry.contender)
@@ -222,9 +224,11 @@ class _Worker:
         self._receive()  # ready for the next round
         return measurement
 
-    def stop(self) -> None:
+    def let_end(self) -> None:
         with suppress(OSError):
             self._connection.send(False)
+
+    def stop(self) -> None:
         self._process.join(10)
         self._process.kill()
         self._process.join()

