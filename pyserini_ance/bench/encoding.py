@@ -74,12 +74,13 @@ def queries(options: Mapping[str, Any], folder: Path) -> Contest:
     """Queries, `options["queries"]` of them, in one call, and one by one."""
     texts = write_inputs(options, folder, "query", options["queries"])
     one = {"side": "query", "at_once": 1}
+    precisions: list[Precision] = ["fp32", "bf16"] if cpu_has_fast_bf16() else ["fp32"]
     return Contest(
         "queries",
         f"{len(texts):,} queries",
         [
             *_contenders("query"),
-            Contender("ours, one by one", ours, {"precision": "fp32", **one}),
+            *(Contender(f"ours {each}, one by one", ours, {"precision": each, **one}) for each in precisions),
             Contender(
                 "sentence-transformers, one by one", sentence_transformers, one, ("sentence_transformers",)
             ),

@@ -13,9 +13,9 @@ from torch import nn
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.batching import batch_cost_tokens, length_sorted_batches, tokens_at_once
-from pyserini_ance.encoders.family import Family, TwoTower
+from pyserini_ance.encoders.family import Family, Tower, TwoTower
 from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
-from pyserini_ance.encoders.inference_copy import encoding_tower, transformers_in
+from pyserini_ance.encoders.inference_copy import KeptCopy, encoding_tower, transformers_in
 from pyserini_ance.encoders.tokenization import TextTokenizer
 
 ALIGNMENT_BYTES = 8  # of an array in a transfer
@@ -118,6 +118,7 @@ class Encoder:
     def __init__(self, family: Family, towers: TwoTower, tokenizer: TextTokenizer, device: str = "cpu"):
         self.family, self.tokenizer, self.device = family, tokenizer, torch.device(device)
         self.towers = towers.to(self.device)
+        self._kept: dict[tuple[int, torch.dtype], KeptCopy] = {}  # by tower and precision
         if family.dropout is not None:
             _set_dropout(towers, family.dropout)
         if self.device.type == "cpu":
@@ -179,12 +180,26 @@ class Encoder:
             raise ValueError(f"side is {side!r}; expected {' or '.join(map(repr, SIDES))}")
         records = [self._fields(text, side) for text in texts]
         tokens = TokenStore.of_lists(self.tokenizer.ids(side, records), self.tokenizer.specials)
-        vectors = np.empty((len(records), self.dimension), np.float32)
-        for rows, block in self.encode_rows(
-            tokens, np.arange(len(records)), side, precision, tokens_per_batch
-        ):
-            vectors[rows] = block
+        vectors, rows = np.empty((len(records), self.dimension), np.float32), np.arange(len(records))
+        if tower := self._kept_copy(side, DTYPES[precision]):
+            batches = to_host(self._encoded(tower, tokens, rows, side, tokens_per_batch))
+        else:
+            batches = self.encode_rows(tokens, rows, side, precision, tokens_per_batch)
+        for batch_rows, block in batches:
+            vectors[batch_rows] = block
         return vectors
+
+    def _kept_copy(self, side: Side, dtype: torch.dtype) -> Tower | None:
+        """A copy of a side's tower for this call of `encode` and later ones; None if the tower is as good.
+
+        To make a copy takes longer than to encode one query.
+        """
+        tower = self.towers.tower(side)
+        kept = self._kept.get((id(tower), dtype))
+        if kept is None or not kept.is_current():
+            self._kept.pop((id(tower), dtype), None)  # frees its memory before there is another
+            kept = self._kept[id(tower), dtype] = KeptCopy(tower, dtype, self.device)
+        return kept.copy
 
     def _fields(self, text: str | Mapping[str, str], side: Side) -> dict[str, str]:
         fields = {"text": text} if isinstance(text, str) else dict(text)
@@ -216,22 +231,30 @@ class Encoder:
         tokens_per_batch: int | None = None,
     ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
         """As `encode_rows`, with the vectors where the encoder is; nothing waits for them."""
-        length = self.length_tokens(side)
-        budget = tokens_at_once(tokens_per_batch, self.device)
         training = self.towers.training
-        self.towers.eval()
+        if any(module.training for module in self.towers.modules()):
+            self.towers.eval()
         try:
-            own, lengths = self.towers.tower(side), tokens.lengths(length, rows)
-            # Weights change between two calls, so a copy ends with this one.
-            towers = TwoTower(encoding_tower(own, DTYPES[precision], int(lengths.sum()), self.device))
-            cost = batch_cost_tokens(self.device, "encoding")
-            for batch in length_sorted_batches(lengths, budget, batch_cost_tokens=cost):
-                ids, mask = padded_batch(tokens, rows[batch], length, self.device)
-                with torch.inference_mode():
-                    vectors = towers(side, ids, mask)
-                yield rows[batch], vectors
+            count = int(tokens.lengths(self.length_tokens(side), rows).sum())
+            # Training changes the weights between two calls, so a copy ends with this one.
+            tower = encoding_tower(self.towers.tower(side), DTYPES[precision], count, self.device)
+            yield from self._encoded(tower, tokens, rows, side, tokens_per_batch)
         finally:
-            self.towers.train(training)
+            if training:
+                self.towers.train()
+
+    def _encoded(
+        self, tower: Tower, tokens: TokenStore, rows: np.ndarray, side: Side, tokens_per_batch: int | None
+    ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
+        towers, length = TwoTower(tower), self.length_tokens(side)
+        budget = tokens_at_once(tokens_per_batch, self.device)
+        cost = batch_cost_tokens(self.device, "encoding")
+        lengths = tokens.lengths(length, rows)
+        for batch in length_sorted_batches(lengths, budget, batch_cost_tokens=cost):
+            ids, mask = padded_batch(tokens, rows[batch], length, self.device)
+            with torch.inference_mode():
+                vectors = towers(side, ids, mask)
+            yield rows[batch], vectors
 
 
 def _use_eager_attention(towers: TwoTower) -> None:
