@@ -1,12 +1,13 @@
 """Cross-encoders of sentence-transformers, which score pairs of a query and a document."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from pyserini_ance.encoders.family import quiet_transformers
+from pyserini_ance.encoders.hardware import DTYPES, Precision
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.tokenization import fill_template
 
@@ -21,8 +22,9 @@ class CrossEncoderModel:
     """A cross-encoder from a hub name or a folder.
 
     length_tokens: the maximum length of a pair, special tokens included (default: the model's own limit).
-    Raises RuntimeError without sentence-transformers, FileNotFoundError or ConnectionError for a model that
-    is neither here nor on a hub that answers, and ValueError for one whose head was never trained.
+    precision: of the transformer; the head on top of it, whose output is the score, stays in fp32. Raises
+    RuntimeError without sentence-transformers, FileNotFoundError or ConnectionError for a model that is
+    neither here nor on a hub that answers, and ValueError for one whose head was never trained.
     """
 
     def __init__(
@@ -31,20 +33,21 @@ class CrossEncoderModel:
         device: str | None = None,
         batch_pairs: int = BATCH_PAIRS,
         length_tokens: int | None = None,
-        precision: Literal["fp32", "bf16"] = "fp32",
+        precision: Precision = "fp32",
     ):
         require_sentence_transformers()
-        import torch
         from sentence_transformers import CrossEncoder as Model
 
         quiet_transformers()
         # By default, transformers 5 uses the precision in which the weights were saved.
-        weights = {"dtype": {"fp32": torch.float32, "bf16": torch.bfloat16}[precision]}
+        weights = {"dtype": DTYPES[precision]}
         self.name, self.batch_pairs = model, batch_pairs
         self.model = Model(
             find_model(model, "cross-encoder"), device=device, max_length=length_tokens, model_kwargs=weights
         )
         self._check_head()
+        for layer in self._layers_of_head():
+            layer.float().register_forward_pre_hook(_in_fp32)
 
     @property
     def device(self) -> str:
@@ -99,6 +102,20 @@ class CrossEncoderModel:
                 "trained as a cross-encoder (...ForSequenceClassification), such as "
                 "cross-encoder/ms-marco-MiniLM-L6-v2"
             )
+
+    def _layers_of_head(self) -> "Iterator[torch.nn.Module]":
+        """The layers with weights on top of a sequence classifier's transformer."""
+        if len(self.model) > 1:
+            return  # a language model's head is as large as its vocabulary
+        classifier: Any = self.model[0].auto_model
+        inner = {id(module) for module in classifier.base_model.modules()}
+        for module in classifier.modules():
+            if id(module) not in inner and next(module.parameters(recurse=False), None) is not None:
+                yield module
+
+
+def _in_fp32(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    return tuple(each.float() for each in inputs)
 
 
 def require_sentence_transformers() -> None:

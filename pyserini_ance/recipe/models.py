@@ -49,8 +49,8 @@ class Encoding(Settings):
     """
 
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    """The precision of encoding and of the vectors; `auto` is bf16 where the device is fast at it, else fp16
-    on GPUs with tensor cores (Volta, Turing), else fp32."""
+    """The precision of encoding, of the vectors, and of a cross-encoder that is a teacher; `auto` is bf16
+    where the device is fast at it, else fp16 on GPUs with tensor cores (Volta, Turing), else fp32."""
     tokens_per_batch: PositiveInt | None = None
     """Tokens that are encoded at once; null: 1,024 on a CPU, 8,192 on a GPU."""
     training_tokens_per_batch: PositiveInt | None = None

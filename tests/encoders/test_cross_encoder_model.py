@@ -6,10 +6,11 @@ import huggingface_hub
 import numpy as np
 import pytest
 import torch
-from helpers.small_set import make_tiny_cross_encoder
-from transformers import AutoModelForSequenceClassification, AutoTokenizer
+from helpers.small_set import TINY_SHAPE, make_tiny_cross_encoder
+from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer
 
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, record_text
+from pyserini_ance.encoders.hardware import DTYPES
 
 PAIRS = [
     ("query of a", "the title of it"),
@@ -44,17 +45,40 @@ def test_pairs_in_batches_score_as_one_by_one(tiny_cross_encoder):
     assert model.logits([]).shape == (0,)
 
 
-def test_weights_are_read_in_float32_unless_asked_otherwise(tiny_cross_encoder):
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_weights_are_read_in_float32_unless_asked_otherwise_and_the_head_always(
+    tiny_cross_encoder, precision
+):
     """transformers would take the precision of the file."""
-    whole, half = (
-        CrossEncoderModel(str(tiny_cross_encoder), "cpu", precision=precision)
+    whole = CrossEncoderModel(str(tiny_cross_encoder), "cpu")
+    half = CrossEncoderModel(str(tiny_cross_encoder), "cpu", precision=precision)
+    assert {weight.dtype for weight in whole.model.parameters()} == {torch.float32}
+    classifier = half.model[0].auto_model
+    assert {weight.dtype for weight in classifier.bert.parameters()} == {DTYPES[precision]}
+    assert {weight.dtype for weight in classifier.classifier.parameters()} == {torch.float32}
+    scores, exact = half.logits(PAIRS), whole.logits(PAIRS)
+    np.testing.assert_allclose(scores, exact, rtol=0, atol=0.5)
+    rounded = torch.from_numpy(scores).to(DTYPES[precision]).float().numpy()
+    assert scores.dtype == np.float32 and not (scores == exact).any() and not (scores == rounded).all()
+
+
+@pytest.mark.parametrize("kind", ["deberta-v2", "xlm-roberta", "distilbert", "modernbert"])
+def test_heads_of_other_models_stay_in_fp32(tiny_bert, tmp_path, kind):
+    shape = {**TINY_SHAPE, "dim": 32, "n_heads": 4, "hidden_dim": 64, "pooler_hidden_size": 32}
+    tokenizer = AutoTokenizer.from_pretrained(tiny_bert)
+    shape |= {"vocab_size": len(tokenizer), "num_labels": 1, "pad_token_id": 0}
+    torch.manual_seed(0)
+    model = AutoModelForSequenceClassification.from_config(AutoConfig.for_model(kind, **shape))
+    model.save_pretrained(tmp_path / kind)
+    tokenizer.save_pretrained(tmp_path / kind)
+    exact, half = (
+        CrossEncoderModel(str(tmp_path / kind), "cpu", length_tokens=20, precision=precision)
         for precision in ("fp32", "bf16")
     )
-    assert {str(weight.dtype) for weight in half.model.parameters()} == {"torch.bfloat16"}
-    np.testing.assert_allclose(half.logits(PAIRS), whole.logits(PAIRS), rtol=0, atol=0.5)
-    assert half.logits(PAIRS).dtype == np.float32 and not np.array_equal(
-        half.logits(PAIRS), whole.logits(PAIRS)
-    )
+    pairs = [pair for pair in PAIRS if len(pair[1]) < 30]
+    np.testing.assert_allclose(half.logits(pairs), exact.logits(pairs), rtol=0, atol=0.05)
+    outer = [weight for layer in half._layers_of_head() for weight in layer.parameters()]
+    assert outer and {weight.dtype for weight in outer} == {torch.float32}
 
 
 def test_a_classifier_scores_by_the_difference_of_its_classes(tiny_bert, tmp_path):

@@ -1,5 +1,6 @@
 """Teachers that read the texts: another encoder, with another tokenizer setting, and a cross-encoder."""
 
+from functools import partial
 from pathlib import Path
 
 import huggingface_hub
@@ -136,3 +137,25 @@ def test_a_cross_encoder_scores_each_pair_once(small_recipe, tmp_path, tiny_cros
     assert len(asked) == len(scored)  # another run finds the scores in the cache
     described = open_generation(again.run.generation("a", 0), {}).describe()
     assert f"distil: {new[0]} pairs scored by cross_encoder, 0 of them now" in described
+
+
+def test_a_cross_encoder_scores_in_the_precision_of_encoding(small_recipe, tmp_path, tiny_cross_encoder):
+    teacher = {"kind": "cross_encoder", "model": str(tiny_cross_encoder), "length_tokens": 32}
+    found = {}
+    for precision in ("fp32", "bf16"):
+        in_precision = partial(small_recipe, encoding={"precision": precision})
+        training = training_with(in_precision, tmp_path / precision, teacher)
+        training.train()
+        model = CrossEncoderModel(str(tiny_cross_encoder), "cpu", length_tokens=32, precision=precision)
+        rows, others, found[precision] = pairs_of(training, 0)
+        texts = training.data.collection.split("train").queries.columns["text"]
+        documents = training.data.collection.documents
+        expected = model.logits(
+            [
+                (texts[q], record_text(documents[d]))
+                for q, d in zip(rows.tolist(), others.tolist(), strict=True)
+            ]
+        )
+        np.testing.assert_allclose(found[precision], expected, rtol=0, atol=1e-5)
+    # Neither has found the other's scores in the cache.
+    assert not np.intersect1d(found["fp32"], found["bf16"]).size

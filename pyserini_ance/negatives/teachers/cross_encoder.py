@@ -15,6 +15,7 @@ from pyserini_ance.encoders.cross_encoder_model import (
     require_sentence_transformers,
 )
 from pyserini_ance.encoders.family import resolve_model
+from pyserini_ance.encoders.hardware import Precision
 from pyserini_ance.encoders.hub import check_hub
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, scored_once
@@ -28,7 +29,7 @@ CONFIG = "config.json"
 class CrossEncoderTeacher(Teacher):
     """Logits of a cross-encoder of sentence-transformers. A pair is scored once, in whatever run.
 
-    The model reads the query's `text` and all fields of the document.
+    The model reads the query's `text` and all fields of the document. It computes in `encoding.precision`.
     Source: Ren et al. 2021, arXiv:2110.07367 (RocketQA v2); Hofstätter et al. 2020, arXiv:2010.02666.
     """
 
@@ -74,10 +75,11 @@ class CrossEncoderTeacher(Teacher):
 
         digest = snapshot.world.on_main(lambda: model_digest(name))
         context.origins[f"{self.kind} {self.trained or self.model}"] = digest
-        identity = sha256_json([digest, self.length_tokens])
+        precision = snapshot.precision
+        identity = sha256_json([digest, self.length_tokens, precision])
 
         def score(query_rows: np.ndarray, document_rows: np.ndarray) -> np.ndarray:
-            model = _load(name, snapshot.device, self.batch_pairs, self.length_tokens, identity)
+            model = _load(name, snapshot.device, self.batch_pairs, self.length_tokens, precision, identity)
             rows = zip(query_rows.tolist(), document_rows.tolist(), strict=True)
             return model.logits([(queries[query], record_text(documents[row])) for query, row in rows])
 
@@ -143,7 +145,7 @@ def forget_model() -> None:
 
 @lru_cache(maxsize=1)
 def _load(
-    model: str, device: str, batch_pairs: int, length_tokens: int | None, identity: str
+    model: str, device: str, batch_pairs: int, length_tokens: int | None, precision: Precision, identity: str
 ) -> CrossEncoderModel:
     """Load the model once; later refreshes use it again, unless `identity` says that its files changed."""
-    return CrossEncoderModel(model, device, batch_pairs, length_tokens)
+    return CrossEncoderModel(model, device, batch_pairs, length_tokens, precision)
