@@ -174,6 +174,8 @@ def cosine(own: np.ndarray, reference: np.ndarray) -> dict[str, float]:
 
 def ours(rounds: Rounds, folder: Path, side: Side, precision: Precision, at_once: int | None = None) -> None:
     encoder, texts = load_encoder(folder / MODEL), _texts(folder)
+    if side == "query":  # as the classes for Pyserini do
+        encoder.optimize_for_inference()
     for _ in rounds:
         rounds.output = np.concatenate(
             [encoder.encode(part, side, precision) for part in _parts(texts, at_once)]

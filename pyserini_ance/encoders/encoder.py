@@ -5,6 +5,7 @@ Precision, batches and attention are by default those that are fast on the devic
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.batching import batch_cost_tokens, length_sorted_batches, tokens_at_once
 from pyserini_ance.encoders.family import Family, Tower, TwoTower
 from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
-from pyserini_ance.encoders.inference_copy import KeptCopy, encoding_tower, transformers_in
+from pyserini_ance.encoders.inference_copy import encoding_tower, faster_copy, transformers_in
 from pyserini_ance.encoders.tokenization import TextTokenizer
 
 ALIGNMENT_BYTES = 8  # of an array in a transfer
@@ -118,7 +119,7 @@ class Encoder:
     def __init__(self, family: Family, towers: TwoTower, tokenizer: TextTokenizer, device: str = "cpu"):
         self.family, self.tokenizer, self.device = family, tokenizer, torch.device(device)
         self.towers = towers.to(self.device)
-        self._kept: dict[tuple[int, torch.dtype], KeptCopy] = {}  # by tower and precision
+        self._copies: dict[tuple[Tower, torch.dtype], Tower | None] | None = None
         if family.dropout is not None:
             _set_dropout(towers, family.dropout)
         if self.device.type == "cpu":
@@ -181,25 +182,38 @@ class Encoder:
         records = [self._fields(text, side) for text in texts]
         tokens = TokenStore.of_lists(self.tokenizer.ids(side, records), self.tokenizer.specials)
         vectors, rows = np.empty((len(records), self.dimension), np.float32), np.arange(len(records))
-        if tower := self._kept_copy(side, DTYPES[precision]):
-            batches = to_host(self._encoded(tower, tokens, rows, side, tokens_per_batch))
-        else:
+        if (copy := self._kept_copy(side, DTYPES[precision])) is None:
             batches = self.encode_rows(tokens, rows, side, precision, tokens_per_batch)
+        else:
+            batches = to_host(self._encoded(copy, tokens, rows, side, tokens_per_batch))
         for batch_rows, block in batches:
             vectors[batch_rows] = block
         return vectors
 
-    def _kept_copy(self, side: Side, dtype: torch.dtype) -> Tower | None:
-        """A copy of a side's tower for this call of `encode` and later ones; None if the tower is as good.
+    def optimize_for_inference(self) -> Self:
+        """Let `encode` keep what it makes of the weights in each call; returns the encoder itself.
 
-        To make a copy takes longer than to encode one query.
+        That is a copy in half precision, and in fp32 on an AMD processor one that oneDNN has packed;
+        elsewhere nothing. A copy takes longer to make than a query to encode: one by one, queries are 1.4 times as fast
+        in fp32, and 4 times in bf16 (docs/lab-notes/speed.md). There is a copy for each tower and precision
+        that is used. What changes in the encoder after its first `encode` is not seen until this is called
+        again.
         """
+        self._copies = {}
+        return self
+
+    def _kept_copy(self, side: Side, dtype: torch.dtype) -> Tower | None:
+        if self._copies is None:
+            return None
         tower = self.towers.tower(side)
-        kept = self._kept.get((id(tower), dtype))
-        if kept is None or not kept.is_current():
-            self._kept.pop((id(tower), dtype), None)  # frees its memory before there is another
-            kept = self._kept[id(tower), dtype] = KeptCopy(tower, dtype, self.device)
-        return kept.copy
+        if (tower, dtype) not in self._copies:
+            copy = faster_copy(tower, dtype, self.device)
+            self._copies[tower, dtype] = copy if copy is None else copy.eval()
+        return self._copies[tower, dtype]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """For `pickle` and `copy`, which know no packed weights."""
+        return {**vars(self), "_copies": None if self._copies is None else {}}
 
     def _fields(self, text: str | Mapping[str, str], side: Side) -> dict[str, str]:
         fields = {"text": text} if isinstance(text, str) else dict(text)

@@ -33,7 +33,7 @@ class QueryEncoder:
     ):
         _reject(encoder_dir, {"--tokenizer": tokenizer_name, "--query-prefix": prefix})
         _warn_ignored(encoder_dir, {"--fp16": others.get("fp16")})
-        self.encoder = load_any_encoder(encoder_dir, device, "query")
+        self.encoder = load_any_encoder(encoder_dir, device, "query").optimize_for_inference()
 
     def encode(self, query: str | Sequence[str]) -> np.ndarray:
         """(D,) float32 vector of a query, or (N, D) of a list of queries."""
@@ -48,7 +48,8 @@ class DocumentEncoder:
     """Document encoder for `pyserini.encode ... encoder --encoder-class pyserini_ance --fields ...`."""
 
     def __init__(self, model_name: str, device: str = "cpu", **others: Any):
-        self.folder, self.encoder = model_name, load_any_encoder(model_name, device, "document")
+        self.folder = model_name
+        self.encoder = load_any_encoder(model_name, device, "document").optimize_for_inference()
         self._flags_checked = False
 
     def encode(

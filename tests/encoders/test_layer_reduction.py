@@ -23,7 +23,6 @@ from transformers import (
 )
 
 import pyserini_ance as pa
-from pyserini_ance.encoders import inference_copy
 from pyserini_ance.encoders.load_save import (
     SIDE_FILE,
     continue_encoder,
@@ -99,8 +98,7 @@ def test_vectors_are_those_of_a_model_cut_by_hand(family, model, records, saved,
     assert read_side_file(checkpoint)["layers"] == LAYERS
 
 
-def test_vectors_are_those_of_transformers_to_the_last_bit(family, model, records, tmp_path, monkeypatch):
-    monkeypatch.setattr(inference_copy, "packs_linears", lambda dtype: False)  # which rounds otherwise
+def test_vectors_are_those_of_transformers_to_the_last_bit(family, model, records, tmp_path):
     folder = model("bert")
     encoder = initial_encoder(family("transformer", folder, layers=LAYERS), SEED)
     cut = cut_by_hand(folder, "bert", LAYERS, tmp_path / "cut")
