@@ -2,17 +2,15 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 
 from pyserini_ance.encoders.family import quiet_transformers
 from pyserini_ance.encoders.hardware import DTYPES, Precision
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.tokenization import fill_template
-
-if TYPE_CHECKING:
-    import torch
 
 BATCH_PAIRS = 32
 Pair = tuple[str, str]  # a query and a document
@@ -46,8 +44,9 @@ class CrossEncoderModel:
             find_model(model, "cross-encoder"), device=device, max_length=length_tokens, model_kwargs=weights
         )
         self._check_head()
-        for layer in self._layers_of_head():
-            layer.float().register_forward_pre_hook(_in_fp32)
+        if precision != "fp32":
+            for layer in self._layers_of_head():
+                layer.float().register_forward_pre_hook(_in_fp32)
 
     @property
     def device(self) -> str:
@@ -71,8 +70,6 @@ class CrossEncoderModel:
         For a classifier into `irrelevant` and `relevant` (Nogueira and Cho 2019, arXiv:1901.04085): the
         second score minus the first. Raises ValueError for a model with more scores per pair.
         """
-        import torch
-
         scores = self._predict(pairs, torch.nn.Identity())
         if scores.ndim > 1 and scores.shape[1] == 2:
             scores = scores[:, 1] - scores[:, 0]
@@ -83,7 +80,7 @@ class CrossEncoderModel:
             )
         return scores
 
-    def _predict(self, pairs: Sequence[Pair], activation: "torch.nn.Module | None") -> np.ndarray:
+    def _predict(self, pairs: Sequence[Pair], activation: torch.nn.Module | None) -> np.ndarray:
         """Scores in the order of the pairs; the library sorts pairs by length and batches them."""
         if not pairs:
             return np.zeros(0, np.float32)
@@ -103,7 +100,7 @@ class CrossEncoderModel:
                 "cross-encoder/ms-marco-MiniLM-L6-v2"
             )
 
-    def _layers_of_head(self) -> "Iterator[torch.nn.Module]":
+    def _layers_of_head(self) -> Iterator[torch.nn.Module]:
         """The layers with weights on top of a sequence classifier's transformer."""
         if len(self.model) > 1:
             return  # a language model's head is as large as its vocabulary
@@ -115,7 +112,9 @@ class CrossEncoderModel:
 
 
 def _in_fp32(layer: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    return tuple(each.float() for each in inputs)
+    return tuple(
+        each.float() if torch.is_tensor(each) and each.is_floating_point() else each for each in inputs
+    )
 
 
 def require_sentence_transformers() -> None:

@@ -194,7 +194,7 @@ class Encoder:
         """Let `encode` keep what it makes of the weights in each call; returns the encoder itself.
 
         That is a copy in half precision, and in fp32 on an AMD processor one that oneDNN has packed;
-        elsewhere nothing. A copy takes longer to make than a query to encode: one by one, queries are 1.4
+        elsewhere nothing. A copy takes longer to make than a query to encode: one by one, queries are 1.5
         times as fast in fp32, and 4 times in bf16 (docs/lab-notes/speed.md). There is a copy for each tower
         and precision that is used. What changes in the encoder after its first `encode` is not seen until
         this is called again.

@@ -28,12 +28,12 @@ def encoding_tower(tower: Tower, dtype: torch.dtype, tokens: int, device: torch.
     """
     if dtype == torch.float32 and tokens < FEWEST_TOKENS:
         return tower
-    return faster_copy(tower, dtype, device) or tower
+    copied = faster_copy(tower, dtype, device)
+    return tower if copied is None else copied
 
 
 def faster_copy(tower: Tower, dtype: torch.dtype, device: torch.device) -> Tower | None:
-    """The `inference_copy` of a tower where one is needed or faster: in half precision, and in fp32 on an AMD
-    processor."""
+    """The `inference_copy` where it is needed, in half precision, or faster, in fp32 on AMD; else None."""
     if dtype != torch.float32:
         return inference_copy(tower, dtype)
     if device.type != "cpu" or not packs_linears(dtype):
