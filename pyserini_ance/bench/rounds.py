@@ -225,6 +225,7 @@ class _Worker:
         return measurement
 
     def let_end(self) -> None:
+        """Say that there is no further turn; `stop` waits for the end."""
         with suppress(OSError):
             self._connection.send(False)
 

@@ -191,13 +191,12 @@ class Encoder:
         return vectors
 
     def optimize_for_inference(self) -> Self:
-        """Let `encode` keep what it makes of the weights in each call; returns the encoder itself.
+        """Let `encode` keep the copies of the weights that it makes, for later calls; returns the encoder.
 
-        That is a copy in half precision, and in fp32 on an AMD processor one that oneDNN has packed;
-        elsewhere nothing. A copy takes longer to make than a query to encode: one by one, queries are 1.5
-        times as fast in fp32, and 4 times in bf16 (docs/lab-notes/speed.md). There is a copy for each tower
-        and precision that is used. What changes in the encoder after its first `encode` is not seen until
-        this is called again.
+        There is a copy for each tower and precision that is used: in half precision, and in fp32 on an AMD
+        processor, packed for oneDNN. A copy takes longer to make than a query to encode: one by one, queries
+        are then 1.5 times as fast in fp32, and 4 times in bf16 (docs/lab-notes/speed.md). What changes in the
+        encoder after its first `encode` is not seen until this is called again.
         """
         self._copies = {}
         return self
