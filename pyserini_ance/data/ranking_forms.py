@@ -112,14 +112,16 @@ def ranks_of(path: Path, skip: Skip | None = None) -> Iterator[Hit]:
         if not _RANK.fullmatch(rank):
             raise _rank_error(line, f"rank {shown(rank)}")
         has_first = has_first or int(rank) == 1
-        yield line, query, document, -float(rank)
+        yield line.number, query, document, -float(rank)
     if not has_first:
         raise _rank_error(Line(path, 1, ""), "a file without any rank 1")
 
 
-def repeated_hit(line: Line, query: str, document: str, score: float) -> ValueError:
-    """The error for a repeated document, or a repeated rank; the score of a rank is its negative."""
-    if has_ranks(line.path):
+def repeated_hit(path: Path, number: int, query: str, document: str, score: float) -> ValueError:
+    """The error for a repeated document, or a repeated rank, in line `number`; the score of a rank is its
+    negative."""
+    line = Line(path, number, "")
+    if has_ranks(path):
         return _rank_error(line, f"document {document!r} or rank {-score:.0f} again for query {query!r}")
     return repeated_document(line, query, document)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from pyserini_ance.data.collection import Split, Texts
-from pyserini_ance.data.formats.lines import Line, Skip, is_writable
+from pyserini_ance.data.formats.lines import Skip, is_writable
 from pyserini_ance.data.ranking_forms import has_ranks, hits_of, pairs_of, ranks_of, repeated_hit
 from pyserini_ance.data.trec import PADDING, Hit, RankingBuilder, RepeatedHit, Run, read_run
 
@@ -73,9 +73,9 @@ def read_ranked(path: Path) -> Run:
         return read_run(path)
     run: defaultdict[str, dict[str, float]] = defaultdict(dict)
     taken: defaultdict[str, set[float]] = defaultdict(set)
-    for line, query, document, score in ranks_of(path):
+    for number, query, document, score in ranks_of(path):
         if document in run[query] or score in taken[query]:
-            raise repeated_hit(line, query, document, score)
+            raise repeated_hit(path, number, query, document, score)
         taken[query].add(score)
         run[query][document] = score
     return dict(run)
@@ -141,16 +141,16 @@ def _by_score(hits: Iterator[Hit], ids: _IdLookup, top_k: int) -> Ranking:
     positives = np.full(len(ids.ids), np.nan, np.float32)
     builder = RankingBuilder(len(ids.ids), top_k, distinct_scores=has_ranks(ids.path))
     try:
-        for line, query, document, score in hits:
+        for number, query, document, score in hits:
             row = ids.query(query)
             if row is not None:
-                builder.add(row, ids.document(query, document), score, line.number)
+                builder.add(row, ids.document(query, document), score, number)
                 if (row, document) in ids.relevant:
                     positives[row] = np.fmax(positives[row], score)
         builder.merge()
     except RepeatedHit as hit:
-        line = Line(ids.path, hit.number, "")
-        raise repeated_hit(line, ids.ids[hit.query], ids.documents.ids[hit.document], hit.score) from None
+        query, document = ids.ids[hit.query], ids.documents.ids[hit.document]
+        raise repeated_hit(ids.path, hit.number, query, document, hit.score) from None
     return Ranking(builder.rows, builder.scores.astype(np.float32), positives)
 
 

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from pyserini_ance.data.formats.lines import Line, shown
 from pyserini_ance.data.formats.records import read_records
 from pyserini_ance.data.formats.training_files import Layout, listed_passages
 from pyserini_ance.data.ranking_forms import is_listed, layout_of
-from pyserini_ance.data.trec import Hit, read_hits
+from pyserini_ance.data.trec import read_hits
+from pyserini_ance.storage.files import path_in_errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +35,18 @@ class ScoredPairs:
     keys: np.ndarray
     scores: np.ndarray
     width: int
+
+    def save(self, folder: Path) -> None:
+        """Write the arrays into a folder."""
+        for name, values in (("keys", self.keys), ("scores", self.scores)):
+            with path_in_errors(folder / f"{name}.npy"):
+                np.save(folder / f"{name}.npy", values, allow_pickle=False)
+
+    @classmethod
+    def open(cls, folder: Path, width: int) -> Self:
+        """Open the arrays that `save` wrote, memory-mapped."""
+        keys, scores = (np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("keys", "scores"))
+        return cls(keys, scores, width)
 
     def of(self, queries: np.ndarray, documents: np.ndarray) -> np.ndarray:
         """(n,) float32 scores of the pairs; NaN for those that the file lacks."""
@@ -70,15 +83,18 @@ def read_scored_pairs(path: Path, split: Split, documents: Texts) -> ScoredPairs
     """
     queries = {id: row for row, id in enumerate(split.queries.ids)}
     keys, scores, lines, width = array("q"), array("f"), array("q"), len(documents)
-    for line, query, document, score in _listed(path) if is_listed(path) else read_hits(path):
+    hits: Iterator[tuple[Line | int, str, str, float]]
+    hits = _listed(path) if is_listed(path) else read_hits(path)
+    for place, query, document, score in hits:
         if (query_row := queries.get(query)) is None:
             continue
         if (row := documents.rows.get(document)) is None:
             expected = f"one of the {width} documents of the collection"
-            raise line.error(f"document {document!r}", expected, "pass scores of this collection")
+            error = _line(path, place).error
+            raise error(f"document {document!r}", expected, "pass scores of this collection")
         keys.append(query_row * width + row)
         scores.append(score)
-        lines.append(line.number)
+        lines.append(place if isinstance(place, int) else place.number)
     if not keys:
         raise ValueError(
             f"{path} scores documents for none of the {len(queries)} queries of split {split.name!r}; "
@@ -91,13 +107,18 @@ def read_scored_pairs(path: Path, split: Split, documents: Texts) -> ScoredPairs
     if len(different := repeated[all_scores[repeated] != all_scores[repeated - 1]]):
         query_row, row = divmod(int(all_keys[different[0]]), width)
         pair = f"document {documents.ids[row]!r} again for query {split.queries.ids[query_row]!r}"
-        line = Line(path, lines[int(order[different[0]])], "")
-        raise line.error(f"{pair}, with another score", "one score for a pair", "keep one of the lines")
+        error = _line(path, lines[int(order[different[0]])]).error
+        raise error(f"{pair}, with another score", "one score for a pair", "keep one of the lines")
     first = np.append(True, all_keys[1:] != all_keys[:-1])
     return ScoredPairs(all_keys[first], all_scores[first], width)
 
 
-def _listed(path: Path) -> Iterator[Hit]:
+def _line(path: Path, place: Line | int) -> Line:
+    """The line, or that of this number."""
+    return place if isinstance(place, Line) else Line(path, place, "")
+
+
+def _listed(path: Path) -> Iterator[tuple[Line, str, str, float]]:
     layout = layout_of(path)
     for index, (line, record) in enumerate(read_records(path)):
         query = layout.question(line, index, record).id

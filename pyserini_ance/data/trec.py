@@ -2,19 +2,29 @@
 
 import math
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.data.formats.lines import Line, Skip, is_writable, read_lines, shown, whole_number
+from pyserini_ance.data.formats.lines import (
+    Block,
+    Line,
+    Skip,
+    is_writable,
+    read_blocks,
+    read_lines,
+    shown,
+    whole_number,
+)
 from pyserini_ance.storage.files import whole_file
 
 Run = dict[str, dict[str, float]]
 Qrels = dict[str, dict[str, int]]
 Rows = Iterable[tuple[str, str, float]]
-Hit = tuple[Line, str, str, float]
+Hit = tuple[int, str, str, float]  # the number of its line, query, document, score
 
 RUN_COLUMNS = ("query", "Q0", "document", "rank", "score", "tag")
 QRELS_COLUMNS = ("query", "0", "document", "grade")
@@ -37,7 +47,7 @@ def read_run(path: str | Path) -> Run:
     Raises ValueError, with file and line, for a malformed line, a score that is not a number and a repeated
     document.
     """
-    return _read(Path(path), RUN_COLUMNS, "score", _finite, "a finite number")
+    return _read(Path(path), _Columns(RUN_COLUMNS, "score", _finite, "a finite number"))
 
 
 def read_qrels(path: str | Path) -> Qrels:
@@ -49,8 +59,9 @@ def read_qrels(path: str | Path) -> Qrels:
     first = next((line.text for line in read_lines(Path(path))), "")
     is_trec = len(first.split()) == len(QRELS_COLUMNS)
     is_beir = not is_trec and len(first.split("\t")) == len(BEIR_COLUMNS)
-    columns = BEIR_COLUMNS if is_beir else QRELS_COLUMNS
-    return _read(Path(path), columns, "grade", whole_number, "a whole number of at most nine digits")
+    names = BEIR_COLUMNS if is_beir else QRELS_COLUMNS
+    expected = "a whole number of at most nine digits"
+    return _read(Path(path), _Columns(names, "grade", _whole_numbers, expected))
 
 
 def write_run(path: str | Path, rows: Rows, tag: str, decimals: int = 6) -> None:
@@ -80,11 +91,11 @@ def _write(path: str | Path, rows: Rows, format_line: Callable[[str, str, int, f
 
 
 def read_hits(path: Path, skip: Skip | None = None) -> Iterator[Hit]:
-    """Iterate over (line, query, document, score) of a run, without lines for which `skip` is true.
+    """Iterate over (line number, query, document, score) of a run, without lines for which `skip` is true.
 
     Raises ValueError as `read_run` does, except for repeated documents.
     """
-    return _rows(path, RUN_COLUMNS, "score", _finite, "a finite number", skip)
+    return _rows(path, _Columns(RUN_COLUMNS, "score", _finite, "a finite number"), skip)
 
 
 def repeated_document(line: Line, query: str, document: str) -> ValueError:
@@ -93,51 +104,91 @@ def repeated_document(line: Line, query: str, document: str) -> ValueError:
     return line.error(problem, "each document once per query", "keep one line")
 
 
-def _read[Value](
-    path: Path, columns: tuple[str, ...], column: str, convert: Callable[[str], Value], expected: str
-) -> dict[str, dict[str, Value]]:
+@dataclass(frozen=True)
+class _Columns[Value]:
+    """The columns of a file, and the one of its values.
+
+    convert: makes values of texts, or raises ValueError. expected: what a text should be, for messages.
+    """
+
+    names: tuple[str, ...]
+    value: str
+    convert: Callable[[Sequence[str]], Sequence[Value]]
+    expected: str
+
+    @property
+    def read(self) -> list[int]:
+        """The indices of the columns of query, document and value."""
+        return [self.names.index(name) for name in ("query", "document", self.value)]
+
+
+def _read[Value](path: Path, columns: _Columns[Value]) -> dict[str, dict[str, Value]]:
     values: dict[str, dict[str, Value]] = {}
-    for line, query, document, value in _rows(path, columns, column, convert, expected):
+    for number, query, document, value in _rows(path, columns):
         of_query = values.setdefault(query, {})
         if document in of_query:
-            raise repeated_document(line, query, document)
+            raise repeated_document(Line(path, number, ""), query, document)
         of_query[document] = value
     return values
 
 
 def _rows[Value](
-    path: Path,
-    columns: tuple[str, ...],
-    column: str,
-    convert: Callable[[str], Value],
-    expected: str,
-    skip: Skip | None = None,
-) -> Iterator[tuple[Line, str, str, Value]]:
-    line = None
-    is_beir = columns == BEIR_COLUMNS
-    indices = [columns.index(name) for name in ("query", "document", column)]
-    for line in read_lines(path, skip):
-        fields = line.columns(columns, separator="\t" if is_beir else None)
-        query, document, text = (fields[index] for index in indices)
+    path: Path, columns: _Columns[Value], skip: Skip | None = None
+) -> Iterator[tuple[int, str, str, Value]]:
+    """Blocks of well-formed lines are converted at once, all others line by line, which finds the error."""
+    has_rows = False
+    for block in read_blocks(path):
+        rows = None if skip or columns.names == BEIR_COLUMNS else _block_rows(block, columns)
+        for row in _line_rows(block, columns, skip) if rows is None else rows:
+            has_rows = True
+            yield row
+    if not has_rows and skip is None:
+        names = ", ".join(columns.names)
+        raise ValueError(f"{path} has no lines; expected lines of {len(columns.names)} columns: {names}")
+
+
+def _block_rows[Value](
+    block: Block, columns: _Columns[Value]
+) -> Iterator[tuple[int, str, str, Value]] | None:
+    """The rows of a block whose lines are all well-formed; else None."""
+    if (cells := block.columns(len(columns.names))) is None:
+        return None
+    queries, documents, texts = (cells[index] for index in columns.read)
+    try:
+        values = columns.convert(texts)
+    except ValueError:
+        return None
+    return zip(count(block.after_line + 1), queries, documents, values, strict=False)
+
+
+def _line_rows[Value](
+    block: Block, columns: _Columns[Value], skip: Skip | None
+) -> Iterator[tuple[int, str, str, Value]]:
+    is_beir = columns.names == BEIR_COLUMNS
+    for line in block.lines(skip):
+        fields = line.columns(columns.names, separator="\t" if is_beir else None)
+        query, document, text = (fields[index] for index in columns.read)
         if is_beir and line.number == 1 and text == BEIR_HEADER:
-            line = None
             continue
         try:
-            value = convert(text)
+            (value,) = columns.convert((text,))
         except ValueError:
-            raise line.error(f"{column} {shown(text)}", expected, "correct the line") from None
-        yield line, query, document, value
-    if line is None and skip is None:
-        raise ValueError(
-            f"{path} has no lines; expected lines of {len(columns)} columns: {', '.join(columns)}"
-        )
+            problem = f"{columns.value} {shown(text)}"
+            raise line.error(problem, columns.expected, "correct the line") from None
+        yield line.number, query, document, value
 
 
-def _finite(text: str) -> float:
+def _finite(texts: Sequence[str]) -> Sequence[float]:
     # float() also accepts 1_000 and digits of other scripts, which other tools do not read.
-    if "_" in text or not text.isascii() or not math.isfinite(value := float(text)):
+    all_texts = "".join(texts)
+    values = list(map(float, texts))
+    if "_" in all_texts or not all_texts.isascii() or not all(map(math.isfinite, values)):
         raise ValueError
-    return value
+    return values
+
+
+def _whole_numbers(texts: Sequence[str]) -> Sequence[int]:
+    return list(map(whole_number, texts))
 
 
 def _check_writable(query: str, document: str, score: float, path: str | Path) -> None:

@@ -282,9 +282,9 @@ def _write_ranking(
     """Write rows (Q, k) of `ids` with their scores (Q, k) as a TREC run; PADDING is skipped."""
     path.parent.mkdir(exist_ok=True)
     hits = (
-        (query, ids[document], float(score))
+        (query, ids[document], score)
         for query, documents, of_query in zip(queries, rows, scores, strict=True)
-        for document, score in zip(documents, of_query, strict=True)
+        for document, score in zip(documents.tolist(), of_query.tolist(), strict=True)
         if document != PADDING
     )
     write_run(path, hits, row)

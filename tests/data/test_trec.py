@@ -1,19 +1,27 @@
 import gzip
 import random
+import re
 
 import numpy as np
 import pytest
 
 from pyserini_ance.data import trec
+from pyserini_ance.data.formats import lines
 from pyserini_ance.data.trec import (
     PADDING,
     RankingBuilder,
     RepeatedHit,
+    read_hits,
     read_qrels,
     read_run,
     write_ranks,
     write_run,
 )
+
+
+def write(path, content: bytes):
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return path
 
 
 def test_run_is_read_by_query_and_document(tmp_path):
@@ -101,6 +109,60 @@ def test_a_malformed_qrels_line_is_an_error(tmp_path, line, message):
     with pytest.raises(ValueError, match=message) as error:
         read_qrels(path)
     assert str(error.value).startswith(f"{path}, line 2: ")
+
+
+RUN_PIECES = (
+    *(f"q{number} Q0 d{number} {number} {number / 3:.6f} t" for number in range(6)),
+    "q1\t0\td7\t2\t-1e-3\ttag  ",
+    " q2 Q0 d8 1 7 tag\r",
+    "q\u00e9\u2028Q0 d9 1 2.5 \u6a19",
+    "",
+    "\r",
+)
+MALFORMED = ("q1 Q0 d2 2 1.5", "q Q0 d 1 2 t extra", "q Q0 d 1 1_0 t", "q Q0 d 1 nan t", "q Q0 \0 1 1 t", " ")
+
+
+@pytest.mark.parametrize("name", ["run.trec", "run.trec.gz"])
+@pytest.mark.parametrize("block", [16, 40, 10_000])
+def test_blocks_of_lines_agree_with_line_by_line(tmp_path, monkeypatch, name, block):
+    """Any mixture of well-formed, empty and malformed lines: the same hits, and the same error after them."""
+
+    def hits(skip=None):
+        found = []
+        try:
+            found.extend(read_hits(path, skip))
+        except ValueError as error:
+            return found, str(error)
+        return found, None
+
+    rng = random.Random(block)
+    monkeypatch.setattr(lines, "BLOCK_BYTES", block)
+    for number in range(60):
+        pieces = rng.choices(RUN_PIECES, k=rng.randrange(1, 30)) + rng.choices(MALFORMED, k=number % 2)
+        rng.shuffle(pieces)
+        path = write(tmp_path / name, ("\n".join(pieces) + rng.choice(["", "\n"])).encode())
+        expected = hits(skip=lambda raw: False)  # with `skip`, each line is read by itself
+        if expected != ([], None):
+            assert hits() == expected
+        assert (expected[1] is not None) == (number % 2 == 1)
+
+
+@pytest.mark.parametrize("content", [b"q1 Q0 d\xff 1 2.5 t", b"\xef\xbb\xbfq1 Q0 d1 1 2.5 t\n"])
+def test_bytes_that_are_not_text_are_an_error_behind_a_good_line(tmp_path, content):
+    path = write(tmp_path / "run.trec", b"q1 Q0 d0 1 3.5 t\n" + content)
+    with pytest.raises(ValueError, match="run.trec, line 2: "):
+        read_run(path)
+
+
+def test_a_run_cut_short_by_compression_names_its_last_line(tmp_path):
+    text = "".join(f"q{number} Q0 d{number * 7919 % 10007} 1 {number} t\n" for number in range(9000))
+    path = write(tmp_path / "run.trec.gz", text.encode())
+    path.write_bytes(path.read_bytes()[:-2000])
+    read = []
+    with pytest.raises(ValueError, match="damaged gzip file.*download it again") as error:
+        read.extend(read_hits(path))
+    number = int(re.search("line ([0-9]+)", str(error.value))[1])
+    assert read and len(read) < number <= 9000
 
 
 def test_an_empty_file_is_an_error(tmp_path):

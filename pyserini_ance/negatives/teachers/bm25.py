@@ -4,9 +4,7 @@ from typing import Literal
 
 import numpy as np
 
-from pyserini_ance.data.scored_pairs import read_scored_pairs
-from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
-from pyserini_ance.storage.files import sha256_file
+from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, scores_in_file
 
 
 class Bm25Teacher(Teacher):
@@ -23,10 +21,7 @@ class Bm25Teacher(Teacher):
         return frozenset({"bm25"})
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
-        snapshot = context.snapshot
-        path = snapshot.run_files["bm25"]
-        context.origins[self.kind] = snapshot.world.on_main(lambda: sha256_file(path))
-        scored = read_scored_pairs(path, snapshot.split, snapshot.collection.documents)
+        scored = scores_in_file(context.snapshot.run_files["bm25"], self.kind, context)
         assert context.recipe.bm25 is not None, "recipes with a `bm25` teacher have `bm25:`"
         scores = scored.of(pairs.queries, pairs.documents)
         lowest = scored.lowest(pairs.queries, context.recipe.bm25.hits)

@@ -6,9 +6,7 @@ from typing import Literal
 import numpy as np
 
 from pyserini_ance.data.formats.lines import find_file
-from pyserini_ance.data.scored_pairs import read_scored_pairs
-from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
-from pyserini_ance.storage.files import sha256_file
+from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext, scores_in_file
 
 KEY = "stages.<stage>.terms.<term>.teacher.file"
 
@@ -28,9 +26,5 @@ class RankingTeacher(Teacher):
         return (find_file(self.file, KEY),)
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
-        snapshot = context.snapshot
-        context.origins[f"{self.kind} {self.file}"] = snapshot.world.on_main(
-            lambda: sha256_file(self.files[0])
-        )
-        scored = read_scored_pairs(self.files[0], snapshot.split, snapshot.collection.documents)
+        scored = scores_in_file(self.files[0], f"{self.kind} {self.file}", context)
         return scored.of(pairs.queries, pairs.documents)

@@ -21,7 +21,8 @@ def test_the_sum_of_bm25_and_the_student(split_of, snapshot_of, tmp_path):
     run = tmp_path / "bm25.trec"
     run.write_text("q0 Q0 d0 1 9.0 t\nq0 Q0 d2 2 5.0 t\nq0 Q0 d1 3 4.0 t\nq1 Q0 d1 1 2.0 t\n")
     snapshot = snapshot_of(split_of([0], [1]), [[1.0], [2.0]], [[0.0], [1.0], [0.5]], bm25=run)
-    context = TeacherContext(SimpleNamespace(bm25=SimpleNamespace(hits=3)), snapshot)
+    recipe = SimpleNamespace(bm25=SimpleNamespace(hits=3), cache=tmp_path)
+    context = TeacherContext(recipe, snapshot)
     queries, documents = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 1, 2, 0, 1, 2])
     pairs = Pairs(queries, documents, queries)
     # BM25: 9, 4, 5 -> 1, 0, 0.2; q1 has one hit of 2 where others have 0 -> 0, 1, 0.

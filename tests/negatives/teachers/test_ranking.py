@@ -3,21 +3,59 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pyserini_ance.negatives.teachers import base
 from pyserini_ance.negatives.teachers.base import Pairs, TeacherContext
 from pyserini_ance.negatives.teachers.ranking import RankingTeacher
 from pyserini_ance.storage.files import sha256_file
 
 
-def test_scores_come_from_the_file(split_of, snapshot_of, tmp_path):
+@pytest.fixture
+def path(tmp_path):
     path = tmp_path / "teacher.trec"
     path.write_text("q0 Q0 d1 1 3.5 t\nother Q0 d9 1 1.0 t\nq0 Q0 d0 2 -1.25 t\n")
+    return path
+
+
+@pytest.fixture
+def context(split_of, snapshot_of, tmp_path):
     snapshot = snapshot_of(split_of([0], [1]), np.zeros((2, 1)), np.zeros((2, 1)))
-    rows = np.array([0, 0, 1])
-    pairs = Pairs(rows, np.array([0, 1, 1]), rows)
-    context = TeacherContext(SimpleNamespace(), snapshot)
-    found = RankingTeacher(file=path).score(pairs, context)
+    return TeacherContext(SimpleNamespace(cache=tmp_path / "cache"), snapshot)
+
+
+ROWS = np.array([0, 0, 1])
+PAIRS = Pairs(ROWS, np.array([0, 1, 1]), ROWS)
+SCORES = np.array([-1.25, 3.5, np.nan], np.float32)
+
+
+def test_scores_come_from_the_file(path, context):
+    found = RankingTeacher(file=path).score(PAIRS, context)
     assert context.origins == {f"ranking {path}": sha256_file(path)}
-    np.testing.assert_array_equal(found, np.array([-1.25, 3.5, np.nan], np.float32))
+    np.testing.assert_array_equal(found, SCORES)
+
+
+def test_the_lines_of_a_file_are_read_once(path, context, monkeypatch):
+    RankingTeacher(file=path).score(PAIRS, context)
+    with monkeypatch.context() as patched:
+        patched.delattr(base, "read_scored_pairs")
+        np.testing.assert_array_equal(RankingTeacher(file=path).score(PAIRS, context), SCORES)
+    path.write_text("q0 Q0 d1 1 7.5 t\n")
+    changed = RankingTeacher(file=path).score(PAIRS, context)
+    np.testing.assert_array_equal(changed, np.array([np.nan, 7.5, np.nan], np.float32))
+
+
+def test_a_damaged_cache_is_named(path, context):
+    RankingTeacher(file=path).score(PAIRS, context)
+    (scores,) = context.recipe.cache.rglob("scores.npy")
+    scores.write_bytes(b"")
+    with pytest.raises(RuntimeError, match=f"{scores} is not what .*; remove {scores.parent} and make it"):
+        RankingTeacher(file=path).score(PAIRS, context)
+
+
+def test_a_malformed_file_leaves_nothing_in_the_cache(path, context):
+    path.write_text("q0 Q0 d1 1 much t\n")
+    with pytest.raises(ValueError, match="line 1: score 'much'; expected a finite number"):
+        RankingTeacher(file=path).score(PAIRS, context)
+    assert not [*context.recipe.cache.rglob("*.npy")]
 
 
 def test_a_missing_file_is_named():
