@@ -28,7 +28,7 @@ help:
 	@echo "Without a GPU, 5 GB less: make demo TORCH_INDEX=URL, an index of torch's CPU wheels"
 
 demo: $(INSTALLED)
-	$(RUN) -m pyserini_ance.train --grid demo --output runs/demo --overwrite
+	$(RUN) -m pyserini_ance.train --grid demo --jobs 2 --output runs/demo --overwrite
 	@$(RUN) -m pyserini_ance compare runs/demo --significance demo-small/rand-batch
 	@echo; echo "Each run has a report: runs/demo/*/report.html. Search with it: docs/guides/search-with-pyserini.md"
 

@@ -44,6 +44,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"--dry-steps {args.dry_steps}: expected at least 1")
     if args.grid and (args.resume or args.replay or args.dry_steps):
         parser.error("--grid resumes stopped runs by itself; remove --resume, --replay and --dry-steps")
+    if args.jobs > 1 and not args.grid:
+        parser.error("--jobs is of a --grid: runs that are trained at once")
     return args
 
 
@@ -117,6 +119,13 @@ def _parser() -> argparse.ArgumentParser:
         help="train all combinations of values, or those of a grid file, and write one table of them; the "
         "same command started several times shares the runs",
     )
+    grid.add_argument(
+        "--jobs",
+        type=console.positive_int,
+        default=1,
+        metavar="N",
+        help="train N runs at once, each with an equal share of the cores (default: 1)",
+    )
     return parser
 
 
@@ -184,6 +193,6 @@ def _train_grid(args: argparse.Namespace) -> int:
             print(f"{runs.folder / name}:", *describe_initial_weights(recipe), sep="\n", flush=True)
             print(plan(recipe), end="\n\n", flush=True)
         return 0
-    have_all_finished = runs.run(recipes, args.overwrite)
+    have_all_finished = runs.run(recipes, args.overwrite, args.jobs)
     print(runs.describe())
     return 0 if have_all_finished else FAILED

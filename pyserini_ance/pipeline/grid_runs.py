@@ -1,8 +1,7 @@
 """Train all runs of a grid, each in a subprocess, and write one table of them; several processes may share a
-grid."""
+grid: the jobs of one command, and several commands."""
 
 import json
-import logging
 import os
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -13,7 +12,8 @@ from typing import Any
 from pyserini_ance.analysis.grid_tables import GRID_FILE, SEED, GridRow, columns_of, over_seeds, read_row
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import as_csv
-from pyserini_ance.pipeline.subprocess_run import train_in_subprocess
+from pyserini_ance.pipeline.grid_progress import Progress
+from pyserini_ance.pipeline.subprocess_run import beside, train_in_subprocess
 from pyserini_ance.recipe.grid_spec import RECIPE, Grid, value_text
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
@@ -26,7 +26,6 @@ from pyserini_ance.trainer.resume import has_recipe
 
 LOCKS = ".locks"  # in a grid's folder: which process works on which of its runs
 POLL_SECONDS = 2
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -65,29 +64,38 @@ class GridRuns:
             recipes[name] = self._load(name, recipes)
         return recipes
 
-    def run(self, recipes: Mapping[str, Recipe], overwrite: bool = False) -> bool:
-        """Train the unfinished runs, and update the tables after each.
+    def run(self, recipes: Mapping[str, Recipe], overwrite: bool = False, jobs: int = 1) -> bool:
+        """Train the unfinished runs, `jobs` of them at once, and update the tables after each.
 
         Returns whether all runs have finished.
 
-        A run on which another process works is skipped and waited for at the end; it is taken over if that
-        process stops or dies. `overwrite` replaces the runs that had finished before this call, not those
-        that other processes of the same grid finish later.
+        Jobs share the cores equally, unless recipes set `threads`. A run on which another process works is
+        skipped and waited for at the end; it is taken over if that process stops or dies. `overwrite`
+        replaces the runs that had finished before this call, not those that other processes of the same grid
+        finish later.
         """
+        jobs = min(jobs, len(recipes))
+        if jobs > 1:
+            recipes = {name: _with_threads(recipe, jobs) for name, recipe in recipes.items()}
+        progress = Progress({name: self._last_released_token(name) for name in recipes}, jobs)
+        with beside(jobs - 1, lambda: self._run(recipes, overwrite, progress)):
+            return self._run(recipes, overwrite, progress)
+
+    def _run(self, recipes: Mapping[str, Recipe], overwrite: bool, progress: Progress) -> bool:
+        """The work of one job."""
         rows: dict[str, GridRow] = {}
-        progress = Progress({name: self._last_released_token(name) for name in recipes})
         while waiting := [name for name in recipes if name not in rows]:
             settled = len(rows)
             for name in waiting:
                 ready = self._required_runs(recipes[name]).isdisjoint(recipes.keys() - rows.keys())
                 if ready and (row := self._row(name, recipes[name], overwrite, progress)):
                     rows[name] = row
-                    self._write(
-                        [
-                            rows.get(other) or self._preview(other, recipes[other], overwrite, progress)
-                            for other in recipes
-                        ]
-                    )
+                    known = [
+                        rows.get(other) or self._preview(other, recipes[other], overwrite, progress)
+                        for other in recipes
+                    ]
+                    self._write(known)
+                    progress.estimate([row.status for row in known])
             if len(rows) == settled:
                 time.sleep(POLL_SECONDS)
         return all(row.status == "finished" for row in rows.values())
@@ -137,7 +145,7 @@ class GridRuns:
         runs = (Path(origin.run) for origin in origins if isinstance(origin, InitFrom) and origin.run)
         return {run.name for run in runs if run.parent == self.folder}
 
-    def _row(self, name: str, recipe: Recipe, overwrite: bool, progress: "Progress") -> GridRow | None:
+    def _row(self, name: str, recipe: Recipe, overwrite: bool, progress: Progress) -> GridRow | None:
         """The row of a run, trained if necessary; None if another process works on it."""
         run, lock = RunDir(self.folder / name), self._lock(name)
         try:
@@ -158,7 +166,7 @@ class GridRuns:
         run: RunDir,
         recipe: Recipe,
         overwrite: bool,
-        progress: "Progress",
+        progress: Progress,
         previous: dict[str, Any] | None,
     ) -> None:
         """Train the run under its lock, unless it has finished; `previous` is the record of the lock's last
@@ -169,13 +177,12 @@ class GridRuns:
         name = run.folder.name
         held_elsewhere = progress.was_held_since(name, previous)
         if (held_elsewhere or not overwrite) and _has_finished(run, recipe):
-            progress.keep(name)
+            progress.keep(name, held_elsewhere)
         elif held_elsewhere and previous and previous["status"] == "failed":
-            progress.number += 1
             raise RuntimeError(previous["reason"])
         else:
             progress.begin(name)
-            train_in_subprocess(recipe, run, overwrite)
+            train_in_subprocess(recipe, run, overwrite, label=name if progress.jobs > 1 else None)
             progress.finish(name)
 
     def _lock(self, name: str) -> RoleLock:
@@ -193,7 +200,7 @@ class GridRuns:
         except (OSError, RuntimeError):  # reported when it is the run's turn
             return None
 
-    def _preview(self, name: str, recipe: Recipe, overwrite: bool, progress: "Progress") -> GridRow:
+    def _preview(self, name: str, recipe: Recipe, overwrite: bool, progress: Progress) -> GridRow:
         """The row of a run before its turn: another process may have finished it, or be working on it."""
         run, holder = RunDir(self.folder / name), self._holder(name)
         try:
@@ -225,55 +232,10 @@ class GridRuns:
         write_json(self.folder / GRID_FILE, record)
 
 
-class Progress:
-    """Logs the progress of a grid, and the time that the remaining runs will take, from the runs trained so
-    far.
-
-    released: for each run the last fencing token of its lock that had been released when this process
-    started.
-    """
-
-    def __init__(self, released: Mapping[str, int]):
-        self.runs, self.number, self.released = len(released), 0, released
-        self.seconds: list[float] = []
-        self._skipped: set[str] = set()
-        self._start = 0.0
-
-    def skip(self, name: str, held: LockHeld) -> None:
-        """Another process works on the run."""
-        if name not in self._skipped:
-            log.info("grid: %s is left to another process: %s", name, held)
-        self._skipped.add(name)
-
-    def was_held_since(self, name: str, last: dict[str, Any] | None) -> bool:
-        """Whether another process has held the run's lock since this one started; `last` is the lock's last
-        holder."""
-        return fencing_token(last) > self.released[name]
-
-    def keep(self, name: str) -> None:
-        self.number += 1
-        log.info("grid, %d of %d: %s had already finished", self.number, self.runs, name)
-
-    def begin(self, name: str) -> None:
-        self.number += 1
-        self._start = time.perf_counter()
-        log.info("grid, %d of %d: %s", self.number, self.runs, name)
-
-    def finish(self, name: str) -> None:
-        self.seconds.append(time.perf_counter() - self._start)
-        remaining = self.runs - self.number
-        minutes = remaining * sum(self.seconds) / len(self.seconds) / 60
-        log.info(
-            "grid, %d of %d: %s has finished in %.0f seconds; about %.1f minutes left",
-            self.number,
-            self.runs,
-            name,
-            self.seconds[-1],
-            minutes,
-        )
-
-    def fail(self, name: str, error: Exception) -> None:
-        log.error("grid, %d of %d: %s has failed: %s", self.number, self.runs, name, error)
+def _with_threads(recipe: Recipe, jobs: int) -> Recipe:
+    """The recipe with an equal share of the cores, unless it sets `threads`."""
+    share = max(1, len(os.sched_getaffinity(0)) // jobs)
+    return recipe.model_copy(update={"threads": recipe.threads or share})
 
 
 def _holds(holder: dict[str, Any] | None) -> bool:

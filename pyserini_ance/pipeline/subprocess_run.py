@@ -1,4 +1,5 @@
-"""Train in a subprocess, so that neither leaked memory nor a crash of one run affects the next."""
+"""Train in a subprocess, so that neither leaked memory nor a crash of one run affects the next; forked
+processes that work beside this one."""
 
 import multiprocessing
 import os
@@ -6,7 +7,8 @@ import signal
 import sys
 import threading
 import traceback
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkProcess
 from pathlib import Path
@@ -17,10 +19,41 @@ from pyserini_ance.distributed.failures import FAILED, INTERRUPTED, interrupt_on
 from pyserini_ance.pipeline.experiment import train
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.progress import label_lines
 
 
-def train_in_subprocess(recipe: Recipe, run: RunDir, overwrite: bool) -> None:
-    """Start the run, or resume it. Raises RuntimeError if it fails.
+@contextmanager
+def beside(count: int, work: Callable[[], object]) -> Iterator[None]:
+    """Call `work` in `count` forked processes while the block runs, and wait for them after it.
+
+    They end if the block raises, or if this process dies.
+    """
+    fork = multiprocessing.get_context("fork")
+    processes = [fork.Process(target=_work, args=(work,)) for _ in range(count)]
+    for process in processes:
+        process.start()
+    try:
+        yield
+    except BaseException:
+        for process in processes:
+            process.terminate()
+        raise
+    finally:
+        for process in processes:
+            process.join()
+
+
+def _work(work: Callable[[], object]) -> None:
+    interrupt_on_termination()
+    _follow_parent()
+    try:
+        work()
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)  # the parent says so
+
+
+def train_in_subprocess(recipe: Recipe, run: RunDir, overwrite: bool, label: str | None = None) -> None:
+    """Start the run, or resume it; `label` begins each line of its log. Raises RuntimeError if it fails.
 
     The process is forked: importing everything again takes longer than a small run, and the parent has
     trained nothing.
@@ -30,7 +63,7 @@ def train_in_subprocess(recipe: Recipe, run: RunDir, overwrite: bool) -> None:
     overwrite = overwrite or (run.state.exists() and not resume)
     fork = multiprocessing.get_context("fork")
     receiver, sender = fork.Pipe(duplex=False)
-    child = fork.Process(target=_train, args=(recipe, run.folder, overwrite, resume, sender))
+    child = fork.Process(target=_train, args=(recipe, run.folder, overwrite, resume, sender, label))
     child.start()
     sender.close()  # so that `recv` ends if the child dies while it sends
     try:
@@ -57,7 +90,9 @@ def _receive_reason(receiver: Connection, child: ForkProcess) -> str | None:
     return reason
 
 
-def _train(recipe: Recipe, folder: Path, overwrite: bool, resume: bool, sender: Connection) -> None:
+def _train(
+    recipe: Recipe, folder: Path, overwrite: bool, resume: bool, sender: Connection, label: str | None
+) -> None:
     """Train in the child.
 
     Ctrl-C reaches the parent alone, which then ends the child; if the parent is killed, the child exits on
@@ -65,7 +100,9 @@ def _train(recipe: Recipe, folder: Path, overwrite: bool, resume: bool, sender: 
     """
     os.setsid()
     interrupt_on_termination()
-    threading.Thread(target=_exit_with_parent, daemon=True).start()
+    _follow_parent()
+    if label:
+        label_lines(label)
     try:
         with logging_redirect_tqdm():
             train(recipe, folder, overwrite, resume)
@@ -79,6 +116,11 @@ def _train(recipe: Recipe, folder: Path, overwrite: bool, resume: bool, sender: 
             traceback.print_exc()
         print(f"error: {message}", file=sys.stderr)
         sys.exit(FAILED)
+
+
+def _follow_parent() -> None:
+    """End this process when its parent dies."""
+    threading.Thread(target=_exit_with_parent, daemon=True).start()
 
 
 def _exit_with_parent() -> None:

@@ -1,14 +1,17 @@
 """Progress of long loops: tqdm's bar on a terminal and in a notebook, plain lines in a log file."""
 
+import logging
 import os
 import sys
 import time
 from collections.abc import Callable
+from copy import copy
 from typing import Any
 
 from tqdm import tqdm
 
 SECONDS_PER_LINE = 10
+_label: str | None = None  # of `label_lines`
 
 
 class Bar(tqdm):
@@ -53,14 +56,36 @@ class Lines(Bar):
 
     def _write_line(self) -> None:
         self._last_line, self._has_lines = time.monotonic(), True
-        self.fp.write(f"{self}\n")
+        self.fp.write(f"{_label}: {self}\n" if _label else f"{self}\n")
         self.fp.flush()
+
+
+def label_lines(label: str) -> None:
+    """Begin what this process logs from now on with `label`, and show progress as lines that begin so.
+
+    For processes that share a terminal.
+    """
+    global _label
+    _label = label
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_Labelled(label, handler.formatter or logging.Formatter()))
+
+
+class _Labelled(logging.Formatter):
+    def __init__(self, label: str, formatter: logging.Formatter):
+        super().__init__()
+        self._label, self._formatter = label, formatter
+
+    def format(self, record: logging.LogRecord) -> str:
+        labelled = copy(record)
+        labelled.msg, labelled.args = f"{self._label}: {record.getMessage()}", None
+        return self._formatter.format(labelled)
 
 
 def progress_bar(**settings: Any) -> tqdm:
     """The progress of a loop, with tqdm's settings and `seconds_left`."""
-    is_shown_in_place = (sys.stderr.isatty() and _columns() > 0) or "ipykernel" in sys.modules
-    return Bar(**settings) if is_shown_in_place else Lines(**settings)
+    has_place = (sys.stderr.isatty() and _columns() > 0) or "ipykernel" in sys.modules
+    return Bar(**settings) if has_place and not _label else Lines(**settings)
 
 
 def _columns() -> int:

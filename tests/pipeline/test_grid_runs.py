@@ -2,6 +2,8 @@
 
 import csv
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +13,7 @@ from helpers.waiting import until
 
 from pyserini_ance.commands import train
 from pyserini_ance.pipeline import grid_runs
-from pyserini_ance.pipeline.grid_runs import GridRuns, Progress
+from pyserini_ance.pipeline.grid_runs import GridRuns
 from pyserini_ance.recipe.grid_spec import Grid
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
@@ -150,6 +152,49 @@ def test_processes_share_a_grid_and_each_run_is_trained_once(server, small_recip
         and " is left to another process: " in both[0]["stderr"] + both[1]["stderr"]
     )
     assert both[0]["stdout"] == both[1]["stdout"] == (tmp_path / "runs" / "grid.md").read_text() + "\n"
+
+
+def grid_of_jobs(small_recipe, folder: Path, steps: int) -> list[str]:
+    recipe = folder / "small.yaml"
+    recipe.write_text(dump(small_recipe({"a": {**STAGE, "evaluate": None, "steps": steps}})))
+    return [str(recipe), "--output", str(folder / "runs"), "--grid", "seed=1,2,3", "--jobs", "2"]
+
+
+def test_jobs_train_runs_at_once_and_share_the_cores(server, small_recipe, tmp_path):
+    folder = tmp_path / "runs"
+    given = grid_of_jobs(small_recipe, tmp_path, steps=60)
+    done = server.run("train", given)
+    assert done["code"] == 0, done["stderr"]
+    assert times_trained(done, folder) == {f"seed={seed}": 1 for seed in (1, 2, 3)}
+    lines = done["stderr"].splitlines()
+    begin, end = (
+        {
+            seed: next(number for number, line in enumerate(lines) if f"seed={seed} {what}" in line)
+            for seed in (1, 2)
+        }
+        for what in ("begins", "has finished in")
+    )
+    assert max(begin.values()) < min(end.values())
+    assert all(any(f" seed={seed}: stage a: from " in line for line in lines) for seed in (1, 2, 3))
+    share = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert {RunDir(run).read_recipe().threads for run in folder.glob("seed=?")} == {share}
+    assert done["stdout"] == (folder / "grid.md").read_text() + "\n"
+    again = server.run("train", [*given, "threads=1"])
+    assert again["code"] == 0 and again["stderr"].count("had already finished") == 3
+
+
+@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -9)])
+def test_jobs_end_with_their_command_and_go_on_with_the_next(server, small_recipe, tmp_path, sent, code):
+    folder = tmp_path / "runs"
+    given = grid_of_jobs(small_recipe, tmp_path, steps=150)
+    pid = server.start("train", given)
+    both = [folder / f"seed={seed}" for seed in (1, 2)]
+    until(lambda: all((run / "metrics.jsonl").exists() for run in both), 120)
+    os.kill(pid, sent)
+    assert server.wait(pid)["code"] == code
+    until(lambda: all(stopped(run) for run in both), 60)
+    done = server.run("train", given)
+    assert done["code"] == 0 and set(status(folder).values()) == {"finished"}, done["stderr"]
 
 
 def test_the_run_of_a_killed_process_is_taken_over(server, small_recipe, tmp_path):
@@ -329,16 +374,6 @@ def test_a_run_directory_and_torchrun_are_refused(recipe, tmp_path, monkeypatch)
     monkeypatch.setenv("RANK", "0")
     with pytest.raises(ValueError, match="without torchrun"):
         runs_of(recipe, "seed=1,2").check()
-
-
-def test_the_remaining_time_is_estimated_from_the_trained_runs(caplog):
-    progress = Progress(dict.fromkeys("abcd", 0))
-    with caplog.at_level("INFO"):
-        progress.keep("a")
-        progress.begin("b")
-        progress._start -= 60
-        progress.finish("b")
-    assert caplog.messages[-1] == "grid, 2 of 4: b has finished in 60 seconds; about 2.0 minutes left"
 
 
 def test_print_shows_the_plan_of_each_run_and_options_exclude_one_another(

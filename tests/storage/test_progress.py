@@ -8,7 +8,7 @@ import pytest
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance.storage import progress
-from pyserini_ance.storage.progress import Bar, Lines, progress_bar
+from pyserini_ance.storage.progress import Bar, Lines, label_lines, progress_bar
 
 
 class Terminal(io.StringIO):
@@ -83,3 +83,21 @@ def test_a_terminal_without_width_has_lines(monkeypatch, columns, kind):
     monkeypatch.setattr("os.get_terminal_size", lambda handle: os.terminal_size((columns, 24)))
     with progress_bar(desc="x", total=1, file=stream) as bar:
         assert type(bar) is kind
+
+
+def test_labelled_lines_of_processes_that_share_a_terminal(now, monkeypatch):
+    monkeypatch.setattr(progress, "_label", None)
+    file, root = Terminal(), logging.getLogger()
+    handler = logging.StreamHandler(file)
+    handler.setFormatter(logging.Formatter("%(levelname)s %(message)s"))
+    monkeypatch.setattr(root, "handlers", [handler])
+    monkeypatch.setattr(progress.sys, "stderr", file)
+    label_lines("seed=1 100%")
+    with logging_redirect_tqdm(), progress_bar(desc="train ance", total=2, file=file) as bar:
+        root.warning("step %d of %s", 1, "100%")
+        now[0] += 11
+        bar.update(2)
+        bar.refresh()
+    first, *others = file.getvalue().splitlines()
+    assert first == "WARNING seed=1 100%: step 1 of 100%"
+    assert others and all(line.startswith("seed=1 100%: train ance: 100%") for line in others)
