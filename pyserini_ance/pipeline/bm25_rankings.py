@@ -22,6 +22,7 @@ from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.recipe.evaluation_settings import Rerank
 from pyserini_ance.recipe.models import Bm25, Recipe
 from pyserini_ance.storage.files import copy_whole, sha256_json
+from pyserini_ance.storage.publish import claimed_in_turn
 
 RANKINGS = "rankings"
 log = logging.getLogger(__name__)
@@ -68,16 +69,22 @@ def write_rankings(recipe: Recipe, collection: Collection, outputs: Mapping[Path
 def cached_rankings(recipe: Recipe, collection: Collection, requests: Sequence[Bm25Request]) -> list[Path]:
     """The TREC run of each request, in the cache.
 
-    Missing rankings are made in one call, and the index once per collection. Raises RuntimeError as
-    `pyserini_bridge.bm25.retrieve` does.
+    Missing rankings are made in one call, and the index once per collection: of several processes one makes
+    them while the others wait. Raises RuntimeError as `pyserini_bridge.bm25.retrieve` does.
     """
     paths = [_path(recipe, collection, request) for request in requests]
-    missing = {path: request for path, request in zip(paths, requests, strict=True) if not path.exists()}
-    if missing:
-        _retrieve(recipe, collection, missing)
+    by_path = dict(zip(paths, requests, strict=True))
+    if _missing(by_path):
+        with claimed_in_turn(recipe.cache / BM25 / f"{_index_name(recipe, collection)}.claim"):
+            if missing := _missing(by_path):
+                _retrieve(recipe, collection, missing)
     elif paths:
         log.info("BM25: found all rankings in %s", paths[0].parent)
     return paths
+
+
+def _missing(requests: Mapping[Path, Bm25Request]) -> dict[Path, Bm25Request]:
+    return {path: request for path, request in requests.items() if not path.exists()}
 
 
 def cached_folders(recipe: Recipe, collection: Collection) -> list[Path]:
@@ -147,6 +154,10 @@ def _index_identity(settings: Bm25, collection: Collection) -> list[Any]:
         return [settings.index]
     files = ((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in folder.iterdir())
     return [str(folder.absolute()), *sorted(files)]
+
+
+def _index_name(recipe: Recipe, collection: Collection) -> str:
+    return sha256_json(_index_identity(_settings(recipe), collection))[:32]
 
 
 def _ids_and_texts(queries: Texts) -> list[tuple[str, str]]:

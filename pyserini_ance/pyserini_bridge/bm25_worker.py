@@ -5,13 +5,13 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TextIO
 
 from pyserini_ance import __version__
 from pyserini_ance.pyserini_bridge.java import import_pyserini
+from pyserini_ance.pyserini_bridge.run_writer import search_into_run
 from pyserini_ance.pyserini_bridge.searchers import open_searcher
 from pyserini_ance.storage.files import write_json
 from pyserini_ance.storage.progress import progress_bar
@@ -59,15 +59,16 @@ def search(job: dict[str, Any]) -> None:
     for ranking in job["rankings"]:
         _expand_queries(searcher, job, ranking["rm3"])
         output = Path(ranking["output"])
-        temporary = output.with_name(f".{output.name}.{os.getpid()}.tmp")
+        temporary, part = (output.with_name(f".{output.name}.{os.getpid()}.{end}") for end in ("tmp", "part"))
         try:
             with open(temporary, "w", encoding="utf-8") as run:
-                _write(run, searcher, ranking, job["threads"], f"{TAG}+rm3" if ranking["rm3"] else TAG)
+                _write(run, searcher, ranking, job["threads"], part)
                 run.flush()
                 os.fsync(run.fileno())
             os.replace(temporary, output)
         finally:
-            temporary.unlink(missing_ok=True)
+            for path in (temporary, part):
+                path.unlink(missing_ok=True)
 
 
 def _expand_queries(searcher: Any, job: dict[str, Any], rm3: bool) -> None:
@@ -83,20 +84,13 @@ def _expand_queries(searcher: Any, job: dict[str, Any], rm3: bool) -> None:
         ) from error
 
 
-def _write(run: TextIO, searcher: Any, ranking: dict[str, Any], threads: int, tag: str) -> None:
+def _write(run: TextIO, searcher: Any, ranking: dict[str, Any], threads: int, part: Path) -> None:
+    """Write a ranking, block by block; `part` is the file of a block."""
+    tag = f"{TAG}+rm3" if ranking["rm3"] else TAG
     with progress_bar(total=len(ranking["queries"]), desc="BM25 search", unit=" queries") as bar:
         for queries in itertools.batched(ranking["queries"], QUERIES_PER_CALL):
-            run.writelines(_lines(searcher, queries, ranking["hits"], threads, tag))
+            run.writelines(search_into_run(searcher, queries, ranking["hits"], threads, tag, part))
             bar.update(len(queries))
-
-
-def _lines(searcher: Any, queries: tuple[list[str], ...], hits: int, threads: int, tag: str) -> Iterator[str]:
-    # Rows are keys, so that ids never pass through Java. A lone surrogate has no UTF-8 form and is replaced.
-    texts = [text.encode("utf-8", "replace").decode() for _, text in queries]
-    results = searcher.batch_search(texts, [str(row) for row in range(len(texts))], k=hits, threads=threads)
-    for row, (qid, _) in enumerate(queries):
-        for rank, hit in enumerate(results.get(str(row), ()), start=1):
-            yield f"{qid} Q0 {hit.docid} {rank} {hit.score:.6f} {tag}\n"
 
 
 def use_little_memory() -> None:

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -116,12 +116,26 @@ def claimed(folder: Path) -> Iterator[None]:
         _remove(folder, claim)
 
 
+@contextmanager
+def claimed_in_turn(folder: Path) -> Iterator[None]:
+    """Like `claimed`, once the process that has claimed it lets go. Raises ClaimLost as `publish_once`."""
+    wait = _Wait(folder)
+    with ExitStack() as stack:
+        while True:
+            try:
+                stack.enter_context(claimed(folder))
+                break
+            except BeingWritten as other:
+                wait(other)
+        yield
+
+
 def publish_once(folder: Path, about: dict[str, Any], fill: Callable[[Path], None]) -> None:
     """Return when `folder` is complete: filled by `fill(folder)` here, or by another process.
 
     Raises ClaimLost when that process is of another host and has not touched its claim for LOST_SECONDS.
     """
-    claim: ClaimMonitor | None = None
+    wait = _Wait(folder)
     if not is_complete(folder):
         remove_leftovers(folder.parent)  # unlike a run directory, a cache is not swept elsewhere
     while not is_complete(folder):
@@ -129,14 +143,25 @@ def publish_once(folder: Path, about: dict[str, Any], fill: Callable[[Path], Non
             with publishing(folder, about):
                 fill(folder)
         except BeingWritten as other:
-            if claim is None:
-                log.info("waiting: %s", other)
-            claim = claim or ClaimMonitor(folder)
-            claim.check()
-            time.sleep(POLL_SECONDS)
+            wait(other)
         except FileExistsError:
             if not is_complete(folder):
                 raise
+
+
+class _Wait:
+    """Waits for the process that has claimed a folder: a short time with each call."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._claim: ClaimMonitor | None = None
+
+    def __call__(self, other: BeingWritten) -> None:
+        if self._claim is None:
+            log.info("waiting: %s", other)
+            self._claim = ClaimMonitor(self._folder)
+        self._claim.check()
+        time.sleep(POLL_SECONDS)
 
 
 def read_manifest(folder: Path, verify: bool = True) -> dict[str, Any]:

@@ -3,12 +3,14 @@ it.
 """
 
 import os
+from contextlib import contextmanager, nullcontext
 
 import numpy as np
 import pytest
 
 from pyserini_ance.data.collection import Qrels, Split, Texts
 from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.pipeline import bm25_rankings
 from pyserini_ance.pipeline.bm25_rankings import (
     Bm25Request,
     bm25_for_evaluation,
@@ -106,6 +108,22 @@ def test_other_settings_are_other_rankings(recipe, asked, change):
         not in places
         and len(asked) == 3
     )
+
+
+def test_what_another_process_makes_in_the_meantime_is_not_asked_for(recipe, asked, monkeypatch):
+    collection = read_collection(recipe)
+
+    @contextmanager
+    def after_another(folder):
+        """The other process has made the first ranking when this one gets its turn."""
+        with monkeypatch.context() as other:
+            other.setattr(bm25_rankings, "claimed_in_turn", lambda folder: nullcontext())
+            cached_rankings(recipe, collection, [TRAIN])
+        yield
+
+    monkeypatch.setattr(bm25_rankings, "claimed_in_turn", after_another)
+    cached_rankings(recipe, collection, [TRAIN, TEST])
+    assert [[hits for _, hits, _ in wanted] for _, wanted in asked] == [[5], [3]]
 
 
 def test_an_index_that_has_changed_is_asked_anew(recipe, asked, tmp_path):

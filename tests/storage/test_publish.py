@@ -376,6 +376,23 @@ def test_a_claim_of_another_host_that_is_touched_is_waited_for(folder, clock):
     assert is_complete(folder)
 
 
+def test_a_claim_in_turn_waits_for_a_living_owner(tmp_path):
+    """A real process holds the claim for a second, and what it leaves beside it is there afterwards."""
+    folder, left = tmp_path / "work.claim", tmp_path / "left"
+    source = (
+        "import sys, time; from pathlib import Path; from pyserini_ance.storage.publish import claimed\n"
+        "with claimed(Path(sys.argv[1])): time.sleep(1); Path(sys.argv[2]).touch()"
+    )
+    other = subprocess.Popen([sys.executable, "-c", source, str(folder), str(left)])
+    while not folder.exists():
+        assert other.poll() is None
+        time.sleep(0.02)
+    assert not left.exists()
+    with publish.claimed_in_turn(folder):
+        assert left.exists() and folder.exists()
+    assert not folder.exists() and other.wait(30) == 0
+
+
 def test_publish_once_waits_for_a_living_owner(tmp_path, monkeypatch):
     """A real process holds the claim for a second and commits; the second caller fills nothing."""
     folder = tmp_path / "store"
