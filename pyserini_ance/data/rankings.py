@@ -4,8 +4,11 @@ The forms are those of `ranking_forms.py`.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,8 @@ from pyserini_ance.data.collection import Split, Texts
 from pyserini_ance.data.formats.lines import Skip, is_writable
 from pyserini_ance.data.ranking_forms import has_ranks, hits_of, pairs_of, ranks_of, repeated_hit
 from pyserini_ance.data.trec import PADDING, Hit, RankingBuilder, RepeatedHit, Run, read_run
+
+CACHED_IDS = 1 << 17  # documents that many queries find: some 20 MB
 
 
 @dataclass(frozen=True)
@@ -82,7 +87,7 @@ def read_ranked(path: Path) -> Run:
 
 
 class _IdLookup:
-    """The positions of query ids among the `rows` to read, the rows of document ids, and the relevant pairs.
+    """The positions of query ids among the `rows` to read, the rows of document ids, and the relevant ones.
 
     elsewhere: the query rows whose lines another process reads. has_others: whether the file was seen to rank
     documents for other queries of the split.
@@ -92,6 +97,7 @@ class _IdLookup:
         self, path: Path, split: Split, documents: Texts, rows: np.ndarray, elsewhere: np.ndarray | None
     ):
         self.path, self.documents = path, documents
+        self._row_of = lru_cache(CACHED_IDS)(documents.rows.get)
         self.ids = [split.queries.ids[row] for row in rows.tolist()]
         self._positions = {id: position for position, id in enumerate(self.ids)}
         self._others = set(split.queries.ids) - self._positions.keys()
@@ -100,17 +106,20 @@ class _IdLookup:
         # A line's text has more kinds of blanks than its bytes: an id that holds one is not its first word.
         self._skipped = {id.encode() for id in skipped if id.split() == [id] and is_writable(id)}
         known_positives = split.known_positives("query")
-        self.relevant = {
-            (position, documents.ids[document])
-            for position, row in enumerate(rows.tolist())
-            for document in known_positives.of(row).tolist()
-        }
+        self._relevant = [
+            {documents.ids[document] for document in known_positives.of(row).tolist()}
+            for row in rows.tolist()
+        ]
 
     def query(self, id: str) -> int | None:
         position = self._positions.get(id)
         if position is None and not self.has_others:
             self.has_others = id in self._others
         return position
+
+    def relevant(self, position: int) -> Set[str]:
+        """The ids of the documents that are relevant to the query at `position`."""
+        return self._relevant[position]
 
     def skip(self, separator: bytes | None = None) -> Skip | None:
         """Return whether another process reads a line, whose first word ends at `separator`; None: none is.
@@ -128,7 +137,7 @@ class _IdLookup:
         return is_elsewhere if self._skipped else None
 
     def document(self, query: str, id: str) -> int:
-        row = self.documents.rows.get(id)
+        row = self._row_of(id)
         if row is None:
             raise ValueError(
                 f"{self.path} ranks document {id!r} for query {query!r}, but the collection has no such "
@@ -141,11 +150,14 @@ def _by_score(hits: Iterator[Hit], ids: _IdLookup, top_k: int) -> Ranking:
     positives = np.full(len(ids.ids), np.nan, np.float32)
     builder = RankingBuilder(len(ids.ids), top_k, distinct_scores=has_ranks(ids.path))
     try:
-        for number, query, document, score in hits:
+        for query, of_query in groupby(hits, key=itemgetter(1)):
             row = ids.query(query)
-            if row is not None:
+            if row is None:
+                continue
+            relevant = ids.relevant(row)
+            for number, _, document, score in of_query:
                 builder.add(row, ids.document(query, document), score, number)
-                if (row, document) in ids.relevant:
+                if document in relevant:
                     positives[row] = np.fmax(positives[row], score)
         builder.merge()
     except RepeatedHit as hit:
@@ -173,7 +185,7 @@ def _in_order(pairs: Iterable[tuple[str, str]], ids: _IdLookup, top_k: int) -> R
                 continue
             rows[query_row, count] = row
         counts[query_row] = count + 1
-        if (query_row, document) in ids.relevant:
+        if document in ids.relevant(query_row):
             positives[query_row] = np.fmax(positives[query_row], -counts[query_row])
     scores = np.where(rows == PADDING, -np.inf, -np.arange(1, top_k + 1)).astype(np.float32)
     return Ranking(rows, scores, positives)

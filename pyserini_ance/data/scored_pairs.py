@@ -11,6 +11,7 @@ import math
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,6 +22,7 @@ from pyserini_ance.data.formats.lines import Line, shown
 from pyserini_ance.data.formats.records import read_records
 from pyserini_ance.data.formats.training_files import Layout, listed_passages
 from pyserini_ance.data.ranking_forms import is_listed, layout_of
+from pyserini_ance.data.rankings import CACHED_IDS
 from pyserini_ance.data.trec import read_hits
 from pyserini_ance.storage.files import path_in_errors
 
@@ -83,12 +85,13 @@ def read_scored_pairs(path: Path, split: Split, documents: Texts) -> ScoredPairs
     """
     queries = {id: row for row, id in enumerate(split.queries.ids)}
     keys, scores, lines, width = array("q"), array("f"), array("q"), len(documents)
+    row_of = lru_cache(CACHED_IDS)(documents.rows.get)
     hits: Iterator[tuple[Line | int, str, str, float]]
     hits = _listed(path) if is_listed(path) else read_hits(path)
     for place, query, document, score in hits:
         if (query_row := queries.get(query)) is None:
             continue
-        if (row := documents.rows.get(document)) is None:
+        if (row := row_of(document)) is None:
             expected = f"one of the {width} documents of the collection"
             error = _line(path, place).error
             raise error(f"document {document!r}", expected, "pass scores of this collection")

@@ -197,7 +197,7 @@ class RowsOfIds(Mapping[str, int]):
         encoded = id.encode("utf-8", "surrogatepass")
         hashed = hash_of(encoded)
         position = bisect_left(self._hashes, hashed)
-        while position < len(self) and self._hashes[position] == hashed:
+        while position < len(self._hashes) and self._hashes[position] == hashed:
             row = self._rows[position]
             if self.ids.encoded(row) == encoded:
                 return row

@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from pyserini_ance import __version__
 from pyserini_ance.pyserini_bridge.java import import_pyserini
 from pyserini_ance.pyserini_bridge.run_writer import search_into_run
-from pyserini_ance.pyserini_bridge.searchers import open_searcher
+from pyserini_ance.pyserini_bridge.searchers import open_anserini_searcher, open_searcher
 from pyserini_ance.storage.files import write_json
 from pyserini_ance.storage.progress import progress_bar
 
@@ -54,10 +54,12 @@ def index(job: dict[str, Any]) -> None:
 
 def search(job: dict[str, Any]) -> None:
     """Write the job's rankings, each to a temporary file that is then renamed."""
-    searcher = open_searcher(job["index"], "bm25.index")
-    searcher.set_bm25(job["k1"], job["b"])
+    expanding = open_searcher(job["index"], "bm25.index") if job["rm3"] else None
+    searcher = expanding.object if expanding else open_anserini_searcher(job["index"], "bm25.index")
+    searcher.set_bm25(float(job["k1"]), float(job["b"]))
     for ranking in job["rankings"]:
-        _expand_queries(searcher, job, ranking["rm3"])
+        if expanding:
+            _expand_queries(expanding, job, ranking["rm3"])
         output = Path(ranking["output"])
         temporary, part = (output.with_name(f".{output.name}.{os.getpid()}.{end}") for end in ("tmp", "part"))
         try:

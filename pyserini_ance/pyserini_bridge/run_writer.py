@@ -11,7 +11,7 @@ DIGITS = 10  # of a key; as many for all, so that keys are in the order of their
 def search_into_run(
     searcher: Any, queries: Sequence[tuple[str, str]], hits: int, threads: int, tag: str, scratch: Path
 ) -> Iterator[str]:
-    """Search the queries (id, text) with Pyserini's `searcher`; yield the lines of the run, which is in the
+    """Search the queries (id, text) with Anserini's `searcher`; yield the lines of the run, which is in the
     file `scratch` in between.
 
     Numbers are the keys of queries in Java, so that ids never pass through it. A lone surrogate of a text has
@@ -23,7 +23,7 @@ def search_into_run(
     for number, (_, text) in enumerate(queries):
         texts.add(text.encode("utf-8", "replace").decode())
         keys.add(f"{number:0{DIGITS}d}")
-    found = autoclass("java.util.TreeMap")(searcher.object.batch_search(texts, keys, hits, threads))
+    found = autoclass("java.util.TreeMap")(searcher.batch_search(texts, keys, hits, threads))
     writer = autoclass(RUN_WRITER)(str(scratch), "trec", tag, None)
     try:
         found.forEach(cast("java.util.function.BiConsumer", _write_of_pairs(writer)))

@@ -7,7 +7,7 @@ import json, random, sys
 from pathlib import Path
 from pyserini_ance.pyserini_bridge.java import import_pyserini
 from pyserini_ance.pyserini_bridge.run_writer import search_into_run
-from pyserini_ance.pyserini_bridge.searchers import open_searcher
+from pyserini_ance.pyserini_bridge.searchers import open_anserini_searcher, open_searcher
 
 folder, rng = Path(sys.argv[1]), random.Random(7)
 words = [f"word{number}" for number in range(30)] + ["caf\\u00e9", "\\u6f22\\u5b57"]
@@ -16,10 +16,11 @@ for number in range(200):
     text = " ".join(rng.choices(words, k=rng.randrange(1, 12)))
     indexer.add_doc_raw(json.dumps({"id": f"d\\u00e9\\U0001f600{number}", "contents": text}))
 indexer.close()
-searcher = open_searcher(str(folder / "index"), "bm25.index")
+openers = open_anserini_searcher, open_searcher
+ours, searcher = (opener(str(folder / "index"), "bm25.index") for opener in openers)
 queries = [(f"q\\u00e9-{number}", " ".join(rng.choices(words, k=3))) for number in range(40)]
 queries += [("none", "absent"), ("empty", ""), ("surrogate", "word1 \\ud800")]
-found = list(search_into_run(searcher, queries, 50, 2, "tag", folder / "part"))
+found = list(search_into_run(ours, queries, 50, 2, "tag", folder / "part"))
 texts = [text.encode("utf-8", "replace").decode() for _, text in queries]
 results = searcher.batch_search(texts, [str(row) for row in range(len(texts))], k=50, threads=2)
 expected = [
