@@ -6,9 +6,9 @@ from pyserini_ance.pipeline.grid_progress import Progress
 @pytest.mark.parametrize(
     ("statuses", "expected"),
     [
-        (["finished", "finished", "waiting", "waiting"], "grid: 2 of 4 runs wait; about 2.0 minutes left"),
+        (["finished", "finished", "waiting", "waiting"], "grid: 2 of 4 runs wait; about 3.2 minutes left"),
         # Two processes: each takes one run that waits, once the other one's run, half done, has ended.
-        (["finished", "running", "waiting", "waiting"], "grid: 2 of 4 runs wait; about 1.2 minutes left"),
+        (["finished", "running", "waiting", "waiting"], "grid: 2 of 4 runs wait; about 2.0 minutes left"),
         (["finished", "running", "finished", "failed"], None),
     ],
 )
@@ -17,13 +17,13 @@ def test_the_remaining_time_is_estimated_from_the_trained_runs(caplog, statuses,
     with caplog.at_level("INFO"):
         progress.keep("a", held_elsewhere=False)
         progress.begin("b")
-        progress._start -= 60
+        progress._start -= 96
         progress.finish("b")
         progress.estimate(statuses)
     assert caplog.messages == [
         "grid, 1 of 4: a had already finished",
         "grid, 2 of 4: b begins",
-        "grid, 2 of 4: b has finished in 60 seconds",
+        "grid, 2 of 4: b has finished in 96 seconds",
         *([expected] if expected else []),
     ]
 

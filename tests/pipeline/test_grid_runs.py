@@ -250,7 +250,7 @@ def held_elsewhere(run: Path) -> subprocess.Popen:
 def test_a_run_that_failed_in_another_process_is_not_tried_again(recipe, tmp_path, monkeypatch):
     other, tried = held_elsewhere(tmp_path / "runs" / "steps=2"), []
 
-    def train_in_subprocess(recipe, run, overwrite):
+    def train_in_subprocess(recipe, run, overwrite, label):
         tried.append(run.folder.name)
         other.communicate()
         raise RuntimeError("no luck")
@@ -293,7 +293,7 @@ def test_runs_that_others_finish_after_the_start_are_not_overwritten(recipe, tmp
     for name, run in places.items():
         make_run_elsewhere(run, recipes[name])
 
-    def train_in_subprocess(recipe, run, overwrite):
+    def train_in_subprocess(recipe, run, overwrite, label):
         trained.append(run.folder.name)
         make_run(run, recipe)
         if len(trained) == 1:  # in the meantime the other process continues with the next two
@@ -308,7 +308,7 @@ def test_runs_that_others_finish_after_the_start_are_not_overwritten(recipe, tmp
 def test_a_run_that_is_locked_at_the_start_is_not_overwritten(recipe, tmp_path, monkeypatch):
     other, trained = held_elsewhere(tmp_path / "runs" / "steps=3"), []
 
-    def train_in_subprocess(recipe, run, overwrite):
+    def train_in_subprocess(recipe, run, overwrite, label):
         trained.append(run.folder.name)
         other.communicate()
         make_run(run, recipe)
@@ -387,3 +387,6 @@ def test_print_shows_the_plan_of_each_run_and_options_exclude_one_another(
     with pytest.raises(SystemExit, match="2"):
         train.main([str(recipe), "--grid", "seed=1,2", "--resume"])
     assert "--grid resumes stopped runs by itself" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        train.main([str(recipe), "--jobs", "2"])
+    assert "--jobs is of a --grid" in capsys.readouterr().err
