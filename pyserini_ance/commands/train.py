@@ -45,7 +45,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     if args.grid and (args.resume or args.replay or args.dry_steps):
         parser.error("--grid resumes stopped runs by itself; remove --resume, --replay and --dry-steps")
     if args.jobs > 1 and not args.grid:
-        parser.error("--jobs is of a --grid: runs that are trained at once")
+        parser.error("--jobs trains several runs of a grid at once; add --grid, or remove --jobs")
     return args
 
 

@@ -106,10 +106,11 @@ class _IdLookup:
         # A line's text has more kinds of blanks than its bytes: an id that holds one is not its first word.
         self._skipped = {id.encode() for id in skipped if id.split() == [id] and is_writable(id)}
         known_positives = split.known_positives("query")
-        self._relevant = [
-            {documents.ids[document] for document in known_positives.of(row).tolist()}
-            for row in rows.tolist()
-        ]
+        self._relevant = {
+            position: {documents.ids[document] for document in of_query}
+            for position, row in enumerate(rows.tolist())
+            if (of_query := known_positives.of(row).tolist())
+        }
 
     def query(self, id: str) -> int | None:
         position = self._positions.get(id)
@@ -119,7 +120,7 @@ class _IdLookup:
 
     def relevant(self, position: int) -> Set[str]:
         """The ids of the documents that are relevant to the query at `position`."""
-        return self._relevant[position]
+        return self._relevant.get(position, frozenset())
 
     def skip(self, separator: bytes | None = None) -> Skip | None:
         """Return whether another process reads a line, whose first word ends at `separator`; None: none is.

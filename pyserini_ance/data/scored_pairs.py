@@ -23,7 +23,7 @@ from pyserini_ance.data.formats.records import read_records
 from pyserini_ance.data.formats.training_files import Layout, listed_passages
 from pyserini_ance.data.ranking_forms import is_listed, layout_of
 from pyserini_ance.data.rankings import CACHED_IDS
-from pyserini_ance.data.trec import read_hits
+from pyserini_ance.data.trec import Hit, read_hits
 from pyserini_ance.storage.files import path_in_errors
 
 
@@ -86,18 +86,16 @@ def read_scored_pairs(path: Path, split: Split, documents: Texts) -> ScoredPairs
     queries = {id: row for row, id in enumerate(split.queries.ids)}
     keys, scores, lines, width = array("q"), array("f"), array("q"), len(documents)
     row_of = lru_cache(CACHED_IDS)(documents.rows.get)
-    hits: Iterator[tuple[Line | int, str, str, float]]
-    hits = _listed(path) if is_listed(path) else read_hits(path)
-    for place, query, document, score in hits:
+    for number, query, document, score in _listed(path) if is_listed(path) else read_hits(path):
         if (query_row := queries.get(query)) is None:
             continue
         if (row := row_of(document)) is None:
+            problem = f"document {document!r} for query {query!r}"
             expected = f"one of the {width} documents of the collection"
-            error = _line(path, place).error
-            raise error(f"document {document!r}", expected, "pass scores of this collection")
+            raise Line(path, number, "").error(problem, expected, "pass scores of this collection")
         keys.append(query_row * width + row)
         scores.append(score)
-        lines.append(place if isinstance(place, int) else place.number)
+        lines.append(number)
     if not keys:
         raise ValueError(
             f"{path} scores documents for none of the {len(queries)} queries of split {split.name!r}; "
@@ -110,18 +108,13 @@ def read_scored_pairs(path: Path, split: Split, documents: Texts) -> ScoredPairs
     if len(different := repeated[all_scores[repeated] != all_scores[repeated - 1]]):
         query_row, row = divmod(int(all_keys[different[0]]), width)
         pair = f"document {documents.ids[row]!r} again for query {split.queries.ids[query_row]!r}"
-        error = _line(path, lines[int(order[different[0]])]).error
-        raise error(f"{pair}, with another score", "one score for a pair", "keep one of the lines")
+        line = Line(path, lines[int(order[different[0]])], "")
+        raise line.error(f"{pair}, with another score", "one score for a pair", "keep one of the lines")
     first = np.append(True, all_keys[1:] != all_keys[:-1])
     return ScoredPairs(all_keys[first], all_scores[first], width)
 
 
-def _line(path: Path, place: Line | int) -> Line:
-    """The line, or that of this number."""
-    return place if isinstance(place, Line) else Line(path, place, "")
-
-
-def _listed(path: Path) -> Iterator[tuple[Line, str, str, float]]:
+def _listed(path: Path) -> Iterator[Hit]:
     layout = layout_of(path)
     for index, (line, record) in enumerate(read_records(path)):
         query = layout.question(line, index, record).id
@@ -129,7 +122,7 @@ def _listed(path: Path) -> Iterator[tuple[Line, str, str, float]]:
             if key in record:
                 ids = [passage.id for passage in listed_passages(line, record, layout, key)]
                 for id, score in zip(ids, _scores(line, record, layout, key, len(ids)), strict=True):
-                    yield line, query, id, score
+                    yield line.number, query, id, score
 
 
 def _scores(line: Line, record: dict[str, Any], layout: Layout, key: str, count: int) -> list[float]:

@@ -22,6 +22,7 @@ from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.recipe.evaluation_settings import Rerank
 from pyserini_ance.recipe.models import Bm25, Recipe
 from pyserini_ance.storage.files import copy_whole, sha256_json
+from pyserini_ance.storage.liveness import remove_leftovers
 from pyserini_ance.storage.publish import claimed_in_turn
 
 RANKINGS = "rankings"
@@ -69,13 +70,16 @@ def write_rankings(recipe: Recipe, collection: Collection, outputs: Mapping[Path
 def cached_rankings(recipe: Recipe, collection: Collection, requests: Sequence[Bm25Request]) -> list[Path]:
     """The TREC run of each request, in the cache.
 
-    Missing rankings are made in one call, and the index once per collection: of several processes one makes
-    them while the others wait. Raises RuntimeError as `pyserini_bridge.bm25.retrieve` does.
+    Missing rankings are made in one call, and the index once per collection. Of several processes that need
+    the same rankings one makes them while the others wait. Raises RuntimeError as
+    `pyserini_bridge.bm25.retrieve` does, ClaimLost if a process of another host that makes them is silent.
     """
     paths = [_path(recipe, collection, request) for request in requests]
     by_path = dict(zip(paths, requests, strict=True))
-    if _missing(by_path):
-        with claimed_in_turn(recipe.cache / BM25 / f"{_index_name(recipe, collection)}.claim"):
+    if missing := _missing(by_path):
+        work = sha256_json(sorted(path.stem for path in missing))[:32]
+        with claimed_in_turn(recipe.cache / BM25 / f"{work}.claim"):
+            remove_leftovers(recipe.cache / BM25 / RANKINGS)
             if missing := _missing(by_path):
                 _retrieve(recipe, collection, missing)
     elif paths:
@@ -154,10 +158,6 @@ def _index_identity(settings: Bm25, collection: Collection) -> list[Any]:
         return [settings.index]
     files = ((file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in folder.iterdir())
     return [str(folder.absolute()), *sorted(files)]
-
-
-def _index_name(recipe: Recipe, collection: Collection) -> str:
-    return sha256_json(_index_identity(_settings(recipe), collection))[:32]
 
 
 def _ids_and_texts(queries: Texts) -> list[tuple[str, str]]:

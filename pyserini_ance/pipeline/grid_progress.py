@@ -20,6 +20,7 @@ class Progress:
 
     def __init__(self, released: Mapping[str, int], jobs: int = 1):
         self.released, self.jobs = released, jobs
+        self._numbers = {name: number for number, name in enumerate(released, start=1)}
         self.seconds: list[float] = []
         self._skipped: set[str] = set()
         self._start = 0.0
@@ -48,8 +49,10 @@ class Progress:
         self.seconds.append(time.perf_counter() - self._start)
         self._log(name, f"has finished in {self.seconds[-1]:.0f} seconds")
 
-    def fail(self, name: str, error: Exception) -> None:
-        log.error("%s has failed: %s", self._place(name), error)
+    def fail(self, name: str, error: Exception, elsewhere: bool = False) -> None:
+        """The run has failed, here or in another process."""
+        if not elsewhere or self.jobs == 1:
+            log.error("%s has failed: %s", self._place(name), error)
 
     def estimate(self, statuses: Sequence[str]) -> None:
         """Log how long the runs that wait will take, with the processes that work now; `statuses` are those
@@ -64,4 +67,4 @@ class Progress:
         log.info("%s %s", self._place(name), what)
 
     def _place(self, name: str) -> str:
-        return f"grid, {[*self.released].index(name) + 1} of {len(self.released)}: {name}"
+        return f"grid, {self._numbers[name]} of {len(self._numbers)}: {name}"

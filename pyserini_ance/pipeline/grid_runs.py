@@ -28,6 +28,10 @@ LOCKS = ".locks"  # in a grid's folder: which process works on which of its runs
 POLL_SECONDS = 2
 
 
+class FailedElsewhere(RuntimeError):
+    """A run has failed in another process since this grid started."""
+
+
 @dataclass(frozen=True)
 class GridRuns:
     """The runs of a grid, each in `folder / <name of its combination>`.
@@ -88,6 +92,7 @@ class GridRuns:
             settled = len(rows)
             for name in waiting:
                 ready = self._required_runs(recipes[name]).isdisjoint(recipes.keys() - rows.keys())
+                trained = len(progress.seconds)
                 if ready and (row := self._row(name, recipes[name], overwrite, progress)):
                     rows[name] = row
                     known = [
@@ -95,7 +100,8 @@ class GridRuns:
                         for other in recipes
                     ]
                     self._write(known)
-                    progress.estimate([row.status for row in known])
+                    if len(progress.seconds) > trained:
+                        progress.estimate([row.status for row in known])
             if len(rows) == settled:
                 time.sleep(POLL_SECONDS)
         return all(row.status == "finished" for row in rows.values())
@@ -158,7 +164,7 @@ class GridRuns:
             progress.skip(name, held)
             return None
         except (ValueError, OSError, RuntimeError) as error:
-            progress.fail(name, error)
+            progress.fail(name, error, isinstance(error, FailedElsewhere))
             return GridRow(run.folder, self._settings(name), "failed", reason=str(error))
 
     def _train(
@@ -179,7 +185,7 @@ class GridRuns:
         if (held_elsewhere or not overwrite) and _has_finished(run, recipe):
             progress.keep(name, held_elsewhere)
         elif held_elsewhere and previous and previous["status"] == "failed":
-            raise RuntimeError(previous["reason"])
+            raise FailedElsewhere(previous["reason"])
         else:
             progress.begin(name)
             train_in_subprocess(recipe, run, overwrite, label=name if progress.jobs > 1 else None)

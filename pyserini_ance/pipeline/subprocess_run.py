@@ -1,11 +1,13 @@
 """Train in a subprocess, so that neither leaked memory nor a crash of one run affects the next; forked
 processes that work beside this one."""
 
+import logging
 import multiprocessing
 import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -21,6 +23,9 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.progress import label_lines
 
+POLL_SECONDS = 0.5
+log = logging.getLogger(__name__)
+
 
 @contextmanager
 def beside(count: int, work: Callable[[], object]) -> Iterator[None]:
@@ -29,10 +34,12 @@ def beside(count: int, work: Callable[[], object]) -> Iterator[None]:
     They end if the block raises, or if this process dies.
     """
     fork = multiprocessing.get_context("fork")
-    processes = [fork.Process(target=_work, args=(work,)) for _ in range(count)]
-    for process in processes:
-        process.start()
+    processes: list[ForkProcess] = []
     try:
+        for _ in range(count):
+            process = fork.Process(target=_work, args=(work,))
+            process.start()
+            processes.append(process)
         yield
     except BaseException:
         for process in processes:
@@ -41,6 +48,12 @@ def beside(count: int, work: Callable[[], object]) -> Iterator[None]:
     finally:
         for process in processes:
             process.join()
+    for process in processes:
+        if process.exitcode:
+            log.warning(
+                "a job ended early (%s; out of memory?), and the others did its work; use fewer --jobs",
+                _ending(process.exitcode),
+            )
 
 
 def _work(work: Callable[[], object]) -> None:
@@ -53,7 +66,7 @@ def _work(work: Callable[[], object]) -> None:
 
 
 def train_in_subprocess(recipe: Recipe, run: RunDir, overwrite: bool, label: str | None = None) -> None:
-    """Start the run, or resume it; `label` begins each line of its log. Raises RuntimeError if it fails.
+    """Start the run, or resume it; `label` begins what it logs. Raises RuntimeError if it fails.
 
     The process is forked: importing everything again takes longer than a small run, and the parent has
     trained nothing.
@@ -74,8 +87,11 @@ def train_in_subprocess(recipe: Recipe, run: RunDir, overwrite: bool, label: str
         child.join()
         raise
     if child.exitcode:
-        ended = f"killed by signal {-child.exitcode}" if child.exitcode < 0 else f"exit code {child.exitcode}"
-        raise RuntimeError(reason or ended)
+        raise RuntimeError(reason or _ending(child.exitcode))
+
+
+def _ending(exitcode: int) -> str:
+    return f"killed by signal {-exitcode}" if exitcode < 0 else f"exit code {exitcode}"
 
 
 def _receive_reason(receiver: Connection, child: ForkProcess) -> str | None:
@@ -101,20 +117,21 @@ def _train(
     os.setsid()
     interrupt_on_termination()
     _follow_parent()
+    begin = f"{label}: " if label else ""
     if label:
         label_lines(label)
     try:
         with logging_redirect_tqdm():
             train(recipe, folder, overwrite, resume)
     except KeyboardInterrupt:
-        print("interrupted", file=sys.stderr)
+        print(f"{begin}interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except (ValueError, OSError, RuntimeError) as error:
         message = str(error) or type(error).__name__
         sender.send(str(error))
         if os.environ.get("PYSERINI_ANCE_DEBUG") == "1":
             traceback.print_exc()
-        print(f"error: {message}", file=sys.stderr)
+        print(f"{begin}error: {message}", file=sys.stderr)
         sys.exit(FAILED)
 
 
@@ -126,5 +143,7 @@ def _follow_parent() -> None:
 def _exit_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
-    parent.join()
+    # Its pipe stays open in processes that it forked later; they would end one after another.
+    while os.getppid() == parent.pid:
+        time.sleep(POLL_SECONDS)
     os.kill(os.getpid(), signal.SIGTERM)

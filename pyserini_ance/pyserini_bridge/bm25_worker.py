@@ -14,6 +14,7 @@ from pyserini_ance.pyserini_bridge.java import import_pyserini
 from pyserini_ance.pyserini_bridge.run_writer import search_into_run
 from pyserini_ance.pyserini_bridge.searchers import open_anserini_searcher, open_searcher
 from pyserini_ance.storage.files import write_json
+from pyserini_ance.storage.liveness import temp_path
 from pyserini_ance.storage.progress import progress_bar
 
 DOCUMENTS_PER_CALL = 2000
@@ -52,8 +53,9 @@ def index(job: dict[str, Any]) -> None:
     write_json(Path(job["index"]) / "about.json", about)
 
 
-def search(job: dict[str, Any]) -> None:
-    """Write the job's rankings, each to a temporary file that is then renamed."""
+def search(job: dict[str, Any], scratch: Path) -> None:
+    """Write the job's rankings, each to a temporary file that is then renamed; parts of it are in the folder
+    `scratch` in between."""
     expanding = open_searcher(job["index"], "bm25.index") if job["rm3"] else None
     searcher = expanding.object if expanding else open_anserini_searcher(job["index"], "bm25.index")
     searcher.set_bm25(float(job["k1"]), float(job["b"]))
@@ -61,16 +63,15 @@ def search(job: dict[str, Any]) -> None:
         if expanding:
             _expand_queries(expanding, job, ranking["rm3"])
         output = Path(ranking["output"])
-        temporary, part = (output.with_name(f".{output.name}.{os.getpid()}.{end}") for end in ("tmp", "part"))
+        temporary = temp_path(output, "tmp")
         try:
             with open(temporary, "w", encoding="utf-8") as run:
-                _write(run, searcher, ranking, job["threads"], part)
+                _write(run, searcher, ranking, job["threads"], scratch / "part")
                 run.flush()
                 os.fsync(run.fileno())
             os.replace(temporary, output)
         finally:
-            for path in (temporary, part):
-                path.unlink(missing_ok=True)
+            temporary.unlink(missing_ok=True)
 
 
 def _expand_queries(searcher: Any, job: dict[str, Any], rm3: bool) -> None:
@@ -113,8 +114,8 @@ def main() -> None:
     try:
         if job["build"]:
             index(job)
-        search(job)
-    except (RuntimeError, ValueError) as error:
+        search(job, Path(sys.argv[1]).parent)
+    except (RuntimeError, ValueError, OSError) as error:
         sys.exit(str(error))
 
 

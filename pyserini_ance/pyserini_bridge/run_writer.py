@@ -15,7 +15,8 @@ def search_into_run(
     file `scratch` in between.
 
     Numbers are the keys of queries in Java, so that ids never pass through it. A lone surrogate of a text has
-    no UTF-8 form and is replaced.
+    no UTF-8 form and is replaced. Scores have six decimals; Java rounds a seventh of exactly 5 up. Raises
+    OSError if the file cannot be written.
     """
     from jnius import autoclass, cast
 
@@ -27,6 +28,8 @@ def search_into_run(
     writer = autoclass(RUN_WRITER)(str(scratch), "trec", tag, None)
     try:
         found.forEach(cast("java.util.function.BiConsumer", _write_of_pairs(writer)))
+        if writer.out.checkError():  # flushes; a PrintWriter raises nothing
+            raise OSError(f"{scratch}, a part of BM25's ranking, could not be written; is the disk full?")
     finally:
         writer.close()
     with open(scratch, encoding="utf-8") as lines:

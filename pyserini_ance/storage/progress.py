@@ -78,7 +78,8 @@ class _Labelled(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         labelled = copy(record)
-        labelled.msg, labelled.args = f"{self._label}: {record.getMessage()}", None
+        lines = record.getMessage().split("\n")
+        labelled.msg, labelled.args = "\n".join(f"{self._label}: {line}" for line in lines), None
         return self._formatter.format(labelled)
 
 

@@ -28,9 +28,13 @@ def test_the_remaining_time_is_estimated_from_the_trained_runs(caplog, statuses,
     ]
 
 
-def test_a_job_does_not_repeat_what_another_has_said(caplog):
-    progress = Progress(dict.fromkeys("ab", 0), jobs=2)
+@pytest.mark.parametrize(("jobs", "count"), [(1, 4), (2, 2)])
+def test_a_job_does_not_repeat_what_another_has_said(caplog, jobs, count):
+    progress = Progress(dict.fromkeys("ab", 0), jobs)
     with caplog.at_level("INFO"):
         progress.keep("a", held_elsewhere=False)
-        progress.keep("b", held_elsewhere=True)
-    assert caplog.messages == ["grid, 1 of 2: a had already finished"]
+        progress.keep("a", held_elsewhere=True)
+        progress.fail("b", RuntimeError("no luck"))
+        progress.fail("b", RuntimeError("no luck"), elsewhere=True)
+    said = ["grid, 1 of 2: a had already finished", "grid, 2 of 2: b has failed: no luck"]
+    assert list(dict.fromkeys(caplog.messages)) == said and len(caplog.messages) == count

@@ -183,15 +183,14 @@ def test_jobs_train_runs_at_once_and_share_the_cores(server, small_recipe, tmp_p
     assert again["code"] == 0 and again["stderr"].count("had already finished") == 3
 
 
-@pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 130), (signal.SIGKILL, -9)])
-def test_jobs_end_with_their_command_and_go_on_with_the_next(server, small_recipe, tmp_path, sent, code):
+def test_jobs_end_with_a_killed_command_and_go_on_with_the_next(server, small_recipe, tmp_path):
     folder = tmp_path / "runs"
     given = grid_of_jobs(small_recipe, tmp_path, steps=150)
     pid = server.start("train", given)
     both = [folder / f"seed={seed}" for seed in (1, 2)]
     until(lambda: all((run / "metrics.jsonl").exists() for run in both), 120)
-    os.kill(pid, sent)
-    assert server.wait(pid)["code"] == code
+    os.kill(pid, signal.SIGKILL)
+    assert server.wait(pid)["code"] == -9
     until(lambda: all(stopped(run) for run in both), 60)
     done = server.run("train", given)
     assert done["code"] == 0 and set(status(folder).values()) == {"finished"}, done["stderr"]
@@ -389,4 +388,4 @@ def test_print_shows_the_plan_of_each_run_and_options_exclude_one_another(
     assert "--grid resumes stopped runs by itself" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         train.main([str(recipe), "--jobs", "2"])
-    assert "--jobs is of a --grid" in capsys.readouterr().err
+    assert "add --grid, or remove --jobs" in capsys.readouterr().err

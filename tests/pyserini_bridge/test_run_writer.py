@@ -28,12 +28,20 @@ expected = [
     for row, (id, _) in enumerate(queries)
     for rank, hit in enumerate(results[str(row)], start=1)
 ]
-print(json.dumps([found, expected, [path.name for path in folder.iterdir()]]))
+left = [path.name for path in folder.iterdir()]
+(folder / "full").symlink_to("/dev/full")
+try:
+    list(search_into_run(ours, queries, 50, 2, "tag", folder / "full"))
+    error = None
+except OSError as raised:
+    error = str(raised)
+print(json.dumps([found, expected, left, error]))
 """
 
 
 def test_lines_are_those_of_the_hits_one_by_one(in_java, tmp_path):
-    found, expected, left = json.loads(in_java(CHILD, tmp_path).splitlines()[-1])
+    found, expected, left, error = json.loads(in_java(CHILD, tmp_path).splitlines()[-1])
     assert found == expected and len(found) > 1000
     assert {line.split()[0] for line in found} == {*(f"qé-{number}" for number in range(40)), "surrogate"}
     assert left == ["index"]
+    assert error == f"{tmp_path / 'full'}, a part of BM25's ranking, could not be written; is the disk full?"

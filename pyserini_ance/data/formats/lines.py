@@ -239,7 +239,8 @@ def read_all_lines(
 def read_blocks(path: Path) -> Iterator[Block]:
     """Iterate over the lines block by block, for files of so many lines that each one's time counts.
 
-    Raises ValueError for a damaged .gz file, as `read_lines` does.
+    Raises ValueError for a damaged .gz file, as `read_lines` does, but before the last lines that could still
+    be read.
     """
     number = start = 0
     try:
@@ -248,10 +249,10 @@ def read_blocks(path: Path) -> Iterator[Block]:
                 raw += file.readline()
                 yield Block(path, number, raw)
                 number, start = number + raw.count(b"\n"), start + len(raw)
-    except DAMAGE:
+    except DAMAGE as error:
         for _ in read_all_lines(path, after_line=number, at_byte=start):
             pass  # raises at the damaged line
-        raise
+        raise damaged(path, number + 1, error) from error
 
 
 @contextmanager

@@ -26,6 +26,7 @@ from pyserini_ance.storage.files import sha256_file, sha256_json, whole_file
 from pyserini_ance.storage.progress import progress_bar
 from pyserini_ance.storage.publish import publish_once, read_manifest
 
+SCORES_FORMAT = 1  # of the arrays of `scores_in_file`; another number is another place in the cache
 PAIRS_PER_BLOCK = 8192  # scored between two writes of the cache: what a killed process loses
 BLOCK = np.dtype([("key", np.int64), ("score", np.float32)])
 
@@ -183,11 +184,14 @@ def scores_in_file(path: Path, origin: str, context: TeacherContext) -> ScoredPa
     collection, split = snapshot.collection, snapshot.split
     digest = context.origins[origin] = world.on_main(lambda: sha256_file(path))
     about = {"file": str(path), "sha256": digest, "collection": collection.digest, "split": split.name}
-    identity = sha256_json([digest, collection.digest, split.name])
+    identity = sha256_json([SCORES_FORMAT, digest, collection.digest, split.name])
     folder = context.recipe.cache / "scored-pairs" / identity[:32]
 
     def fill(claimed: Path) -> None:
-        read_scored_pairs(path, split, collection.documents).save(claimed)
+        scored = read_scored_pairs(path, split, collection.documents)
+        if sha256_file(path) != digest:
+            raise RuntimeError(f"{path} has changed while its scores were read; start again")
+        scored.save(claimed)
 
     world.on_main(lambda: publish_once(folder, about, fill))
     read_manifest(folder, verify=False)

@@ -3,6 +3,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from pyserini_ance.data.scored_pairs import read_scored_pairs
 from pyserini_ance.negatives.teachers import base
 from pyserini_ance.negatives.teachers.base import Pairs, TeacherContext
 from pyserini_ance.negatives.teachers.ranking import RankingTeacher
@@ -41,6 +42,18 @@ def test_the_lines_of_a_file_are_read_once(path, context, monkeypatch):
     path.write_text("q0 Q0 d1 1 7.5 t\n")
     changed = RankingTeacher(file=path).score(PAIRS, context)
     np.testing.assert_array_equal(changed, np.array([np.nan, 7.5, np.nan], np.float32))
+
+
+def test_a_file_that_changes_while_it_is_read_is_not_kept(path, context, monkeypatch):
+    def read_and_change(*arguments):
+        scored = read_scored_pairs(*arguments)
+        path.write_text("q0 Q0 d1 1 9.0 t\n")
+        return scored
+
+    monkeypatch.setattr(base, "read_scored_pairs", read_and_change)
+    with pytest.raises(RuntimeError, match=f"{path} has changed while its scores were read; start again"):
+        RankingTeacher(file=path).score(PAIRS, context)
+    assert not [*context.recipe.cache.rglob("*.npy")]
 
 
 def test_a_damaged_cache_is_named(path, context):
