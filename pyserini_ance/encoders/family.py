@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import torch
-from pydantic import Field, PlainValidator, model_validator
+from pydantic import Field, PlainSerializer, PlainValidator, model_validator
 from torch import nn
 from torch.func import functional_call
 
@@ -125,8 +125,13 @@ def _switch(value: Any) -> bool | BySide:
     return value
 
 
+def _plain(switch: bool | BySide | dict[str, bool]) -> bool | dict[str, bool]:
+    """The switch as plain values, which a model that holds it may have made of it already."""
+    return switch.model_dump() if isinstance(switch, BySide) else switch
+
+
 # On or off; the sides may differ, because DANCE's released code treats queries and documents differently.
-Switch = Annotated[bool | BySide, PlainValidator(_switch)]
+Switch = Annotated[bool | BySide, PlainValidator(_switch), PlainSerializer(_plain)]
 
 
 def at(side: Side, switch: bool | BySide) -> bool:

@@ -96,6 +96,7 @@ def test_models_are_found(tmp_path, monkeypatch):
     assert resolve_model("FacebookAI/roberta-base") == "FacebookAI/roberta-base"
 
 
+@pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize(
     ("value", "kept"),
     [
