@@ -18,6 +18,7 @@ def main(arguments: list[str] | None = None) -> None:
     from pyserini_ance.data.trec import read_qrels
     from pyserini_ance.downstream.reranking import Reranking, search_timer
     from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
+    from pyserini_ance.encoders.hardware import resolve_precision
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.pipeline.ranking_inputs import open_ranking
     from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -32,11 +33,12 @@ def main(arguments: list[str] | None = None) -> None:
     timed = args.time_first_stage
     time_first_stage = search_timer(args.source, ranked, timed) if timed else list[float]
     queries = len(ranked.ranked_queries)
-    model = CrossEncoderModel(args.model, args.device, args.batch_pairs, args.length_tokens, args.precision)
+    precision = resolve_precision(args.precision, args.device or "auto")
+    model = CrossEncoderModel(args.model, args.device, args.batch_pairs, args.length_tokens, precision)
     reranking.begin(
         args.model,
         length_tokens=args.length_tokens,
-        precision=args.precision,
+        precision=precision,
         batch_pairs=args.batch_pairs,
         device=model.device,
     )
@@ -91,7 +93,9 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="pairs per batch (default: %(default)s)",
     )
-    model.add_argument("--precision", choices=("fp32", "bf16"), default="fp32", help="default: %(default)s")
+    precision = "auto: bf16 if the device is fast at it (default: %(default)s)"
+    choices = ("fp32", "bf16", "fp16", "auto")
+    model.add_argument("--precision", choices=choices, default="fp32", help=precision)
     model.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one)")
     measuring = parser.add_argument_group("measuring")
     measuring.add_argument("--measures", nargs="+", help="default: those of the recipe's final_evaluation")

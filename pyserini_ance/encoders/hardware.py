@@ -5,7 +5,7 @@ Nothing is timed: a run chooses the same on the same machine.
 
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Literal, cast
 
 import torch
 
@@ -52,11 +52,11 @@ def cpu_has_fast_bf16() -> bool:
     return bool(found.get("avx512_bf16") or found.get("amx_bf16"))
 
 
-def resolve_precision(setting: str, device: str) -> str:
+def resolve_precision(setting: str, device: str) -> Precision:
     """Replace `auto` by bf16 if `device` is fast in it, else by fp16 on a GPU with tensor cores (Volta and
     Turing), else by fp32; return other settings unchanged."""
     if setting != "auto":
-        return setting
+        return cast(Precision, setting)
     if device == "cpu" or not torch.cuda.is_available():
         return "bf16" if cpu_has_fast_bf16() else "fp32"
     if torch.cuda.is_bf16_supported(including_emulation=False):

@@ -9,6 +9,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from pyserini_ance.commands import rerank
 from pyserini_ance.data.trec import best_first, read_run
+from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.pipeline.ranking_inputs import open_ranking
 from pyserini_ance.recipe.load import dump
 
@@ -77,6 +78,11 @@ def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encode
             )
             assert ours == slowly and list(written[query])[depth:] == found[depth:]
     assert json.loads((tmp_path / "out" / "about.json").read_text())["depths"] == [5, 20]
+
+    flags[flags.index(str(tmp_path / "out"))] = str(tmp_path / "half")
+    rerank.main([str(run.folder), *flags, "--precision", "auto"])
+    about = json.loads((tmp_path / "half" / "about.json").read_text())
+    assert about["precision"] == resolve_precision("auto", "cpu")
 
 
 @pytest.mark.parametrize(
