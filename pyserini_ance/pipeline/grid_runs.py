@@ -240,7 +240,9 @@ class GridRuns:
 
 def _with_threads(recipe: Recipe, jobs: int) -> Recipe:
     """The recipe with an equal share of the cores, unless it sets `threads`."""
-    share = max(1, len(os.sched_getaffinity(0)) // jobs)
+    # macOS has no affinity.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = max(1, cores // jobs)
     return recipe.model_copy(update={"threads": recipe.threads or share})
 
 
