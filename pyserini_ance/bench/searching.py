@@ -36,6 +36,8 @@ def mine(options: Mapping[str, Any], folder: Path) -> Contest:
         contenders.append(Contender(f"{name}, by torch", ours, {**by_torch, **bound}))
     else:
         if cpu_has_fast_bf16():
+            repeated = {"backend": "auto", **k, "is_repeated": True}
+            contenders.append(Contender("ours, documents held in bf16", ours, repeated))
             contenders.append(Contender("ours, in fp32", ours, {"backend": "faiss", **k}))
         contenders.append(Contender("ours, by torch", ours, by_torch))
         contenders.append(Contender("faiss IndexFlatIP", faiss, k, ("faiss",), against=True))
@@ -69,12 +71,12 @@ def recall(own: np.ndarray, reference: np.ndarray) -> dict[str, float]:
     return {"recall": sum(len(np.intersect1d(*pair)) for pair in pairs) / reference.size}
 
 
-def ours(rounds: Rounds, folder: Path, backend: Any, k: int, memory_gib: float | None = None) -> None:
+def ours(rounds: Rounds, folder: Path, backend: Any, k: int, **settings: Any) -> None:
     from pyserini_ance.distributed.world import World
     from pyserini_ance.vectors.search import search_arrays, searcher
 
     documents, queries = _read(folder)
-    search = searcher(documents, backend, "cpu", World(), memory_gib=memory_gib)
+    search = searcher(documents, backend, "cpu", World(), **settings)
     for _ in rounds:
         rounds.output = search_arrays(search, queries, k)[1]
 

@@ -237,7 +237,8 @@ def search_and_gather(rounds: Rounds, folder: Path) -> None:
 
     documents = np.load(folder / DOCUMENTS)
     queries = torch.from_numpy(np.load(folder / QUERIES))
-    search, held = searcher(documents, "auto", "cpu", World()), resident(documents, "cpu")
+    search = searcher(documents, "auto", "cpu", World(), is_repeated=True)
+    held = resident(documents, "cpu")
     for _ in rounds:
         rows = search(queries, LTRE_TOP_K)[1]
         held.index_select(0, rows.reshape(-1))

@@ -108,12 +108,10 @@ def devices() -> list[Finding]:
 
 
 def processor() -> list[Finding]:
-    from pyserini_ance.encoders.hardware import cpu_has_fast_bf16
+    from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, memory_bytes, usable_cores
 
-    cores = len(os.sched_getaffinity(0))
-    memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     bf16 = "bf16" if cpu_has_fast_bf16() else "no fast bf16: encodes in fp32"
-    return [Finding("cpu", f"{cores} cores, {memory_bytes / GIB:.0f} GiB memory, {bf16}")]
+    return [Finding("cpu", f"{usable_cores()} cores, {memory_bytes() / GIB:.0f} GiB memory, {bf16}")]
 
 
 def gpus() -> list[Finding]:

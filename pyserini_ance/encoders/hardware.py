@@ -3,6 +3,7 @@
 Nothing is timed: a run chooses the same on the same machine.
 """
 
+import os
 from functools import cache
 from pathlib import Path
 from typing import Literal, cast
@@ -14,6 +15,17 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 TENSOR_CORES = (7, 0)  # the compute capability from which a GPU multiplies fp16 faster than fp32 (Volta)
 CPUINFO = Path("/proc/cpuinfo")
 ZEN_5 = 26  # its processor family
+
+
+def usable_cores() -> int:
+    """The cores that this process may use."""
+    # macOS has no affinity.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def memory_bytes() -> int:
+    """The memory of this machine."""
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @cache

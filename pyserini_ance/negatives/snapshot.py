@@ -210,7 +210,7 @@ class Snapshot(CheckpointVectors):
     def _by_torch(self) -> bool:
         return resolve_backend(self.encoding.search, self.device) == "torch"
 
-    def _searcher(self, vectors: np.ndarray | torch.Tensor) -> Searcher:
+    def _searcher(self, vectors: np.ndarray | torch.Tensor, is_repeated: bool = False) -> Searcher:
         settings = self.encoding
         return searcher(
             vectors,
@@ -219,6 +219,7 @@ class Snapshot(CheckpointVectors):
             self.world,
             settings.documents_per_block,
             settings.memory_gib,
+            is_repeated,
         )
 
     def static_index(self, index: str, seed: int) -> Searcher:
@@ -243,7 +244,8 @@ class Snapshot(CheckpointVectors):
                     vectors.own.nbytes / 2**30,
                     self.device,
                 )
-            return FlatIndex(vectors, self._searcher(vectors.own if own is None else own), self.world)
+            own_search = self._searcher(vectors.own if own is None else own, is_repeated=True)
+            return FlatIndex(vectors, own_search, self.world)
         factory, search = factory_and_search(index)
         name = f"{self._vectors_folder.name}-{sha256_json([factory, seed])[:12]}"
         about = {

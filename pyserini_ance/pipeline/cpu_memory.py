@@ -19,6 +19,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once, training_batches
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
+from pyserini_ance.negatives.live import Live
 from pyserini_ance.pipeline import memory_forecast
 from pyserini_ance.pipeline.memory_forecast import (
     HOLES,
@@ -30,10 +31,13 @@ from pyserini_ance.pipeline.memory_forecast import (
 from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.provenance import resident_bytes
-from pyserini_ance.vectors.centred_search import (
+from pyserini_ance.vectors.faiss_index import FLAT
+from pyserini_ance.vectors.sampled_search import (
     MAX_PENDING,
     MAX_PENDING_OF_ALL,
-    SampledSearch,
+    held_bytes,
+    may_hold,
+    sampling_pays,
     sampling_stride,
 )
 from pyserini_ance.vectors.search import (
@@ -97,6 +101,9 @@ def training_memory(
     parts = {**held, "weights": weights, "moments": 2 * trained}
     largest = max((step, refresh), key=lambda phase: sum(phase.values()))
     parts |= largest
+    parts["documents in bf16"] = live_search_bytes(
+        recipe.encoding, stage, len(data.documents), sizes.dimension
+    )
     parts["gradients"] = parts.get("gradients", 0) + tables
     return MemoryForecast(parts, files)
 
@@ -232,13 +239,26 @@ def search_bytes(settings: Encoding, documents: int, dimension: int, queries: in
     block = min(queries, QUERIES_PER_BLOCK)
     if resolve_backend(settings.search, "cpu") == "torch":
         return 4 * dimension * min(documents, settings.documents_per_block) + 3 * 4 * SCORES_IN_CACHE
-    is_sampled = settings.search == "auto" and not settings.memory_gib and cpu_has_fast_bf16()
-    if is_sampled and SampledSearch.pays(queries, documents, dimension, k):
+    if _may_sample(settings) and sampling_pays(queries, documents, dimension, k, is_held=False):
         sample = documents // sampling_stride(documents, k)
         candidates = min(MAX_PENDING * queries, MAX_PENDING_OF_ALL * block)
         pending = candidates * 3 * 4  # query, row, score
         return sample * 2 * (dimension + block) + 4 * 2 * NUMBERS_IN_CACHE + pending
     return block * (k + 1) * 2 * (4 + 8)
+
+
+def live_search_bytes(settings: Encoding, stage: Stage, documents: int, dimension: int) -> int:
+    """Bytes that the searches of a stage's steps hold, next to the vectors: see `CentredDocuments`."""
+    depths = [each.top_k for each in stage.sources if isinstance(each, Live) and each.index == FLAT]
+    pays = any(sampling_pays(stage.batch_queries, documents, dimension, k, is_held=True) for k in depths)
+    holds = pays and _may_sample(settings) and may_hold(documents, dimension)
+    return held_bytes(documents, dimension) if holds else 0
+
+
+def _may_sample(settings: Encoding) -> bool:
+    """Whether searches on this processor are in bf16, if it pays: see `searcher`."""
+    is_free = settings.search == "auto" and not settings.memory_gib
+    return is_free and cpu_has_fast_bf16() and resolve_backend(settings.search, "cpu") == "faiss"
 
 
 def searching_memory(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.analysis.grid_tables import GRID_FILE, SEED, GridRow, columns_of, over_seeds, read_row
+from pyserini_ance.encoders.hardware import usable_cores
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import as_csv
 from pyserini_ance.pipeline.grid_progress import Progress
@@ -240,9 +241,7 @@ class GridRuns:
 
 def _with_threads(recipe: Recipe, jobs: int) -> Recipe:
     """The recipe with an equal share of the cores, unless it sets `threads`."""
-    # macOS has no affinity.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    share = max(1, cores // jobs)
+    share = max(1, usable_cores() // jobs)
     return recipe.model_copy(update={"threads": recipe.threads or share})
 
 

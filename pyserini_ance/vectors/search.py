@@ -5,7 +5,7 @@ import logging
 import warnings
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,8 +16,9 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import to_device
 from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, resolve_precision
 from pyserini_ance.storage.progress import progress_bar
-from pyserini_ance.vectors.centred_search import CentredSearch, SampledSearch
+from pyserini_ance.vectors.centred_search import CentredSearch
 from pyserini_ance.vectors.faiss_library import import_faiss
+from pyserini_ance.vectors.sampled_search import CentredDocuments, SampledSearch, may_hold
 from pyserini_ance.vectors.topk import DOCUMENTS_PER_GROUP, DeviceTopK, ScoresAndRows, TopK, best_of
 
 log = logging.getLogger(__name__)
@@ -102,6 +103,7 @@ def searcher(
     world: World,
     documents_per_block: int = DOCUMENTS_PER_BLOCK,
     memory_gib: float | None = None,
+    is_repeated: bool = False,
 ) -> Searcher:
     """Return `exact_search` over `documents`, from tensors to tensors: on a GPU nothing waits for values.
 
@@ -112,6 +114,8 @@ def searcher(
 
     memory_gib: the most that a search takes beyond its queries and results. Blocks are smaller, and the
     memory of a mapped one is given back before the next is read.
+    is_repeated: searches with few queries follow one another. What those in bf16 read on a CPU is made once
+    and held, if `may_hold`.
     """
     library, is_bounded = resolve_backend(backend, device), memory_gib is not None
     size = FAISS_DOCUMENTS_PER_BLOCK if library == "faiss" else documents_per_block
@@ -122,8 +126,9 @@ def searcher(
         fp32 = partial(_search_by_faiss, array, world, size, is_bounded)
         if backend != "auto" or is_bounded or not array.flags.c_contiguous or not cpu_has_fast_bf16():
             return fp32
-        size = max(1, NUMBERS_IN_CACHE // max(1, array.shape[1]))
-        return partial(_search_many, SampledSearch, as_tensor(array), world, size, fp32)
+        centred = CentredDocuments(as_tensor(array), is_repeated and may_hold(len(array), array.shape[1]))
+        per_block = None if centred.is_held else max(1, NUMBERS_IN_CACHE // max(1, array.shape[1]))
+        return partial(_search_many, SampledSearch, centred, world, per_block, fp32)
     fp32 = partial(_search_blocks, documents, device, world, size, is_bounded)
     is_fast = torch.device(device).type == "cuda" and resolve_precision("auto", device) == "bf16"
     if backend == "auto" and isinstance(documents, torch.Tensor) and is_fast:
@@ -181,16 +186,19 @@ def _search_blocks(
 
 def _search_many(
     kind: type[CentredSearch | SampledSearch],
-    documents: torch.Tensor,
+    documents: Any,  # what `kind` searches
     world: World,
-    documents_per_block: int,
+    documents_per_block: int | None,
     fp32: Searcher,
     queries: torch.Tensor,
     k: int,
 ) -> ScoresAndRows:
-    """Search with products in bf16 and a proof, or by `fp32`, the queries that have none."""
+    """Search with products in bf16 and a proof, or by `fp32`, the queries that have none.
+
+    documents_per_block: None: as many as have scores that fit the processor's cache.
+    """
     k = min(k, len(documents))
-    if not kind.pays(len(queries), len(documents), documents.shape[1], k):
+    if not kind.pays(len(queries), documents, k):
         return fp32(queries, k)
     asked = queries.to(documents.device, non_blocking=documents.device.type != "cpu")
     centred = kind(documents, asked.split(QUERIES_PER_BLOCK), k)
@@ -199,7 +207,8 @@ def _search_many(
     if centred.is_hopeless:
         log.info("search in fp32: bf16 would leave too many candidates")
         return fp32(queries, k)
-    size = max(1, documents_per_block // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
+    size = documents_per_block or SCORES_IN_CACHE // min(len(queries), QUERIES_PER_BLOCK)
+    size = max(1, size // DOCUMENTS_PER_GROUP) * DOCUMENTS_PER_GROUP
     firsts = range(0, len(documents), size)
     with _progress_bar(len(centred.blocks) * len(firsts), world) as bar:
         for first in firsts:

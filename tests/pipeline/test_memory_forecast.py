@@ -5,6 +5,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
+from helpers.bf16_search import lower_limits
 from transformers import RobertaConfig
 
 from pyserini_ance.distributed.world import World
@@ -13,7 +14,7 @@ from pyserini_ance.encoders.hardware import DTYPES
 from pyserini_ance.encoders.inference_copy import copied_weights
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.encoders.roberta_ance import RobertaAnceTower, _model_class
-from pyserini_ance.pipeline import memory_forecast
+from pyserini_ance.pipeline import cpu_memory, memory_forecast
 from pyserini_ance.pipeline.cpu_memory import stating_memory, training_memory
 from pyserini_ance.pipeline.memory_forecast import encoder_sizes, step_memory
 from pyserini_ance.pipeline.plan import plan
@@ -33,6 +34,8 @@ from pyserini_ance.trainer.step_memory import (
     encoding_bytes,
     texts_of_query,
 )
+from pyserini_ance.vectors import sampled_search
+from pyserini_ance.vectors.sampled_search import held_bytes
 
 LENGTHS = {"query": 8, "document": 16}  # every text of the small collection is cut at its length
 TERM = {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll"}}
@@ -191,6 +194,28 @@ def test_mining_adds_vectors_candidates_and_the_pages_of_files(small_recipe):
     assert forecast.parts["candidates"] == 2 * 8 * queries * 4
     elsewhere = small(small_recipe, mined, {"refresh": {"every_steps": 1, "mode": "async"}}, 4096)
     assert not training_memory(elsewhere, "a", data, many, {}).files
+
+
+@pytest.mark.parametrize(
+    "source, is_held",
+    [
+        ({"top_k": 4}, True),
+        ({"top_k": 4, "index": "OPQ2,IVF1,PQ2"}, False),
+        ({"top_k": 1000}, False),  # too deep for the small collection
+    ],
+)
+def test_live_searches_hold_the_documents_in_bf16(small_recipe, monkeypatch, source, is_held):
+    lower_limits(monkeypatch)
+    monkeypatch.setattr(cpu_memory, "cpu_has_fast_bf16", lambda: True)
+    monkeypatch.setattr(sampled_search, "FEWEST_DOCUMENTS", 1)
+    live = {"query": {"negatives": [{"kind": "live", **source}], "loss": {"kind": "nll"}}}
+    recipe = small(small_recipe, live, {"trainable": "query_tower"}, 4096)
+    data, sizes = tokenize(recipe, read_collection(recipe)), encoder_sizes(recipe)
+    counted = held_bytes(len(data.documents), sizes.dimension) if is_held else 0
+    forecast = training_memory(recipe, "a", data, sizes, {})
+    assert forecast.parts["documents in bf16"] == counted
+    bounded = recipe.model_copy(update={"encoding": recipe.encoding.model_copy(update={"memory_gib": 1.0})})
+    assert not training_memory(bounded, "a", data, sizes, {}).parts["documents in bf16"]
 
 
 def test_gradcache_keeps_one_batch(small_recipe):
