@@ -166,7 +166,8 @@ class Experiment:
             row = name if name in external else UNTRAINED
             more = {"init_from": str(external[name])} if name in external else {}
             self._mark(f"the {row} encoder")
-            rows += [evaluator.evaluate_row(row, checkpoint, **more), *evaluator.index_rows(row)]
+            record = evaluator.evaluate_initial_row(row, checkpoint, **more)
+            rows += [record, *evaluator.index_rows(row)]
         results: dict[str, Checkpoint] = {}
         last = list(self.recipe.stages)[-1]
         for name, stage in self.recipe.stages.items():

@@ -21,6 +21,7 @@ from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.negatives.positives import positive_ranks
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.pipeline.bm25_rankings import read_candidates, sort_by_score
+from pyserini_ance.pipeline.initial_rankings import InitialRankings
 from pyserini_ance.recipe.evaluation_settings import RERANK_SUFFIX, FinalEvaluation, parse_measures
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
@@ -185,6 +186,22 @@ class FinalEvaluator:
         seconds = time.perf_counter() - start
         self.rank_by_indexes(name, snapshot)
         return self.measure(name, seconds, **more)
+
+    def evaluate_initial_row(self, name: str, checkpoint: Checkpoint, **more: Any) -> dict[str, Any]:
+        """As `evaluate_row`, of weights that this run has not trained: other runs may have ranked with them.
+
+        Such a row has no seconds.
+        """
+        if (recorded := self.read_row(name)) is not None:
+            return recorded
+        shared = InitialRankings(name, checkpoint, self.recipe, self.data, self.run, self.world)
+        if not shared.suffice:
+            return self.evaluate_row(name, checkpoint, **more)
+        if self.world.on_main(shared.copy_to_run):
+            return self.measure(name, None, **more)
+        record = self.evaluate_row(name, checkpoint, **more)
+        self.world.on_main(shared.copy_to_cache)
+        return record
 
     def _existing_row(self, row: str) -> dict[str, Any]:
         record = self.read_row(row)

@@ -1,0 +1,92 @@
+"""Rankings of the test queries by initial weights, in the cache: each is made once for all runs.
+
+Runs that start from the same weights, as those of a grid do, would each encode all documents with them.
+"""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, cpu_is_amd, cpu_prefers_eager_attention
+from pyserini_ance.encoders.load_save import family_of
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.runs.checkpoint import Checkpoint
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import copy_whole, sha256_json
+from pyserini_ance.storage.publish import is_complete, publish_once, read_manifest
+
+FOLDER = "initial"
+LAYOUT = 1
+log = logging.getLogger(__name__)
+
+
+class InitialRankings:
+    """The rankings of row `row` of a run, by `checkpoint`: in the run, and in the cache.
+
+    They are equal where weights, data, settings and machine are; other runs rank themselves. Only the main
+    process calls it.
+    """
+
+    def __init__(
+        self, row: str, checkpoint: Checkpoint, recipe: Recipe, data: PreparedData, run: RunDir, world: World
+    ):
+        self.row, self._test = row, recipe.final_evaluation
+        self._files = {f"{split}.trec": run.ranking(row, split) for split in self._test.split}
+        self._key = {
+            "layout": LAYOUT,
+            "row": row,
+            "weights": list(checkpoint.hashes),
+            "encoder": family_of(checkpoint.encoder).model_dump(mode="json", exclude={"model"}),
+            **data.identity,
+            "splits": list(self._test.split),
+            "hits": self._test.hits,
+            "precision": self._test.precision,
+            "encoding": recipe.encoding.model_dump(mode="json"),
+            **_machine(world),
+        }
+        self._folder = recipe.cache / FOLDER / sha256_json(self._key)[:32]
+
+    @property
+    def suffice(self) -> bool:
+        """Whether the row has no other files, which need the vectors."""
+        test = self._test
+        return not (test.reranked or test.indexes or any(map(test.query_measures_of, test.split)))
+
+    def copy_to_run(self) -> bool:
+        """Copy the rankings of an earlier run to this one; False if there are none.
+
+        Raises RuntimeError if a file is not as it was written.
+        """
+        if not is_complete(self._folder):
+            return False
+        read_manifest(self._folder)
+        for name, path in self._files.items():
+            path.parent.mkdir(exist_ok=True)
+            copy_whole(self._folder / name, path)
+        log.info("row %s: ranked by an earlier run, found in %s", self.row, self._folder)
+        return True
+
+    def copy_to_cache(self) -> None:
+        """Copy this run's rankings for later ones."""
+
+        def fill(folder: Path) -> None:
+            for name, path in self._files.items():
+                copy_whole(path, folder / name)
+
+        publish_once(self._folder, {"key": self._key}, fill)
+
+
+def _machine(world: World) -> dict[str, Any]:
+    """What the last bits of a vector depend on, besides the encoder and the batches."""
+    processor = [torch.backends.cpu.get_cpu_capability(), cpu_has_fast_bf16(), cpu_is_amd()]
+    is_cuda = world.device.startswith("cuda")
+    return {
+        "torch": torch.__version__,
+        "device": torch.cuda.get_device_name(world.device) if is_cuda else world.device,
+        "processor": [*processor, cpu_prefers_eager_attention(), torch.get_num_threads()],
+        "processes": world.size,
+    }
