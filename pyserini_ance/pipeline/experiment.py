@@ -174,6 +174,7 @@ class Experiment:
             checkpoint = starting_checkpoint(self.recipe, stage, initial, results)
             results[name] = self.train_stage(name, data, checkpoint, resume)
             self.train_teachers_after(name, data, results[name])
+            self.world.barrier()  # another process may still compare the result's moments with their hash
             self.world.on_main(lambda: self._drop_moments(results))
             if name != last and "stages" in wanted:
                 self._mark(f"the final evaluation of stage {name}")

@@ -18,10 +18,12 @@ from pathlib import Path
 
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.negatives.table import NegativeTable
+from pyserini_ance.pipeline import experiment
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs import checkpoint
 from pyserini_ance.runs import run_log as runs_log
+from pyserini_ance.storage import publish
 from pyserini_ance.trainer import trainer
 from pyserini_ance.vectors.shard_tasks import ShardTasks
 
@@ -223,6 +225,29 @@ def without_pyserini_and_java(stage: str, step: int) -> None:
     )  # None: importing them fails
     os.environ["PATH"] = ""
     os.environ.pop("JAVA_HOME", None)
+
+
+def pause_in_moments(path: str, step: int) -> None:
+    """Process 1 pauses for `step` seconds before it reads the moments that a manifest lists; the main process
+    drops none before that, which file `path` shows.
+    """
+    sha256_file = publish.sha256_file
+
+    def late(file):
+        if file.name == checkpoint.TRAINING:
+            Path(path).touch()
+            time.sleep(step)
+        return sha256_file(file)
+
+    def drop_late(*arguments):
+        while not Path(path).exists():
+            time.sleep(0.01)
+        drop_moments(*arguments)
+
+    if os.environ["RANK"] == "0":
+        drop_moments, experiment.drop_moments = experiment.drop_moments, drop_late
+    else:
+        publish.sha256_file = late
 
 
 def small_files_only(stage: str, step: int) -> None:

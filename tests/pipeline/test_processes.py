@@ -182,6 +182,14 @@ def test_two_processes_with_a_refresher_of_two_do_what_one_does_with_one(both, r
     same_but_for_rounding(tmp_path / "1", tmp_path / "2")
 
 
+def test_moments_stay_until_every_process_has_read_the_result(train, recipe, tmp_path):
+    terms = {"query": {**OWN["query"], "negatives": [{"kind": "random"}]}}
+    warm = {"steps": 2, "batch_queries": 4, "optimizer": OPTIMIZER, "terms": terms}
+    run, late = tmp_path / "run", ("pause_in_moments", str(tmp_path / "reading"), 1)
+    succeeded(train(2, recipe({"warm": warm}), run, fault=late, ranks=(0, 1)))
+    assert not list(run.glob("checkpoints/*/training.safetensors"))
+
+
 @pytest.fixture(scope="module")
 def inline(recipe) -> Path:
     return recipe(INLINE)
