@@ -17,6 +17,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from helpers import run_failures
+from helpers.imported_once import ImportedOnce
 
 from pyserini_ance.commands import console, refresh, train
 from pyserini_ance.pipeline import refresher_process, shard_worker
@@ -99,22 +100,26 @@ class Children:
     def __init__(self):
         self.outputs: dict[int, Any] = {}
         self.codes: dict[int, int] = {}
+        self.imported_once = ImportedOnce()
 
     def start(self, request: dict) -> dict:
         output, results = tempfile.TemporaryFile(), tempfile.TemporaryFile()
+        self.imported_once.import_reported()
         child = os.fork()
         if child == 0:
             os.dup2(output.fileno(), 2)
             os.dup2(results.fileno(), 1)
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            code = 1
             try:
                 run(request)
             except SystemExit as end:
-                os._exit(end.code)
+                code = end.code
             except BaseException:
                 traceback.print_exc()
             finally:
-                os._exit(1)
+                self.imported_once.report()
+                os._exit(code)
         self.outputs[child] = (results, output)
         return {"pid": child}
 

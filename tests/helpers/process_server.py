@@ -21,7 +21,11 @@ from pathlib import Path
 # The paths of pytest's own process: pickles name the functions of test files and of helpers by them.
 sys.path[:0] = [str(Path(__file__).parents[2]), str(Path(__file__).parents[1])]
 
-from pyserini_ance.distributed.world import World  # noqa: E402 the path comes first
+from helpers.imported_once import ImportedOnce  # noqa: E402 the path comes first
+
+from pyserini_ance.distributed.world import World  # noqa: E402
+
+IMPORTED_ONCE = ImportedOnce()
 
 # Below the ports that the system assigns: a port that is free now stays free until the first process binds
 # it.
@@ -90,11 +94,13 @@ def child(request: dict, rank: int, port: int, output: io.FileIO, answer: io.Fil
         result, code = pickle.dumps({"error": traceback.format_exc()}), 1
     answer.write(result)
     answer.flush()
+    IMPORTED_ONCE.report()
     os._exit(code)
 
 
 def run(request: dict) -> list[dict]:
     load(request["file"], request["module"])
+    IMPORTED_ONCE.import_reported()
     files = [(tempfile.TemporaryFile(), tempfile.TemporaryFile()) for _ in range(request["size"])]
     port, began = free_port(), time.monotonic()
     pids = []
