@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from helpers.fake_clock import Clock
+from helpers.forked_program import forked_programs
 from helpers.small_set import (
     make_small_collection,
     make_tiny_bert,
@@ -238,3 +239,12 @@ def run_processes():
     with subprocess.Popen([sys.executable, program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as server:
         yield Processes(server)
         server.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def forked_python(tmp_path_factory) -> Iterator[list[str]]:
+    """A command that takes the place of `sys.executable` where a test starts programs, but not to see what a
+    new interpreter does: see helpers/forked_program.py.
+    """
+    with forked_programs(tmp_path_factory.mktemp("programs")) as command:
+        yield command

@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import get_args
 
 import numpy as np
@@ -46,13 +47,29 @@ def encoder(tiny_bert, tmp_path_factory):
     return folder
 
 
-def encode(*flags) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "pyserini_ance", "encode", *map(str, flags)], capture_output=True, text=True
-    )
+@pytest.fixture
+def encode(forked_python):
+    """Run `pyserini-ance encode` with flags."""
+
+    def run(*flags) -> subprocess.CompletedProcess:
+        command = [*forked_python, "-m", "pyserini_ance", "encode", *map(str, flags)]
+        return subprocess.run(command, capture_output=True, text=True)
+
+    return run
 
 
-def test_the_faiss_folder_names_its_encoder(encoder, tmp_path):
+@pytest.fixture
+def read_index(forked_python, tmp_path):
+    """The vectors of a faiss file."""
+
+    def read(file: Path) -> np.ndarray:
+        subprocess.run([*forked_python, "-c", READ_INDEX, file, tmp_path / "vectors.npy"], check=True)
+        return np.load(tmp_path / "vectors.npy")
+
+    return read
+
+
+def test_the_faiss_folder_names_its_encoder(encode, read_index, encoder, tmp_path):
     corpus, output = tmp_path / "corpus.jsonl", tmp_path / "out" / "index"
     corpus.write_text("".join(json.dumps({"id": id, "contents": text}) + "\n" for id, text in CORPUS))
     done = encode("--corpus", corpus, "--encoder", encoder, "--output", output)
@@ -60,31 +77,21 @@ def test_the_faiss_folder_names_its_encoder(encoder, tmp_path):
     assert (output / "docid").read_text().split("\n") == ["007", "b", "c", ""]
     assert json.loads((output / "encoder.json").read_text())["encoder"] == str(encoder)
     assert [path.name for path in output.parent.iterdir()] == ["index"]
-    subprocess.run([sys.executable, "-c", READ_INDEX, output / "index", tmp_path / "vectors.npy"], check=True)
     expected = load_encoder(encoder).encode([{"text": text, "title": ""} for _, text in CORPUS], "document")
-    np.testing.assert_allclose(np.load(tmp_path / "vectors.npy"), expected, atol=1e-6)
+    np.testing.assert_allclose(read_index(output / "index"), expected, atol=1e-6)
     with pytest.raises(FileExistsError, match="exists; remove it"):
         main(["--corpus", str(corpus), "--encoder", str(encoder), "--output", str(output)])
 
 
-def test_processes_write_one_folder(run_processes, encoder, tmp_path):
+def test_processes_write_one_folder(run_processes, read_index, encoder, tmp_path):
     corpus = tmp_path / "corpus.jsonl"
     corpus.write_text("".join(json.dumps({"id": id, "contents": text}) + "\n" for id, text in CORPUS))
     flags = [str(flag) for flag in ("--corpus", corpus, "--encoder", encoder)]
     for size in (1, 2):
         run_processes(size, main, [*flags, "--output", str(tmp_path / f"of-{size}" / "index")], join=False)
         assert [path.name for path in (tmp_path / f"of-{size}").iterdir()] == ["index"]
-        subprocess.run(
-            [
-                sys.executable,
-                "-c",
-                READ_INDEX,
-                tmp_path / f"of-{size}" / "index/index",
-                tmp_path / f"{size}.npy",
-            ],
-            check=True,
-        )
-    assert (np.load(tmp_path / "2.npy") == np.load(tmp_path / "1.npy")).all()
+    one, two = (read_index(tmp_path / f"of-{size}" / "index/index") for size in (1, 2))
+    assert (one == two).all()
     assert (tmp_path / "of-2/index/docid").read_text() == (tmp_path / "of-1/index/docid").read_text()
 
 

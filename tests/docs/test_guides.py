@@ -7,8 +7,8 @@ order: Python blocks share their names, and a block with `title="FILE"` is writt
 import json
 import os
 import re
+import shlex
 import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -80,7 +80,7 @@ def test_every_page_with_unmarked_blocks_is_run():
 
 @pytest.mark.long
 @pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
-def test_blocks_run(page, tmp_path):
+def test_blocks_run(page, forked_python, tmp_path):
     steps = []
     for block in blocks(page):
         if block.title:
@@ -90,21 +90,22 @@ def test_blocks_run(page, tmp_path):
     (tmp_path / "driver.py").write_text(DRIVER)
     (tmp_path / "steps.json").write_text(json.dumps(steps))
     result = subprocess.run(
-        [sys.executable, "driver.py", "steps.json"],
+        [*forked_python, "driver.py", "steps.json"],
         cwd=tmp_path,
-        env=environment(tmp_path),
+        env=environment(tmp_path, forked_python),
         capture_output=True,
         text=True,
     )
     assert result.returncode == 0, f"{result.stdout[-2000:]}\n{result.stderr[-4000:]}"
 
 
-def environment(folder: Path) -> dict[str, str]:
+def environment(folder: Path, python: list[str]) -> dict[str, str]:
     """`python` and `pyserini-ance` are those of this interpreter, whether or not the package is installed."""
+    python = shlex.join(python)
     programs = folder / "bin"
     programs.mkdir()
-    (programs / "pyserini-ance").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pyserini_ance "$@"\n')
-    (programs / "python").write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+    (programs / "pyserini-ance").write_text(f'#!/bin/sh\nexec {python} -m pyserini_ance "$@"\n')
+    (programs / "python").write_text(f'#!/bin/sh\nexec {python} "$@"\n')
     for program in programs.iterdir():
         program.chmod(0o755)
     path = os.pathsep.join([str(programs), os.environ["PATH"]])

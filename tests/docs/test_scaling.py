@@ -60,7 +60,7 @@ def test_the_files_are_named_and_sized_alike():
 
 
 @pytest.fixture(scope="module")
-def whole(tiny_bert, tmp_path_factory) -> Path:
+def whole(tiny_bert, forked_python, tmp_path_factory) -> Path:
     """A folder with `corpus.jsonl`, `model`, programs, and `index`, which was encoded without shards."""
     folder = tmp_path_factory.mktemp("scaling")
     tokenization = {"document": {"length_tokens": 24}}
@@ -70,7 +70,7 @@ def whole(tiny_bert, tmp_path_factory) -> Path:
     (folder / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     (folder / "bin").mkdir()
     program = folder / "bin" / "pyserini-ance"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pyserini_ance "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(forked_python)} -m pyserini_ance "$@"\n')
     program.chmod(0o755)
     files = ["--corpus", "corpus.jsonl", "--encoder", "model", "--output", "index"]
     said_by(start("pyserini-ance", "encode", *files, whole=folder, cwd=folder))
