@@ -4,6 +4,7 @@
 strings of transformers. A round is a number of steps.
 """
 
+import json
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +19,7 @@ from pyserini_ance.bench.searching import DOCUMENTS, QUERIES, write_vectors
 from pyserini_ance.data.formats.docstrings import package_docstrings
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
 
+TRIPLES = "triples.json"
 SCALE, LEARNING_RATE = 20, 3e-5
 STEPS = 1_000_000  # more than any benchmark takes; training ends with the last round
 LTRE_QUERIES, LTRE_QUERY_TOKENS, LTRE_TOP_K = 16, 32, 200
@@ -30,6 +32,7 @@ class LastRound(Exception):
 def train(options: Mapping[str, Any], folder: Path) -> Contest:
     """`options["steps"]` steps of `options["batch"]` queries, texts cut at `options["length_tokens"]`."""
     write_inputs(options, folder, "query", 1)
+    (folder / TRIPLES).write_text(json.dumps(_triples()), encoding="utf-8")  # reading all sources takes 7 s
     settings = {key: options[key] for key in ("steps", "batch", "length_tokens")}
     own = {**settings, "encoder": options["encoder"], "threads": options["threads"]}
     peer = ("sentence_transformers", "accelerate")
@@ -147,6 +150,7 @@ def sentence_transformers(
         ) -> None:
             _end_of_step(rounds, losses_of_round, (logs or {})["loss"], steps)
 
+    triples = json.loads((folder / TRIPLES).read_text(encoding="utf-8"))
     model = SentenceTransformer(str(folder / MODEL), device="cpu")
     model.max_seq_length = length_tokens
     arguments = SentenceTransformerTrainingArguments(
@@ -165,7 +169,7 @@ def sentence_transformers(
     trainer = SentenceTransformerTrainer(
         model=model,
         args=arguments,
-        train_dataset=Dataset.from_list(_triples()),
+        train_dataset=Dataset.from_list(triples),
         loss=MultipleNegativesRankingLoss(model, scale=SCALE),
         callbacks=[Turns()],
     )
@@ -183,7 +187,8 @@ def plain(rounds: Rounds, folder: Path, steps: int, batch: int, length_tokens: i
     tokenizer, model = (part.from_pretrained(folder / MODEL) for part in (AutoTokenizer, AutoModel))
     model.train()
     optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE)
-    triples, rng = _triples(), np.random.default_rng(0)
+    triples = json.loads((folder / TRIPLES).read_text(encoding="utf-8"))
+    rng = np.random.default_rng(0)
 
     def vectors(texts: list[str]) -> torch.Tensor:
         inputs = tokenizer(
