@@ -109,7 +109,7 @@ def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: Wo
     }
     with tempfile.TemporaryFile() as answer:
         process = subprocess.Popen(
-            [sys.executable, "-m", MODULE],
+            teacher_command(),
             stdin=subprocess.PIPE,
             stdout=answer,
             start_new_session=True,  # Ctrl-C reaches training alone, which then ends the subprocess
@@ -134,6 +134,11 @@ def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: Wo
             code = process.returncode
             ended = f"killed by signal {-code}" if code < 0 else f"exit code {code}, see its messages above"
             raise RuntimeError(f"teachers.{name} could not be trained: {reason or ended}")
+
+
+def teacher_command() -> list[str]:
+    """The command line of the subprocess, which reads its request from stdin."""
+    return [sys.executable, "-m", MODULE]
 
 
 def _environment(recipe: Recipe, world: World) -> dict[str, str]:

@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
-from pyserini_ance.pipeline import experiment
+from pyserini_ance.pipeline import experiment, trained_teachers
 from pyserini_ance.pipeline.conversion import _mined_table
 from pyserini_ance.pipeline.dry_run import dry_run
 from pyserini_ance.pipeline.mined_lists import MinedLists
@@ -69,14 +70,21 @@ def recipe(small_recipe) -> Recipe:
     return small_recipe(STAGES, teachers=TEACHERS)
 
 
-def run_of(recipe: Recipe, folder: Path, resume: bool = False) -> None:
+def train_teachers_by(python: Sequence[str]) -> None:
+    """Let `python` start the subprocess, instead of a new interpreter: fixture `forked_python`."""
+    trained_teachers.teacher_command = lambda: [*python, "-m", trained_teachers.MODULE]
+
+
+def run_of(recipe: Recipe, folder: Path, resume: bool = False, python: Sequence[str] = ()) -> None:
+    if python:
+        train_teachers_by(python)
     experiment.train(recipe, folder, resume=resume)
 
 
 @pytest.fixture(scope="module")
-def run(recipe, run_processes, tmp_path_factory) -> RunDir:
+def run(recipe, run_processes, forked_python, tmp_path_factory) -> RunDir:
     folder = tmp_path_factory.mktemp("runs") / "run"
-    run_processes(1, run_of, recipe, folder, join=False)
+    run_processes(1, run_of, recipe, folder, False, forked_python, join=False)
     return RunDir(folder)
 
 
@@ -119,7 +127,9 @@ def test_retriever_and_cross_encoder_take_turns(run, run_processes, tmp_path):
     assert Checkpoint.open(run.checkpoints / ends["again"]["result"]).weights != ends["taught"]["weights"]
 
 
-def killed_while_a_teacher_trains(recipe: Recipe, folder: Path, name: str, resume: bool) -> None:
+def killed_while_a_teacher_trains(
+    recipe: Recipe, folder: Path, name: str, resume: bool, python: Sequence[str]
+) -> None:
     def kill() -> None:
         while not (
             RunDir(folder).generation(name, 0).exists() and list((folder / "teachers").glob(f".{name}.*@*"))
@@ -128,27 +138,28 @@ def killed_while_a_teacher_trains(recipe: Recipe, folder: Path, name: str, resum
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=kill, daemon=True).start()
-    run_of(recipe, folder, resume)
+    run_of(recipe, folder, resume, python)
 
 
 def test_a_run_that_is_killed_while_a_teacher_trains_resumes_to_the_same(
-    run, recipe, run_processes, tmp_path
+    run, recipe, run_processes, forked_python, tmp_path
 ):
     folder = tmp_path / "run"
     for name, resume in (("first", False), ("second", True)):
         (end,) = run_processes.ends(
-            1, killed_while_a_teacher_trains, recipe, folder, name, resume, join=False
+            1, killed_while_a_teacher_trains, recipe, folder, name, resume, forked_python, join=False
         )
         assert end["code"] == -signal.SIGKILL
         (unfinished,) = (folder / "teachers").glob(f".{name}.*@*")
         _, subprocess_pid = creator_of(unfinished)
         until(lambda pid=subprocess_pid: not process_is_alive(pid))
         assert not (folder / "teachers" / name).exists()
-    run_processes(1, run_of, recipe, folder, True, join=False)
+    run_processes(1, run_of, recipe, folder, True, forked_python, join=False)
     assert outcome(folder) == outcome(run.folder)
 
 
 def test_two_processes_train_a_teacher_once(recipe, run_processes, tmp_path):
+    """Each cross-encoder is trained by a new interpreter, as the command starts it."""
     run_processes(2, run_of, recipe, tmp_path / "run", join=False)
     run = RunDir(tmp_path / "run")
     assert sorted(path.name for path in run.teachers.iterdir()) == ["first", "second"]
@@ -157,10 +168,10 @@ def test_two_processes_train_a_teacher_once(recipe, run_processes, tmp_path):
     assert report["teachers"]["query"]["origins"] == {"cross_encoder second": digest}
 
 
-def test_a_teacher_that_cannot_be_trained_ends_the_run(small_recipe, run_processes, tmp_path):
+def test_a_teacher_that_cannot_be_trained_ends_the_run(small_recipe, run_processes, forked_python, tmp_path):
     wild = {"first": {"after": "warm", **FEW, "learning_rate": 1e38}}
     recipe = small_recipe({"warm": WARM}, teachers=wild)
-    (end,) = run_processes.ends(1, run_of, recipe, tmp_path / "run", join=False)
+    (end,) = run_processes.ends(1, run_of, recipe, tmp_path / "run", False, forked_python, join=False)
     assert (
         "teachers.first could not be trained: the teacher's mean loss is nan; lower its learning"
         in end["error"]
@@ -183,14 +194,14 @@ def test_mining_without_a_run_has_no_trained_teacher():
         read_source("ann", [{"kind": "teacher", "teacher": trained, "margin": 0.0}])
 
 
-def test_queries_without_a_candidate_are_left_out(run, small_recipe, run_processes, tmp_path):
+def test_queries_without_a_candidate_are_left_out(run, small_recipe, run_processes, forked_python, tmp_path):
     """A filter that leaves few: a stage would end with an error."""
     (found,) = open_generation(run.generation("first", 0), {}).tables.values()
     lowest = np.where(found.candidates == PADDING, np.inf, found.scores).min(1)
     max_score = {"kind": "max_score", "max_score": float(np.median(lowest))}
     strict = {"kind": "ann", "top_k": 8, "oversample": 1, "filters": [max_score]}
     recipe = small_recipe({"warm": WARM}, teachers={"first": {"after": "warm", **FEW, "negatives": [strict]}})
-    run_processes(1, run_of, recipe, tmp_path / "run", join=False)
+    run_processes(1, run_of, recipe, tmp_path / "run", False, forked_python, join=False)
     written = RunDir(tmp_path / "run")
     (table,) = open_generation(written.generation("first", 0), {}).tables.values()
     assert 0 < (table.counts > 0).sum() < len(table.counts)
@@ -220,12 +231,13 @@ def test_the_plan_lists_the_teachers(recipe):
     assert cells == ["second", "taught", "teacher first", "3", "6", "3"]
 
 
-def dry_steps(world, recipe: Recipe) -> str:
+def dry_steps(world, recipe: Recipe, python: Sequence[str]) -> str:
+    train_teachers_by(python)
     return dry_run(recipe, prepare(recipe, world), 2, world)
 
 
-def test_dry_steps_train_a_teacher_too(recipe, run_processes):
-    (text,) = run_processes(1, dry_steps, recipe)
+def test_dry_steps_train_a_teacher_too(recipe, run_processes, forked_python):
+    (text,) = run_processes(1, dry_steps, recipe, forked_python)
     rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
     assert rows[-5:] == ["warm", "taught", "again", "first", "second"]
 
