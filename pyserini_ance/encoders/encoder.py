@@ -17,10 +17,10 @@ from pyserini_ance.encoders.batching import batch_cost_tokens, length_sorted_bat
 from pyserini_ance.encoders.family import Family, Tower, TwoTower
 from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
 from pyserini_ance.encoders.inference_copy import encoding_tower, faster_copy, transformers_in
+from pyserini_ance.encoders.kept_memory import ENCODING_SHAPES, keep_freed_memory, limit_kept_shapes
 from pyserini_ance.encoders.tokenization import TextTokenizer
 
 ALIGNMENT_BYTES = 8  # of an array in a transfer
-KEPT_BYTES = 31 << 20  # just below glibc's limit
 
 
 def to_device(device: torch.device, *arrays: np.ndarray) -> list[torch.Tensor]:
@@ -123,7 +123,8 @@ class Encoder:
         if family.dropout is not None:
             _set_dropout(towers, family.dropout)
         if self.device.type == "cpu":
-            _keep_freed_memory()
+            keep_freed_memory()
+            limit_kept_shapes(ENCODING_SHAPES)
         if self.device.type == "cpu" and (cpu_prefers_eager_attention() or family.eager_on_cpu):
             _use_eager_attention(towers)
         if (dimensions := {towers.tower(side).dimension for side in SIDES}) != {self.dimension}:
@@ -273,16 +274,6 @@ class Encoder:
 def _use_eager_attention(towers: TwoTower) -> None:
     for model in transformers_in(towers):
         model.set_attn_implementation("eager")
-
-
-def _keep_freed_memory() -> None:
-    """Let the C library reuse memory that layers free, rather than give it back to the system.
-
-    Each page that comes back from the system is cleared first: 7 % of encoding in fp32. glibc keeps blocks up
-    to the size of the largest that was freed, at most 32 MiB (M_MMAP_THRESHOLD in mallopt(3)). This one is
-    never written, so it takes no memory.
-    """
-    torch.empty(KEPT_BYTES, dtype=torch.uint8)
 
 
 def _set_dropout(towers: TwoTower, probability: float) -> None:

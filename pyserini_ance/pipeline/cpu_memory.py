@@ -18,7 +18,8 @@ from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once, training_batches
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
+from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16, resolve_precision
+from pyserini_ance.encoders.kept_memory import SHAPE_BYTES, TRAINING_SHAPES
 from pyserini_ance.negatives.live import Live
 from pyserini_ance.pipeline import memory_forecast
 from pyserini_ance.pipeline.memory_forecast import (
@@ -94,6 +95,8 @@ def training_memory(
     stage = recipe.stages[name]
     if sizes.batches is None:
         return None
+    from pyserini_ance.trainer.onednn_linear import onednn_trains_linears
+
     weights, trained, tables = _trained(recipe, name, sizes)
     kept, freed, first = _largest_step(recipe, stage, data, sizes.batches)
     step = {"activations": kept, "holes": round(HOLES * freed), "gradients": max(0, trained - tables - first)}
@@ -105,6 +108,8 @@ def training_memory(
         recipe.encoding, stage, len(data.documents), sizes.dimension
     )
     parts["gradients"] = parts.get("gradients", 0) + tables
+    if resolve_precision(recipe.precision, "cpu") == "bf16" or onednn_trains_linears():
+        parts["code of products"] = TRAINING_SHAPES * SHAPE_BYTES
     return MemoryForecast(parts, files)
 
 

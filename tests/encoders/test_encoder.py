@@ -1,7 +1,4 @@
 import copy
-import platform
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -268,28 +265,3 @@ def test_encoding_in_half_precision_is_that_of_a_copy_of_the_transformer_in_it(
     )
     assert cosines.min() > 0.999 and not torch.equal(torch.ones_like(cosines), cosines)
     assert all(torch.equal(before[name], weight) for name, weight in encoder.towers.named_parameters())
-
-
-FAULTS = """
-import resource
-import torch
-from pyserini_ance.encoders.encoder import _keep_freed_memory
-
-def faults():
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-    for _ in range(20):
-        blocks = [torch.ones(12 << 20, dtype=torch.uint8) for _ in range(3)]
-        del blocks
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
-
-_keep_freed_memory()
-faults()
-print(faults())
-"""
-
-
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
-def test_freed_memory_is_kept():
-    """Otherwise each of the 9,216 pages of a round comes from the system anew."""
-    run = subprocess.run([sys.executable, "-c", FAULTS], capture_output=True, text=True, check=True)
-    assert int(run.stdout) < 9216
