@@ -9,6 +9,7 @@ import importlib.util
 import multiprocessing
 import os
 import resource
+import signal
 import statistics
 import time
 import traceback
@@ -194,6 +195,13 @@ def _leaving_out(entry: Entry) -> Iterator[None]:
         entry.missing, entry.measurements = f"failed: {error}", []
 
 
+def _ending(exit_code: int | None) -> str:
+    """How a process ended that sent no error."""
+    if exit_code is None or exit_code >= 0:
+        return f"exit code {exit_code}"
+    return f"killed by signal {-exit_code}" + " (out of memory?)" * (exit_code == -signal.SIGKILL)
+
+
 def _output_file(folder: Path, contender: Contender) -> Path:
     return folder / f"output of {contender.name.replace('/', '-')}.npy"
 
@@ -219,7 +227,8 @@ class _Worker:
         self._receive()
 
     def work(self) -> Measurement:
-        self._connection.send(True)
+        with suppress(OSError):  # it was killed between its turns: `_receive` says so
+            self._connection.send(True)
         measurement: Measurement = self._receive()
         self._receive()  # ready for the next round
         return measurement
@@ -237,9 +246,9 @@ class _Worker:
     def _receive(self) -> Any:
         try:
             received = self._connection.recv()
-        except EOFError:
+        except (EOFError, OSError):
             self._process.join()
-            raise ContenderError(f"exit code {self._process.exitcode}") from None
+            raise ContenderError(_ending(self._process.exitcode)) from None
         if isinstance(received, str) and received != "ready":
             raise ContenderError(received)
         return received

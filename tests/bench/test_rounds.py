@@ -34,6 +34,17 @@ def test_contenders_that_fail_or_are_not_installed_are_left_out_and_the_others_g
     assert not failed.measurements and missing.missing == "not installed: no_such_package"
 
 
+def test_a_contender_that_is_killed_between_its_turns_is_left_out(tmp_path):
+    killer = "import os, time; parent = os.getppid(); os.fork() or (time.sleep(0.5), os.kill(parent, 9))"
+    killed, works = (
+        Contender(name, run, {"arguments": ["-c", program]})
+        for name, program in (("killed", killer), ("works", "import time; time.sleep(1)"))
+    )
+    killed, worked = contest([killed, works], tmp_path, rounds=2, threads=1, label="test")
+    assert killed.missing == "failed: killed by signal 9 (out of memory?)" and not killed.measurements
+    assert len(worked.measurements) == 2
+
+
 def test_outputs_of_the_last_round_come_back(tmp_path):
     from pyserini_ance.bench.searching import plain, recall, write_vectors
 
