@@ -13,7 +13,7 @@ from torch import nn
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.data.token_store import TokenStore
-from pyserini_ance.encoders.batching import batch_cost_tokens, length_sorted_batches, tokens_at_once
+from pyserini_ance.encoders.batching import encoding_batches
 from pyserini_ance.encoders.family import Family, Tower, TwoTower
 from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
 from pyserini_ance.encoders.inference_copy import encoding_tower, faster_copy, transformers_in
@@ -186,7 +186,7 @@ class Encoder:
         if (copy := self._kept_copy(side, DTYPES[precision])) is None:
             batches = self.encode_rows(tokens, rows, side, precision, tokens_per_batch)
         else:
-            batches = to_host(self._encoded(copy, tokens, rows, side, tokens_per_batch))
+            batches = to_host(self._encoded(copy, tokens, rows, side, precision, tokens_per_batch))
         for batch_rows, block in batches:
             vectors[batch_rows] = block
         return vectors
@@ -252,19 +252,23 @@ class Encoder:
             count = int(tokens.lengths(self.length_tokens(side), rows).sum())
             # Training changes the weights between two calls, so a copy ends with this one.
             tower = encoding_tower(self.towers.tower(side), DTYPES[precision], count, self.device)
-            yield from self._encoded(tower, tokens, rows, side, tokens_per_batch)
+            yield from self._encoded(tower, tokens, rows, side, precision, tokens_per_batch)
         finally:
             if training:
                 self.towers.train()
 
     def _encoded(
-        self, tower: Tower, tokens: TokenStore, rows: np.ndarray, side: Side, tokens_per_batch: int | None
+        self,
+        tower: Tower,
+        tokens: TokenStore,
+        rows: np.ndarray,
+        side: Side,
+        precision: Precision,
+        tokens_per_batch: int | None,
     ) -> Iterator[tuple[np.ndarray, torch.Tensor]]:
         towers, length = TwoTower(tower), self.length_tokens(side)
-        budget = tokens_at_once(tokens_per_batch, self.device)
-        cost = batch_cost_tokens(self.device, "encoding")
         lengths = tokens.lengths(length, rows)
-        for batch in length_sorted_batches(lengths, budget, batch_cost_tokens=cost):
+        for batch in encoding_batches(lengths, tokens_per_batch, self.device, precision):
             ids, mask = padded_batch(tokens, rows[batch], length, self.device)
             with torch.inference_mode():
                 vectors = towers(side, ids, mask)

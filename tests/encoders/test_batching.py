@@ -4,13 +4,17 @@ from helpers.device_counts import META
 
 from pyserini_ance.encoders import batching
 from pyserini_ance.encoders.batching import (
-    batch_cost_tokens,
+    encoding_batches,
     length_sorted_batches,
     tokens_at_once,
     training_batches,
 )
 
 LENGTHS = np.random.default_rng(0).integers(0, 60, 200)
+
+
+def as_lists(batches: list[np.ndarray]) -> list[list[int]]:
+    return [batch.tolist() for batch in batches]
 
 
 @pytest.mark.parametrize("budget", [1, 59, 60, 61, 500, 100_000])
@@ -62,15 +66,27 @@ def test_split_batches_are_the_same_texts_in_the_same_order(budget, cost):
 
 
 @pytest.mark.parametrize(
-    ("is_amd", "device", "costs"),
-    [(True, "cpu", [32, 128]), (True, "cuda:0", [None, None]), (False, "cpu", [None, None])],
+    ("is_amd", "device", "precision", "cost"),
+    [
+        (True, "cpu", "fp32", 32),
+        (True, "cpu", "bf16", 32),
+        (False, "cpu", "fp32", 32),
+        (False, "cpu", "bf16", None),
+        (True, "cuda:0", "bf16", None),
+    ],
 )
-def test_batches_are_split_on_amds_processors(monkeypatch, is_amd, device, costs):
+def test_encoded_batches_are_split_where_that_is_faster(monkeypatch, is_amd, device, precision, cost):
     monkeypatch.setattr(batching, "cpu_is_amd", lambda: is_amd)
-    assert [batch_cost_tokens(device, work) for work in ("encoding", "training")] == costs
-    expected = length_sorted_batches(LENGTHS, 400, 5, costs[1])
-    for one, other in zip(training_batches(LENGTHS, 400, device, 5), expected, strict=True):
-        assert one.tolist() == other.tolist()
+    batches = encoding_batches(LENGTHS, 400, device, precision)
+    assert as_lists(batches) == as_lists(length_sorted_batches(LENGTHS, 400, batch_cost_tokens=cost))
+
+
+@pytest.mark.parametrize(("device", "cost"), [("cpu", 128), ("cuda:0", None)])
+def test_trained_batches_are_split_on_a_cpu(device, cost):
+    lengths = np.array([8, 8, 300, 8, 8])
+    batches = training_batches(lengths, 4096, device, 5)
+    assert as_lists(batches) == as_lists(length_sorted_batches(lengths, 4096, 5, cost))
+    assert len(batches) == (2 if cost else 1)
 
 
 def test_batches_are_as_large_as_is_fast_on_the_device_unless_a_recipe_says():
