@@ -37,6 +37,7 @@ PACKAGES = (
     "numpy",
     "safetensors",
 )
+LIBRARY_PAGES = 365 << 20  # of files, with torch 2.13.0 for CUDA, when steps or mining have run on a CPU
 MEMORY_KINDS = ("process", "GPU", "largest child")
 GIT_SECONDS = 5  # a run does not wait longer for its commit
 # Keys of where a run computes and is seen, not of what it computes.
@@ -115,10 +116,17 @@ def resident_bytes(of: str = "VmRSS") -> int | None:
     return next((int(line.split()[1]) << 10 for line in lines if line.startswith(f"{of}:")), None)
 
 
+def bytes_when_used() -> int | None:
+    """The memory of this process now, with the pages of libraries that encoding and training read."""
+    if (anonymous := resident_bytes("RssAnon")) is None:
+        return None
+    return anonymous + max(resident_bytes("RssFile") or 0, LIBRARY_PAGES)
+
+
 @functools.cache
 def library_bytes() -> int | None:
-    """What this process had in memory at the first call: Python, libraries, tokenizers."""
-    return resident_bytes()
+    """What Python, libraries and tokenizers take, by what this process had in memory at the first call."""
+    return bytes_when_used()
 
 
 def commit_of(package: Path) -> dict | None:
