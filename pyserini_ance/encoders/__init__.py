@@ -10,6 +10,7 @@ NOT_KINDS = (
     "hardware",
     "hub",
     "inference_copy",
+    "kept_memory",
     "layer_reduction",
     "load_save",
     "released",
