@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from pyserini_ance import __version__
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.hardware import cpu_has_fast_bf16, cpu_is_amd, cpu_prefers_eager_attention
@@ -38,6 +39,7 @@ class InitialRankings:
         self._files = {f"{split}.trec": run.ranking(row, split) for split in self._test.split}
         self._key = {
             "layout": LAYOUT,
+            "version": __version__,  # another release may encode in other batches
             "row": row,
             "weights": list(checkpoint.hashes),
             "encoder": family_of(checkpoint.encoder).model_dump(mode="json", exclude={"model"}),

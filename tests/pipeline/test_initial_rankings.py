@@ -69,9 +69,17 @@ def test_what_may_rank_otherwise_ranks_itself(evaluated, difference):
     assert evaluated(**difference)[2]
 
 
-def test_another_number_of_threads_ranks_itself(evaluated, monkeypatch):
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("torch.get_num_threads", lambda: 77),
+        ("pyserini_ance.pipeline.initial_rankings.__version__", "another"),
+    ],
+    ids=["threads", "version"],
+)
+def test_another_machine_or_release_ranks_itself(evaluated, monkeypatch, name, value):
     evaluated()
-    monkeypatch.setattr("torch.get_num_threads", lambda: 77)
+    monkeypatch.setattr(name, value)
     assert evaluated()[2]
 
 
