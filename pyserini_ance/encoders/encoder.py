@@ -17,7 +17,7 @@ from pyserini_ance.encoders.batching import encoding_batches
 from pyserini_ance.encoders.family import Family, Tower, TwoTower
 from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
 from pyserini_ance.encoders.inference_copy import encoding_tower, faster_copy, transformers_in
-from pyserini_ance.encoders.kept_memory import ENCODING_SHAPES, keep_freed_memory, limit_kept_shapes
+from pyserini_ance.encoders.kept_memory import ENCODING_PRIMITIVES, keep_freed_memory, limit_primitive_caches
 from pyserini_ance.encoders.tokenization import TextTokenizer
 
 ALIGNMENT_BYTES = 8  # of an array in a transfer
@@ -124,7 +124,7 @@ class Encoder:
             _set_dropout(towers, family.dropout)
         if self.device.type == "cpu":
             keep_freed_memory()
-            limit_kept_shapes(ENCODING_SHAPES)
+            limit_primitive_caches(ENCODING_PRIMITIVES)
         if self.device.type == "cpu" and (cpu_prefers_eager_attention() or family.eager_on_cpu):
             _use_eager_attention(towers)
         if (dimensions := {towers.tower(side).dimension for side in SIDES}) != {self.dimension}:

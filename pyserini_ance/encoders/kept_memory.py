@@ -5,10 +5,10 @@ import os
 import torch
 
 KEPT_BYTES = 31 << 20  # just below glibc's limit
-# Shapes of products whose compiled code is kept. With 32, encoding is 4 % slower; a training step is not, as
-# its batches have other shapes than those of the last one.
-ENCODING_SHAPES, TRAINING_SHAPES = 128, 32
-SHAPE_BYTES = 1 << 20  # kept for one, by torch and by oneDNN, together
+# oneDNN's primitives that torch keeps. With 32, encoding is 4 % slower. A training step is not: its batches
+# have other shapes than those of the last one.
+ENCODING_PRIMITIVES, TRAINING_PRIMITIVES = 128, 32
+PRIMITIVE_BYTES = 1 << 20  # for one that torch keeps: oneDNN keeps two, of 0.5 MiB
 
 
 def keep_freed_memory() -> None:
@@ -21,12 +21,13 @@ def keep_freed_memory() -> None:
     torch.empty(KEPT_BYTES, dtype=torch.uint8)
 
 
-def limit_kept_shapes(shapes: int) -> None:
-    """Let torch keep oneDNN's compiled code for the last `shapes` shapes of products, and oneDNN for twice as
-    many. What an earlier call or the user's environment says stays.
+def limit_primitive_caches(capacity: int) -> None:
+    """Let torch keep the last `capacity` primitives of oneDNN, and oneDNN itself twice as many.
 
-    Both keep 1,024 by default. Batches have ever other numbers of tokens, so that would be up to a GB, and
-    holes between them (docs/lab-notes/speed.md). Both read their limit at the first product of the process.
+    A primitive is the compiled code for one shape of a product. Both caches hold 1,024 by default. Batches
+    have ever other numbers of tokens, so that would be up to a GB, and holes between them
+    (docs/lab-notes/speed.md). Both read their capacity at the first product of the process. The one that the
+    user's environment or an earlier call has set stays.
     """
-    os.environ.setdefault("LRU_CACHE_CAPACITY", str(shapes))
-    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(2 * shapes))
+    os.environ.setdefault("LRU_CACHE_CAPACITY", str(capacity))
+    os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", str(2 * capacity))

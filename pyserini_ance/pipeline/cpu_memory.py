@@ -19,7 +19,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once, training_batches
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16, resolve_precision
-from pyserini_ance.encoders.kept_memory import SHAPE_BYTES, TRAINING_SHAPES
+from pyserini_ance.encoders.kept_memory import PRIMITIVE_BYTES, TRAINING_PRIMITIVES
 from pyserini_ance.negatives.live import Live
 from pyserini_ance.pipeline import memory_forecast
 from pyserini_ance.pipeline.memory_forecast import (
@@ -31,7 +31,7 @@ from pyserini_ance.pipeline.memory_forecast import (
 )
 from pyserini_ance.recipe.models import Encoding, Recipe
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.provenance import bytes_when_used, resident_bytes
+from pyserini_ance.runs.provenance import bytes_with_libraries, resident_bytes
 from pyserini_ance.vectors.faiss_index import FLAT
 from pyserini_ance.vectors.sampled_search import (
     MAX_PENDING,
@@ -109,7 +109,7 @@ def training_memory(
     )
     parts["gradients"] = parts.get("gradients", 0) + tables
     if resolve_precision(recipe.precision, "cpu") == "bf16" or onednn_trains_linears():
-        parts["code of products"] = TRAINING_SHAPES * SHAPE_BYTES
+        parts["oneDNN primitives"] = TRAINING_PRIMITIVES * PRIMITIVE_BYTES
     return MemoryForecast(parts, files)
 
 
@@ -288,7 +288,7 @@ def encoding_memory(
     The weights are mapped from their files, which are read as the first batch needs them. None where memory
     cannot be measured, on a GPU, and for an encoder whose passes cannot be counted.
     """
-    if (now := bytes_when_used()) is None or encoder.device.type != "cpu" or not len(tokens):
+    if (now := bytes_with_libraries()) is None or encoder.device.type != "cpu" or not len(tokens):
         return None
     longest = int(tokens.lengths(encoder.length_tokens(side)).max())
     texts = min(len(tokens), max(1, tokens_at_once(tokens_per_batch, "cpu") // longest))
@@ -322,7 +322,7 @@ def stating_memory(recipe: Recipe, name: str, data: PreparedData, world: World) 
     For one process on a CPU; 0 elsewhere.
     """
     forecast = None
-    if world.size == 1 and world.device == "cpu" and (now := bytes_when_used()) is not None:
+    if world.size == 1 and world.device == "cpu" and (now := bytes_with_libraries()) is not None:
         forecast = training_memory(recipe, name, data, encoder_sizes(recipe), {"so far": now})
     if forecast is None:
         yield 0

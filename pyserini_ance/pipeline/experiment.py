@@ -17,7 +17,7 @@ from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.hardware import resolve_precision
-from pyserini_ance.encoders.kept_memory import TRAINING_SHAPES, limit_kept_shapes
+from pyserini_ance.encoders.kept_memory import TRAINING_PRIMITIVES, limit_primitive_caches
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
 from pyserini_ance.pipeline.bm25_rankings import (
@@ -82,7 +82,7 @@ class Experiment:
         if recipe.threads:
             torch.set_num_threads(recipe.threads)
         if self.device == "cpu":
-            limit_kept_shapes(TRAINING_SHAPES)  # before the encoder, which sets the limit for encoding
+            limit_primitive_caches(TRAINING_PRIMITIVES)  # before the encoder sets that for encoding
         # The main process resolves `auto` for all ranks: every rank encodes a step in the same precision.
         precision = world.on_main(lambda: resolve_precision(recipe.precision, recipe.device))
         self.accelerator = accelerator_of(recipe.model_copy(update={"precision": precision}))

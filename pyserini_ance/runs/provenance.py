@@ -116,7 +116,7 @@ def resident_bytes(of: str = "VmRSS") -> int | None:
     return next((int(line.split()[1]) << 10 for line in lines if line.startswith(f"{of}:")), None)
 
 
-def bytes_when_used() -> int | None:
+def bytes_with_libraries() -> int | None:
     """The memory of this process now, with the pages of libraries that encoding and training read."""
     if (anonymous := resident_bytes("RssAnon")) is None:
         return None
@@ -126,7 +126,7 @@ def bytes_when_used() -> int | None:
 @functools.cache
 def library_bytes() -> int | None:
     """What Python, libraries and tokenizers take, by what this process had in memory at the first call."""
-    return bytes_when_used()
+    return bytes_with_libraries()
 
 
 def commit_of(package: Path) -> dict | None:

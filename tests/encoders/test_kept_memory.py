@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from pyserini_ance.encoders.kept_memory import limit_kept_shapes
+from pyserini_ance.encoders.kept_memory import limit_primitive_caches
 
 LIMITS = ("LRU_CACHE_CAPACITY", "ONEDNN_PRIMITIVE_CACHE_CAPACITY")
 FAULTS = """
@@ -27,14 +27,14 @@ keep_freed_memory()
 faults()
 print(faults())
 """
-# Of layers as small as these, memory is the code of their products, not their results.
+# Of layers as small as these, memory is that of the primitives, not their results.
 SHAPES = """
 import sys
 import torch
-from pyserini_ance.encoders.kept_memory import limit_kept_shapes
+from pyserini_ance.encoders.kept_memory import limit_primitive_caches
 from pyserini_ance.runs.provenance import resident_bytes
 
-limit_kept_shapes(int(sys.argv[1]))
+limit_primitive_caches(int(sys.argv[1]))
 weight, bias, inputs = torch.ones(64, 64), torch.ones(64), torch.ones(512, 64)
 product = torch.ops.mkldnn._linear_pointwise
 product(inputs[:1], weight, bias, "none", [], "")
@@ -59,18 +59,18 @@ def test_freed_memory_is_kept():
 
 @pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="a torch without oneDNN")
 @pytest.mark.skipif(platform.system() != "Linux", reason="memory is read from /proc")
-def test_code_for_few_shapes_is_kept():
+def test_primitives_for_few_shapes_are_kept():
     few, all_of_them = (printed(SHAPES, limit) for limit in ("8", "400"))
     assert few < all_of_them / 3
 
 
-def test_the_first_limit_stays_and_so_does_the_users(monkeypatch):
+def test_the_first_capacity_stays_and_so_does_the_users(monkeypatch):
     for name in LIMITS:
         monkeypatch.setenv(name, "")  # what is set afterwards is undone
         monkeypatch.delenv(name)
-    limit_kept_shapes(16)
-    limit_kept_shapes(400)
+    limit_primitive_caches(16)
+    limit_primitive_caches(400)
     assert [os.environ[name] for name in LIMITS] == ["16", "32"]
     monkeypatch.setenv(LIMITS[0], "7")
-    limit_kept_shapes(400)
+    limit_primitive_caches(400)
     assert [os.environ[name] for name in LIMITS] == ["7", "32"]

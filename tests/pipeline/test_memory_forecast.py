@@ -20,7 +20,9 @@ from pyserini_ance.pipeline.memory_forecast import encoder_sizes, step_memory
 from pyserini_ance.pipeline.plan import plan
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.load import load
-from pyserini_ance.runs.provenance import resident_bytes
+from pyserini_ance.runs import provenance
+from pyserini_ance.runs.provenance import LIBRARY_PAGES, bytes_with_libraries
+from pyserini_ance.trainer import onednn_linear
 from pyserini_ance.trainer.batch import plan_batch
 from pyserini_ance.trainer.dropout import CpuDropout
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
@@ -174,11 +176,36 @@ def test_a_stage_states_what_its_process_has_and_what_comes(small_recipe):
     recipe = small(small_recipe, *CASES["whole"], device="cpu", precision="fp32")
     data, sizes = tokenize(recipe, read_collection(recipe)), encoder_sizes(recipe)
     held = np.ones(256 << 20, np.uint8)  # stands for an earlier stage's memory
-    before = resident_bytes()
+    before = bytes_with_libraries()
     with stating_memory(recipe, "a", data, World()) as stated:
         come = training_memory(recipe, "a", data, sizes, {}).total
         assert stated == pytest.approx(before + come, rel=0.02)
         assert stated > held.nbytes + sizes.libraries
+
+
+@pytest.mark.parametrize(
+    ("precision", "is_amd", "primitives"),
+    [("fp32", False, 0), ("fp32", True, 32 << 20), ("bf16", False, 32 << 20)],
+)
+def test_primitives_count_where_onednn_multiplies(small_recipe, monkeypatch, precision, is_amd, primitives):
+    monkeypatch.setattr(onednn_linear, "onednn_trains_linears", lambda: is_amd)
+    recipe = small(small_recipe, *CASES["whole"], device="cpu", precision=precision)
+    data, sizes = tokenize(recipe, read_collection(recipe)), encoder_sizes(recipe)
+    assert training_memory(recipe, "a", data, sizes, {}).parts.get("oneDNN primitives", 0) == primitives
+
+
+@pytest.mark.parametrize(
+    ("in_memory", "stated"),
+    [
+        ({"RssAnon": 100, "RssFile": 10}, 100 + LIBRARY_PAGES),
+        ({"RssAnon": 100, "RssFile": 2 * LIBRARY_PAGES}, 100 + 2 * LIBRARY_PAGES),
+        ({}, None),
+    ],
+    ids=["pages to come", "all read", "untold"],
+)
+def test_pages_of_libraries_count_before_they_are_read(monkeypatch, in_memory, stated):
+    monkeypatch.setattr(provenance, "resident_bytes", in_memory.get)
+    assert bytes_with_libraries() == stated
 
 
 def test_mining_adds_vectors_candidates_and_the_pages_of_files(small_recipe):
