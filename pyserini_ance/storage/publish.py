@@ -125,8 +125,8 @@ def claimed_in_turn(folder: Path) -> Iterator[None]:
             try:
                 stack.enter_context(claimed(folder))
                 break
-            except BeingWritten as other:
-                wait(other)
+            except BeingWritten:
+                wait()
         yield
 
 
@@ -142,8 +142,8 @@ def publish_once(folder: Path, about: dict[str, Any], fill: Callable[[Path], Non
         try:
             with publishing(folder, about):
                 fill(folder)
-        except BeingWritten as other:
-            wait(other)
+        except BeingWritten:
+            wait()
         except FileExistsError:
             if not is_complete(folder):
                 raise
@@ -156,9 +156,9 @@ class _Wait:
         self._folder = folder
         self._claim: ClaimMonitor | None = None
 
-    def __call__(self, other: BeingWritten) -> None:
+    def __call__(self) -> None:
         if self._claim is None:
-            log.info("waiting: %s", other)
+            log.info("waiting for another process, which works on %s", self._folder)
             self._claim = ClaimMonitor(self._folder)
         self._claim.check()
         time.sleep(POLL_SECONDS)

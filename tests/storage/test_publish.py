@@ -363,7 +363,7 @@ def test_a_silent_claim_of_another_host_is_an_error_with_the_command_that_clears
         "seconds. If that process has ended, remove what it left and start again: "
         f"rm -r {folder}\n(`train --resume` does so for the processes of its run)"
     )
-    assert len(caplog.messages) == 1 and folder.exists()
+    assert caplog.messages == [f"waiting for another process, which works on {folder}"] and folder.exists()
 
 
 def test_a_claim_of_another_host_that_is_touched_is_waited_for(folder, clock):
