@@ -16,7 +16,7 @@ from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.batching import encoding_batches
 from pyserini_ance.encoders.family import Family, Tower, TwoTower
 from pyserini_ance.encoders.hardware import DTYPES, Precision, cpu_prefers_eager_attention
-from pyserini_ance.encoders.inference_copy import encoding_tower, faster_copy, transformers_in
+from pyserini_ance.encoders.inference_copy import encoding_tower, kept_copy, kept_copy_pays, transformers_in
 from pyserini_ance.encoders.kept_memory import ENCODING_PRIMITIVES, keep_freed_memory, limit_primitive_caches
 from pyserini_ance.encoders.tokenization import TextTokenizer
 
@@ -183,7 +183,8 @@ class Encoder:
         records = [self._fields(text, side) for text in texts]
         tokens = TokenStore.of_lists(self.tokenizer.ids(side, records), self.tokenizer.specials)
         vectors, rows = np.empty((len(records), self.dimension), np.float32), np.arange(len(records))
-        if (copy := self._kept_copy(side, DTYPES[precision])) is None:
+        count = int(tokens.lengths(self.length_tokens(side), rows).sum())
+        if (copy := self._kept_copy(side, DTYPES[precision], count)) is None:
             batches = self.encode_rows(tokens, rows, side, precision, tokens_per_batch)
         else:
             batches = to_host(self._encoded(copy, tokens, rows, side, precision, tokens_per_batch))
@@ -194,21 +195,21 @@ class Encoder:
     def optimize_for_inference(self) -> Self:
         """Let `encode` keep the copies of the weights that it makes, for later calls; returns the encoder.
 
-        There is a copy for each tower and precision that is used: in half precision, and in fp32 on an AMD
-        processor, packed for oneDNN. A copy takes longer to make than a query to encode: one by one, queries
-        are then 1.5 times as fast in fp32, and 4 times in bf16 (docs/lab-notes/speed.md). What changes in the
-        encoder after its first `encode` is not seen until this is called again.
+        There is a copy for each tower and precision that is used: in half precision; in fp32 on an AMD
+        processor packed for oneDNN, and on others, for calls with few tokens, of fused layers. A copy takes
+        longer to make than a query to encode: one by one, queries are then 1.4 to 1.5 times as fast in fp32,
+        and 4 times in bf16 (docs/lab-notes/speed.md). What changes in the encoder after its first `encode` is
+        not seen until this is called again.
         """
         self._copies = {}
         return self
 
-    def _kept_copy(self, side: Side, dtype: torch.dtype) -> Tower | None:
-        if self._copies is None:
+    def _kept_copy(self, side: Side, dtype: torch.dtype, tokens: int) -> Tower | None:
+        if self._copies is None or not kept_copy_pays(dtype, tokens):
             return None
         tower = self.towers.tower(side)
         if (tower, dtype) not in self._copies:
-            copy = faster_copy(tower, dtype, self.device)
-            self._copies[tower, dtype] = copy if copy is None else copy.eval()
+            self._copies[tower, dtype] = kept_copy(tower, dtype, self.device)
         return self._copies[tower, dtype]
 
     def __getstate__(self) -> dict[str, Any]:
