@@ -38,7 +38,7 @@ class FusedLayer(nn.Module):
             kinds = ("weight", "bias")
             return [torch.cat([getattr(parts[name], kind).detach() for name in names]) for kind in kinds]
 
-        self._arguments = (
+        self._arguments: tuple[Any, ...] = (
             self.size,
             layer.attention.self.num_attention_heads,
             *weights(*PROJECTIONS),
@@ -60,14 +60,11 @@ class FusedLayer(nn.Module):
         attention_mask: None, or (B, 1, 1 or L, L), as transformers makes it for texts with padding: true or 0
         for tokens, else false or a large negative number.
         """
-        padding, kind = None, None
+        mask: tuple[Any, ...] = (None, None)
         if attention_mask is not None:
             by_token = attention_mask[:, 0, 0]
-            padding = ~by_token if by_token.dtype == torch.bool else by_token < 0
-            kind = MASKS_TOKENS
-        states: torch.Tensor = torch._transformer_encoder_layer_fwd(
-            hidden_states, *self._arguments, padding, kind
-        )
+            mask = (~by_token if by_token.dtype == torch.bool else by_token < 0, MASKS_TOKENS)
+        states: torch.Tensor = torch._transformer_encoder_layer_fwd(hidden_states, *self._arguments, *mask)
         return states
 
 
