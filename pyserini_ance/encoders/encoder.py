@@ -197,7 +197,7 @@ class Encoder:
 
         There is a copy for each tower and precision that is used: in half precision; in fp32 on an AMD
         processor packed for oneDNN, and on others, for calls with few tokens, of fused layers. A copy takes
-        longer to make than a query to encode: one by one, queries are then 1.4 to 1.5 times as fast in fp32,
+        longer to make than a query to encode: one by one, queries are then 1.3 to 1.5 times as fast in fp32,
         and 4 times in bf16 (docs/lab-notes/speed.md). What changes in the encoder after its first `encode` is
         not seen until this is called again.
         """
