@@ -78,13 +78,17 @@ def fuse_layers(tower: nn.Module) -> int:
 
 
 def _fused(layer: nn.Module) -> FusedLayer | None:
-    """The FusedLayer of a layer with BERT's parts, without hooks, if it gives the same results."""
-    parts = dict(layer.named_modules())
+    """The FusedLayer of a layer with BERT's parts, as their classes have them, or None."""
+    parts: dict[str, Any] = dict(layer.named_modules())
     if any(type(parts.get(name)) is not kind for name, kind in KINDS.items()):
         return None
     if getattr(layer, "is_decoder", False):  # its masks differ from token to token
         return None
-    if any(part._forward_hooks or part._forward_pre_hooks for part in parts.values()):
+    if parts[ATTENTION_NORM].eps != parts[OUTPUT_NORM].eps:  # the operator has one
+        return None
+    if any(
+        part._forward_hooks or part._forward_pre_hooks or "forward" in vars(part) for part in parts.values()
+    ):
         return None
     try:
         own = FusedLayer(layer)

@@ -61,7 +61,9 @@ def kept_copy(tower: Tower, dtype: torch.dtype, device: torch.device) -> Tower |
 
 def _fused_copy(tower: Tower, dtype: torch.dtype) -> Tower | None:
     copied = inference_copy(tower, dtype).eval()
-    return copied if fuse_layers(copied) else None
+    count = fuse_layers(copied)
+    log.info("small calls in fp32: %d layers of the model are fused", count)
+    return copied if count else None
 
 
 def _if_copied(make: Callable[[], Tower | None]) -> Tower | None:

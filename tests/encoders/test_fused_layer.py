@@ -74,13 +74,16 @@ class Added(nn.Linear):
         return super().forward(input) + 1
 
 
-def test_a_layer_with_a_hook_or_a_product_of_another_kind_stays():
-    tower = model(num_hidden_layers=3)
-    tower.encoder.layer[0].attention.self.query.register_forward_hook(lambda *_: None)
-    tower.encoder.layer[1].output.dense.__class__ = Added
+def test_a_layer_with_a_hook_or_a_part_of_another_kind_stays():
+    tower = model(num_hidden_layers=5)
+    layers = tower.encoder.layer
+    layers[0].attention.self.query.register_forward_hook(lambda *_: None)
+    layers[1].output.dense.__class__ = Added
+    layers[2].output.LayerNorm.eps *= 2
+    layers[3].intermediate.forward = lambda states, own=layers[3].intermediate.forward: 2 * own(states)
     expected = states(tower, MASK)
     assert fuse_layers(tower) == 1
-    assert [isinstance(layer, FusedLayer) for layer in tower.encoder.layer] == [False, False, True]
+    assert [isinstance(layer, FusedLayer) for layer in tower.encoder.layer] == [False] * 4 + [True]
     torch.testing.assert_close(states(tower, MASK), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -96,12 +99,15 @@ def test_without_the_operator_or_with_other_results_layers_stay(monkeypatch, bro
     assert fuse_layers(model()) == 0
 
 
-def test_queries_of_an_optimized_encoder_take_fused_layers_and_many_texts_do_not(encoder, monkeypatch):
+def test_queries_of_an_optimized_encoder_take_fused_layers_and_many_texts_do_not(
+    encoder, monkeypatch, caplog
+):
     passes, forward = [], FusedLayer.forward
     monkeypatch.setattr(FusedLayer, "forward", lambda *own, **more: passes.append(1) or forward(*own, **more))
     queries = ["what is a dense retriever", "negatives", "one more query of seven words here"]
     many = queries * MOST_FUSED_TOKENS  # of three tokens or more each
     plain = [encoder.encode(texts) for texts in (queries, many)]
+    caplog.set_level("INFO")
     encoder.optimize_for_inference()
     passes.clear()  # layers were compared
     large = encoder.encode(many)
@@ -109,6 +115,7 @@ def test_queries_of_an_optimized_encoder_take_fused_layers_and_many_texts_do_not
     np.testing.assert_array_equal(large, plain[1])
     np.testing.assert_allclose(encoder.encode(queries), plain[0], rtol=1e-5, atol=1e-6)
     layers = sum(isinstance(layer, FusedLayer) for layer in next(iter(encoder._copies.values())).modules())
+    assert f"{layers} layers of the model are fused" in caplog.text
     assert layers and len(passes) > 2 * layers  # beside its comparisons, the call itself
 
 
