@@ -10,6 +10,7 @@ NOT_KINDS = (
     "hardware",
     "hub",
     "inference_copy",
+    "fused_layer",
     "kept_memory",
     "layer_reduction",
     "load_save",
