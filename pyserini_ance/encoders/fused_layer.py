@@ -60,11 +60,14 @@ class FusedLayer(nn.Module):
         attention_mask: None, or (B, 1, 1 or L, L), as transformers makes it for texts with padding: true or 0
         for tokens, else false or a large negative number.
         """
-        mask: tuple[Any, ...] = (None, None)
-        if attention_mask is not None:
+        # Without a mask, the operator rounds differently: a query alone would be less like one in a batch.
+        if attention_mask is None:
+            padding = torch.zeros(hidden_states.shape[:2], dtype=torch.bool)
+        else:
             by_token = attention_mask[:, 0, 0]
-            mask = (~by_token if by_token.dtype == torch.bool else by_token < 0, MASKS_TOKENS)
-        states: torch.Tensor = torch._transformer_encoder_layer_fwd(hidden_states, *self._arguments, *mask)
+            padding = ~by_token if by_token.dtype == torch.bool else by_token < 0
+        arguments = (*self._arguments, padding, MASKS_TOKENS)
+        states: torch.Tensor = torch._transformer_encoder_layer_fwd(hidden_states, *arguments)
         return states
 
 
