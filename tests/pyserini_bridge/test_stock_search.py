@@ -310,16 +310,19 @@ def assert_same_ranking(path, queries, documents):
 
 
 def assert_same_scores(found, expected) -> None:
-    """To 1e-4, or to 8 steps of float32 where these are larger: ANCE's scores are near 700, with steps of
-    6e-5, and Faiss adds up the products in another order."""
+    """To 1e-4, or to 16 steps of float32 where these are larger.
+
+    ANCE's scores are near 700, with steps of 6e-5, and a query has other rounding errors in a batch than
+    alone: against float64 these are up to 8 steps in the one case, and up to 13 in the other.
+    """
     found, expected = np.asarray(found, float), np.asarray(expected, np.float32)
-    assert (np.abs(found - expected) <= np.maximum(1e-4, 8 * np.spacing(np.abs(expected)))).all()
+    assert (np.abs(found - expected) <= np.maximum(1e-4, 16 * np.spacing(np.abs(expected)))).all()
 
 
 @pytest.mark.parametrize(
-    ("score", "near", "far"), [(1.0, 0.9e-4, 1.1e-4), (90.0, 0.9e-4, 1.1e-4), (700.0, 4.8e-4, 5.0e-4)]
+    ("score", "near", "far"), [(1.0, 0.9e-4, 1.1e-4), (60.0, 0.9e-4, 1.1e-4), (700.0, 9.7e-4, 9.8e-4)]
 )
-def test_scores_are_the_same_to_the_fourth_decimal_or_eight_steps(score, near, far):
+def test_scores_are_the_same_to_the_fourth_decimal_or_sixteen_steps(score, near, far):
     assert_same_scores([score, score + near], [score, score])
     with pytest.raises(AssertionError):
         assert_same_scores([score, score + far], [score, score])
