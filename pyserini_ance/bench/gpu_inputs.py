@@ -16,9 +16,9 @@ from pyserini_ance.data.collection import Collection, Qrels, Split, Texts, offse
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
-from pyserini_ance.encoders.transformer import Transformer
 from pyserini_ance.pipeline.experiment import accelerator_of
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import Refresher

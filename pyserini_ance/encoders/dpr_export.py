@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from pyserini_ance.data.collection import Side
+from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.load_save import TOWERS, family_of
 from pyserini_ance.encoders.released import DPR_FOLDER, DPR_PREFIX
-from pyserini_ance.encoders.transformer import Transformer
 from pyserini_ance.storage.files import read_json, read_json_object, sha256_file, write_json
 
 CONFIG, WEIGHTS = "config.json", "model.safetensors"

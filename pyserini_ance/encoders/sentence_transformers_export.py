@@ -15,11 +15,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.encoders.families.roberta_ance import RobertaAnce
+from pyserini_ance.encoders.families.transformer import PROJECTION, Transformer
 from pyserini_ance.encoders.family import Family, at
 from pyserini_ance.encoders.load_save import TOWERS, family_of, read_side_file
-from pyserini_ance.encoders.roberta_ance import RobertaAnce
 from pyserini_ance.encoders.sentence_transformers_import import LINEAR
-from pyserini_ance.encoders.transformer import PROJECTION, Transformer
 from pyserini_ance.storage.files import write_json, write_whole
 
 TEMPLATE = re.compile(r"([^{}]*)(\{title\} )?\{text\}")  # a title comes as part of the text

@@ -131,7 +131,7 @@ class Component(Settings):
 # The recipe key that takes a component, and the package whose modules are its kinds.
 COMPONENT_PACKAGES = {
     "data": "pyserini_ance.data.formats",
-    "encoder": "pyserini_ance.encoders",
+    "encoder": "pyserini_ance.encoders.families",
     "negatives": "pyserini_ance.negatives",
     "filters": "pyserini_ance.negatives.filters",
     "teacher": "pyserini_ance.negatives.teachers",

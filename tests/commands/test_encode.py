@@ -15,8 +15,8 @@ from helpers.waiting import until
 from pyserini_ance.commands import encode as command
 from pyserini_ance.commands import merge
 from pyserini_ance.commands.encode import FORMATS, main
+from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
-from pyserini_ance.encoders.transformer import Transformer
 from pyserini_ance.pyserini_bridge.vector_files import NumberType, write_index
 
 CORPUS = [("007", "Cats purr."), ("b", "A long text " * 40), ("c", "Dogs bark at cats")]

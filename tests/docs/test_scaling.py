@@ -14,8 +14,8 @@ import pyarrow.parquet
 import pytest
 import yaml
 
+from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
-from pyserini_ance.encoders.transformer import Transformer
 from pyserini_ance.recipe.load import load
 
 ROOT = Path(__file__).parents[2]

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import BertTokenizer
 
+from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.load_save import initial_encoder, initial_files, load_encoder
 from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
-from pyserini_ance.encoders.transformer import Transformer
 from pyserini_ance.runs.any_encoder import load_any_encoder
 
 TEXTS = ["the quick brown fox " * 30, "A lazy Dog"]

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.load_save import initial_encoder, save_encoder
-from pyserini_ance.encoders.transformer import Transformer
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, encode_corpus
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.shards import merge_folders

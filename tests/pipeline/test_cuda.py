@@ -16,8 +16,8 @@ from helpers.step_gradients import compute_gradients
 from torch import nn
 
 from pyserini_ance.bench import gpu
+from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
-from pyserini_ance.encoders.transformer import Transformer
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.optimization import Optimizer
 from pyserini_ance.storage.files import read_json_lines

@@ -9,11 +9,11 @@ from helpers.bf16_search import lower_limits
 from transformers import RobertaConfig
 
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.families.roberta_ance import RobertaAnceTower, _model_class
 from pyserini_ance.encoders.family import TwoTower
 from pyserini_ance.encoders.hardware import DTYPES
 from pyserini_ance.encoders.inference_copy import copied_weights
 from pyserini_ance.encoders.load_save import initial_encoder
-from pyserini_ance.encoders.roberta_ance import RobertaAnceTower, _model_class
 from pyserini_ance.pipeline import cpu_memory, memory_forecast
 from pyserini_ance.pipeline.cpu_memory import stating_memory, training_memory
 from pyserini_ance.pipeline.memory_forecast import encoder_sizes, step_memory

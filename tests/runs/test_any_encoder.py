@@ -6,8 +6,8 @@ import shutil
 import numpy as np
 import pytest
 
-from pyserini_ance.encoders import transformer
-from pyserini_ance.encoders.transformer import Transformer
+from pyserini_ance.encoders.families import transformer
+from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.recipe.components import absolute
 from pyserini_ance.runs.any_encoder import encoder_source, load_any_encoder
 
