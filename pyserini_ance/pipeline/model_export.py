@@ -197,7 +197,7 @@ def _below_untrained(rows: Sequence[dict[str, Any]], measure: str) -> list[str]:
         return []
     return [
         f"{final['row']} is below the untrained encoder: {measure} {final[measure]:.4f} instead of "
-        f"{untrained[measure]:.4f}. See docs/guides/choosing-a-method.md, When mined negatives do harm"
+        f"{untrained[measure]:.4f}. See docs/guides/choosing-a-method.md, It got worse"
     ]
 
 

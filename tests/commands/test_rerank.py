@@ -147,7 +147,7 @@ def test_a_public_ranking_of_real_passages(small_recipe, shared_data, tiny_cross
     first, three = (
         [cell.strip() for cell in line.split("|")[1:-1]] for line in capsys.readouterr().out.splitlines()[2:4]
     )
-    assert first[1:3] == ["0.7024", "0.5058"]  # docs/evaluating.md
+    assert first[1:3] == ["0.7024", "0.5058"]  # docs/guides/evaluating.md
     assert three[1] != first[1] and three[3] == first[3]
     before, after = read_run(ranking), read_run(tmp_path / "out" / "first-3.trec")
     assert len(after) == 43 and all(

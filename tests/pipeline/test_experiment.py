@@ -173,7 +173,7 @@ def test_moments_stay_until_no_stage_goes_on_with_them(small_recipe, tmp_path):
 
 
 def test_a_run_without_bm25_needs_neither_pyserini_nor_java(train, undisturbed, tmp_path):
-    """As docs/scaling-out.md says."""
+    """As docs/guides/scaling.md says."""
     done = train(tmp_path / "run", fault="without_pyserini_and_java")
     assert done["code"] == 0, done["stderr"]
     assert outcome(tmp_path / "run")["rows"] == outcome(undisturbed)["rows"]

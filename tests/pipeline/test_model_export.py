@@ -45,7 +45,7 @@ def test_a_result_that_is_worse_than_its_start_is_a_loud_line():
         "",
         "WARNING: stage bm25-neg never improved on its start: the result is that of a",
         "WARNING: ance is below the untrained encoder: RR@10 0.6250 instead of 0.7500. See "
-        "docs/guides/choosing-a-method.md, When mined negatives do harm",
+        "docs/guides/choosing-a-method.md, It got worse",
         "",
     ]
     assert [f"WARNING: {line}" for line in found.as_json()["warnings"]] == lines[10:12]

@@ -208,7 +208,7 @@ def test_dpr_cuts_no_query(folders):
 
 
 def test_dprs_pairs_are_read_as_here_but_for_long_titles(bert_tokenizer):
-    """What README.md says: a title of more than half the tokens."""
+    """What docs/guides/search-with-pyserini.md says: a title of more than half the tokens."""
     settings = Tokenization.model_validate({"document": {"length_tokens": 65, "template": PAIR}})
     ours, theirs = (
         TextTokenizer(AutoTokenizer.from_pretrained(bert_tokenizer), settings),

@@ -1,4 +1,4 @@
-"""A weighted sum of teachers, such as BM25 and the retriever in training."""
+"""The weighted mean of teachers, such as BM25 and the retriever in training."""
 
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
