@@ -213,7 +213,7 @@ def _measured(
     for run in finished:
         try:
             rows = read_measured(run, str(run.relative_to(runs)), recipes)
-        except ValueError as error:  # perhaps of another version
+        except (ValueError, RuntimeError) as error:  # RuntimeError: of another version
             notes.append(f"skipped: {run} cannot be read: {error}")
             continue
         results = [row for row in rows if row.section is Section.RESULTS]

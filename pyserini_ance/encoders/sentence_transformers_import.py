@@ -39,6 +39,8 @@ OLDER_FILES = tuple(
     f"sentence_{name}_config.json"
     for name in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
+# The models whose first position is that after the padding's.
+AFTER_PADDING = {"camembert", "mpnet", "roberta", "xlm-roberta", "xlm-roberta-xl"}
 # Prompts, lengths and lower-casing are of a side; these settings are of the encoder.
 SHARED = ("pooling", "projection", "lowercase")
 
@@ -264,14 +266,18 @@ def _template(files: _Files, config: Mapping[str, Any], side: Side, pooling: Map
 
 
 def _length(files: _Files, folder: str, text: Mapping[str, Any], side: Side) -> int | None:
-    """The maximum length; without a setting that of the tokenizer, up to the positions of the model."""
+    """The maximum length; without a setting that of the tokenizer, up to the positions of the model.
+
+    Without either, sentence-transformers writes all positions, where a text may need some before its own.
+    """
     arguments = text.get("processor_kwargs") or text.get("tokenizer_args") or {}
     own = text.get(f"{side}_length") or arguments.get("model_max_length") or text.get("max_seq_length")
-    limits = [own] if own else [
-        files.read(folder, "tokenizer_config.json").get("model_max_length"),
-        files.read(folder, "config.json").get("max_position_embeddings"),
-    ]  # fmt: skip
-    known = [int(limit) for limit in limits if limit]
+    limit = own or files.read(folder, "tokenizer_config.json").get("model_max_length")
+    config = files.read(folder, "config.json")
+    positions = config.get("max_position_embeddings")
+    if positions and config.get("model_type") in AFTER_PADDING:
+        positions -= config.get("pad_token_id", 1) + 1
+    known = [int(number) for number in (limit, positions) if number]
     return min(known) if known else None
 
 

@@ -69,7 +69,7 @@ def _check_measures(recipe: Recipe) -> None:
             raise ValueError(
                 f"measure {measure} looks at {cutoff} documents, but {key} is {hits}; set {key}={cutoff}"
             )
-    # Dev rankings are as long as the measure needs.
+    # Dev rankings are at least as long as the measure's cutoff.
     on_dev = parse_measures(evaluation.measure for evaluation in _dev_evaluations(recipe))
     threshold = recipe.data.relevance_threshold
     for measure in [*(measure for _, _, measure in checked), *on_dev]:

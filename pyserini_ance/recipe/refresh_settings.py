@@ -138,7 +138,7 @@ class Evaluate(Product):
     split: Splits = ("dev",)
     """The split, or several, of which the mean score decides."""
     measure: str = "RR@10"
-    """The measure, by its ir-measures name."""
+    """The measure, by its ir-measures name; without a cutoff, such as AP, that of the first 100 documents."""
     queries: PositiveInt | None = None
     """Evaluate on this many queries of each split; null: all."""
     sample_documents: PositiveInt | None = None

@@ -166,7 +166,8 @@ def _mined_queries(anchor_sets: Mapping[Side, AnchorSet], tables: Iterable[Negat
     # continues over the queries mined now, unless `refresh: {restart_queries: true}`.
     queries, known_positives = anchor_sets["query"].anchors, anchor_sets["query"].known_positives
     for table in tables:
-        if len(table.anchors) == len(anchor_sets[table.anchor_side].anchors):
+        # Equally many may be others, where each of two tables has promoted the positives of a query.
+        if np.array_equal(table.anchors, anchor_sets[table.anchor_side].anchors):
             continue
         if table.anchor_side == "query":
             queries = np.intersect1d(queries, table.anchors, assume_unique=True)

@@ -124,6 +124,17 @@ def test_lengths_by_side(modules, transformer, save):
     assert (tokenization.query.length_tokens, tokenization.document.length_tokens) == (8, 48)
 
 
+def test_a_length_beyond_the_models_positions_is_theirs(modules, save, tiny_roberta):
+    """sentence-transformers writes all of RoBERTa's 514 positions, and fails for texts that need the last."""
+    folder = save(modules.Transformer(str(tiny_roberta)), modules.Pooling(32, "mean"))
+    change(folder, "sentence_bert_config.json", max_seq_length=514)
+    encoder = load_any_encoder(folder)
+    assert [encoder.length_tokens(side) for side in ("query", "document")] == [512, 512]
+    short = TEXTS[1:]
+    np.testing.assert_allclose(encoder.encode(short), opened(folder).encode(short), atol=1e-5)
+    assert np.isfinite(encoder.encode(TEXTS)).all()
+
+
 def test_a_router_of_two_towers(dense, modules, transformer, save, family, tmp_path):
     query = [transformer(12), modules.Pooling(32, "mean"), dense(), modules.Normalize()]
     document = [transformer(24, 0.9), modules.Pooling(32, "mean"), dense()]

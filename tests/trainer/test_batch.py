@@ -328,6 +328,28 @@ def test_promoted_documents_are_masked_in_the_batch(split):
         assert losses[0] == losses[1]
 
 
+def test_queries_are_drawn_from_those_of_every_table_even_if_all_have_equally_many():
+    """Queries 0 and 1 are judged. A static table has one more, which a refresh had found a positive for, and
+    the newest one another."""
+    split = Split("train", Texts(list("abcd"), {"text": ["?"] * 4}), Qrels.of([0, 1], [0, 1], [1, 1], 4))
+    rows = np.arange(20, 29).reshape(3, 3)
+    tables = {
+        ("query", number): replace(
+            NegativeTable("query", "document", np.array([0, 1, query]), rows, np.zeros((3, 3)), source),
+            promoted=promoted,
+        )
+        for number, (query, source, promoted) in enumerate(
+            [(2, "bm25", None), (3, "ann", np.array([[3, 40]], np.int32))]
+        )
+    }
+    sources = [{"kind": "bm25"}, {"kind": "ann"}]
+    sets = anchor_sets(split, tables)
+    assert sets["query"].drawn.tolist() == [0, 1]
+    terms = {"query": {"negatives": sources}}
+    whole = plan_batch(stage(terms=terms), 0, 0, 7, sets, tables)
+    assert set(whole.queries.tolist()) == {0, 1}
+
+
 def test_tables_that_promote_nothing_leave_the_anchor_sets_alone(split):
     plain = {"query": AnchorSet(split, "query", DOCUMENTS)}
     assert anchor_sets_of(plain, promoting([]).values())["query"] is plain["query"]
