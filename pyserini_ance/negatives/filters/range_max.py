@@ -13,8 +13,8 @@ from pyserini_ance.negatives.table import PADDING
 class RangeMax(Filter):
     """Removes all but the first `ranks` candidates of each ranking, known positives not counted.
 
-    Nor are those counted that earlier filters remove: before `range_min` it keeps ranks up to `ranks`, after it
-    so many ranks more.
+    Nor are those counted that earlier filters remove: before `range_min` it keeps ranks up to `ranks`, after
+    it so many ranks more.
     With `answers`: microsoft/ANCE examines the first 100 of the top 200 that are not the positive, and keeps
     those without an answer (run_ann_data_gen_dpr.py); DANCE's copy of these lines has the comment "BUG?".
     """
