@@ -268,7 +268,7 @@ def test_several_positives_are_averaged_and_do_not_compete():
 
 
 def test_triples_of_one_query_are_ranknet_over_its_negatives():
-    """microsoft/ANCE's batch, 20 triples in a row of a query and its positive, as in docs/guides/negatives.md:
+    """microsoft/ANCE's batch, 20 triples in a row of a query and positive, see docs/guides/negatives.md:
     same loss, same gradient."""
     queries, positives, negatives = [3, 1], [[0], [1]], np.random.default_rng(0).integers(2, 50, (2, 20))
     grouped = batch_of(queries, positives, negatives)
