@@ -17,6 +17,7 @@ from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.vectors import encoding
 
 STAGE = {
     "steps": 4,
@@ -359,6 +360,26 @@ def test_what_one_source_of_a_mix_promotes_is_no_negative(run, recipe, collectio
             mined = pa.mine(pa.load_encoder(run), collection, mix, **settings)
             assert row not in mined.rows and mined.table.promoted[:, 1].tolist() == [row] * 15
             assert all(row in mined.split.qrels.relevant(query) for query in range(15))
+
+
+def test_a_call_that_ends_leaves_the_vectors_that_another_reads(mined, run, recipe, collection, monkeypatch):
+    """As two processes that mine with one encoder and cache: one has written the vectors, and not read any."""
+    encoder = pa.load_encoder(run.directory / "checkpoints" / "initial-00000000" / "encoder")
+    encode, scratch, left = encoding.encode_into, recipe.cache / "mining", []
+
+    def mine() -> np.ndarray:
+        source = {"kind": "ann", "top_k": 8}
+        return pa.mine(encoder, collection, source, num_negatives=3, encoding=FP32, cache=recipe.cache).rows
+
+    def encode_and_mine(*arguments):
+        encode(*arguments)
+        monkeypatch.setattr(encoding, "encode_into", encode)
+        np.testing.assert_array_equal(mine(), mined.rows)
+        left.extend(path.name for path in scratch.iterdir() if path.is_dir())
+
+    monkeypatch.setattr(encoding, "encode_into", encode_and_mine)
+    np.testing.assert_array_equal(mine(), mined.rows)
+    assert len(left) == 1 and list(scratch.iterdir()) == []
 
 
 def test_a_filter_of_mine_may_ask_bm25(run, recipe, collection, monkeypatch, tmp_path):

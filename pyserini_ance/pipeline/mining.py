@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +34,7 @@ from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.teacher_training import TRAINED
 from pyserini_ance.storage.files import sha256_json, whole_file
+from pyserini_ance.storage.lease import leased, remove_unless_leased
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -266,7 +266,9 @@ def mine_negatives(
     scratch = cache / "mining" / sha256_json([encoder_digest(encoder), data.identity])[:32]
     snapshot = snapshot_of(encoder, data, encoding, scratch, world)
     snapshot.recipe = settings
-    table = mine_in_shares(source, snapshot, anchor_set, context)
+    world.on_main(lambda: scratch.parent.mkdir(parents=True, exist_ok=True))
+    with leased(scratch, "its vectors are searched for negatives"):  # another call may mine from them, too
+        table = mine_in_shares(source, snapshot, anchor_set, context)
     if table.promoted is not None:
         anchor_set = anchor_set.with_positives(table.promoted)
         chosen = anchor_set.split
@@ -275,7 +277,7 @@ def mine_negatives(
     num_short = 0 if choose_all else source.check(table, collection, chosen)
     rows = table.candidates if choose_all else source.draw(table.anchors, table, anchor_set, draw_rng)
     world.barrier()  # NFS removes no folder in which a process still has a file open
-    world.on_main(lambda: shutil.rmtree(scratch, ignore_errors=True))
+    world.on_main(lambda: remove_unless_leased(scratch))
     return MinedNegatives(collection, chosen, table, rows, num_short, dict(snapshot.seconds))
 
 
