@@ -363,7 +363,7 @@ def test_what_one_source_of_a_mix_promotes_is_no_negative(run, recipe, collectio
 
 
 def test_a_call_that_ends_leaves_the_vectors_that_another_reads(mined, run, recipe, collection, monkeypatch):
-    """As two processes that mine with one encoder and cache: one has written the vectors, and not read any."""
+    """As two processes that mine with one encoder and cache: one has written the vectors, read none."""
     encoder = pa.load_encoder(run.directory / "checkpoints" / "initial-00000000" / "encoder")
     encode, scratch, left = encoding.encode_into, recipe.cache / "mining", []
 
