@@ -261,7 +261,7 @@ def tsv_entries(path: Path) -> Iterator[Entry]:
 
 def tsv_entry(line: Line) -> Entry:
     """The entry in a line of such a table."""
-    id, text = line.columns(("id", "text"))
+    id, text = line.cells(("id", "text"))  # which may be empty is the same for all formats
     return Entry(line, id, {"text": text})
 
 
@@ -274,9 +274,9 @@ def trec_judgments(path: Path) -> Iterator[Judgment]:
 
 def beir_judgments(path: Path) -> Iterator[Judgment]:
     """Judgments of BEIR: three columns separated by tabs. A first line that ends in `score` is the header."""
-    for line in read_lines(path):
+    for index, line in enumerate(read_lines(path)):
         query, document, grade = line.columns(("query-id", "corpus-id", "score"))
-        if line.number > 1 or grade != "score":
+        if index > 0 or grade != "score":
             yield Judgment(line, query, document, _grade(line, grade))
 
 

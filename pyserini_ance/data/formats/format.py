@@ -15,9 +15,10 @@ from pyserini_ance.data.document_queries import DocumentQueries
 from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment, Store, build_texts
 from pyserini_ance.data.formats.empty_documents import EmptyDocuments
 from pyserini_ance.data.formats.files import Official, SplitCounts, paths_in
-from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, shown
+from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS
 from pyserini_ance.data.formats.reading import OnDisk
 from pyserini_ance.data.hold_out import HoldOut
+from pyserini_ance.data.trec import two_grades
 from pyserini_ance.recipe.components import Component
 
 UNKNOWN_SHOWN = 5
@@ -240,7 +241,8 @@ class Format(Component):
                 grades.append(judgment.grade)
                 numbers.append(judgment.line.number)
             elif grades[position] != judgment.grade:
-                raise _two_grades(judgment, grades[position], numbers[position])
+                pair, earlier = (judgment.query, judgment.document), (grades[position], numbers[position])
+                raise two_grades(judgment.line, *pair, judgment.grade, *earlier)
         if unknown and self.unknown_ids == "refuse":
             raise _unknown_ids(name, unknown_count, unknown, queries, documents)
         _count_skipped(skipped, f"{name} judgments of unknown ids", unknown_count)
@@ -266,12 +268,6 @@ def _on_one_line(entry: Entry) -> Entry:
     # Pyserini's topic files have one query per line. A query that did not fit there would be ranked
     # differently.
     return entry._replace(fields={name: " ".join(value.split()) for name, value in entry.fields.items()})
-
-
-def _two_grades(again: Judgment, grade: int, number: int) -> ValueError:
-    pair = f"query {shown(again.query)} and document {shown(again.document)}"
-    problem = f"grade {again.grade} for {pair}, which line {number} gave {grade}"
-    return again.line.error(problem, "one grade for a pair", "delete one of the two lines")
 
 
 def _unknown_ids(
