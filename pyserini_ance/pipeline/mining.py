@@ -4,7 +4,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -181,9 +181,8 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
             store_collection(read, cache)
         mapped = open_collection(cache, read.digest)
         assert mapped is not None
-        collection = Collection(
-            mapped.documents, {name: mapped.split(name) for name in read.splits}, read.skipped
-        )
+        splits = {name: mapped.split(name) for name in read.splits}
+        collection = replace(mapped, splits=splits, skipped=read.skipped)
         record.save(collection)
     else:
         collection.log_skipped()

@@ -2,7 +2,7 @@
 
 import importlib.util
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -130,6 +130,7 @@ def read_rankings(recipe: Recipe, collection: Collection) -> None:
         collection.documents.digest,
         collection.split(training).queries.digest,
         collection.split(training).qrels.digest,
+        *sorted(collection.left_out),
     ]
     for anchor, of_anchor in recipe.anchored_sources:
         for source in (component for component in of_anchor.components if component.files):
@@ -175,7 +176,7 @@ def store_and_map(recipe: Recipe, collection: Collection) -> Collection:
     # The digest covers neither the skipped lines nor the order of the splits: another recipe may have stored
     # it.
     splits = {name: mapped.split(name) for name in collection.splits}
-    return Collection(mapped.documents, splits, collection.skipped)
+    return replace(mapped, splits=splits, skipped=collection.skipped)
 
 
 def find_collection(recipe: Recipe, digest: str) -> Collection | None:

@@ -217,7 +217,7 @@ def written(files: list, triples: str = "", run: str = "") -> None:
         ({"triples": "train-0\tred-apple\n"}, r"qidpidtriples\.tsv, line 2: 2 columns"),
         (
             {"triples": "train-0\tred-apple\tred-table\n"},
-            r"qidpidtriples\.tsv ranks document 'red-table' for query 'train-0', but the coll",
+            r"qidpidtriples\.tsv, line \d: document 'red-table' for query 'train-0', which the collection",
         ),
         ({"run": "train-1 Q0 red-apple 2 high t\n"}, r"run\.trec, line 2: score 'high'"),
         (

@@ -177,11 +177,17 @@ class InMemory:
         pass
 
 
-def build_texts(entries: Iterable[Entry], noun: str, store: Store, files: Sequence[Path] = ()) -> Texts:
+def build_texts(
+    entries: Iterable[Entry],
+    noun: str,
+    store: Store,
+    files: Sequence[Path] = (),
+    check: Callable[[Texts, LineOrigins], None] = lambda texts, origins: None,
+) -> Texts:
     """Check all entries and store them as texts.
 
     noun: what errors call an entry. files: the files that are read, if known; they give the progress bar its
-    total.
+    total. check: called with all texts and their lines at the end.
 
     Raises ValueError for an id that is empty, holds blanks or occurs twice, and for a text that is empty or
     holds a NUL.
@@ -198,11 +204,15 @@ def build_texts(entries: Iterable[Entry], noun: str, store: Store, files: Sequen
             bar.at(entry.line)
         texts = store.texts()
         if repeat := store.first_repeat(texts):
-            first, again = map(store.origins.line, repeat)
-            repeated = shown(texts.ids[repeat[0]])
-            problem = f"{noun} id {repeated} was already given in {first.path}, line {first.number}"
-            raise again.error(problem, "each id once", "delete one of the two, or rename it")
+            raise repeated_id(noun, texts.ids[repeat[0]], *map(store.origins.line, repeat))
+        check(texts, store.origins)
     return texts
+
+
+def repeated_id(noun: str, id: str, first: Line, again: Line) -> ValueError:
+    """The error to raise for an id that is given in two lines."""
+    problem = f"{noun} id {shown(id)} was already given in {first.path}, line {first.number}"
+    return again.error(problem, "each id once", "delete one of the two, or rename it")
 
 
 def is_empty(entry: Entry) -> bool:

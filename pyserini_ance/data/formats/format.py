@@ -156,11 +156,11 @@ class Format(Component):
         store: Store = InMemory()
         if folder:
             store = on_disk = OnDisk(folder, documents_per_part)
-            documents = on_disk.resume(documents, part_file, empty.ids) if part_file else documents
+            documents = on_disk.resume(documents, part_file, empty.lines) if part_file else documents
         documents = _first_checked(documents, check) if check else documents
         if self.empty_documents == "skip":
             documents = empty.leave_out(documents)
-        corpus = build_texts(documents, "document", store, files)
+        corpus = build_texts(documents, "document", store, files, empty.check)
         if not len(corpus):
             read = ", ".join(map(str, files)) or f"data of kind {self.kind}"
             raise ValueError(f"{read}: no document was read; expected at least one; correct `data`")
@@ -178,7 +178,7 @@ class Format(Component):
             checked = {made.name: made, **checked}
         if self.hold_out:
             checked = self.hold_out.cut(checked)
-        collection = Collection(corpus, checked, skipped)
+        collection = Collection(corpus, checked, skipped, frozenset(empty.lines))
         collection.log_skipped()
         return collection
 
