@@ -27,7 +27,7 @@ from pyserini_ance.negatives.source import MiningContext, Source, TableSource, m
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.pipeline.bm25_rankings import Bm25Request, cached_rankings
 from pyserini_ance.pipeline.conversion import tevatron_records
-from pyserini_ance.pipeline.preparation import tokenize
+from pyserini_ance.pipeline.preparation import tokenize, tokenize_and_warn
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.load import read_component, read_yaml
@@ -256,7 +256,7 @@ def mine_negatives(
     # A recipe without data and stages: the settings that tokenize and cached_rankings read.
     used: dict[str, Any] = {"encoder": encoder.family, "bm25": bm25, "cache": cache}
     settings = Recipe.model_construct(None, **used, train_split=TrainSplit(splits=(split,)))
-    world.on_main(lambda: tokenize(settings, collection) and None)
+    world.on_main(lambda: tokenize_and_warn(settings, collection))
     data = tokenize(settings, collection)
     if "bm25" in source.needs:
         requests = [Bm25Request(split, bm25.hits)]
