@@ -74,6 +74,7 @@ def _encode(args: argparse.Namespace, output: "VectorFormat") -> int:
             world,
             shard,
             console.foreign_settings(args),
+            args.empty_documents,
         )
         world.barrier()  # NFS cannot remove a folder while another process has one of its files open
     return count
@@ -89,6 +90,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add = source.add_argument
     corpus = "a .jsonl(.gz) file, or a folder of them: id, and contents or title and text"
     add("--corpus", type=Path, help=corpus)
+    empty = "documents without text are an error (refuse), or left out (skip) (default: %(default)s)"
+    add("--empty-documents", choices=("refuse", "skip"), default="refuse", help=empty)
     add("--encoder", help="RUN, an encoder's folder, or any Hugging Face folder or hub name")
     index = "RUN, RUN/index or another flat Faiss folder: its vectors are written, nothing is encoded"
     add("--from-index", type=Path, metavar="FOLDER", help=index)

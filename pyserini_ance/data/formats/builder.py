@@ -183,11 +183,13 @@ def build_texts(
     store: Store,
     files: Sequence[Path] = (),
     check: Callable[[Texts, LineOrigins], None] = lambda texts, origins: None,
+    empty_cure: str = "give it one, or delete it and its judgments",
 ) -> Texts:
     """Check all entries and store them as texts.
 
     noun: what errors call an entry. files: the files that are read, if known; they give the progress bar its
-    total. check: called with all texts and their lines at the end.
+    total. check: called with all texts and their lines at the end. empty_cure: what errors say to do about an
+    entry without text.
 
     Raises ValueError for an id that is empty, holds blanks or occurs twice, and for a text that is empty or
     holds a NUL.
@@ -195,7 +197,7 @@ def build_texts(
     fields: Mapping[str, Any] = dict.fromkeys(store.fields)
     with closing(store), ReadProgress(f"read {noun} texts", files, store.rows) as bar:
         for entry in entries:
-            _check(entry, noun)
+            _check(entry, noun, empty_cure)
             fields = fields or entry.fields
             if entry.fields.keys() != fields.keys():
                 raise _other_fields(entry, noun, fields)
@@ -220,17 +222,14 @@ def is_empty(entry: Entry) -> bool:
     return all(not value or value.isspace() for value in entry.fields.values())
 
 
-def _check(entry: Entry, noun: str) -> None:
+def _check(entry: Entry, noun: str, empty_cure: str) -> None:
     if entry.id.split() != [entry.id]:
         cure = "rename it in all files (columns of run files are separated by blanks)"
         raise entry.line.error(f"{noun} id {shown(entry.id)}", "an id without blanks", cure)
     values = entry.fields.values()
     if is_empty(entry):
         expected = f"a text in {' or '.join(entry.fields)}"
-        cure = "give it one, or delete it and its judgments"
-        if noun == "document":
-            cure += ", or leave such documents out with data.empty_documents=skip"
-        raise entry.line.error(f"{noun} {shown(entry.id)} is empty", expected, cure)
+        raise entry.line.error(f"{noun} {shown(entry.id)} is empty", expected, empty_cure)
     if not all(map(is_writable, (entry.id, *values, *(entry.answers or ())))):
         problem = f"{noun} {shown(entry.id)} holds a NUL character or half a surrogate pair"
         raise entry.line.error(problem, "text that can be written as UTF-8", "remove the character")

@@ -55,6 +55,8 @@ class Format(Component):
     """Judgments of ids that the collection lacks are an error (`refuse`) or ignored (`skip`)."""
     empty_documents: Literal["refuse", "skip"] = "refuse"
     """Documents without text are an error (`refuse`), or left out with their judgments (`skip`)."""
+    # How a user says so, for errors. A command with an option of its own for it has another text.
+    skip_empty_documents: ClassVar[str] = "data.empty_documents=skip"
     keep_unjudged: tuple[str, ...] = ()
     """Training splits that keep queries without a relevant document, for `refresh: {positives_top_k: N}`; in
     all others they are left out."""
@@ -160,10 +162,16 @@ class Format(Component):
         documents = _first_checked(documents, check) if check else documents
         if self.empty_documents == "skip":
             documents = empty.leave_out(documents)
-        corpus = build_texts(documents, "document", store, files, empty.check)
+        cure = (
+            "give it one, or delete it and its judgments, or leave such documents out with "
+            f"{self.skip_empty_documents}"
+        )
+        corpus = build_texts(documents, "document", store, files, empty.check, cure)
         if not len(corpus):
             read = ", ".join(map(str, files)) or f"data of kind {self.kind}"
-            raise ValueError(f"{read}: no document was read; expected at least one; correct `data`")
+            left_out = f" ({len(empty.lines)} without text were left out)" if empty.lines else ""
+            expected = "expected at least one with a text; add documents, or pass other data"
+            raise ValueError(f"{read}: no document was read{left_out}; {expected}")
         skipped: dict[str, int] = {}
         checked = {
             name: self._split(

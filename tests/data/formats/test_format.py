@@ -274,7 +274,7 @@ def test_documents_that_are_left_out_belong_to_the_collection(tmp_path):
 
 
 def test_documents_of_which_none_has_a_text_are_an_error_even_if_they_may_be_left_out():
-    with pytest.raises(ValueError, match="no document was read"):
+    with pytest.raises(ValueError, match=r"no document was read \(1 without text were left out\); expected"):
         assembled(entries("corpus", ("e1", "")), empty_documents="skip")
 
 

@@ -87,11 +87,11 @@ def stop_at(number: int, stop, module=builder) -> None:
     """Call `stop` when entry `number` (from 1) of a process comes."""
     check, seen = module._check, []
 
-    def checked(entry, noun) -> None:
+    def checked(entry, *how) -> None:
         seen.append(entry.id)
         if len(seen) == number:
             stop()
-        check(entry, noun)
+        check(entry, *how)
 
     module._check = checked
 
