@@ -130,6 +130,8 @@ def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error("pass --corpus with --encoder, or --from-index alone")
     if not args.from_index and not (args.corpus and args.encoder):
         parser.error(f"{'--encoder' if args.corpus else '--corpus'} is missing")
+    if args.from_index and args.empty_documents == "skip":
+        parser.error("--empty-documents is for --corpus: an index has no texts")
     if args.index_factory and args.format != "faiss":
         parser.error(f"--index-factory is for --format faiss, not {args.format}")
     if args.number_type and args.format != "parquet":

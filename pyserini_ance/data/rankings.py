@@ -117,7 +117,7 @@ class DocumentLookup:
     def log_left_out(self) -> None:
         """Log a warning with the number of lines whose documents were left out."""
         if self._left_out:
-            log.warning("skipped: %d documents without text in %s", self._left_out, self._path)
+            log.warning("skipped: %d hits of documents without text in %s", self._left_out, self._path)
 
 
 class _IdLookup:

@@ -185,7 +185,7 @@ def test_documents_without_text_that_were_left_out_are_dropped(tmp_path, caplog,
     write("void")
     ranking = read_ranking(path, split, COLLECTION, 3)
     assert ranking.rows.tolist() == [[2, 0, PADDING], [1, PADDING, PADDING]]
-    assert caplog.messages == [f"skipped: 1 documents without text in {path}"]
+    assert caplog.messages == [f"skipped: 1 hits of documents without text in {path}"]
     write("nowhere")
     number = 1 if line is None else texts[name].count("\n") + 1
     with pytest.raises(ValueError, match=f"{name}, line {number}: document 'nowhere' for query '1', which"):

@@ -95,7 +95,7 @@ def test_documents_without_text_that_were_left_out_are_skipped(tmp_path, caplog)
     path = tmp_path / "run.trec"
     path.write_text("q0 Q0 void 1 5 t\nq0 Q0 d1 2 3 t\n")
     assert scores_of(path, split("q0"), documents("d0", "d1")) == {(0, 1): 3.0}
-    assert caplog.messages == [f"skipped: 1 documents without text in {path}"]
+    assert caplog.messages == [f"skipped: 1 hits of documents without text in {path}"]
 
 
 def test_the_same_score_twice_is_one_score(tmp_path):
