@@ -19,7 +19,6 @@ from pyserini_ance.data.formats.lines import (
 from pyserini_ance.recipe.components import Settings
 
 ID_KEYS = ("id", "_id", "docid")
-KEYS_BESIDE_TEXT = {*ID_KEYS, "title"}
 
 
 class Topics(Settings):
@@ -87,8 +86,7 @@ def _corpus_files(corpus: Path) -> list[Path]:
 def fields_of(line: Line, record: dict[str, Any], fields: Sequence[str]) -> dict[str, str]:
     """The fields of a record. As in Pyserini's own reader, separate keys take precedence over `contents`.
 
-    Raises ValueError for a record whose text is under other keys. One with an id and a title at most has an
-    empty text.
+    Raises ValueError for a record whose text is under other keys. One with an id alone has an empty text.
     """
     if fields:
         separate = all(name in record for name in fields)
@@ -97,11 +95,11 @@ def fields_of(line: Line, record: dict[str, Any], fields: Sequence[str]) -> dict
             if separate
             else lines_of(line, json_text(line, record, "contents"), fields)
         )
-    if "text" not in record and "contents" not in record and record.keys() - KEYS_BESIDE_TEXT:
+    if "text" not in record and "contents" not in record and record.keys() - set(ID_KEYS):
         problem = f"a record with the keys {shown(', '.join(record))}"
         cure = "rename the key of its text, or, in a recipe, name the keys in `data.fields`"
         raise line.error(problem, "its text under `text` or `contents`", cure)
-    if "contents" not in record or "text" in record:
+    if "text" in record:
         return {"title": json_text(line, record, "title"), "text": json_text(line, record, "text")}
     return {"title": "", "text": json_text(line, record, "contents")}
 
