@@ -74,6 +74,7 @@ def _encode(args: argparse.Namespace, output: "VectorFormat") -> int:
             world,
             shard,
             console.foreign_settings(args),
+            args.empty_documents,
         )
         world.barrier()  # NFS cannot remove a folder while another process has one of its files open
     return count
@@ -89,6 +90,8 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add = source.add_argument
     corpus = "a .jsonl(.gz) file, or a folder of them: id, and contents or title and text"
     add("--corpus", type=Path, help=corpus)
+    empty = "documents without text are an error (refuse), or left out (skip) (default: %(default)s)"
+    add("--empty-documents", choices=("refuse", "skip"), default="refuse", help=empty)
     add("--encoder", help="RUN, an encoder's folder, or any Hugging Face folder or hub name")
     index = "RUN, RUN/index or another flat Faiss folder: its vectors are written, nothing is encoded"
     add("--from-index", type=Path, metavar="FOLDER", help=index)
@@ -127,6 +130,8 @@ def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error("pass --corpus with --encoder, or --from-index alone")
     if not args.from_index and not (args.corpus and args.encoder):
         parser.error(f"{'--encoder' if args.corpus else '--corpus'} is missing")
+    if args.from_index and args.empty_documents == "skip":
+        parser.error("--empty-documents is for --corpus: an index has no texts")
     if args.index_factory and args.format != "faiss":
         parser.error(f"--index-factory is for --format faiss, not {args.format}")
     if args.number_type and args.format != "parquet":

@@ -325,12 +325,14 @@ class Split:
 class Collection:
     """Documents and named splits.
 
-    `skipped` counts what was skipped when the files were read, by description.
+    `skipped` counts what was skipped when the files were read, by description. `left_out` has the ids of
+    documents without text, which the files of rankings may name.
     """
 
     documents: Texts
     splits: dict[str, Split]
     skipped: dict[str, int] = field(default_factory=dict)
+    left_out: frozenset[str] = frozenset()
 
     def log_skipped(self) -> None:
         """Log a warning for each kind of skipped input."""
@@ -346,11 +348,13 @@ class Collection:
 
     @cached_property
     def digest(self) -> str:
-        """sha256 over the documents and the queries and judgments of every split, sorted by name."""
+        """sha256 over documents, queries and judgments of every split, sorted by name, and `left_out`."""
         digests = [self.documents.digest]
         for name, split in sorted(self.splits.items()):
             digests += [name, split.queries.digest, split.qrels.digest]
-        return _sha256(digest.encode() for digest in digests)
+        if self.left_out:
+            digests += ["left out", *sorted(self.left_out)]
+        return _sha256(digest.encode(errors="surrogatepass") for digest in digests)
 
 
 def add_to_digest(sha: "hashlib._Hash", chunks: Iterable[bytes]) -> None:

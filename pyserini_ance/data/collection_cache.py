@@ -6,7 +6,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import batched, chain
 from pathlib import Path
 from typing import Any
@@ -168,7 +168,7 @@ def open_collection(cache: Path, digest: str) -> Collection | None:
         name: _open_split(folder / f"split{n}", name, about_split)
         for n, (name, about_split) in enumerate(about["splits"].items())
     }
-    opened = Collection(documents, splits, about["skipped"])
+    opened = Collection(documents, splits, about["skipped"], frozenset(about.get("left_out", ())))
     if opened.digest != digest:
         raise RuntimeError(
             f"{folder / COLLECTION_FILE} describes collection {opened.digest[:12]}, expected {digest[:12]}; "
@@ -193,7 +193,7 @@ def _write(folder: Path, collection: Collection) -> None:
         for n, (name, split) in enumerate(collection.splits.items())
     }
     about = {"documents": documents, "splits": splits, "skipped": collection.skipped}
-    write_json(folder / COLLECTION_FILE, about)
+    write_json(folder / COLLECTION_FILE, about | {"left_out": sorted(collection.left_out)})
 
 
 def _write_split(folder: Path, split: Split) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _open_split(folder: Path, name: str, about: dict[str, Any]) -> Split:
     return Split(name, open_texts(folder / "queries", about["queries"]), qrels)
 
 
-READER_VERSION = 2  # to be incremented when readers produce something else from the same files
+READER_VERSION = 3  # to be incremented when readers produce something else from the same files
 SETTLED_SECONDS = 2  # a file younger than this may change again without changing its modification time
 
 
@@ -264,9 +264,8 @@ class CollectionRecord:
         mapped = open_collection(self._cache, about["collection"]) if about else None
         if about is None or mapped is None:
             return None
-        return Collection(
-            mapped.documents, {name: mapped.split(name) for name in about["splits"]}, about["skipped"]
-        )
+        splits = {name: mapped.split(name) for name in about["splits"]}
+        return replace(mapped, splits=splits, skipped=about["skipped"])
 
     def save(self, collection: Collection) -> None:
         """Record the stored collection that the files gave."""

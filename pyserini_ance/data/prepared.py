@@ -147,6 +147,7 @@ class PreparedData:
     grouping of passages by document; None if every document is its only passage. Empty passages are searched
     and mined from, but not trained on. source_splits: the splits that `train_split` merges, if it merges any.
     positives: the positives of `train_split` that training knows, all or the last of each query.
+    blank_documents: (n,) the rows of documents that are encoded as empty texts.
     """
 
     collection: Collection
@@ -158,6 +159,7 @@ class PreparedData:
     passages: Passages | None = None
     source_splits: tuple[str, ...] = ()
     positives: Literal["all", "last"] = "all"
+    blank_documents: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     @cached_property
     def split(self) -> Split:

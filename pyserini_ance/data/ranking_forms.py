@@ -31,6 +31,7 @@ from pyserini_ance.data.trec import RUN_COLUMNS, Hit, read_hits, repeated_docume
 LAYOUTS = (dpr.LAYOUT, tevatron.LAYOUT, flagembedding.LAYOUT)
 TRIPLES = "triples"
 RANK_COLUMNS = 3
+Pair = tuple[int, str, str]  # the number of its line, query, document
 _RANK = re.compile("0{0,8}[1-9][0-9]{0,8}")
 FORMS = (
     "6 columns separated by blanks (query, Q0, document, rank, score, tag: a TREC run), 3 (query, document, "
@@ -52,8 +53,8 @@ def hits_of(path: Path, skip: Skip | None) -> Iterator[Hit] | None:
     raise first.error(f"{words} columns in {shown(first.text)}", FORMS, "pass a file of one of these forms")
 
 
-def pairs_of(path: Path, queries: Texts, documents: Texts, skip: Skip | None) -> Iterator[tuple[str, str]]:
-    """Query and document ids of a file whose lines are in order. Files without ids are matched by text."""
+def pairs_of(path: Path, queries: Texts, documents: Texts, skip: Skip | None) -> Iterator[Pair]:
+    """The pairs of a file whose lines are in order. Files without ids are matched by text."""
     if is_listed(path):
         return listed_negatives(path, layout_of(path))
     first = _first(path)
@@ -131,19 +132,19 @@ def _rank_error(line: Line, problem: str) -> ValueError:
     return line.error(problem, "ranks counted from 1, each document and each rank once per query", cure)
 
 
-def _top(path: Path, skip: Skip | None) -> Iterator[tuple[str, str]]:
+def _top(path: Path, skip: Skip | None) -> Iterator[Pair]:
     for line in read_lines(path, skip):
         query, document, _, _ = line.columns(("query id", "passage id", "query", "passage"))
-        yield query, checked_id(line, document)
+        yield line.number, query, checked_id(line, document)
 
 
-def _triples(path: Path, skip: Skip | None) -> Iterator[tuple[str, str]]:
+def _triples(path: Path, skip: Skip | None) -> Iterator[Pair]:
     for line in read_lines(path, skip):
         query, _, negative = line.columns(("query id", "positive id", "negative id"))
-        yield query, checked_id(line, negative)
+        yield line.number, query, checked_id(line, negative)
 
 
-def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[tuple[str, str]]:
+def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[Pair]:
     """Match texts by their words, ignoring differences in blanks; of equal documents the first is used."""
     query_ids = defaultdict(list)
     for id, text in zip(queries.ids, queries.columns["text"], strict=True):
@@ -160,7 +161,7 @@ def _text_triples(path: Path, queries: Texts, documents: Texts) -> Iterator[tupl
                 expected = "the text of a document of the collection"
                 cure = "pass a file made from this collection, or one with ids"
                 raise line.error(f"negative {shown(negative)}", expected, cure)
-            yield id, documents.ids[int(rows[position])]
+            yield line.number, id, documents.ids[int(rows[position])]
 
 
 def _key(text: str) -> int:

@@ -11,18 +11,17 @@ import math
 from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from pyserini_ance.data.collection import Split, Texts
+from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.formats.lines import Line, shown
 from pyserini_ance.data.formats.records import read_records
 from pyserini_ance.data.formats.training_files import Layout, listed_passages
 from pyserini_ance.data.ranking_forms import is_listed, layout_of
-from pyserini_ance.data.rankings import CACHED_IDS
+from pyserini_ance.data.rankings import DocumentLookup
 from pyserini_ance.data.trec import Hit, read_hits
 from pyserini_ance.storage.files import path_in_errors
 
@@ -76,26 +75,28 @@ def find_scores(keys: np.ndarray, scores: np.ndarray, wanted: np.ndarray) -> np.
     return np.where(keys[positions] == wanted, scores[positions], np.float32(np.nan)).astype(np.float32)
 
 
-def read_scored_pairs(path: Path, split: Split, documents: Texts) -> ScoredPairs:
+def read_scored_pairs(path: Path, split: Split, collection: Collection) -> ScoredPairs:
     """Read the scores of a split's queries; other queries in the file are skipped.
+
+    So are, with a warning, documents that the collection leaves out as they have no text.
 
     Raises ValueError, with the line, for a pair without a score, for a score that is not a finite number, for
     a pair that has two different scores, and for a document that the collection lacks; and if the file
     scores no query of the split.
     """
     queries = {id: row for row, id in enumerate(split.queries.ids)}
+    documents = collection.documents
     keys, scores, lines, width = array("q"), array("f"), array("q"), len(documents)
-    row_of = lru_cache(CACHED_IDS)(documents.rows.get)
+    lookup = DocumentLookup(path, collection)
     for number, query, document, score in _listed(path) if is_listed(path) else read_hits(path):
         if (query_row := queries.get(query)) is None:
             continue
-        if (row := row_of(document)) is None:
-            problem = f"document {document!r} for query {query!r}"
-            expected = f"one of the {width} documents of the collection"
-            raise Line(path, number, "").error(problem, expected, "pass scores of this collection")
+        if (row := lookup.row(number, query, document)) is None:
+            continue
         keys.append(query_row * width + row)
         scores.append(score)
         lines.append(number)
+    lookup.log_left_out()
     if not keys:
         raise ValueError(
             f"{path} scores documents for none of the {len(queries)} queries of split {split.name!r}; "

@@ -71,6 +71,13 @@ class TokenStore:
         plain = np.diff(self.offsets) if rows is None else self.offsets[rows + 1] - self.offsets[rows]
         return np.minimum(plain + len(self.specials.before) + len(self.specials.after), length_tokens)
 
+    def rows_of(self, ids: Sequence[int]) -> np.ndarray:
+        """(n,) int64, ascending: the texts that consist of exactly these token ids."""
+        rows = np.flatnonzero(np.diff(self.offsets) == len(ids))
+        for place, id in enumerate(ids):
+            rows = rows[self.ids[self.offsets[rows] + place] == id]
+        return rows
+
     def batch(self, rows: np.ndarray, length_tokens: int) -> tuple[np.ndarray, np.ndarray]:
         """Ids (B, L) int64, padded, and mask (B, L) int64 (1 = token) of the texts in `rows`.
 

@@ -54,14 +54,16 @@ def read_qrels(path: str | Path) -> Qrels:
     """Read grades by query and document; a grade above 0 is relevant.
 
     Lines have TREC's four columns, or BEIR's three, which are separated by tabs and may have a header; the
-    first line decides. Raises ValueError as `read_run` does.
+    first line that is not empty decides. Raises ValueError as `read_run` does, but for a repeated document
+    only if its grades differ.
     """
-    first = next((line.text for line in read_lines(Path(path))), "")
-    is_trec = len(first.split()) == len(QRELS_COLUMNS)
-    is_beir = not is_trec and len(first.split("\t")) == len(BEIR_COLUMNS)
+    first = next(read_lines(Path(path)), Line(Path(path), 1, ""))
+    is_trec = len(first.text.split()) == len(QRELS_COLUMNS)
+    is_beir = not is_trec and len(first.text.split("\t")) == len(BEIR_COLUMNS)
     names = BEIR_COLUMNS if is_beir else QRELS_COLUMNS
     expected = "a whole number of at most nine digits"
-    return _read(Path(path), _Columns(names, "grade", _whole_numbers, expected))
+    columns = _Columns(names, "grade", _whole_numbers, expected, first.number)
+    return _read(Path(path), columns, may_repeat=True)
 
 
 def write_run(path: str | Path, rows: Rows, tag: str, decimals: int = 6) -> None:
@@ -104,17 +106,28 @@ def repeated_document(line: Line, query: str, document: str) -> ValueError:
     return line.error(problem, "each document once per query", "keep one line")
 
 
+def two_grades(
+    line: Line, query: str, document: str, grade: object, earlier_grade: object, earlier: int
+) -> ValueError:
+    """The error to raise for a line with another grade than line `earlier` has for the same pair."""
+    pair = f"query {shown(query)} and document {shown(document)}"
+    problem = f"grade {grade} for {pair}, which line {earlier} gave {earlier_grade}"
+    return line.error(problem, "one grade for a pair", "delete one of the two lines")
+
+
 @dataclass(frozen=True)
 class _Columns[Value]:
     """The columns of a file, and the one of its values.
 
     convert: makes values of texts, or raises ValueError. expected: what a text should be, for messages.
+    header: the number of the line that may be BEIR's header.
     """
 
     names: tuple[str, ...]
     value: str
     convert: Callable[[Sequence[str]], Sequence[Value]]
     expected: str
+    header: int = 1
 
     @property
     def read(self) -> list[int]:
@@ -122,13 +135,20 @@ class _Columns[Value]:
         return [self.names.index(name) for name in ("query", "document", self.value)]
 
 
-def _read[Value](path: Path, columns: _Columns[Value]) -> dict[str, dict[str, Value]]:
+def _read[Value](
+    path: Path, columns: _Columns[Value], may_repeat: bool = False
+) -> dict[str, dict[str, Value]]:
+    """`may_repeat`: a pair may occur again with an equal value."""
     values: dict[str, dict[str, Value]] = {}
     for number, query, document, value in _rows(path, columns):
         of_query = values.setdefault(query, {})
-        if document in of_query:
+        if document not in of_query:
+            of_query[document] = value
+        elif not may_repeat:
             raise repeated_document(Line(path, number, ""), query, document)
-        of_query[document] = value
+        elif value != of_query[document]:
+            earlier = next(row[0] for row in _rows(path, columns) if row[1:3] == (query, document))
+            raise two_grades(Line(path, number, ""), query, document, value, of_query[document], earlier)
     return values
 
 
@@ -168,7 +188,7 @@ def _line_rows[Value](
     for line in block.lines(skip):
         fields = line.columns(columns.names, separator="\t" if is_beir else None)
         query, document, text = (fields[index] for index in columns.read)
-        if is_beir and line.number == 1 and text == BEIR_HEADER:
+        if is_beir and line.number == columns.header and text == BEIR_HEADER:
             continue
         try:
             (value,) = columns.convert((text,))

@@ -19,7 +19,8 @@ from pyserini_ance.storage.files import sha256_json
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-KEY_VERSION = 1  # raise it whenever `TextTokenizer` gives other keys or special tokens: they are recorded
+# Raise it whenever `TextTokenizer` gives other keys, special tokens or ids of blank texts: they are recorded.
+KEY_VERSION = 2
 SPECIAL = re.compile(r"(\[(?:CLS|SEP|PAD|UNK)\])")
 
 
@@ -145,6 +146,10 @@ class TextTokenizer:
         ids: list[list[int]] = tokens["input_ids"]
         return ids
 
+    def blank(self, side: Side) -> list[int]:
+        """The token ids of a record without any text: those of the template's own words."""
+        return self.ids(side, [{}])[0]
+
     def key(self, side: Side) -> str:
         """A hash of all that `ids` depend on: settings except lengths, tokenizer, library version."""
         import tokenizers
@@ -202,6 +207,22 @@ def token_store(tokenizer: TextTokenizer, side: Side, texts: Texts, folder: Path
         return tokenizer.ids(side, records)
 
     return open_or_build(folder, texts, encode, tokenizer.specials, len(tokenizer.tokenizer), label)
+
+
+def describe_blank(documents: Texts, rows: np.ndarray, template: str) -> str | None:
+    """A warning about the documents in `rows` (n,), which have no token of their own; None if n is 0."""
+    if not len(rows):
+        return None
+    row = int(rows[0])
+    unread = [name for name, text in documents[row].items() if text.strip() and f"{{{name}}}" not in template]
+    why = (
+        f"{' and '.join(unread)} has text, but is not in the template" if unread else "of no known character"
+    )
+    return (
+        f"{len(rows):,} of {len(documents):,} documents are encoded as empty texts by the template "
+        f"{template!r}, such as {documents.ids[row]!r} ({why}); name the fields that have text in the "
+        "encoder's tokenization.document.template, or remove these documents"
+    )
 
 
 def split_into_passages(

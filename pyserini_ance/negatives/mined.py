@@ -175,7 +175,7 @@ class RankedSource(MinedSource):
         """The ranking in `path`, with as many candidates per query as a table and its filters need."""
         top_k = self.top_k + self.extra_candidates(anchor_set)
         own, elsewhere = anchor_set.anchors, anchor_set.elsewhere
-        return read_ranking(path, anchor_set.split, collection.documents, top_k, own, elsewhere)
+        return read_ranking(path, anchor_set.split, collection, top_k, own, elsewhere)
 
 
 def auto_top_k(candidates: int) -> int:

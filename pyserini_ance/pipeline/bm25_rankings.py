@@ -172,14 +172,14 @@ def candidates_file(rerank: Rerank, split: str) -> Path | None:
     return find_file(rerank.file, f"final_evaluation.rerank.{split}.file") if rerank.file else None
 
 
-def read_candidates(rerank: Rerank, split: Split, documents: Texts, bm25: Path) -> np.ndarray:
+def read_candidates(rerank: Rerank, split: Split, collection: Collection, bm25: Path) -> np.ndarray:
     """The first documents of the ranking for each query of the split: (Q, hits) int32, PADDING after the
     last.
 
     `bm25` is BM25's ranking. Raises ValueError if the collection lacks a document, or if the ranking has none
     of the queries.
     """
-    return read_ranking(candidates_file(rerank, split.name) or bm25, split, documents, rerank.hits).rows
+    return read_ranking(candidates_file(rerank, split.name) or bm25, split, collection, rerank.hits).rows
 
 
 def sort_by_score(scores: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

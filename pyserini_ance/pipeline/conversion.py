@@ -2,6 +2,7 @@
 again."""
 
 import json
+import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,6 +25,8 @@ from pyserini_ance.runs.generation import open_generation, table_name
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.publish import is_complete, read_manifest, whole_folder
 
+log = logging.getLogger(__name__)
+
 Row = tuple[str, str, float]  # query, document, score
 
 
@@ -34,6 +37,7 @@ def _write_trec(path: Path, rows: Iterable[Row]) -> None:
 # Rows of documents, best first, for the row of a query.
 NegativesOf = Callable[[int], Sequence[int]]
 
+READ_AGAIN = ("title", "text")  # the fields of a document in kinds beir and tevatron
 TEVATRON_NEGATIVES = 30  # with full texts; Tevatron draws fewer than this for each query and step
 
 RUN_FORMATS: dict[str, Callable[[Path, Iterable[Row]], None]] = {"trec": _write_trec, "msmarco": write_ranks}
@@ -161,14 +165,14 @@ def convert(
         per_part = recipe.documents_per_part
         collection = data.read(place.documents, documents_per_part=per_part, part_file=place.part_file)
         if to == "beir":
-            return _to_beir(_judged(collection), recipe.data.relevance_threshold, output)
+            return _to_beir(_that_fits(collection, to), recipe.data.relevance_threshold, output)
         training = recipe.train_split
         collection = merge_splits(collection, training.name, training.splits)
         mined = _mined_table(recipe, run, collection, table) if run else None
         if to == "tevatron":
             limit = negatives or TEVATRON_NEGATIVES
             by_split = {training.name: _negatives_of(mined, limit)} if mined else {}
-            return _to_tevatron(_judged(collection), by_split, output)
+            return _to_tevatron(_that_fits(collection, to), by_split, output)
         assert mined is not None  # a recipe is refused above
         RUN_FORMATS[to](output, _rows(mined, collection, training.name, negatives))
     return _one_line({"kind": "ranking", "file": str(output)})
@@ -207,9 +211,27 @@ def _to_ranking(
     return "final_evaluation: " + _one_line({"rerank": {split: {"file": str(output)}}})
 
 
-def _judged(collection: Collection) -> Collection:
-    """The collection without splits that have no judgments: these formats cannot hold them."""
+def _that_fits(collection: Collection, to: str) -> Collection:
+    """The collection without splits that have no judgments, which the format `to` cannot hold.
+
+    Warnings name them, and the fields of documents that kind `to` does not read again.
+    """
     judged = {name: split for name, split in collection.splits.items() if split.is_judged}
+    for name, split in collection.splits.items():
+        if name not in judged:
+            log.warning(
+                "split %s is left out with its %d queries: it has no judgments, which %s needs",
+                name,
+                len(split.queries),
+                to,
+            )
+    if others := [field for field in collection.documents.columns if field not in READ_AGAIN]:
+        log.warning(
+            "kind %s reads %s alone: %s of the documents is written, but not read again",
+            to,
+            " and ".join(READ_AGAIN),
+            ", ".join(others),
+        )
     return replace(collection, splits=judged)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from pyserini_ance.encoders.batching import tokens_at_once
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import SIDE_FILE, Family
 from pyserini_ance.encoders.hardware import resolve_precision
-from pyserini_ance.encoders.tokenization import split_into_passages, token_store
+from pyserini_ance.encoders.tokenization import describe_blank, split_into_passages, token_store
 from pyserini_ance.pipeline.cpu_memory import encoding_memory, log_peak
 from pyserini_ance.pipeline.mining import encoder_digest
 from pyserini_ance.pyserini_bridge.shards import SHARD, documents_in_shard
@@ -75,6 +75,12 @@ class VectorFormat:
         return {"format": self.kind, "number_type": self.number_type}
 
 
+class Corpus(PyseriniJsonl):
+    """A JSONL corpus without splits, as `encode` reads it."""
+
+    skip_empty_documents: ClassVar[str] = "--empty-documents skip"
+
+
 def encode_corpus(
     corpus: Path,
     encoder: str | Path,
@@ -87,13 +93,14 @@ def encode_corpus(
     world: World,
     shard: Shard | None = None,
     settings: Mapping[str, Any] | None = None,
+    empty_documents: Literal["refuse", "skip"] = "refuse",
 ) -> int:
     """Encode a JSONL corpus and write its vectors to the folder `output`; returns the number of documents.
 
-    The corpus is checked like a recipe's: unique ids, no empty documents. An encoder that reads documents in
-    passages writes a row for each passage, to be searched with `--max-passage`. Called by all processes with
-    the same `scratch` folder; the main process writes. encoder: what `load_any_encoder` takes, with
-    `settings` as its `given`.
+    The corpus is checked like a recipe's: unique ids, no empty documents unless they are skipped. An encoder
+    that reads documents in passages writes a row for each passage, to be searched with `--max-passage`.
+    Called by all processes with the same `scratch` folder; the main process writes. encoder: what
+    `load_any_encoder` takes, with `settings` as its `given`.
 
     shard: encode this part of the corpus alone, unless `output` is that folder already; FileExistsError if it
     is another. `merge_folders` makes the bytes of the whole of all parts; an index must be flat.
@@ -105,7 +112,7 @@ def encode_corpus(
     resolved = world.on_main(lambda: resolve_precision(precision, device))
     budget = tokens_at_once(tokens_per_batch, device)
     provenance = {**_about(encoder_source(encoder), model.family), "precision": resolved}
-    reader = PyseriniJsonl(corpus=corpus, splits={})
+    reader = Corpus(corpus=corpus, splits={}, empty_documents=empty_documents)
     if shard:
         made = {"tokens_per_batch": budget, **format.settings()}
         provenance[SHARD] = {**_part(shard, model, reader), **made}
@@ -119,6 +126,10 @@ def encode_corpus(
         documents, windows = documents.between(*windows[[0, -1]].tolist()), windows - windows[0]
         provenance[SHARD].update(documents=len(documents), documents_of_all=total)
     whole = token_store(model.tokenizer, "document", documents, scratch / "tokens", "documents")
+    template = model.family.tokenization.document.template
+    blank = describe_blank(documents, whole.rows_of(model.tokenizer.blank("document")), template)
+    if blank and world.is_main:
+        log.warning("%s", blank)
     tokens, passages = split_into_passages(whole, model.family.tokenization)
     if passages:
         check_delimiter(documents.ids)
@@ -143,7 +154,8 @@ def encode_corpus(
 def _part(shard: Shard, model: Encoder, corpus: PyseriniJsonl) -> dict[str, Any]:
     """Which part of which corpus a shard is, and by which weights."""
     files = sha256_json([sha256_file(file) for file in corpus.raw_data().files])
-    return {"number": shard.number, "of": shard.of, "weights": encoder_digest(model), "corpus": files}
+    part = {"number": shard.number, "of": shard.of, "weights": encoder_digest(model), "corpus": files}
+    return part | {"empty_documents": corpus.empty_documents}
 
 
 def _about(source: str, family: Family) -> dict[str, Any]:

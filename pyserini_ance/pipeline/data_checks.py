@@ -197,7 +197,7 @@ def check_collection(recipe: Recipe, collection: Collection) -> None:
         _check_answers(collection, training.name)
     for split, rerank in recipe.final_evaluation.reranked.items():
         if rerank.file:
-            read_candidates(rerank, collection.split(split), collection.documents, rerank.file)
+            read_candidates(rerank, collection.split(split), collection, rerank.file)
     for anchor, source in recipe.anchored_sources:
         source.check_data(AnchorSet.of(collection, training.name, anchor))
     for term in (term for stage in recipe.stages.values() for term in stage.terms.values()):

@@ -139,15 +139,16 @@ class FinalEvaluator:
 
     def _rerank(self, row: str, split: Split, snapshot: Snapshot, queries: np.ndarray) -> None:
         """Rerank the split's candidates with the same scores; `queries`: (Q, D) float32."""
-        documents, rerank = self.data.collection.documents, self.recipe.final_evaluation.rerank[split.name]
+        collection, rerank = self.data.collection, self.recipe.final_evaluation.rerank[split.name]
 
         def write() -> None:
-            candidates = read_candidates(rerank, split, documents, self.run.ranking(BM25, split.name))
+            candidates = read_candidates(rerank, split, collection, self.run.ranking(BM25, split.name))
             pairs = np.nonzero(candidates != PADDING)
             scores = np.full(candidates.shape, -np.inf, np.float32)
             scores[pairs] = snapshot.score(queries, pairs[0], candidates[pairs])
             path = self.reranked_file(row, split.name)
-            _write_ranking(path, row, split.queries.ids, documents.ids, *sort_by_score(scores, candidates))
+            ids = collection.documents.ids
+            _write_ranking(path, row, split.queries.ids, ids, *sort_by_score(scores, candidates))
 
         self.world.on_main(write)
 

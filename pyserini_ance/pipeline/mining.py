@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -26,7 +26,7 @@ from pyserini_ance.negatives.source import MiningContext, Source, TableSource, m
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.pipeline.bm25_rankings import Bm25Request, cached_rankings
 from pyserini_ance.pipeline.conversion import tevatron_records
-from pyserini_ance.pipeline.preparation import tokenize
+from pyserini_ance.pipeline.preparation import tokenize, tokenize_and_warn
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.load import read_component, read_yaml
@@ -181,9 +181,8 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
             store_collection(read, cache)
         mapped = open_collection(cache, read.digest)
         assert mapped is not None
-        collection = Collection(
-            mapped.documents, {name: mapped.split(name) for name in read.splits}, read.skipped
-        )
+        splits = {name: mapped.split(name) for name in read.splits}
+        collection = replace(mapped, splits=splits, skipped=read.skipped)
         record.save(collection)
     else:
         collection.log_skipped()
@@ -257,7 +256,7 @@ def mine_negatives(
     # A recipe without data and stages: the settings that tokenize and cached_rankings read.
     used: dict[str, Any] = {"encoder": encoder.family, "bm25": bm25, "cache": cache}
     settings = Recipe.model_construct(None, **used, train_split=TrainSplit(splits=(split,)))
-    world.on_main(lambda: tokenize(settings, collection) and None)
+    world.on_main(lambda: tokenize_and_warn(settings, collection))
     data = tokenize(settings, collection)
     if "bm25" in source.needs:
         requests = [Bm25Request(split, bm25.hits)]

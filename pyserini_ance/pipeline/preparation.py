@@ -2,7 +2,7 @@
 
 import importlib.util
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -26,6 +26,7 @@ from pyserini_ance.encoders.tokenization import (
     KEY_VERSION,
     TextTokenizer,
     Truncation,
+    describe_blank,
     split_into_passages,
     token_folder,
     token_store,
@@ -130,6 +131,7 @@ def read_rankings(recipe: Recipe, collection: Collection) -> None:
         collection.documents.digest,
         collection.split(training).queries.digest,
         collection.split(training).qrels.digest,
+        *sorted(collection.left_out),
     ]
     for anchor, of_anchor in recipe.anchored_sources:
         for source in (component for component in of_anchor.components if component.files):
@@ -163,7 +165,7 @@ def prepare(recipe: Recipe, world: World, digest: str | None = None) -> Prepared
             f"this process reads other data (digest {collection.digest[:12]}) than the main process "
             f"({read_digest[:12]}): {recipe.data}"
         )
-    world.on_main(lambda: tokenize(recipe, collection) and None)
+    world.on_main(lambda: tokenize_and_warn(recipe, collection))
     return tokenize(recipe, collection)
 
 
@@ -175,7 +177,7 @@ def store_and_map(recipe: Recipe, collection: Collection) -> Collection:
     # The digest covers neither the skipped lines nor the order of the splits: another recipe may have stored
     # it.
     splits = {name: mapped.split(name) for name in collection.splits}
-    return Collection(mapped.documents, splits, collection.skipped)
+    return replace(mapped, splits=splits, skipped=collection.skipped)
 
 
 def find_collection(recipe: Recipe, digest: str) -> Collection | None:
@@ -206,7 +208,8 @@ def encoder_record(recipe: Recipe, subject: str, record_version: int) -> InputRe
 class InitialTokenizer:
     """The tokenizer of the encoder that a recipe starts from, loaded only for texts that the cache lacks.
 
-    Its keys and special tokens are recorded in the cache, because loading it takes seconds.
+    Its keys, special tokens and `blank_document`, the ids of a document without text, are recorded in the
+    cache, because loading it takes seconds.
     """
 
     def __init__(self, recipe: Recipe):
@@ -215,9 +218,11 @@ class InitialTokenizer:
         about: dict[str, Any] | None = record.load()
         if about is None:
             keys = {side: self.loaded.key(side) for side in SIDES}
-            about = {"keys": keys, "specials": self.loaded.specials._asdict()}
+            blank = self.loaded.blank("document")
+            about = {"keys": keys, "specials": self.loaded.specials._asdict(), "blank_document": blank}
             record.save(about)
         self._keys, specials = about["keys"], about["specials"]
+        self.blank_document: list[int] = about["blank_document"]
         self.specials = Specials(tuple(specials["before"]), tuple(specials["after"]), specials["pad"])
 
     @cached_property
@@ -255,6 +260,7 @@ def tokenize(recipe: Recipe, collection: Collection) -> PreparedData:
     key = sha256_json(
         [tokenizer.key("query"), tokenizer.key("document"), tokenization.model_dump(mode="json")]
     )
+    blank_documents = documents.rows_of(tokenizer.blank_document)
     documents, passages = split_into_passages(documents, tokenization)
     return PreparedData(
         collection,
@@ -265,7 +271,20 @@ def tokenize(recipe: Recipe, collection: Collection) -> PreparedData:
         passages=passages,
         source_splits=training.splits,
         positives=training.positives,
+        blank_documents=blank_documents,
     )
+
+
+def tokenize_and_warn(recipe: Recipe, collection: Collection) -> None:
+    """Tokenize the collection into the cache; warn of documents that are encoded as empty texts."""
+    if warning := blank_warning(recipe, tokenize(recipe, collection)):
+        log.warning("%s", warning)
+
+
+def blank_warning(recipe: Recipe, data: PreparedData) -> str | None:
+    """A warning about documents that are encoded as empty texts; None without any."""
+    template = recipe.encoder.tokenization.document.template
+    return describe_blank(data.collection.documents, data.blank_documents, template)
 
 
 @dataclass(frozen=True)

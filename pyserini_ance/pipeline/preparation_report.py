@@ -21,6 +21,7 @@ from pyserini_ance.pipeline.bm25_rankings import (
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
 from pyserini_ance.pipeline.preparation import (
     TokenizedTexts,
+    blank_warning,
     check_tools,
     read_rankings,
     recipe_data,
@@ -64,7 +65,7 @@ def prepare_data(recipe: Recipe) -> str:
     steps.add_output(collection_folder(recipe.cache, collection.digest))
     if any(component.files for source in recipe.sources for component in source.components):
         steps.run("rankings of negatives", lambda: read_rankings(recipe, collection))
-    steps.run("tokens", lambda: tokenize(recipe, collection))
+    data = steps.run("tokens", lambda: tokenize(recipe, collection))
     tokenized = tokenized_texts(recipe, collection)
     steps.add_output(*(texts.folder for texts in tokenized.values()))
     if recipe.bm25:
@@ -73,6 +74,8 @@ def prepare_data(recipe: Recipe) -> str:
         steps.run("BM25", lambda: cached_rankings(recipe, collection, requests))
         steps.add_output(*cached_folders(recipe, collection))
     warnings = [*count_warnings(recipe, collection), *describe_initial_weights(recipe)]
+    if blank := blank_warning(recipe, data):
+        warnings.append(f"warning: documents: {blank}")
     sections = [
         table_with_legend(list(count_rows(recipe, collection, tokenized)), COUNT_COLUMNS, *COUNT_LEGEND),
         table(steps.rows, STEP_COLUMNS),

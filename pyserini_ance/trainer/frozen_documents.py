@@ -185,5 +185,5 @@ def _bm25(snapshot: Snapshot, top_k: int) -> np.ndarray | None:
     path = snapshot.run_files.get("bm25")
     if not (top_k and path and snapshot.world.is_main and path.exists()):
         return None
-    ranked = read_ranking(path, snapshot.split, snapshot.collection.documents, top_k).rows
+    ranked = read_ranking(path, snapshot.split, snapshot.collection, top_k).rows
     return ranked[:, : int((ranked != PADDING).any(0).sum())]

@@ -81,6 +81,28 @@ def test_a_recipes_collection_as_beir_and_tevatron(recipe, tmp_path, capsys):
         assert again.digest == read.digest
 
 
+@pytest.mark.parametrize("layout", ["beir", "tevatron"])
+def test_what_a_format_cannot_hold_is_named(recipe, tmp_path, capsys, caplog, layout):
+    """A split with answers alone, and a field of the documents that the kind does not read."""
+    data = tmp_path / "data"
+    (data / "asked.jsonl").write_text(
+        "".join(f'{{"id": "{n}", "title": "who", "answers": ["a"]}}\n' for n in range(3))
+    )
+    lines = [json.loads(line) for line in (data / "corpus.jsonl").read_text().splitlines()]
+    (data / "corpus.jsonl").write_text(
+        "".join(json.dumps({"url": "u", "title": "", "text": one["contents"], **one}) + "\n" for one in lines)
+    )
+    path = tmp_path / "recipe.yaml"
+    path.write_text(dump(recipe))
+    more = (f"data.splits.asked.topics={data / 'asked.jsonl'}", "data.fields=[url, title, text]")
+    said = convert(capsys, path, *more, "--to", layout, "--output", tmp_path / layout)["data"]
+    assert list(said["splits"]) == ["train", "dev", "test"]
+    assert [message for message in caplog.messages if "skipped" not in message] == [
+        f"split asked is left out with its 3 queries: it has no judgments, which {layout} needs",
+        f"kind {layout} reads title and text alone: url of the documents is written, but not read again",
+    ]
+
+
 def test_the_relevance_threshold_is_printed_for_beir_only(recipe, tmp_path, capsys):
     path = tmp_path / "recipe.yaml"
     path.write_text(dump(recipe))

@@ -154,9 +154,9 @@ def test_a_shard_is_named_by_number_and_count(encoder, tmp_path):
 @pytest.mark.parametrize(
     "line, message",
     [
-        ('{"id": "1", "contents": ""}', "document '1' is empty"),
+        ('{"id": "1", "contents": ""}', "document '1' is empty; .* out with --empty-documents skip$"),
         ('{"id": "1", "contents": "x"', "line 1: malformed JSON"),
-        ("", "no document"),
+        ("", "corpus.jsonl: no document was read; expected at least one with a text; add documents"),
     ],
 )
 def test_a_bad_corpus_leaves_nothing(encoder, tmp_path, line, message):
@@ -165,6 +165,15 @@ def test_a_bad_corpus_leaves_nothing(encoder, tmp_path, line, message):
     with pytest.raises(ValueError, match=message):
         main(["--corpus", str(corpus), "--encoder", str(encoder), "--output", str(output)])
     assert [path.name for path in tmp_path.iterdir()] == ["corpus.jsonl"]
+
+
+def test_documents_without_text_may_be_left_out(encoder, tmp_path, caplog):
+    corpus, output = tmp_path / "corpus.jsonl", tmp_path / "out"
+    corpus.write_text('{"id": "a", "contents": "Cats purr."}\n{"id": "void", "contents": " "}\n')
+    flags = ["--corpus", str(corpus), "--encoder", str(encoder), "--format", "jsonl", "--output", str(output)]
+    main([*flags, "--empty-documents", "skip"])
+    [line] = (output / "embeddings.jsonl").read_text().splitlines()
+    assert json.loads(line)["id"] == "a" and "skipped: 1 documents without text" in caplog.messages
 
 
 def test_other_formats_hold_the_same_vectors(encoder, tmp_path, capsys):
@@ -214,6 +223,7 @@ def test_an_index_of_a_run_in_another_format(tmp_path, capsys):
         (["--corpus", "c"], "--encoder is missing"),
         (["--from-index", "i", "--format", "jsonl", "--index-factory", "HNSW32"], "is for --format faiss"),
         (["--from-index", "i", "--number-type", "fp16"], "is for --format parquet, not faiss"),
+        (["--from-index", "i", "--empty-documents", "skip"], "is for --corpus: an index has no texts"),
         (["--from-index", "i", "--shard", "1/2"], "--shard is for a corpus and a flat index"),
     ],
 )

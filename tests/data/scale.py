@@ -143,9 +143,7 @@ def do(part: str, folder: Path) -> None:
         "start": lambda: None,
         "read": lambda: stored_collection(recipe),
         "tokenize": lambda: tokenize(recipe, collection),
-        "rank": lambda: read_ranking(
-            folder / "run.trec", collection.split("train"), collection.documents, TOP_K
-        ),
+        "rank": lambda: read_ranking(folder / "run.trec", collection.split("train"), collection, TOP_K),
     }
     clock(works[part])
 

@@ -56,11 +56,11 @@ def test_an_interrupted_reading_continues(recipe, read, monkeypatch, caplog):
     caplog.set_level(logging.INFO)
     whole, seen = stored_collection(recipe.model_copy(update={"cache": recipe.cache / "other"})), []
 
-    def checked(entry, noun, check=builder._check) -> None:
+    def checked(entry, *how, check=builder._check) -> None:
         seen.append(entry.id)
         if len(seen) == 10:
             raise KeyboardInterrupt
-        check(entry, noun)
+        check(entry, *how)
 
     monkeypatch.setattr(builder, "_check", checked)
     bounded = recipe.model_copy(update={"documents_per_part": 7})

@@ -8,7 +8,7 @@ import pytest
 from data.formats.samples import TEXTS, TOP, TRIPLES
 from helpers import ranking_files as ranked
 
-from pyserini_ance.data.collection import Qrels, Split, Texts
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.formats.flagembedding import FlagEmbedding, text_id
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.rankings import read_ranking
@@ -16,6 +16,7 @@ from pyserini_ance.data.trec import PADDING
 
 QUERIES = Texts(["1", "2"], {"text": ["which year", "who"]})
 DOCUMENTS = Texts(["7", "8", "9", "again"], {"text": ["It was  1984.", "Aaron did.", "in 1985", "in 1985"]})
+COLLECTION = Collection(DOCUMENTS, {}, left_out=frozenset({"void"}))
 TREC = "2 Q0 8 1 3.5 t\n1 Q0 9 1 2 t\n1 Q0 7 2 1 t\n3 Q0 7 1 1 t\n"
 RANKS = "2\t8\t1\n1\t7\t2\n1\t9\t1\n"
 
@@ -143,7 +144,7 @@ def test_scores_of_positives_are_known_beyond_the_top_k(tmp_path, name, text, po
     """Document 7 is relevant to query 1, and document 8 to query 2."""
     (tmp_path / name).write_text(text)
     split = Split("train", QUERIES, Qrels.of([0, 1], [0, 1], [1, 1], 2))
-    ranking = read_ranking(tmp_path / name, split, DOCUMENTS, top_k=1)
+    ranking = read_ranking(tmp_path / name, split, COLLECTION, top_k=1)
     assert ranking.rows[0].tolist() == [2] and ranking.rows.shape == (2, 1)
     np.testing.assert_array_equal(ranking.positives, positives)
 
@@ -155,10 +156,40 @@ def test_lines_beyond_the_top_k_are_skipped(tmp_path):
         "2": {},
     }
     with pytest.raises(
-        ValueError,
-        match=r"triples.tsv ranks document 'unknown' for query '1', but the collection has no such document",
+        ValueError, match=r"triples.tsv, line 4: document 'unknown' for query '1', which the collection lacks"
     ):
         ranked.read(tmp_path / "triples.tsv", QUERIES, DOCUMENTS, depth=3)
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("run.trec", "{q} Q0 {d} 9 9 t"),
+        ("run.tsv", "{q}\t{d}\t3"),
+        ("top1000.dev", "{q}\t{d}\twhich\t."),
+        ("qidpidtriples.tsv", "{q}\t7\t{d}"),
+        ("train.jsonl", None),
+    ],
+)
+def test_documents_without_text_that_were_left_out_are_dropped(tmp_path, caplog, name, line):
+    """They take no place among the top k; other unknown documents are named with their line."""
+    texts = {"run.trec": TREC, "run.tsv": RANKS, "top1000.dev": TOP, "qidpidtriples.tsv": TRIPLES}
+    split, path = Split("train", QUERIES, Qrels.of([0, 1], [0, 1], [1, 1], 2)), tmp_path / name
+
+    def write(document: str) -> None:
+        if line is None:
+            path.write_text(listed(negative_passages=[[document, "9", "7", "9"], ["8"]]))
+        else:
+            path.write_text(texts[name] + line.format(q=1, d=document) + "\n")
+
+    write("void")
+    ranking = read_ranking(path, split, COLLECTION, 3)
+    assert ranking.rows.tolist() == [[2, 0, PADDING], [1, PADDING, PADDING]]
+    assert caplog.messages == [f"skipped: 1 hits of documents without text in {path}"]
+    write("nowhere")
+    number = 1 if line is None else texts[name].count("\n") + 1
+    with pytest.raises(ValueError, match=f"{name}, line {number}: document 'nowhere' for query '1', which"):
+        read_ranking(path, split, COLLECTION, 3)
 
 
 def test_real_text_triples(shared_data):
@@ -245,8 +276,8 @@ def test_a_share_is_read_as_if_no_line_was_skipped(tmp_path, seed):
         path.write_text(text)
         for index, count in [(0, 1), (0, 2), (1, 2), *((index, 8) for index in range(8))]:
             share = replace(AnchorSet(split, "query", 20), share=(index, count))
-            slow = read_ranking(path, split, documents, 3, share.anchors)
-            found = read_ranking(path, split, documents, 3, share.anchors, share.elsewhere)
+            slow = read_ranking(path, split, Collection(documents, {}), 3, share.anchors)
+            found = read_ranking(path, split, Collection(documents, {}), 3, share.anchors, share.elsewhere)
             for array in ("rows", "scores", "positives"):
                 np.testing.assert_array_equal(getattr(found, array), getattr(slow, array), err_msg=name)
 
@@ -258,9 +289,9 @@ def test_lines_of_other_shares_are_skipped_and_checked_by_their_owner(tmp_path, 
     whole = AnchorSet(split, "query", len(DOCUMENTS))
     first, second = (replace(whole, share=(index, 2)) for index in (0, 1))
     assert first.elsewhere.tolist() == [1] and second.elsewhere.tolist() == [0]
-    read_ranking(tmp_path / name, split, DOCUMENTS, 2, first.anchors, first.elsewhere)
+    read_ranking(tmp_path / name, split, COLLECTION, 2, first.anchors, first.elsewhere)
     with pytest.raises(ValueError, match=f"line {text.count(chr(10)) + 1}: 5 columns"):
-        read_ranking(tmp_path / name, split, DOCUMENTS, 2, second.anchors, second.elsewhere)
+        read_ranking(tmp_path / name, split, COLLECTION, 2, second.anchors, second.elsewhere)
 
 
 def test_a_share_of_queries_that_the_file_lacks(tmp_path):
@@ -268,7 +299,7 @@ def test_a_share_of_queries_that_the_file_lacks(tmp_path):
     split = Split("train", QUERIES, Qrels.of([0, 1], [0, 1], [1, 1], 2))
     for name, line in (("run.trec", "2 Q0 7 1 1.0 t"), ("run.tsv", "2\t7\t1"), ("top1000.dev", "2\t7\tq\tp")):
         (tmp_path / name).write_text(f"{line}\n")
-        found = read_ranking(tmp_path / name, split, DOCUMENTS, 2, np.array([0]), np.array([1]))
+        found = read_ranking(tmp_path / name, split, COLLECTION, 2, np.array([0]), np.array([1]))
         assert (found.rows == PADDING).all()
 
 
@@ -276,11 +307,11 @@ def test_a_share_of_queries_that_the_file_lacks(tmp_path):
 def test_some_queries_are_read_as_all_are(tmp_path, name, text):
     (tmp_path / name).write_text(text)
     split = Split("train", QUERIES, Qrels.of([0, 1], [0, 1], [1, 1], 2))
-    whole = read_ranking(tmp_path / name, split, DOCUMENTS, 2)
+    whole = read_ranking(tmp_path / name, split, COLLECTION, 2)
     for rows in ([0], [1], [0, 1], []):
-        part = read_ranking(tmp_path / name, split, DOCUMENTS, 2, np.array(rows, int))
+        part = read_ranking(tmp_path / name, split, COLLECTION, 2, np.array(rows, int))
         for array in ("rows", "scores", "positives"):
             np.testing.assert_array_equal(getattr(part, array), getattr(whole, array)[rows])
     (tmp_path / name).write_text(re.sub(r"(?m)^\S+", "another", text))
     with pytest.raises(ValueError, match="ranks documents for none of the 2 queries of split 'train'"):
-        read_ranking(tmp_path / name, split, DOCUMENTS, 2, np.array([1]))
+        read_ranking(tmp_path / name, split, COLLECTION, 2, np.array([1]))

@@ -3,7 +3,7 @@ import json
 import numpy as np
 import pytest
 
-from pyserini_ance.data.collection import Qrels, Split, Texts
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.formats.flagembedding import text_id
 from pyserini_ance.data.scored_pairs import read_scored_pairs
 
@@ -17,13 +17,13 @@ def split(*ids: str) -> Split:
     )
 
 
-def documents(*ids: str) -> Texts:
-    return Texts(list(ids), {"text": TEXTS[: len(ids)]})
+def documents(*ids: str) -> Collection:
+    return Collection(Texts(list(ids), {"text": TEXTS[: len(ids)]}), {}, left_out=frozenset({"void"}))
 
 
-def scores_of(path, queries, texts) -> dict[tuple[int, int], float]:
-    scored = read_scored_pairs(path, queries, texts)
-    pairs = np.array([(q, d) for q in range(len(queries.queries)) for d in range(len(texts))])
+def scores_of(path, queries, collection) -> dict[tuple[int, int], float]:
+    scored = read_scored_pairs(path, queries, collection)
+    pairs = np.array([(q, d) for q in range(len(queries.queries)) for d in range(len(collection.documents))])
     found = scored.of(*pairs.T)
     return {
         tuple(pair): score
@@ -56,7 +56,7 @@ def test_tevatron_lists_a_score_with_each_passage(tmp_path):
 def test_flagembedding_lists_scores_beside_the_texts(tmp_path):
     record = {"query": "?", "pos": TEXTS[:1], "neg": TEXTS[1:], "pos_scores": [2], "neg_scores": [1, 0.5]}
     (tmp_path / "train.jsonl").write_text(json.dumps(record) + "\n")
-    texts = Texts([text_id(text) for text in TEXTS], {"text": TEXTS})
+    texts = Collection(Texts([text_id(text) for text in TEXTS], {"text": TEXTS}), {})
     assert scores_of(tmp_path / "train.jsonl", split("0"), texts) == {(0, 0): 2.0, (0, 1): 1.0, (0, 2): 0.5}
 
 
@@ -89,6 +89,13 @@ def test_bad_files_name_the_line(tmp_path, name, content, message):
     ids = ("0",) if name.endswith("jsonl") else ("q0",)
     with pytest.raises(ValueError, match=message):
         read_scored_pairs(path, split(*ids), documents("d0", "d1"))
+
+
+def test_documents_without_text_that_were_left_out_are_skipped(tmp_path, caplog):
+    path = tmp_path / "run.trec"
+    path.write_text("q0 Q0 void 1 5 t\nq0 Q0 d1 2 3 t\n")
+    assert scores_of(path, split("q0"), documents("d0", "d1")) == {(0, 1): 3.0}
+    assert caplog.messages == [f"skipped: 1 hits of documents without text in {path}"]
 
 
 def test_the_same_score_twice_is_one_score(tmp_path):

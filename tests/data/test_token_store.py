@@ -198,3 +198,10 @@ def test_both_sides_share_a_key_if_their_templates_are_equal():
     assert TextTokenizer(wordpiece(), Tokenization()).key("query") != TextTokenizer(
         wordpiece(), Tokenization()
     ).key("document")
+
+
+def test_rows_of_equal_ids_are_found():
+    store = TokenStore.of_lists([[5, 6], [], [5, 7], [5, 6, 6], [5, 6], [6, 5], []], Specials((1,), (2,), 0))
+    assert store.rows_of([5, 6]).tolist() == [0, 4]
+    assert store.rows_of([]).tolist() == [1, 6]
+    assert store.rows_of([9]).tolist() == []

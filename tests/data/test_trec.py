@@ -38,7 +38,9 @@ def test_qrels_are_read_plain_and_compressed(tmp_path):
     assert read_qrels(tmp_path / "qrels.txt") == read_qrels(str(tmp_path / "qrels.txt.gz")) == expected
 
 
-@pytest.mark.parametrize("header", ["", "query-id\tcorpus-id\tscore\n"], ids=["bare", "with header"])
+@pytest.mark.parametrize(
+    "header", ["", "query-id\tcorpus-id\tscore\n", "\n\nq\td\tscore\n"], ids=["bare", "headed", "after empty"]
+)
 def test_qrels_of_beir_are_read(tmp_path, header):
     path = tmp_path / "test.tsv"
     path.write_text(f"{header}q1\td1\t2\nq1\t0\t0\n007\tscore\t1\n")
@@ -55,7 +57,7 @@ def test_tabs_and_blanks_may_be_mixed_in_trecs_qrels(tmp_path):
     [
         ("q1 0 d2 1", "1 columns in .*; expected 3 columns separated by one tab: query, document, grade"),
         ("q1\td2\tscore", "grade 'score'; expected a whole number"),
-        ("q1\td1\t1", "'d1' again for query 'q1'"),
+        ("q1\td1\t2", "grade 2 for query 'q1' and document 'd1', which line 2 gave 1; expected one grade"),
     ],
 )
 def test_a_malformed_line_of_beirs_qrels_is_an_error(tmp_path, line, message):
@@ -64,6 +66,11 @@ def test_a_malformed_line_of_beirs_qrels_is_an_error(tmp_path, line, message):
     with pytest.raises(ValueError, match=message) as error:
         read_qrels(path)
     assert str(error.value).startswith(f"{path}, line 3: ")
+
+
+def test_a_repeated_judgment_is_read_once(tmp_path):
+    (tmp_path / "qrels.txt").write_text("q1 0 d1 1\nq1 0 d2 0\nq1 0 d1 1\n")
+    assert read_qrels(tmp_path / "qrels.txt") == {"q1": {"d1": 1, "d2": 0}}
 
 
 def test_a_header_alone_is_an_error(tmp_path):
@@ -100,7 +107,7 @@ def test_a_malformed_run_line_is_an_error(tmp_path, line, message):
         ("q1 0 d2 1.0", "'1.0'; expected a whole number"),
         ("q1 0 d2 1_0", "'1_0'; expected a whole number of at most nine digits"),
         ("q1 0 d2 99999999999", "'99999999999'; expected a whole number of at most nine digits"),
-        ("q1 0 d1 1", "'d1' again for query 'q1'"),
+        ("q1 0 d1 2", "grade 2 for query 'q1' and document 'd1', which line 1 gave 1; expected one grade"),
     ],
 )
 def test_a_malformed_qrels_line_is_an_error(tmp_path, line, message):

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from pyserini_ance.data.collection import Qrels, Split, Texts
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.data.trec import PADDING
 
@@ -28,7 +28,8 @@ def read(
     known = documents or Texts([], {"text": []})
     if documents is None:
         vars(known).update(rows=AnyId(known.ids))
-    ranking = read_ranking(path, Split("train", queries, Qrels.of([], [], [], len(queries))), known, depth)
+    split, collection = Split("train", queries, Qrels.of([], [], [], len(queries))), Collection(known, {})
+    ranking = read_ranking(path, split, collection, depth)
     return {
         query: {
             known.ids[row]: float(score) for row, score in zip(rows, scores, strict=True) if row != PADDING

@@ -60,8 +60,7 @@ def test_positives_in_the_run_do_not_count_towards_top_k(tmp_path, snapshot):
 def test_an_unknown_document_is_rejected_with_file_and_query(tmp_path, snapshot):
     path = written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))
     with pytest.raises(
-        ValueError,
-        match=r"a\.trec ranks document 'd77' for query 'q1', but the collection has no such document",
+        ValueError, match=r"a\.trec, line \d: document 'd77' for query 'q1', which the collection lacks"
     ):
         Ranking(file=path).mine(snapshot, snapshot.anchor_set("query"))
 
@@ -73,9 +72,7 @@ def test_a_stored_collection_gives_the_same_table(tmp_path, snapshot):
     snapshot.data = replace(snapshot.data, collection=open_collection(tmp_path, read.digest))
     found = source.mine(snapshot, snapshot.anchor_set("query"))
     assert (found.candidates == expected.candidates).all() and found.dropped == expected.dropped
-    with pytest.raises(
-        ValueError, match="ranks document 'd77' for query 'q1', but the collection has no such document"
-    ):
+    with pytest.raises(ValueError, match="document 'd77' for query 'q1', which the collection lacks"):
         Ranking(file=written(tmp_path, RANKED.replace("q1 Q0 d4", "q1 Q0 d77"))).mine(
             snapshot, snapshot.anchor_set("query")
         )

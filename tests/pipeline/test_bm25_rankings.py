@@ -8,7 +8,7 @@ from contextlib import contextmanager, nullcontext
 import numpy as np
 import pytest
 
-from pyserini_ance.data.collection import Qrels, Split, Texts
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.pipeline import bm25_rankings
 from pyserini_ance.pipeline.bm25_rankings import (
@@ -151,13 +151,18 @@ SPLIT = Split(
 )
 def test_the_first_documents_of_each_query_in_any_form(tmp_path, text):
     (tmp_path / "run").write_text(text)
-    found = read_candidates(Rerank(hits=2), SPLIT, DOCUMENTS, tmp_path / "run")
+    found = read_candidates(Rerank(hits=2), SPLIT, Collection(DOCUMENTS, {}), tmp_path / "run")
     assert found.tolist() == [[2, 0], [PADDING, PADDING], [0, PADDING]] and found.dtype == np.int32
 
 
 def test_a_file_comes_before_the_ranking_of_bm25(tmp_path):
     (tmp_path / "file").write_text("2 Q0 b 1 1.0 t\n")
-    assert read_candidates(Rerank(file=tmp_path / "file"), SPLIT, DOCUMENTS, tmp_path / "absent")[1, 0] == 1
+    assert (
+        read_candidates(
+            Rerank(file=tmp_path / "file"), SPLIT, Collection(DOCUMENTS, {}), tmp_path / "absent"
+        )[1, 0]
+        == 1
+    )
 
 
 def test_ties_are_in_the_order_of_rows_and_nothing_comes_last():

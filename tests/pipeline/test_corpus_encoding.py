@@ -82,6 +82,18 @@ def test_shards_merge_into_the_bytes_of_the_whole(make_encoder, encode, tmp_path
             assert (tmp_path / f"merged-{of}" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
 
 
+def test_documents_that_the_template_leaves_blank_are_warned_of(make_encoder, encode, tmp_path, caplog):
+    (tmp_path / "titles.jsonl").write_text(
+        '{"id": "a", "title": "t", "text": "cats"}\n{"id": "x", "title": "the tiger", "text": ""}\n'
+    )
+    encode(make_encoder(template="{text}"), "out", corpus=tmp_path / "titles.jsonl")
+    assert [message for message in caplog.messages if "empty" in message] == [
+        "1 of 2 documents are encoded as empty texts by the template '{text}', such as 'x' (title has text, "
+        "but is not in the template); name the fields that have text in the encoder's "
+        "tokenization.document.template, or remove these documents"
+    ]
+
+
 def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 

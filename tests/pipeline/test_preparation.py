@@ -224,7 +224,7 @@ def test_a_ranking_to_put_in_another_order_is_checked_before_training(small_reci
     run = tmp_path / "run.trec"
     recipe = small_recipe({"a": STAGE}, final_evaluation={"rerank": {"test": {"file": str(run)}}})
     wrong = {
-        "test-0 Q0 no-such 1 1.0 t\n": "ranks document 'no-such' for query 'test-0', but the collection",
+        "test-0 Q0 no-such 1 1.0 t\n": "run.trec, line 1: document 'no-such' for query 'test-0', which",
         "dev-0 Q0 red-apple 1 1.0 t\n": "none of the 5 ",
     }
     for text, message in wrong.items():

@@ -125,6 +125,27 @@ def test_documents_without_text_count_as_read(recipe, tmp_path):
     assert "warning" not in report
 
 
+@pytest.mark.parametrize("template", ["{text}", "document: {text}"])
+def test_documents_that_the_template_leaves_blank_are_warned_of(recipe, tmp_path, caplog, template):
+    """Once by `prepare`, and once by `train`, which finds the tokens in the cache."""
+    corpus, added = tmp_path / "corpus.jsonl", '{"id": "x", "title": "the tiger", "text": ""}\n'
+    corpus.write_text(recipe.data.corpus.read_text() + added)
+    tokenization = recipe.encoder.tokenization
+    document = tokenization.document.model_copy(update={"template": template})
+    encoder = recipe.encoder.model_copy(
+        update={"tokenization": tokenization.model_copy(update={"document": document})}
+    )
+    data = recipe.data.model_copy(update={"corpus": corpus})
+    changed = recipe.model_copy(update={"data": data, "encoder": encoder})
+    expected = (
+        f"1 of 31 documents are encoded as empty texts by the template {template!r}, such as 'x' (title has "
+        "text, but is not in the template)"
+    )
+    assert prepare_data(changed).count(expected) == 1
+    prepare.prepare(changed, World())
+    assert [expected in message for message in caplog.messages] == [True]
+
+
 def token_counts() -> list[int]:
     """The lengths of the documents of `make_small_collection`: "the" is a token, else each letter is one."""
     colours, things = "red green blue gray pink", "apple stone river cloud horse tiger"
@@ -217,7 +238,7 @@ def written(files: list, triples: str = "", run: str = "") -> None:
         ({"triples": "train-0\tred-apple\n"}, r"qidpidtriples\.tsv, line 2: 2 columns"),
         (
             {"triples": "train-0\tred-apple\tred-table\n"},
-            r"qidpidtriples\.tsv ranks document 'red-table' for query 'train-0', but the coll",
+            r"qidpidtriples\.tsv, line \d: document 'red-table' for query 'train-0', which the collection",
         ),
         ({"run": "train-1 Q0 red-apple 2 high t\n"}, r"run\.trec, line 2: score 'high'"),
         (

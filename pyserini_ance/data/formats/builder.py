@@ -177,11 +177,19 @@ class InMemory:
         pass
 
 
-def build_texts(entries: Iterable[Entry], noun: str, store: Store, files: Sequence[Path] = ()) -> Texts:
+def build_texts(
+    entries: Iterable[Entry],
+    noun: str,
+    store: Store,
+    files: Sequence[Path] = (),
+    check: Callable[[Texts, LineOrigins], None] = lambda texts, origins: None,
+    empty_cure: str = "give it one, or delete it and its judgments",
+) -> Texts:
     """Check all entries and store them as texts.
 
     noun: what errors call an entry. files: the files that are read, if known; they give the progress bar its
-    total.
+    total. check: called with all texts and their lines at the end. empty_cure: what errors say to do about an
+    entry without text.
 
     Raises ValueError for an id that is empty, holds blanks or occurs twice, and for a text that is empty or
     holds a NUL.
@@ -189,7 +197,7 @@ def build_texts(entries: Iterable[Entry], noun: str, store: Store, files: Sequen
     fields: Mapping[str, Any] = dict.fromkeys(store.fields)
     with closing(store), ReadProgress(f"read {noun} texts", files, store.rows) as bar:
         for entry in entries:
-            _check(entry, noun)
+            _check(entry, noun, empty_cure)
             fields = fields or entry.fields
             if entry.fields.keys() != fields.keys():
                 raise _other_fields(entry, noun, fields)
@@ -198,11 +206,15 @@ def build_texts(entries: Iterable[Entry], noun: str, store: Store, files: Sequen
             bar.at(entry.line)
         texts = store.texts()
         if repeat := store.first_repeat(texts):
-            first, again = map(store.origins.line, repeat)
-            repeated = shown(texts.ids[repeat[0]])
-            problem = f"{noun} id {repeated} was already given in {first.path}, line {first.number}"
-            raise again.error(problem, "each id once", "delete one of the two, or rename it")
+            raise repeated_id(noun, texts.ids[repeat[0]], *map(store.origins.line, repeat))
+        check(texts, store.origins)
     return texts
+
+
+def repeated_id(noun: str, id: str, first: Line, again: Line) -> ValueError:
+    """The error to raise for an id that is given in two lines."""
+    problem = f"{noun} id {shown(id)} was already given in {first.path}, line {first.number}"
+    return again.error(problem, "each id once", "delete one of the two, or rename it")
 
 
 def is_empty(entry: Entry) -> bool:
@@ -210,17 +222,14 @@ def is_empty(entry: Entry) -> bool:
     return all(not value or value.isspace() for value in entry.fields.values())
 
 
-def _check(entry: Entry, noun: str) -> None:
+def _check(entry: Entry, noun: str, empty_cure: str) -> None:
     if entry.id.split() != [entry.id]:
         cure = "rename it in all files (columns of run files are separated by blanks)"
         raise entry.line.error(f"{noun} id {shown(entry.id)}", "an id without blanks", cure)
     values = entry.fields.values()
     if is_empty(entry):
         expected = f"a text in {' or '.join(entry.fields)}"
-        cure = "give it one, or delete it and its judgments"
-        if noun == "document":
-            cure += ", or leave such documents out with data.empty_documents=skip"
-        raise entry.line.error(f"{noun} {shown(entry.id)} is empty", expected, cure)
+        raise entry.line.error(f"{noun} {shown(entry.id)} is empty", expected, empty_cure)
     if not all(map(is_writable, (entry.id, *values, *(entry.answers or ())))):
         problem = f"{noun} {shown(entry.id)} holds a NUL character or half a surrogate pair"
         raise entry.line.error(problem, "text that can be written as UTF-8", "remove the character")
@@ -261,7 +270,7 @@ def tsv_entries(path: Path) -> Iterator[Entry]:
 
 def tsv_entry(line: Line) -> Entry:
     """The entry in a line of such a table."""
-    id, text = line.columns(("id", "text"))
+    id, text = line.cells(("id", "text"))  # which may be empty is the same for all formats
     return Entry(line, id, {"text": text})
 
 
@@ -274,9 +283,9 @@ def trec_judgments(path: Path) -> Iterator[Judgment]:
 
 def beir_judgments(path: Path) -> Iterator[Judgment]:
     """Judgments of BEIR: three columns separated by tabs. A first line that ends in `score` is the header."""
-    for line in read_lines(path):
+    for index, line in enumerate(read_lines(path)):
         query, document, grade = line.columns(("query-id", "corpus-id", "score"))
-        if line.number > 1 or grade != "score":
+        if index > 0 or grade != "score":
             yield Judgment(line, query, document, _grade(line, grade))
 
 

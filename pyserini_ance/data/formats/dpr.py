@@ -9,6 +9,7 @@ import ast
 import re
 import warnings
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -111,7 +112,8 @@ class Dpr(Format):
         splits = {name: _judged(files, f"data.splits.{name}") for name, files in self.splits.items()}
         if self.question_marks == "remove":
             splits = {name: (map(_without_mark, asked), judged) for name, (asked, judged) in splits.items()}
-        return RawData(LineDocuments([passages], _passage_in), splits, [passages])
+        header = next((line.number for line in read_lines(passages)), 1)
+        return RawData(LineDocuments([passages], partial(_passage_in, header=header)), splits, [passages])
 
 
 def _without_mark(question: Entry) -> Entry:
@@ -130,14 +132,14 @@ def _judged(files: Questions, key: str) -> tuple[Iterable[Entry], Iterable[Judgm
     return questions, trec_judgments(qrels) if qrels else positives
 
 
-def _passage_in(line: Line) -> Entry | None:
-    """The passage in a line; None for the header."""
+def _passage_in(line: Line, header: int) -> Entry | None:
+    """The passage in a line; None for the header, which may be in line `header`."""
     id, text, title = cells = line.quoted_cells(PASSAGE)
     if id != "id" and cells[1:] != PASSAGE[1:]:
         return Entry(line, id, {"title": title, "text": text})
-    if line.number > 1 or cells != PASSAGE:
+    if line.number > header or cells != PASSAGE:
         # The columns differ (text and title may be swapped), or two tables were concatenated.
-        expected = f"the header {' TAB '.join(PASSAGE)} in line 1, or none"
+        expected = f"the header {' TAB '.join(PASSAGE)} in line {header}, or none"
         raise line.error(
             f"a header {shown(line.text)}", expected, "delete the line, or write the columns in this order"
         )

@@ -15,9 +15,10 @@ from pyserini_ance.data.document_queries import DocumentQueries
 from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment, Store, build_texts
 from pyserini_ance.data.formats.empty_documents import EmptyDocuments
 from pyserini_ance.data.formats.files import Official, SplitCounts, paths_in
-from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS, shown
+from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS
 from pyserini_ance.data.formats.reading import OnDisk
 from pyserini_ance.data.hold_out import HoldOut
+from pyserini_ance.data.trec import two_grades
 from pyserini_ance.recipe.components import Component
 
 UNKNOWN_SHOWN = 5
@@ -54,6 +55,8 @@ class Format(Component):
     """Judgments of ids that the collection lacks are an error (`refuse`) or ignored (`skip`)."""
     empty_documents: Literal["refuse", "skip"] = "refuse"
     """Documents without text are an error (`refuse`), or left out with their judgments (`skip`)."""
+    # How a user says so, for errors. A command with an option of its own for it has another text.
+    skip_empty_documents: ClassVar[str] = "data.empty_documents=skip"
     keep_unjudged: tuple[str, ...] = ()
     """Training splits that keep queries without a relevant document, for `refresh: {positives_top_k: N}`; in
     all others they are left out."""
@@ -155,14 +158,20 @@ class Format(Component):
         store: Store = InMemory()
         if folder:
             store = on_disk = OnDisk(folder, documents_per_part)
-            documents = on_disk.resume(documents, part_file, empty.ids) if part_file else documents
+            documents = on_disk.resume(documents, part_file, empty.lines) if part_file else documents
         documents = _first_checked(documents, check) if check else documents
         if self.empty_documents == "skip":
             documents = empty.leave_out(documents)
-        corpus = build_texts(documents, "document", store, files)
+        cure = (
+            "give it one, or delete it and its judgments, or leave such documents out with "
+            f"{self.skip_empty_documents}"
+        )
+        corpus = build_texts(documents, "document", store, files, empty.check, cure)
         if not len(corpus):
             read = ", ".join(map(str, files)) or f"data of kind {self.kind}"
-            raise ValueError(f"{read}: no document was read; expected at least one; correct `data`")
+            left_out = f" ({len(empty.lines)} without text were left out)" if empty.lines else ""
+            expected = "expected at least one with a text; add documents, or pass other data"
+            raise ValueError(f"{read}: no document was read{left_out}; {expected}")
         skipped: dict[str, int] = {}
         checked = {
             name: self._split(
@@ -177,7 +186,7 @@ class Format(Component):
             checked = {made.name: made, **checked}
         if self.hold_out:
             checked = self.hold_out.cut(checked)
-        collection = Collection(corpus, checked, skipped)
+        collection = Collection(corpus, checked, skipped, frozenset(empty.lines))
         collection.log_skipped()
         return collection
 
@@ -240,7 +249,8 @@ class Format(Component):
                 grades.append(judgment.grade)
                 numbers.append(judgment.line.number)
             elif grades[position] != judgment.grade:
-                raise _two_grades(judgment, grades[position], numbers[position])
+                pair, earlier = (judgment.query, judgment.document), (grades[position], numbers[position])
+                raise two_grades(judgment.line, *pair, judgment.grade, *earlier)
         if unknown and self.unknown_ids == "refuse":
             raise _unknown_ids(name, unknown_count, unknown, queries, documents)
         _count_skipped(skipped, f"{name} judgments of unknown ids", unknown_count)
@@ -266,12 +276,6 @@ def _on_one_line(entry: Entry) -> Entry:
     # Pyserini's topic files have one query per line. A query that did not fit there would be ranked
     # differently.
     return entry._replace(fields={name: " ".join(value.split()) for name, value in entry.fields.items()})
-
-
-def _two_grades(again: Judgment, grade: int, number: int) -> ValueError:
-    pair = f"query {shown(again.query)} and document {shown(again.document)}"
-    problem = f"grade {again.grade} for {pair}, which line {number} gave {grade}"
-    return again.line.error(problem, "one grade for a pair", "delete one of the two lines")
 
 
 def _unknown_ids(

@@ -23,6 +23,14 @@ from pyserini_ance.data.spilled_numbers import SpilledNumbers
 SHOWN_CHARACTERS = 80
 BLOCK_BYTES = 1 << 16  # of `read_blocks`: some 1,500 lines of a TREC run, in a processor's own cache
 DAMAGE = (EOFError, gzip.BadGzipFile, zlib.error)
+# The first bytes of compressed files, and what unpacks them.
+COMPRESSED = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ": "xz",
+    b"PK\x03\x04": "unzip",
+}
 BYTE_ORDER_MARK = "\ufeff"
 # json raises these, too, for numbers of thousands of digits and thousands of nested levels.
 BEYOND = (ValueError, RecursionError)
@@ -280,7 +288,7 @@ def _decoded(path: Path, number: int, raw: bytes) -> str:
         raw = raw.removeprefix(codecs.BOM_UTF8)
     if b"\0" in raw:
         cure = "remove it, or convert the file, for example: iconv -f UTF-16 -t UTF-8 OLD > NEW"
-        raise Line(path, number, "").error(f"a NUL byte at column {raw.index(0) + 1}", "UTF-8", cure)
+        raise _not_text(path, number, f"a NUL byte at column {raw.index(0) + 1}", cure)
     if raw.startswith(codecs.BOM_UTF8):
         # It is invisible, and would make an id a different id.
         raise Line(path, number, "").error(
@@ -296,9 +304,20 @@ def not_utf8(path: Path, number: int, error: UnicodeDecodeError, where: str = ""
     """The error to raise for a line in another encoding."""
     near = shown(error.object[max(0, error.start - SHOWN_CHARACTERS // 2) :][: 2 * SHOWN_CHARACTERS])
     problem = f"byte 0x{error.object[error.start]:02x}{where} is not UTF-8, near {near}"
-    return Line(path, number, "").error(
-        problem, "UTF-8", "convert the file, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW"
+    return _not_text(
+        path, number, problem, "convert the file, for example: iconv -f LATIN1 -t UTF-8 OLD > NEW"
     )
+
+
+def _not_text(path: Path, number: int, problem: str, cure: str) -> ValueError:
+    """The error to raise for a line with this problem, whose cause may be a compressed file."""
+    with open(path, "rb") as file:
+        head = file.read(max(map(len, COMPRESSED)))
+    unpacker = next((name for magic, name in COMPRESSED.items() if head.startswith(magic)), None)
+    if unpacker is None or path.suffix == ".gz":  # a .gz file was unpacked already
+        return Line(path, number, "").error(problem, "UTF-8", cure)
+    cure = f"rename it to {path.name}.gz" if unpacker == "gzip" else f"unpack it with {unpacker}"
+    return Line(path, 1, "").error("a compressed file", "text, or a .gz file that is named so", cure)
 
 
 def names_of_file(path: Path) -> tuple[Path, Path]:

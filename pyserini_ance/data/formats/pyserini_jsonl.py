@@ -18,6 +18,8 @@ from pyserini_ance.data.formats.lines import (
 )
 from pyserini_ance.recipe.components import Settings
 
+ID_KEYS = ("id", "_id", "docid")
+
 
 class Topics(Settings):
     """The files of a split: topics, and TREC qrels.
@@ -35,6 +37,8 @@ class Topics(Settings):
 
 class PyseriniJsonl(Format):
     """A JSONL corpus: one file, or a folder whose .jsonl and .json files are read in order of their names.
+
+    Hidden files of a folder are read too, as in Anserini.
 
     A record has its id under `id`, `_id` or `docid`, and `text` with or without `title`, or `contents`. For
     other records, set `fields`, like `--fields` of `pyserini.encode`: keys of the record, or names for the
@@ -64,7 +68,7 @@ class PyseriniJsonl(Format):
 
     def _document(self, line: Line) -> Entry:
         record = line.json()
-        return Entry(line, json_id(line, record, "id", "_id", "docid"), fields_of(line, record, self.fields))
+        return Entry(line, json_id(line, record, *ID_KEYS), fields_of(line, record, self.fields))
 
 
 def _corpus_files(corpus: Path) -> list[Path]:
@@ -80,7 +84,10 @@ def _corpus_files(corpus: Path) -> list[Path]:
 
 
 def fields_of(line: Line, record: dict[str, Any], fields: Sequence[str]) -> dict[str, str]:
-    """The fields of a record. As in Pyserini's own reader, separate keys take precedence over `contents`."""
+    """The fields of a record. As in Pyserini's own reader, separate keys take precedence over `contents`.
+
+    Raises ValueError for a record whose text is under other keys. One with an id alone has an empty text.
+    """
     if fields:
         separate = all(name in record for name in fields)
         return (
@@ -88,6 +95,10 @@ def fields_of(line: Line, record: dict[str, Any], fields: Sequence[str]) -> dict
             if separate
             else lines_of(line, json_text(line, record, "contents"), fields)
         )
+    if "text" not in record and "contents" not in record and record.keys() - set(ID_KEYS):
+        problem = f"a record with the keys {shown(', '.join(record))}"
+        cure = "rename the key of its text, or, in a recipe, name the keys in `data.fields`"
+        raise line.error(problem, "its text under `text` or `contents`", cure)
     if "text" in record:
         return {"title": json_text(line, record, "title"), "text": json_text(line, record, "text")}
     return {"title": "", "text": json_text(line, record, "contents")}

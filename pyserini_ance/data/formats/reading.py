@@ -96,10 +96,10 @@ class CannotContinue(Exception):
 class Parts:
     """The JSON file about the last finished part of a reading of `documents`.
 
-    left_out: the ids of documents that were left out so far, which belong to a part.
+    left_out: the lines of documents that were left out so far, by id, which belong to a part.
     """
 
-    def __init__(self, path: Path, documents: LineDocuments, left_out: set[str]):
+    def __init__(self, path: Path, documents: LineDocuments, left_out: dict[str, Line]):
         self._path, self._files, self._left_out = path, documents.files, left_out
         self._states = file_states(documents.files)  # None: a file may change without another time
 
@@ -114,14 +114,16 @@ class Parts:
         if part["files"] != self._states:
             changed = [path for path, *state in part["files"] if [path, *state] not in (self._states or [])]
             raise CannotContinue(f"the files have changed: {', '.join(changed) or 'there are more of them'}")
-        self._left_out.update(part["left_out"])
+        for id, (path, number) in part["left_out"].items():
+            self._left_out[id] = Line(Path(path), number, "")
         return part
 
     def end(self, line: Line, texts: dict[str, Any]) -> None:
         """Record a part that ends with the document in `line`; `texts` describes all texts so far."""
         if self._states is not None:
             position = [self._files.index(line.path), line.number, line.end]
-            about = {"position": position, "left_out": sorted(self._left_out), "files": self._states}
+            left_out = {id: [str(line.path), line.number] for id, line in self._left_out.items()}
+            about = {"position": position, "left_out": left_out, "files": self._states}
             write_json(self._path, {"texts": texts, **about})
 
 
@@ -147,7 +149,9 @@ class OnDisk:
     def fields(self) -> Sequence[str]:
         return self._writer.fields if self._writer else ()
 
-    def resume(self, documents: Iterable[Entry], part_file: Path, left_out: set[str]) -> Iterable[Entry]:
+    def resume(
+        self, documents: Iterable[Entry], part_file: Path, left_out: dict[str, Line]
+    ) -> Iterable[Entry]:
         """Continue after the part that `part_file` describes, and describe each part there from now on.
 
         Returns the documents that follow. If the reading cannot continue, these are all documents; the reason

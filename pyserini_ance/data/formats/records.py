@@ -228,10 +228,12 @@ def _table(path: Path, delimiter: str) -> Iterator[Any]:
             ) from error
         if cells is None:
             break
+        if not cells:  # an empty line
+            continue
         if header is None:
             header = _checked_header(start, cells)
             yield header
-        elif cells:
+        else:
             _check_width(start, cells, header)
             yield start, dict(zip(header, cells, strict=True))
     if header is None:
@@ -257,7 +259,7 @@ def _parquet(path: Path, columns: Sequence[str]) -> Iterator[Any]:
 
 
 def _checked_header(line: Line, header: list[str]) -> list[str]:
-    if not header or len(set(header)) < len(header):
+    if len(set(header)) < len(header):
         raise line.error(
             f"a header {shown(header)}", "the names of the columns, each once", "correct the line"
         )

@@ -81,15 +81,15 @@ def judged_questions(path: Path, layout: Layout) -> tuple[list[Entry], list[Judg
     return entries, judgments
 
 
-def listed_negatives(path: Path, layout: Layout) -> Iterator[tuple[str, str]]:
-    """Iterate over query and document ids of the listed negatives, in order.
+def listed_negatives(path: Path, layout: Layout) -> Iterator[tuple[int, str, str]]:
+    """Iterate over line numbers, query and document ids of the listed negatives, in order.
 
     Raises ValueError for an invalid id.
     """
     for index, (line, record) in enumerate(read_records(path)):
         query = layout.question(line, index, record).id
         for passage in listed_passages(line, record, layout, layout.negatives):
-            yield query, checked_id(line, passage.id)
+            yield line.number, query, checked_id(line, passage.id)
 
 
 def checked_id(line: Line, id: str) -> str:

@@ -209,8 +209,8 @@ class StudiedRun:
         if (path := self.data.run_files.get("bm25")) is None:
             return None
         positives, k = self.data.anchor_sets["query"].known_positives, self.settings.top_k
-        documents = self.data.collection.documents
-        ranked = read_ranking(path, self.data.split, documents, k + positives.largest[1], anchors)
+        depth = k + positives.largest[1]
+        ranked = read_ranking(path, self.data.split, self.data.collection, depth, anchors)
         return first_negatives(positives, anchors, ranked.rows, k)
 
     def _snapshot(self, checkpoint: str) -> Snapshot:

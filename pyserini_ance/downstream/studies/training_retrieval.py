@@ -51,7 +51,7 @@ def _rows(run: StudiedRun) -> Iterator[Row]:
     documents, known = data.collection.documents, data.anchor_sets["query"].known_positives
     k = min(run.settings.top_k, len(documents))
     path = data.run_files.get("bm25")
-    bm25 = None if path is None else read_ranking(path, data.split, documents, k, anchors).rows
+    bm25 = None if path is None else read_ranking(path, data.split, data.collection, k, anchors).rows
     before: np.ndarray | None = None
     for name, position in checkpoints:
         snapshot = run.snapshot(name)

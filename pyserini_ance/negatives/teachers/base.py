@@ -188,7 +188,7 @@ def scores_in_file(path: Path, origin: str, context: TeacherContext) -> ScoredPa
     folder = context.recipe.cache / "scored-pairs" / identity[:32]
 
     def fill(claimed: Path) -> None:
-        scored = read_scored_pairs(path, split, collection.documents)
+        scored = read_scored_pairs(path, split, collection)
         if sha256_file(path) != digest:
             raise RuntimeError(f"{path} has changed while its scores were read; start again")
         scored.save(claimed)

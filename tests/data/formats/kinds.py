@@ -173,6 +173,6 @@ KINDS = {
     ),
     "qrels": Kind(
         lambda folder: read_qrels(find_file(folder / "qrels.txt", "qrels")),
-        lambda folder: slow.by_query(slow.trec_qrels(folder / "qrels.txt")),
+        lambda folder: slow.by_query(slow.trec_qrels(folder / "qrels.txt"), may_repeat=True),
     ),
 }

@@ -162,7 +162,7 @@ def score(text: str) -> float:
 
 def beir_qrels(path: Path) -> list[tuple[str, str, int]]:
     result = filled_rows(path, 3)
-    headed = result and result[0][2] == "score" and lines(path)[0][0] == 1
+    headed = result and result[0][2] == "score"
     return [(query, document, grade(value)) for query, document, value in result[1 if headed else 0 :]]
 
 
@@ -176,11 +176,15 @@ def trec_qrels(path: Path) -> list[tuple[str, str, int]]:
     return [(query, document, grade(value)) for query, _, document, value in trec_rows(path, 4)]
 
 
-def by_query(triples) -> dict:
-    """Check a run or qrels: each document occurs once per query, and the file is not empty."""
+def by_query(triples, may_repeat: bool = False) -> dict:
+    """Check a run or qrels: each document occurs once per query, and the file is not empty.
+
+    `may_repeat`: it may occur again with the same value.
+    """
     result = {}
     for query, document, value in triples:
-        need(document not in result.setdefault(query, {}))
+        known = result.setdefault(query, {})
+        need(document not in known or (may_repeat and known[document] == value))
         result[query][document] = value
     need(result)
     return result
@@ -215,7 +219,7 @@ def passages(path: Path) -> list[tuple[str, dict]]:
     down.
     """
     result = []
-    for number, line in lines(path):
+    for number, (_, line) in enumerate(lines(path), start=1):
         id, text, title = csv_row(line)
         if (number, id, text, title) != (1, "id", "text", "title"):
             need(id != "id" and (text, title) != ("text", "title"))

@@ -18,7 +18,7 @@ def test_trec_judgments_separated_by_tabs_or_blanks(tmp_path, text):
     assert [judgment[1:] for judgment in trec_judgments(tmp_path / "qrels")] == [("q1", "d1", 2)]
 
 
-@pytest.mark.parametrize("header", ["query-id\tcorpus-id\tscore\n", "q\td\tscore\n", ""])
+@pytest.mark.parametrize("header", ["query-id\tcorpus-id\tscore\n", "\n\r\nq\td\tscore\n", ""])
 def test_beir_judgments_with_and_without_a_header(tmp_path, header):
     (tmp_path / "qrels").write_text(f"{header}q1\td1\t-1\n")
     assert [judgment[1:] for judgment in beir_judgments(tmp_path / "qrels")] == [("q1", "d1", -1)]

@@ -133,6 +133,11 @@ def test_passages_may_have_no_header(recipe, tmp_path):
     assert Dpr(**recipe).read().documents.ids == ["1", "2", "3"]
 
 
+def test_the_header_is_the_first_line_that_is_not_empty(recipe, tmp_path):
+    (tmp_path / "psgs_w100.tsv").write_text(f"\n\n{PASSAGES}")
+    assert Dpr(**recipe).read().documents.ids == ["1", "2", "3"]
+
+
 @pytest.mark.parametrize("header", ["id\ttitle\ttext", "id\ttext\tname", "pid\ttext\ttitle"])
 def test_a_header_of_other_columns_is_an_error(recipe, tmp_path, header):
     (tmp_path / "psgs_w100.tsv").write_text(PASSAGES.replace("id\ttext\ttitle", header))

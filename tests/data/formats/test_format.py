@@ -12,6 +12,7 @@ from data.formats.samples import WRITTEN
 
 from pyserini_ance.data import string_arrays
 from pyserini_ance.data.collection import Texts
+from pyserini_ance.data.collection_cache import open_collection, store_collection
 from pyserini_ance.data.formats import builder as gather
 from pyserini_ance.data.formats import reading
 from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment
@@ -239,8 +240,41 @@ def test_documents_without_text_may_be_left_out_with_their_judgments(caplog):
         assembled(documents, rows=rows)
 
 
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (
+            [("x", ""), ("d1", "one"), ("x", "two")],
+            "corpus, line 1: document 'x' is empty, but has a text in corpus, line 3; expected each id once",
+        ),
+        (
+            [("d1", "one"), ("x", "two"), ("x", " ")],
+            "corpus, line 3: document 'x' is empty, but has a text in corpus, line 2; expected each id once",
+        ),
+        (
+            [("x", ""), ("d1", "one"), ("x", "")],
+            "corpus, line 3: document id 'x' was already given in corpus, line 1; expected each id once",
+        ),
+    ],
+)
+def test_an_id_of_a_document_without_text_is_given_once(rows, message):
+    with pytest.raises(ValueError, match=message):
+        assembled(entries("corpus", *rows), empty_documents="skip")
+
+
+def test_documents_that_are_left_out_belong_to_the_collection(tmp_path):
+    """Rankings may name them; without them it is another collection, as one stored in the cache tells."""
+    documents = entries("corpus", ("d1", "one"), ("e1", ""))
+    skipping = assembled(documents, empty_documents="skip")
+    assert skipping.left_out == {"e1"}
+    without = assembled(documents[:1])
+    assert skipping.digest != without.digest and skipping.documents.digest == without.documents.digest
+    store_collection(skipping, tmp_path)
+    assert open_collection(tmp_path, skipping.digest).left_out == {"e1"}
+
+
 def test_documents_of_which_none_has_a_text_are_an_error_even_if_they_may_be_left_out():
-    with pytest.raises(ValueError, match="no document was read"):
+    with pytest.raises(ValueError, match=r"no document was read \(1 without text were left out\); expected"):
         assembled(entries("corpus", ("e1", "")), empty_documents="skip")
 
 

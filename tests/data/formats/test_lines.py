@@ -1,4 +1,6 @@
+import bz2
 import gzip
+import lzma
 
 import pytest
 
@@ -12,6 +14,7 @@ from pyserini_ance.data.formats.lines import (
     read_lines,
     whole_number,
 )
+from pyserini_ance.data.formats.records import read_list
 
 
 def write(path, content: bytes):
@@ -85,6 +88,24 @@ def test_invisible_bytes_are_errors(tmp_path, content, message):
     path = write(tmp_path / "t.tsv", content)
     with pytest.raises(ValueError, match=rf"t\.tsv, {message}"):
         list(read_lines(path))
+
+
+@pytest.mark.parametrize(
+    ("packed", "cure"),
+    [
+        (gzip.compress(b"1\tgood\n", mtime=0), r"rename it to t\.tsv\.gz"),
+        (gzip.compress(b"1\tgood\n", mtime=0x7F7F7F7F), r"rename it to t\.tsv\.gz"),
+        (bz2.compress(b"1\tgood\n"), "unpack it with bzip2"),
+        (lzma.compress(b"1\tgood\n"), "unpack it with xz"),
+        (b"\x28\xb5\x2f\xfd\x04\x48\x39\x00", "unpack it with zstd"),
+    ],
+    ids=["gzip", "gzip with a time", "bzip2", "xz", "zstd"],
+)
+@pytest.mark.parametrize("read", [read_lines, read_list])
+def test_a_compressed_file_that_is_not_named_so_is_an_error(tmp_path, packed, cure, read):
+    path = write(tmp_path / "t.tsv", packed)
+    with pytest.raises(ValueError, match=rf"t\.tsv, line 1: a compressed file; expected text, .*; {cure}$"):
+        list(read(path))
 
 
 def test_an_empty_gzip_file_is_an_error(tmp_path):

@@ -37,11 +37,20 @@ def test_gz_tables_give_the_same_collection(recipe, tmp_path):
     assert MsmarcoPassage(**recipe).read().digest == plain.digest
 
 
+def test_a_passage_without_text_may_be_left_out(recipe, tmp_path):
+    plain = MsmarcoPassage(**recipe).read()
+    with (tmp_path / "collection.tsv").open("a") as file:
+        file.write("8\t\n")
+    collection = MsmarcoPassage(**recipe, empty_documents="skip").read()
+    assert collection.documents.digest == plain.documents.digest
+    assert collection.skipped["documents without text"] == 1
+
+
 @pytest.mark.parametrize(
     ("name", "line", "message"),
     [
         ("collection.tsv", "8\ttwo\ttexts", "line 4: 3 columns"),
-        ("collection.tsv", "8\t ", "line 4: empty text"),
+        ("collection.tsv", "8\t ", "line 4: document '8' is empty; .* data.empty_documents=skip"),
         ("collection.tsv", "7\tagain", "line 4: document id '7' was already given in .* line 3"),
         ("queries.tsv", "4", "line 4: 1 columns"),
         ("queries.tsv", "2\tagain", "line 4: query id '2' was already given in .* line 2"),

@@ -69,13 +69,32 @@ def test_missing_fields_are_errors(tmp_path):
         PyseriniJsonl(corpus=tmp_path / "corpus.jsonl", fields=["url", "title", "text"]).read()
 
 
+@pytest.mark.parametrize("key", ["body", "title"])
+@pytest.mark.parametrize("empty_documents", ["refuse", "skip"])
+def test_a_record_whose_text_is_under_another_key_is_an_error(tmp_path, key, empty_documents):
+    (tmp_path / "corpus.jsonl").write_text(f'{{"id": "0", "text": "a"}}\n{{"id": "1", "{key}": "x"}}\n')
+    expected = (
+        f"corpus.jsonl, line 2: a record with the keys 'id, {key}'; expected its text under `text` or "
+        "`contents`; .*`data.fields`"
+    )
+    with pytest.raises(ValueError, match=expected):
+        PyseriniJsonl(corpus=tmp_path / "corpus.jsonl", empty_documents=empty_documents).read()
+
+
+def test_a_record_may_lack_its_text(tmp_path):
+    (tmp_path / "corpus.jsonl").write_text('{"id": "0"}\n{"id": "1", "text": "y"}\n')
+    collection = PyseriniJsonl(corpus=tmp_path / "corpus.jsonl", empty_documents="skip").read()
+    assert collection.documents.ids == ["1"] and collection.left_out == {"0"}
+
+
 def test_a_folder_is_read_in_the_order_of_its_names(tmp_path):
     (tmp_path / "b.jsonl").write_text('{"id": "2", "contents": "b"}\n')
     (tmp_path / "c.json").write_text('{"id": "3", "contents": "c"}\n')
     (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(b'{"id": "1", "contents": "a"}\n'))
+    (tmp_path / ".hidden.jsonl").write_text('{"id": "0", "contents": "hidden"}\n')  # as Anserini does
     (tmp_path / "README.txt").write_text("no corpus")
     collection = PyseriniJsonl(corpus=tmp_path).read()
-    assert collection.documents.ids == ["1", "2", "3"]
+    assert collection.documents.ids == ["0", "1", "2", "3"]
     assert collection.splits == {}
 
 

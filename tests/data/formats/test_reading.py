@@ -87,11 +87,11 @@ def stop_at(number: int, stop, module=builder) -> None:
     """Call `stop` when entry `number` (from 1) of a process comes."""
     check, seen = module._check, []
 
-    def checked(entry, noun) -> None:
+    def checked(entry, *how) -> None:
         seen.append(entry.id)
         if len(seen) == number:
             stop()
-        check(entry, noun)
+        check(entry, *how)
 
     module._check = checked
 
@@ -302,6 +302,25 @@ def test_documents_that_were_left_out_are_still_known(tmp_path, caplog):
         "test judgments of documents without text": 1,
     }
     assert contents(folder) == contents(read(data, tmp_path / "whole"))
+
+
+@pytest.mark.parametrize("empty_first", [True, False])
+def test_an_id_with_and_without_text_is_found_across_an_interruption(tmp_path, empty_first):
+    data = write_corpus(tmp_path / "data").model_copy(update={"empty_documents": "skip"})
+    corpus, empty = tmp_path / "data" / "corpus", b'{"id": "d0", "contents": ""}\n'
+    if empty_first:
+        (corpus / "a.jsonl").write_bytes(
+            empty.replace(b"d0", b"d10") + LINES[0].removeprefix(b"\xef\xbb\xbf")
+        )
+    else:
+        (corpus / "c.jsonl").write_bytes(LINES[2] + b"\n" + empty)
+    age(tmp_path / "data", 60)
+    interrupt(data, tmp_path, 9)
+    lines = ("a.jsonl, line 1", "c.jsonl, line 3") if empty_first else ("c.jsonl, line 4", "a.jsonl, line 1")
+    with pytest.raises(
+        ValueError, match=f"{lines[0]}: document 'd.*' is empty, but has a text in .*{lines[1]};"
+    ):
+        read(data, tmp_path)
 
 
 @pytest.mark.parametrize(("again", "line"), [(b"d1", 3), (b"d4", 2), (b"d9", 2)])

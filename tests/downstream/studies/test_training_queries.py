@@ -20,7 +20,13 @@ def test_each_checkpoint_ranks_as_its_own_vectors_do_one_by_one(studied, tmp_pat
         "".join(f"{q} Q0 {documents.ids[d]} {d + 1} {9 - d} t\n" for q in queries.ids for d in range(5))
     )
     studied.data.run_files["bm25"] = run_file
-    assert read_ranking(run_file, studied.data.split, documents, 5).rows[0].tolist() == [0, 1, 2, 3, 4]
+    assert read_ranking(run_file, studied.data.split, studied.data.collection, 5).rows[0].tolist() == [
+        0,
+        1,
+        2,
+        3,
+        4,
+    ]
 
     rows = training_retrieval.study([studied]).rows
     # The stages' first checkpoints equal those before them, and are counted once.
