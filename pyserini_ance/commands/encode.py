@@ -38,7 +38,7 @@ def main(arguments: list[str] | None = None) -> None:
 
 def _encode(args: argparse.Namespace, output: "VectorFormat") -> int:
     """Encode the corpus on all processes and write it on the main one; the number of documents."""
-    from pyserini_ance.data.formats.lines import names_of_file
+    from pyserini_ance.data.formats.text_files import names_of_file
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.corpus_encoding import encode_corpus
     from pyserini_ance.storage.liveness import remove_leftovers, temp_path

@@ -23,8 +23,9 @@ import numpy as np
 
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats import dpr, flagembedding, tevatron
-from pyserini_ance.data.formats.lines import Line, Skip, extension, read_lines, shown
+from pyserini_ance.data.formats.lines import Line, shown
 from pyserini_ance.data.formats.records import read_records
+from pyserini_ance.data.formats.text_files import Skip, extension, read_lines
 from pyserini_ance.data.formats.training_files import Layout, checked_id, listed_negatives
 from pyserini_ance.data.trec import RUN_COLUMNS, Hit, read_hits, repeated_document
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from pyserini_ance.data.collection import Collection, Split
-from pyserini_ance.data.formats.lines import Line, Skip, is_writable, shown
+from pyserini_ance.data.formats.lines import Line, is_writable, shown
+from pyserini_ance.data.formats.text_files import Skip
 from pyserini_ance.data.ranking_forms import Pair, has_ranks, hits_of, pairs_of, ranks_of, repeated_hit
 from pyserini_ance.data.trec import PADDING, Hit, RankingBuilder, RepeatedHit, Run, read_run
 

@@ -9,16 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.data.formats.lines import (
-    Block,
-    Line,
-    Skip,
-    is_writable,
-    read_blocks,
-    read_lines,
-    shown,
-    whole_number,
-)
+from pyserini_ance.data.formats.lines import Line, is_writable, shown, whole_number
+from pyserini_ance.data.formats.text_files import Block, Skip, read_blocks, read_lines
 from pyserini_ance.storage.files import whole_file
 
 Run = dict[str, dict[str, float]]

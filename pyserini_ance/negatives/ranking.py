@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Literal
 
 from pyserini_ance.data.collection import Collection
-from pyserini_ance.data.formats.lines import find_file
+from pyserini_ance.data.formats.text_files import find_file
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.mined import RankedSource
 from pyserini_ance.negatives.snapshot import Snapshot

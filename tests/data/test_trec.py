@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from pyserini_ance.data import trec
-from pyserini_ance.data.formats import lines
+from pyserini_ance.data.formats import text_files
 from pyserini_ance.data.trec import (
     PADDING,
     RankingBuilder,
@@ -143,7 +143,7 @@ def test_blocks_of_lines_agree_with_line_by_line(tmp_path, monkeypatch, name, bl
         return found, None
 
     rng = random.Random(block)
-    monkeypatch.setattr(lines, "BLOCK_BYTES", block)
+    monkeypatch.setattr(text_files, "BLOCK_BYTES", block)
     for number in range(60):
         pieces = rng.choices(RUN_PIECES, k=rng.randrange(1, 30)) + rng.choices(MALFORMED, k=number % 2)
         rng.shuffle(pieces)

@@ -12,15 +12,8 @@ from typing import Any, NamedTuple, Protocol
 
 from pyserini_ance.data.answer_matching import ANSWERS
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.formats.lines import (
-    Line,
-    LineOrigins,
-    find_file,
-    is_writable,
-    read_lines,
-    shown,
-    whole_number,
-)
+from pyserini_ance.data.formats.lines import Line, LineOrigins, is_writable, shown, whole_number
+from pyserini_ance.data.formats.text_files import find_file, read_lines
 from pyserini_ance.recipe.components import Settings
 from pyserini_ance.storage.progress import progress_bar
 

@@ -18,16 +18,8 @@ from pydantic import model_validator
 from pyserini_ance.data.collection import Texts
 from pyserini_ance.data.formats.builder import Entry, Judgment, LineDocuments, trec_judgments
 from pyserini_ance.data.formats.format import Format, RawData, read_queries
-from pyserini_ance.data.formats.lines import (
-    Line,
-    extension,
-    find_file,
-    json_answers,
-    json_id,
-    json_text,
-    read_lines,
-    shown,
-)
+from pyserini_ance.data.formats.lines import Line, json_answers, json_id, json_text, shown
+from pyserini_ance.data.formats.text_files import extension, find_file, read_lines
 from pyserini_ance.data.formats.training_files import Layout, judged_questions
 from pyserini_ance.recipe.components import Settings
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import PositiveInt
 
-from pyserini_ance.data.formats.lines import find_file
+from pyserini_ance.data.formats.text_files import find_file
 from pyserini_ance.recipe.components import Settings
 
 if TYPE_CHECKING:

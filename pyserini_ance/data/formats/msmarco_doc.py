@@ -8,7 +8,8 @@ import numpy as np
 
 from pyserini_ance.data.formats.builder import Entry, LineDocuments, TrecQueries, trec_splits
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, find_file, read_lines, shown
+from pyserini_ance.data.formats.lines import Line, shown
+from pyserini_ance.data.formats.text_files import find_file, read_lines
 from pyserini_ance.data.string_arrays import hash_of
 
 CURE = "download both files again, or remove data.lookup"

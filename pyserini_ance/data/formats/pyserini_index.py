@@ -12,8 +12,9 @@ from typing import Any, ClassVar
 from pyserini_ance.data.formats.builder import Entry, Judgment, trec_judgments
 from pyserini_ance.data.formats.dpr import literal_list
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, find_file
+from pyserini_ance.data.formats.lines import Line
 from pyserini_ance.data.formats.pyserini_jsonl import fields_of, topic_entries
+from pyserini_ance.data.formats.text_files import find_file
 from pyserini_ance.recipe.components import Settings
 
 WORKER = "pyserini_ance.pyserini_bridge.text_worker"  # a subprocess, so that this process starts no Java

@@ -6,16 +6,8 @@ from typing import Any
 
 from pyserini_ance.data.formats.builder import Entry, LineDocuments, trec_judgments, tsv_entries
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import (
-    Line,
-    extension,
-    find_file,
-    json_answers,
-    json_id,
-    json_text,
-    read_lines,
-    shown,
-)
+from pyserini_ance.data.formats.lines import Line, json_answers, json_id, json_text, shown
+from pyserini_ance.data.formats.text_files import extension, find_file, read_lines
 from pyserini_ance.recipe.components import Settings
 
 ID_KEYS = ("id", "_id", "docid")

@@ -15,17 +15,14 @@ from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.data.formats.lines import (
-    BEYOND,
+from pyserini_ance.data.formats.lines import BEYOND, SHOWN_CHARACTERS, Line, shown
+from pyserini_ance.data.formats.text_files import (
     DAMAGE,
-    SHOWN_CHARACTERS,
-    Line,
     damaged,
     extension,
     not_utf8,
     read_all_lines,
     read_lines,
-    shown,
 )
 
 PIECE_BYTES = 1 << 20

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 from pyserini_ance.data.formats.builder import Entry, Judgment, LineDocuments
 from pyserini_ance.data.formats.format import Format, RawData
-from pyserini_ance.data.formats.lines import Line, LineOrigins, find_file, is_writable, shown
+from pyserini_ance.data.formats.lines import Line, LineOrigins, is_writable, shown
 from pyserini_ance.data.formats.records import is_list, read_list, read_records
+from pyserini_ance.data.formats.text_files import find_file
 from pyserini_ance.data.string_arrays import RowsOfHashes, hash_of
 
 

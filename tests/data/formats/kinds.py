@@ -10,10 +10,10 @@ from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.formats.beir import Beir
 from pyserini_ance.data.formats.dpr import Dpr
-from pyserini_ance.data.formats.lines import find_file
 from pyserini_ance.data.formats.msmarco_doc import MsmarcoDoc
 from pyserini_ance.data.formats.msmarco_passage import MsmarcoPassage
 from pyserini_ance.data.formats.pyserini_jsonl import PyseriniJsonl
+from pyserini_ance.data.formats.text_files import find_file
 from pyserini_ance.data.trec import read_qrels, read_run
 
 

@@ -10,7 +10,7 @@ from data.formats import slow
 from helpers import ranking_files as ranked
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.data.formats.lines import find_file
+from pyserini_ance.data.formats.text_files import find_file
 
 KNOWN = "known.json"  # queries and documents, (id, text) each, for which the file is read
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pyarrow.parquet
 
-from pyserini_ance.data.formats.lines import find_file
+from pyserini_ance.data.formats.text_files import find_file
 
 LINES = 24
 
