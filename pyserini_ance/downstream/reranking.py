@@ -21,6 +21,7 @@ from pyserini_ance.encoders.cross_encoder_model import Pair, record_text
 from pyserini_ance.evaluation.metrics import latency, row_of
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.bm25_rankings import bm25_index
+from pyserini_ance.pipeline.data_checks import check_template_fields
 from pyserini_ance.pipeline.ranking_inputs import RankingInput, parse_ranking_name
 from pyserini_ance.storage.files import (
     append_json_line,
@@ -92,7 +93,8 @@ class Reranking:
 
     The latency at a cutoff is therefore that of its slices, including batches that end there. qrels:
     judgments to measure by, instead of the collection's, which may lack those that training does not need.
-    template: the text of a document, such as "{title} {text}"; default: all its fields.
+    template: the text of a document, such as "{title} {text}"; default: all its fields. Raises ValueError if
+    it names a field that documents lack.
     """
 
     ranked: RankingInput
@@ -101,6 +103,11 @@ class Reranking:
     measures: Sequence[Measure]
     qrels: Qrels | None = None
     template: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.template is not None:
+            fields = self.ranked.collection.documents.columns
+            check_template_fields("--template", self.template, "document", fields)
 
     def begin(self, model: str, **settings: Any) -> None:
         """Check the input before the long scoring, and start the query log, or continue it.
