@@ -143,9 +143,12 @@ def train(
     torchrun, all processes make the call.
 
     Raises FileExistsError if `output` holds a run and neither `overwrite` nor `resume` is set,
-    FileNotFoundError for missing data, ValueError for data or settings that are not valid, RuntimeError for
-    missing tools and for a loss that is not finite.
+    FileNotFoundError for missing data, ValueError for data or settings that are not valid and for `resume`
+    with `overwrite` or `replay`, RuntimeError for missing tools and for a loss that is not finite.
     """
+    rundir.check_start(overwrite, resume, replay)
+    if not isinstance(callbacks, Sequence):
+        raise ValueError(f"callbacks is {callbacks!r}; expected a list: callbacks=[...]")
     if others := [callback for callback in callbacks if not isinstance(callback, TrainerCallback)]:
         raise ValueError(f"callbacks: {others[0]!r} is not a TrainerCallback; derive its class from it")
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
@@ -153,7 +156,7 @@ def train(
     decisions = None if replay is None else Path(replay)
     if prerequisites:
         train_with_prerequisites(
-            recipe, directory, overwrite, resume, decisions, callbacks, recipe_in_file(recipe.name)
+            recipe, directory, overwrite, resume, decisions, callbacks, recipe_in_file(recipe)
         )
     else:
         experiment.train(recipe, directory, overwrite, resume, decisions, callbacks)

@@ -202,9 +202,17 @@ def test_a_folder_that_is_missing_is_named_with_the_working_directory():
 
 
 def test_a_callback_of_another_class_is_refused_before_training(recipe, tmp_path):
+    with pytest.raises(ValueError, match=r"callbacks is <.*Recorder .*expected a list: callbacks=\[\.\.\.\]"):
+        pa.train(recipe, tmp_path / "run", callbacks=Recorder())
     with pytest.raises(ValueError, match="is not a TrainerCallback"):
         pa.train(recipe, tmp_path / "run", callbacks=[object()])
     assert not (tmp_path / "run").exists()
+
+
+def test_ways_to_start_that_exclude_each_other_are_refused(recipe, tmp_path):
+    for other in ({"overwrite": True}, {"replay": "decisions.jsonl"}):
+        with pytest.raises(ValueError, match=f"{next(iter(other))} and resume exclude each other"):
+            pa.train(recipe, tmp_path / "run", resume=True, **other)
 
 
 def test_a_plain_hugging_face_folder_is_mean_pooled(tiny_bert):

@@ -60,6 +60,7 @@ def load(name: str | Path, *overrides: str, overrides_origin: str = COMMAND_LINE
     recipe = with_own_figures(
         _check(raw, path, origins, filled), origins, str(path), overridden, lambda origin: load(origin).recipe
     )
+    vars(recipe)["file"] = path.resolve()  # a cached property, not a setting
     return LoadedRecipe(recipe, origins)
 
 
