@@ -24,7 +24,7 @@ from pyserini_ance.pipeline.mining import MinedNegatives, mine_negatives, read_s
 from pyserini_ance.pipeline.model_export import Results
 from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
 from pyserini_ance.recipe.evaluation_settings import parse_measures
-from pyserini_ance.recipe.load import read_component
+from pyserini_ance.recipe.load import read_component, read_settings
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.runs import rundir
 from pyserini_ance.runs.any_encoder import load_any_encoder
@@ -229,7 +229,7 @@ def mine(
     encoder: Encoder,
     collection: Collection,
     source: str | Mapping[str, Any] | Source = DEFAULT_SOURCE,
-    filters: Iterable[str | Mapping[str, Any]] = (),
+    filters: str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]] = (),
     split: str = "train",
     num_negatives: int | None = 8,
     *,
@@ -240,10 +240,11 @@ def mine(
 ) -> MinedNegatives:
     """Mine negatives for all queries of a split, as a refresh during training does.
 
-    source, filters: as in a recipe (docs/guides/negatives.md); known positives are always removed.
-    num_negatives: chosen per query among the `top_k` candidates by the `sampling_strategy` of the source, by
-    default at random; None chooses all. bm25, encoding: these sections of a recipe; `bm25` matters for the
-    source bm25, and for a filter whose teacher is BM25. The same arguments give the same negatives.
+    source, filters: as in a recipe (docs/guides/negatives.md), one filter or several; known positives are
+    always removed. num_negatives: chosen per query among the `top_k` candidates by the `sampling_strategy` of
+    the source, by default at random; None chooses all, which the source `random` cannot do. bm25, encoding:
+    these sections of a recipe; `bm25` matters for the source bm25, and for a filter whose teacher is BM25.
+    The same arguments give the same negatives.
 
     Raises ValueError for settings that are not valid, a split without judgments, or queries with fewer than
     `num_negatives` candidates (unless the source has `on_shortage: fill_random`).
@@ -251,12 +252,12 @@ def mine(
     return mine_negatives(
         encoder,
         collection,
-        read_source(source, tuple(filters), num_negatives),
+        read_source(source, _several(filters), num_negatives),
         split,
         choose_all=num_negatives is None,
         seed=seed,
-        bm25=Bm25.model_validate(bm25 or {}),
-        encoding=Encoding.model_validate(encoding or {}),
+        bm25=read_settings(Bm25, bm25 or {}, "bm25"),
+        encoding=read_settings(Encoding, encoding or {}, "encoding"),
         cache=cache_folder(cache),
     )
 
@@ -276,7 +277,7 @@ def search(
 def evaluate(
     run: str | Path | Mapping[str, Mapping[str, float]],
     qrels: str | Path | Mapping[str, Mapping[str, int]],
-    measures: Iterable[str] = ("nDCG@10", "RR@10", "R@100"),
+    measures: str | Iterable[str] = ("nDCG@10", "RR@10", "R@100"),
 ) -> dict[str, float]:
     """Measure a ranking with ir-measures: the mean of each measure over all judged queries.
 
@@ -286,7 +287,12 @@ def evaluate(
     """
     ranking = _as_dicts(run) if isinstance(run, Mapping) else read_ranked(Path(run))
     judged = _as_dicts(qrels) if isinstance(qrels, Mapping) else read_qrels(qrels)
-    return metrics.evaluate(judged, ranking, parse_measures(measures))
+    return metrics.evaluate(judged, ranking, parse_measures(_several(measures)))
+
+
+def _several[Item](values: str | Mapping[str, Any] | Iterable[Item]) -> tuple[Any, ...]:
+    """The values of an argument that takes one or several."""
+    return (values,) if isinstance(values, str | Mapping) else tuple(values)
 
 
 def _as_dicts[Value](values: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:

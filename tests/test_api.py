@@ -420,6 +420,14 @@ def test_a_ranking_in_a_file_is_a_source(run, recipe, collection, tmp_path):
         ({"source": "momentum"}, "source 'momentum' needs a training run"),
         ({"filters": ["duplicate"]}, "unknown kind 'duplicate' of filters"),
         ({"split": "trian"}, "no split 'trian'"),
+        ({"num_negatives": 0}, "num_negatives: Input should be greater than 0, got 0"),
+        ({"num_negatives": -1}, "num_negatives: Input should be greater than 0, got -1"),
+        ({"source": "random", "num_negatives": None}, "'random' has no candidates .* pass a number, such as"),
+        ({"bm25": {"k1": -3}}, r"bm25 is not valid:\n +k1: Input should be .* 0, got -3 \(set in bm25\)$"),
+        (
+            {"encoding": {"tokens": 3}},
+            r"^encoding is not valid:\n +tokens: unknown key 'tokens'.*\(set in encoding\)$",
+        ),
         ({"source": {"kind": "ann", "top_k": 2}}, "have fewer than num_negatives=8 candidates"),
     ],
 )
