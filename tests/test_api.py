@@ -183,7 +183,7 @@ def test_queries_are_the_default_side(run):
 
 
 def test_a_text_without_the_fields_of_the_template_is_refused(run):
-    with pytest.raises(ValueError, match=r"reads a document as '\{text\}', but a text has only title"):
+    with pytest.raises(ValueError, match=r"reads a document as '\{text\}', but texts\[0\] has only title"):
         pa.load_encoder(run.model).encode([{"title": "a"}], side="document")
 
 
