@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.given_rankings import qrels_of, run_of
 from pyserini_ance.data.rankings import read_ranked
 from pyserini_ance.data.trec import read_qrels
 from pyserini_ance.distributed.process_group import device_of
@@ -30,7 +31,7 @@ from pyserini_ance.runs import rundir
 from pyserini_ance.runs.any_encoder import load_any_encoder
 from pyserini_ance.storage.files import read_json, read_json_lines
 from pyserini_ance.trainer.callbacks import TrainerCallback
-from pyserini_ance.vectors.search import exact_search
+from pyserini_ance.vectors.given_vectors import search_given
 
 __all__ = [
     "Collection",
@@ -269,9 +270,11 @@ def search(
     first.
 
     query_vectors (Q, D) and document_vectors (N, D) are float32; the documents may be a memory map. The
-    search is exact, ties go to the smaller row, and k is cut to N.
+    search is exact, ties go to the smaller row, and every row is one of document_vectors: with fewer than k
+    documents there are N columns instead of k. Raises ValueError for other shapes, a k below 1, and, naming
+    the row, for NaN and infinite values.
     """
-    return exact_search(query_vectors, document_vectors, k, device=device)
+    return search_given(query_vectors, document_vectors, k, device)
 
 
 def evaluate(
@@ -282,21 +285,18 @@ def evaluate(
     """Measure a ranking with ir-measures: the mean of each measure over all judged queries.
 
     run: a TREC run file, or scores by query and document id. qrels: a TREC qrels file, or grades by query and
-    document id. A judged query without hits counts as 0. Raises ValueError for an unknown measure, a
-    malformed line, or a run without any judged query.
+    document id. measures: names, or one name. A judged query without hits counts as 0. Raises ValueError for
+    an unknown measure, a malformed line, a score that is not finite, a grade that is not a whole number, or a
+    run without any judged query.
     """
-    ranking = _as_dicts(run) if isinstance(run, Mapping) else read_ranked(Path(run))
-    judged = _as_dicts(qrels) if isinstance(qrels, Mapping) else read_qrels(qrels)
+    ranking = run_of(run) if isinstance(run, Mapping) else read_ranked(Path(run))
+    judged = qrels_of(qrels) if isinstance(qrels, Mapping) else read_qrels(qrels)
     return metrics.evaluate(judged, ranking, parse_measures(_several(measures)))
 
 
 def _several[Item](values: str | Mapping[str, Any] | Iterable[Item]) -> tuple[Any, ...]:
     """The values of an argument that takes one or several."""
     return (values,) if isinstance(values, str | Mapping) else tuple(values)
-
-
-def _as_dicts[Value](values: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
-    return {query: dict(of_query) for query, of_query in values.items()}
 
 
 def cache_folder(cache: str | Path | None) -> Path:

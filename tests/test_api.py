@@ -492,6 +492,20 @@ def test_search_equals_a_full_sort():
     np.testing.assert_allclose(scores, np.take_along_axis(queries @ documents.T, expected, 1), rtol=1e-5)
 
 
+def test_fewer_documents_than_k_give_as_many_columns():
+    scores, rows = pa.search(np.ones((2, 3)), np.eye(3), k=np.int64(5))
+    assert scores.tolist() == [[1, 1, 1]] * 2 and rows.tolist() == [[0, 1, 2]] * 2
+
+
+@pytest.mark.parametrize("filters", ["duplicates", {"kind": "duplicates"}])
+def test_one_filter_and_one_measure_need_no_list(run, recipe, collection, filters):
+    source, more = {"kind": "ann", "top_k": 8}, {"num_negatives": 2, "cache": recipe.cache}
+    one, listed = (pa.mine(pa.load_encoder(run), collection, source, f, **more) for f in (filters, [filters]))
+    assert one.dropped == listed.dropped and "duplicates" in one.dropped
+    np.testing.assert_array_equal(one.rows, listed.rows)
+    assert pa.evaluate({"q": {"d": 1.0}}, {"q": {"d": 1}}, "RR@10") == {"RR@10": 1.0}
+
+
 def test_evaluate_equals_ir_measures(tmp_path):
     ranking = {"q1": {"a": 3.0, "b": 2.0, "c": 1.0}, "q2": {"b": 1.0, "c": 0.5}}
     qrels = {"q1": {"b": 2, "c": 1}, "q2": {"c": 1}}
