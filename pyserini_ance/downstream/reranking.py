@@ -47,7 +47,8 @@ class QueryLog:
         """Start the log, or continue it.
 
         `settings` (JSON values) and the weights of `model` decide the results. Raises FileExistsError if the
-        folder holds other files, or results of other settings.
+        folder holds other files, or results of other settings; a command that failed before its first query
+        has left none.
         """
         settings = {**settings, "weights": weights_digest(model)}
         path = self.folder / "about.json"
@@ -55,7 +56,7 @@ class QueryLog:
         if recorded is None:
             if self.folder.exists() and any(self.folder.iterdir()):
                 raise FileExistsError(f"{self.folder} holds other files; pass another --output")
-        else:
+        elif self.records:
             for key, value in settings.items():
                 if recorded.get(key) != value:
                     raise FileExistsError(
