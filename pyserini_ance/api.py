@@ -193,7 +193,8 @@ def load_encoder(
     lengths are 64 tokens for queries and 256 for documents, or what the model reads. `length_tokens` is one
     cap, or one per side (`{"query": 32, "document": 128}`).
 
-    Raises FileNotFoundError for a missing folder, ValueError for settings that a saved encoder already has,
+    Raises FileNotFoundError for a missing folder, ConnectionError for a hub name that is not in the cache if
+    the hub cannot be reached, ValueError for settings that are not valid or that a saved encoder already has,
     and RuntimeError for missing weights.
     """
     device = device_of(device)
