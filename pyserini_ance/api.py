@@ -1,7 +1,7 @@
 """The Python API: train, encode, mine, search and evaluate in a few lines. `import pyserini_ance as pa`.
 
-Errors are ValueError, FileNotFoundError and RuntimeError; they name the place, the value, what was expected
-and the cure. Progress is logged under the logger `pyserini_ance`.
+Errors are ValueError, RuntimeError and OSError (such as FileNotFoundError); they name the place, the value,
+what was expected and the cure. Progress is logged under the logger `pyserini_ance`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
