@@ -1,7 +1,7 @@
 """The Python API: train, encode, mine, search and evaluate in a few lines. `import pyserini_ance as pa`.
 
-Errors are ValueError, FileNotFoundError and RuntimeError; they name the place, the value, what was expected
-and the cure. Progress is logged under the logger `pyserini_ance`.
+Errors are ValueError, RuntimeError and OSError (such as FileNotFoundError); they name the place, the value,
+what was expected and the cure. Progress is logged under the logger `pyserini_ance`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.given_rankings import qrels_of, run_of
 from pyserini_ance.data.rankings import read_ranked
 from pyserini_ance.data.trec import read_qrels
 from pyserini_ance.distributed.process_group import device_of
@@ -24,13 +25,13 @@ from pyserini_ance.pipeline.mining import MinedNegatives, mine_negatives, read_s
 from pyserini_ance.pipeline.model_export import Results
 from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
 from pyserini_ance.recipe.evaluation_settings import parse_measures
-from pyserini_ance.recipe.load import read_component
+from pyserini_ance.recipe.load import read_component, read_settings
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.runs import rundir
 from pyserini_ance.runs.any_encoder import load_any_encoder
 from pyserini_ance.storage.files import read_json, read_json_lines
 from pyserini_ance.trainer.callbacks import TrainerCallback
-from pyserini_ance.vectors.search import exact_search
+from pyserini_ance.vectors.given_vectors import search_given
 
 __all__ = [
     "Collection",
@@ -143,9 +144,12 @@ def train(
     torchrun, all processes make the call.
 
     Raises FileExistsError if `output` holds a run and neither `overwrite` nor `resume` is set,
-    FileNotFoundError for missing data, ValueError for data or settings that are not valid, RuntimeError for
-    missing tools and for a loss that is not finite.
+    FileNotFoundError for missing data, ValueError for data or settings that are not valid and for `resume`
+    with `overwrite` or `replay`, RuntimeError for missing tools and for a loss that is not finite.
     """
+    rundir.check_start(overwrite, resume, replay)
+    if not isinstance(callbacks, Sequence):
+        raise ValueError(f"callbacks is {callbacks!r}; expected a list: callbacks=[...]")
     if others := [callback for callback in callbacks if not isinstance(callback, TrainerCallback)]:
         raise ValueError(f"callbacks: {others[0]!r} is not a TrainerCallback; derive its class from it")
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
@@ -153,7 +157,7 @@ def train(
     decisions = None if replay is None else Path(replay)
     if prerequisites:
         train_with_prerequisites(
-            recipe, directory, overwrite, resume, decisions, callbacks, recipe_in_file(recipe.name)
+            recipe, directory, overwrite, resume, decisions, callbacks, recipe_in_file(recipe)
         )
     else:
         experiment.train(recipe, directory, overwrite, resume, decisions, callbacks)
@@ -189,7 +193,8 @@ def load_encoder(
     lengths are 64 tokens for queries and 256 for documents, or what the model reads. `length_tokens` is one
     cap, or one per side (`{"query": 32, "document": 128}`).
 
-    Raises FileNotFoundError for a missing folder, ValueError for settings that a saved encoder already has,
+    Raises FileNotFoundError for a missing folder, ConnectionError for a hub name that is not in the cache if
+    the hub cannot be reached, ValueError for settings that are not valid or that a saved encoder already has,
     and RuntimeError for missing weights.
     """
     device = device_of(device)
@@ -226,7 +231,7 @@ def mine(
     encoder: Encoder,
     collection: Collection,
     source: str | Mapping[str, Any] | Source = DEFAULT_SOURCE,
-    filters: Iterable[str | Mapping[str, Any]] = (),
+    filters: str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]] = (),
     split: str = "train",
     num_negatives: int | None = 8,
     *,
@@ -237,10 +242,11 @@ def mine(
 ) -> MinedNegatives:
     """Mine negatives for all queries of a split, as a refresh during training does.
 
-    source, filters: as in a recipe (docs/guides/negatives.md); known positives are always removed.
-    num_negatives: chosen per query among the `top_k` candidates by the `sampling_strategy` of the source, by
-    default at random; None chooses all. bm25, encoding: these sections of a recipe; `bm25` matters for the
-    source bm25, and for a filter whose teacher is BM25. The same arguments give the same negatives.
+    source, filters: as in a recipe (docs/guides/negatives.md), one filter or several; known positives are
+    always removed. num_negatives: chosen per query among the `top_k` candidates by the `sampling_strategy` of
+    the source, by default at random; None chooses all, which the source `random` cannot do. bm25, encoding:
+    these sections of a recipe; `bm25` matters for the source bm25, and for a filter whose teacher is BM25.
+    The same arguments give the same negatives.
 
     Raises ValueError for settings that are not valid, a split without judgments, or queries with fewer than
     `num_negatives` candidates (unless the source has `on_shortage: fill_random`).
@@ -248,12 +254,12 @@ def mine(
     return mine_negatives(
         encoder,
         collection,
-        read_source(source, tuple(filters), num_negatives),
+        read_source(source, _several(filters), num_negatives),
         split,
         choose_all=num_negatives is None,
         seed=seed,
-        bm25=Bm25.model_validate(bm25 or {}),
-        encoding=Encoding.model_validate(encoding or {}),
+        bm25=read_settings(Bm25, bm25 or {}, "bm25"),
+        encoding=read_settings(Encoding, encoding or {}, "encoding"),
         cache=cache_folder(cache),
     )
 
@@ -265,29 +271,33 @@ def search(
     first.
 
     query_vectors (Q, D) and document_vectors (N, D) are float32; the documents may be a memory map. The
-    search is exact, ties go to the smaller row, and k is cut to N.
+    search is exact, ties go to the smaller row, and every row is one of document_vectors: with fewer than k
+    documents there are N columns instead of k. Raises ValueError for other shapes, a k below 1, and, naming
+    the row, for NaN and infinite values.
     """
-    return exact_search(query_vectors, document_vectors, k, device=device)
+    return search_given(query_vectors, document_vectors, k, device)
 
 
 def evaluate(
     run: str | Path | Mapping[str, Mapping[str, float]],
     qrels: str | Path | Mapping[str, Mapping[str, int]],
-    measures: Iterable[str] = ("nDCG@10", "RR@10", "R@100"),
+    measures: str | Iterable[str] = ("nDCG@10", "RR@10", "R@100"),
 ) -> dict[str, float]:
     """Measure a ranking with ir-measures: the mean of each measure over all judged queries.
 
     run: a TREC run file, or scores by query and document id. qrels: a TREC qrels file, or grades by query and
-    document id. A judged query without hits counts as 0. Raises ValueError for an unknown measure, a
-    malformed line, or a run without any judged query.
+    document id. measures: names, or one name. A judged query without hits counts as 0. Raises ValueError for
+    an unknown measure, a malformed line, a score that is not finite, a grade that is not a whole number, or a
+    run without any judged query.
     """
-    ranking = _as_dicts(run) if isinstance(run, Mapping) else read_ranked(Path(run))
-    judged = _as_dicts(qrels) if isinstance(qrels, Mapping) else read_qrels(qrels)
-    return metrics.evaluate(judged, ranking, parse_measures(measures))
+    ranking = run_of(run) if isinstance(run, Mapping) else read_ranked(Path(run))
+    judged = qrels_of(qrels) if isinstance(qrels, Mapping) else read_qrels(qrels)
+    return metrics.evaluate(judged, ranking, parse_measures(_several(measures)))
 
 
-def _as_dicts[Value](values: Mapping[str, Mapping[str, Value]]) -> dict[str, dict[str, Value]]:
-    return {query: dict(of_query) for query, of_query in values.items()}
+def _several[Item](values: str | Mapping[str, Any] | Iterable[Item]) -> tuple[Any, ...]:
+    """The values of an argument that takes one or several."""
+    return (values,) if isinstance(values, str | Mapping) else tuple(values)
 
 
 def cache_folder(cache: str | Path | None) -> Path:

@@ -184,7 +184,7 @@ def test_queries_are_the_default_side(run):
 
 
 def test_a_text_without_the_fields_of_the_template_is_refused(run):
-    with pytest.raises(ValueError, match=r"reads a document as '\{text\}', but a text has only title"):
+    with pytest.raises(ValueError, match=r"reads a document as '\{text\}', but texts\[0\] has only title"):
         pa.load_encoder(run.model).encode([{"title": "a"}], side="document")
 
 
@@ -203,9 +203,17 @@ def test_a_folder_that_is_missing_is_named_with_the_working_directory():
 
 
 def test_a_callback_of_another_class_is_refused_before_training(recipe, tmp_path):
+    with pytest.raises(ValueError, match=r"callbacks is <.*Recorder .*expected a list: callbacks=\[\.\.\.\]"):
+        pa.train(recipe, tmp_path / "run", callbacks=Recorder())
     with pytest.raises(ValueError, match="is not a TrainerCallback"):
         pa.train(recipe, tmp_path / "run", callbacks=[object()])
     assert not (tmp_path / "run").exists()
+
+
+def test_ways_to_start_that_exclude_each_other_are_refused(recipe, tmp_path):
+    for other in ({"overwrite": True}, {"replay": "decisions.jsonl"}):
+        with pytest.raises(ValueError, match=f"{next(iter(other))} and resume exclude each other"):
+            pa.train(recipe, tmp_path / "run", resume=True, **other)
 
 
 def test_a_plain_hugging_face_folder_is_mean_pooled(tiny_bert):
@@ -230,6 +238,13 @@ def test_settings_of_a_plain_hugging_face_folder(tiny_bert):
         "tokenization": {"document": {"length_tokens": 99}},
     }
     assert pa.load_encoder(settings).length_tokens("document") == 99
+
+
+@pytest.mark.parametrize("lengths", [0, -1, True, 9.5, "9", {"doc": 5}, {"query": 0}, {"document": None}])
+def test_lengths_are_whole_numbers_by_side(tiny_bert, lengths):
+    message = f"length_tokens is {lengths!r}; expected a whole number from 1, or one for each side"
+    with pytest.raises(ValueError, match=re.escape(message)):
+        pa.load_encoder(tiny_bert, length_tokens=lengths)
 
 
 def test_settings_that_a_saved_encoder_has_are_refused(run):
@@ -426,6 +441,14 @@ def test_a_ranking_in_a_file_is_a_source(run, recipe, collection, tmp_path):
         ({"source": "momentum"}, "source 'momentum' needs a training run"),
         ({"filters": ["duplicate"]}, "unknown kind 'duplicate' of filters"),
         ({"split": "trian"}, "no split 'trian'"),
+        ({"num_negatives": 0}, "num_negatives: Input should be greater than 0, got 0"),
+        ({"num_negatives": -1}, "num_negatives: Input should be greater than 0, got -1"),
+        ({"source": "random", "num_negatives": None}, "'random' has no candidates .* pass a number, such as"),
+        ({"bm25": {"k1": -3}}, r"bm25 is not valid:\n +k1: Input should be .* 0, got -3 \(set in bm25\)$"),
+        (
+            {"encoding": {"tokens": 3}},
+            r"^encoding is not valid:\n +tokens: unknown key 'tokens'.*\(set in encoding\)$",
+        ),
         ({"source": {"kind": "ann", "top_k": 2}}, "have fewer than num_negatives=8 candidates"),
     ],
 )
@@ -488,6 +511,20 @@ def test_search_equals_a_full_sort():
     expected = np.argsort(-(queries @ documents.T), axis=1)[:, :10]
     np.testing.assert_array_equal(rows, expected)
     np.testing.assert_allclose(scores, np.take_along_axis(queries @ documents.T, expected, 1), rtol=1e-5)
+
+
+def test_fewer_documents_than_k_give_as_many_columns():
+    scores, rows = pa.search(np.ones((2, 3)), np.eye(3), k=np.int64(5))
+    assert scores.tolist() == [[1, 1, 1]] * 2 and rows.tolist() == [[0, 1, 2]] * 2
+
+
+@pytest.mark.parametrize("filters", ["duplicates", {"kind": "duplicates"}])
+def test_one_filter_and_one_measure_need_no_list(run, recipe, collection, filters):
+    source, more = {"kind": "ann", "top_k": 8}, {"num_negatives": 2, "cache": recipe.cache}
+    one, listed = (pa.mine(pa.load_encoder(run), collection, source, f, **more) for f in (filters, [filters]))
+    assert one.dropped == listed.dropped and "duplicates" in one.dropped
+    np.testing.assert_array_equal(one.rows, listed.rows)
+    assert pa.evaluate({"q": {"d": 1.0}}, {"q": {"d": 1}}, "RR@10") == {"RR@10": 1.0}
 
 
 def test_evaluate_equals_ir_measures(tmp_path):

@@ -2,7 +2,7 @@
 baseline."""
 
 import logging
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -145,11 +145,22 @@ def read_row(run: Path, settings: dict[str, str]) -> GridRow:
     )
 
 
-def runs_in(folder: Path) -> list[Path]:
-    """The finished runs of a grid's folder; any other folder itself.
+def runs_in(folders: Sequence[Path]) -> list[Path]:
+    """The finished runs of each folder of a grid; any other folder itself.
 
-    Raises ValueError if no run of a grid has finished.
+    Raises ValueError if no run of a grid has finished, and for a run that comes twice, which would count as
+    two seeds.
     """
+    runs = [run for folder in folders for run in _finished(folder)]
+    for resolved, count in Counter(run.resolve() for run in runs).items():
+        if count > 1:
+            raise ValueError(
+                f"run {resolved} was passed {count} times, by itself or within a grid; pass each run once"
+            )
+    return runs
+
+
+def _finished(folder: Path) -> list[Path]:
     if not (record := folder / GRID_FILE).exists():
         return [folder]
     runs = read_json(record)["runs"]

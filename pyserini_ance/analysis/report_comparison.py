@@ -45,13 +45,13 @@ def comparison_report(folders: Sequence[Path], baseline: str | None = None, test
 
 
 def _labels(folders: Sequence[Path]) -> list[str]:
-    """The folders' names, with as many parents as make them differ."""
+    """The folders' names, with as many parents as make them differ; no folder comes twice."""
     resolved = [folder.resolve() for folder in folders]
     for parts in range(1, max(len(path.parts) for path in resolved) + 1):
         labels = ["/".join(path.parts[-parts:]) for path in resolved]
         if len(set(labels)) == len(labels):
             return labels
-    raise ValueError("a run was passed twice; pass each run once")
+    raise AssertionError("a folder comes twice")
 
 
 def _runs(histories: Histories) -> Section:

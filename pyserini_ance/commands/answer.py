@@ -19,10 +19,12 @@ def main(arguments: list[str] | None = None) -> None:
     import torch
 
     from pyserini_ance.downstream.question_answering import Answering, make_reader
+    from pyserini_ance.encoders.hub import find_model
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.pipeline.ranking_inputs import open_ranking
 
     reader = make_reader(args.reader, args.model, args.settings)
+    find_model(args.model, "--model")
     ranked = open_ranking(args.source, args.run, args.split, args.questions)
     answering = Answering(ranked, tuple(sorted(set(args.first))), args.output)
     answering.begin(reader)

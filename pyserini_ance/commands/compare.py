@@ -25,7 +25,7 @@ def main(arguments: list[str] | None = None) -> None:
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.evaluation.tables import read_results
 
-    runs = [run for folder in args.runs for run in runs_in(folder)]
+    runs = runs_in(args.runs)
     results = [read_results(run) for run in runs]
     more = [significance_legend(args.significance, args.test)] if args.significance else []
     print(table_with_legend(*_table(args, runs, results), *more))

@@ -21,6 +21,8 @@ def main(arguments: list[str] | None = None) -> None:
     if has_weight != ((args.weight is None) != (args.choose_on is None)):
         cure = "pass --weight W, or --choose-on SPLIT" if has_weight else "remove --weight and --choose-on"
         parser.error(f"--method {args.method} has {'a' if has_weight else 'no'} weight: {cure}")
+    if args.weight is not None:
+        METHODS[args.method].check_weight(args.weight)
     from pyserini_ance.data.trec import read_qrels
     from pyserini_ance.downstream.fusion import Hybrid
     from pyserini_ance.evaluation.legends import table_with_legend

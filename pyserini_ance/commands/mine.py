@@ -42,9 +42,12 @@ def _mine(args: argparse.Namespace, source: dict[str, Any], filters: list[Any], 
     from pyserini_ance.distributed.process_group import device_of
     from pyserini_ance.negatives.source import Shortage
     from pyserini_ance.pipeline.mining import mine_negatives, read_source
+    from pyserini_ance.recipe.load import read_options
     from pyserini_ance.recipe.models import Bm25, Encoding
     from pyserini_ance.runs.any_encoder import load_any_encoder
 
+    bm25 = read_options(Bm25, k1=args.k1, b=args.b)
+    encoding = read_options(Encoding, precision=args.precision, tokens_per_batch=args.tokens_per_batch)
     chosen = read_source(source, filters, args.num_negatives)
     encoder = load_any_encoder(args.encoder, device_of(world.device), given=console.foreign_settings(args))
     world.on_main(lambda: api.load_collection(args.collection, cache=args.cache) and None)
@@ -55,8 +58,8 @@ def _mine(args: argparse.Namespace, source: dict[str, Any], filters: list[Any], 
             chosen,
             args.split,
             seed=args.seed,
-            bm25=Bm25(k1=args.k1, b=args.b),
-            encoding=Encoding(precision=args.precision, tokens_per_batch=args.tokens_per_batch),
+            bm25=bm25,
+            encoding=encoding,
             cache=api.cache_folder(args.cache),
             world=world,
         )

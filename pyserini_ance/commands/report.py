@@ -24,7 +24,7 @@ def main(arguments: list[str] | None = None) -> None:
     from pyserini_ance.storage.files import write_whole
 
     check_installed()
-    runs = [run for folder in args.runs for run in runs_in(folder)]
+    runs = runs_in(args.runs)
     if len(runs) == 1:
         path = write_report(RunDir(runs[0]), args.output)
     else:

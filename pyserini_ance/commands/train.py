@@ -30,16 +30,16 @@ def main(arguments: list[str] | None = None) -> int | None:
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = _parser()
     args = parser.parse_intermixed_args(arguments)
+    from pyserini_ance.runs.rundir import check_start
+
     if args.recipe and "=" in args.recipe:
         args.recipe, args.overrides = None, [args.recipe, *args.overrides]
     if not (args.recipe or args.grid):
         parser.error("pass a recipe, such as demo/ance, or a --grid with the key `recipe`")
-    if args.overwrite and args.resume:
-        parser.error("--overwrite and --resume exclude each other")
-    if args.replay and args.resume:
-        parser.error(
-            "--replay starts a new run; --resume of a run started with --replay continues the replay"
-        )
+    try:
+        check_start(args.overwrite, args.resume, args.replay)
+    except ValueError as error:
+        parser.error(str(error))
     if args.dry_steps is not None and args.dry_steps < 1:
         parser.error(f"--dry-steps {args.dry_steps}: expected at least 1")
     if args.grid and (args.resume or args.replay or args.dry_steps):
@@ -151,7 +151,7 @@ def _print_plan(args: argparse.Namespace) -> str | None:
     print(*values, *describe_initial_weights(loaded.recipe), sep="\n", end="\n" if values else "", flush=True)
     if not args.prerequisites:
         return plan(loaded.recipe)
-    chain = prerequisites(loaded.recipe, recipe_in_file(args.recipe))
+    chain = prerequisites(loaded.recipe, recipe_in_file(loaded.recipe))
     print(*(one.describe() for one in chain), sep="\n", end="\n" if chain else "", flush=True)
     return plan_of_chain(loaded.recipe, [one.recipe for one in chain if one.status != "finished"])
 
@@ -165,7 +165,7 @@ def _train(args: argparse.Namespace) -> str | None:
     how = (recipe, args.output or run_folder(recipe.name), args.overwrite, args.resume, args.replay)
     with logging_redirect_tqdm():
         if args.prerequisites:
-            results = train_with_prerequisites(*how, as_in_file=recipe_in_file(args.recipe))
+            results = train_with_prerequisites(*how, as_in_file=recipe_in_file(recipe))
         else:
             results = train(*how)
     return f"\n{results.as_text()}" if results else None

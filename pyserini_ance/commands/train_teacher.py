@@ -31,17 +31,16 @@ def main(arguments: list[str] | None = None) -> None:
         start_weights,
         train_teacher,
     )
+    from pyserini_ance.recipe.load import read_options
     from pyserini_ance.runs.rundir import RunDir
 
     require_sentence_transformers()
     if args.output.exists():
         raise FileExistsError(f"{args.output} exists; remove it, or pass another --output")
     run = RunDir(args.run)
-    recipe, collection, device = run.read_recipe(), collection_of(run), device_of(args.device)
-    retriever = read_results(run.folder)["recipe"]
-    lists, split = MinedLists.of(run, recipe, collection), args.split or dev_split(recipe)
-    source = args.model or start_weights(run)
-    settings = TeacherSettings(
+    recipe = run.read_recipe()
+    settings = read_options(
+        TeacherSettings,
         loss=args.loss,
         steps=args.steps,
         batch_queries=args.batch_queries,
@@ -51,6 +50,10 @@ def main(arguments: list[str] | None = None) -> None:
         seed=args.seed,
         precision=args.precision,
     )
+    collection, device = collection_of(run), device_of(args.device)
+    retriever = read_results(run.folder)["recipe"]
+    lists, split = MinedLists.of(run, recipe, collection), args.split or dev_split(recipe)
+    source = args.model or start_weights(run)
     dev = DevRanking.of(run, recipe, collection, split, args.first, args.queries, args.seed, device)
     about = {"retriever": retriever, "start": args.model or "the untrained encoder of the run"}
     train_teacher(lists, source, settings, device, args.output, about)

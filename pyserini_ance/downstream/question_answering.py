@@ -36,8 +36,9 @@ class Answering:
     def begin(self, reader: Reader) -> None:
         """Check the input and start the query log, or continue it.
 
-        Raises ValueError if questions have no answers, documents no text, or the ranking fewer passages than
-        the last cutoff; FileExistsError if the folder holds something else.
+        Raises ValueError if questions have no answers, documents no text or not the fields that the reader
+        reads, or the ranking fewer passages than the last cutoff; FileExistsError if the folder holds
+        something else.
         """
         questions, documents = self.ranked.queries, self.ranked.collection.documents
         if ANSWERS not in questions.columns:
@@ -49,6 +50,7 @@ class Answering:
             raise ValueError(
                 f"readers read the field {FIELD!r}, but documents have {', '.join(documents.columns)}"
             )
+        reader.check_documents(documents.columns)
         self.ranked.check_hits(self.cutoffs[-1])
         settings = {"reader": reader.model_dump(mode="json"), "depths": list(self.cutoffs)}
         self._log.begin({**settings, **self.ranked.identity}, reader.model)

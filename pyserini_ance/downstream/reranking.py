@@ -21,6 +21,7 @@ from pyserini_ance.encoders.cross_encoder_model import Pair, record_text
 from pyserini_ance.evaluation.metrics import latency, row_of
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.bm25_rankings import bm25_index
+from pyserini_ance.pipeline.data_checks import check_template_fields
 from pyserini_ance.pipeline.ranking_inputs import RankingInput, parse_ranking_name
 from pyserini_ance.storage.files import (
     append_json_line,
@@ -46,7 +47,8 @@ class QueryLog:
         """Start the log, or continue it.
 
         `settings` (JSON values) and the weights of `model` decide the results. Raises FileExistsError if the
-        folder holds other files, or results of other settings.
+        folder holds other files, or results of other settings; a command that failed before its first query
+        has left none.
         """
         settings = {**settings, "weights": weights_digest(model)}
         path = self.folder / "about.json"
@@ -54,7 +56,7 @@ class QueryLog:
         if recorded is None:
             if self.folder.exists() and any(self.folder.iterdir()):
                 raise FileExistsError(f"{self.folder} holds other files; pass another --output")
-        else:
+        elif self.records:
             for key, value in settings.items():
                 if recorded.get(key) != value:
                     raise FileExistsError(
@@ -92,7 +94,8 @@ class Reranking:
 
     The latency at a cutoff is therefore that of its slices, including batches that end there. qrels:
     judgments to measure by, instead of the collection's, which may lack those that training does not need.
-    template: the text of a document, such as "{title} {text}"; default: all its fields.
+    template: the text of a document, such as "{title} {text}"; default: all its fields. Raises ValueError if
+    it names a field that documents lack.
     """
 
     ranked: RankingInput
@@ -101,6 +104,11 @@ class Reranking:
     measures: Sequence[Measure]
     qrels: Qrels | None = None
     template: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.template is not None:
+            fields = self.ranked.collection.documents.columns
+            check_template_fields("--template", self.template, "document", fields)
 
     def begin(self, model: str, **settings: Any) -> None:
         """Check the input before the long scoring, and start the query log, or continue it.

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from pyserini_ance.encoders.family import quiet_transformers
+from pyserini_ance.encoders.family import longest_input, quiet_transformers
 from pyserini_ance.encoders.hardware import DTYPES, Precision
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.tokenization import fill_template
@@ -22,7 +22,8 @@ class CrossEncoderModel:
     length_tokens: the maximum length of a pair, special tokens included (default: the model's own limit).
     precision: of the transformer; the head on top of it, whose output is the score, stays in fp32. Raises
     RuntimeError without sentence-transformers, FileNotFoundError or ConnectionError for a model that is
-    neither here nor on a hub that answers, and ValueError for one whose head was never trained.
+    neither here nor on a hub that answers, and ValueError for one whose head was never trained or that has
+    fewer positions than `length_tokens`.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class CrossEncoderModel:
             find_model(model, "cross-encoder"), device=device, max_length=length_tokens, model_kwargs=weights
         )
         self._check_head()
+        self._check_length(length_tokens)
         if precision != "fp32":
             for layer in self._layers_of_head():
                 layer.float().register_forward_pre_hook(_in_fp32)
@@ -99,6 +101,19 @@ class CrossEncoderModel:
                 "trained as a cross-encoder (...ForSequenceClassification), such as "
                 "cross-encoder/ms-marco-MiniLM-L6-v2"
             )
+
+    def _check_length(self, length_tokens: int | None) -> None:
+        """Relative positions, without a table of embeddings, have no longest input."""
+        tables = (
+            module for name, module in self.model.named_modules() if name.endswith("position_embeddings")
+        )
+        if length_tokens and any(isinstance(table, torch.nn.Embedding) for table in tables):
+            longest = longest_input(self.model)
+            if length_tokens > longest:
+                raise ValueError(
+                    f"length_tokens is {length_tokens}, but {self.name} reads at most {longest} tokens; "
+                    "lower it"
+                )
 
     def _layers_of_head(self) -> Iterator[torch.nn.Module]:
         """The layers with weights on top of a sequence classifier's transformer."""

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.data.formats.lines import is_utf8, shown
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.batching import encoding_batches
 from pyserini_ance.encoders.family import Family, Tower, TwoTower
@@ -172,15 +173,15 @@ class Encoder:
 
         texts: strings, or dicts of fields (such as `title` and `text`) for the template of `side`. A string
         is the field `text`. Longer texts are cut at `length_tokens(side)`; a document is not split into
-        passages. tokens_per_batch: with padding; None: what is fast on the device. Raises ValueError for a
-        text without any field of the template, for an unknown side, and for a single string in place of a
-        list.
+        passages. tokens_per_batch: with padding; None: what is fast on the device. Raises ValueError, naming
+        the position, for anything else, for half a surrogate pair, and for a text without any field of the
+        template; also for an unknown side, and for a single string in place of a list.
         """
         if isinstance(texts, str):
             raise ValueError(f"texts is the string {texts!r}; expected a list: encode([{texts!r}])")
         if side not in SIDES:
             raise ValueError(f"side is {side!r}; expected {' or '.join(map(repr, SIDES))}")
-        records = [self._fields(text, side) for text in texts]
+        records = [self._fields(position, text, side) for position, text in enumerate(texts)]
         tokens = TokenStore.of_lists(self.tokenizer.ids(side, records), self.tokenizer.specials)
         vectors, rows = np.empty((len(records), self.dimension), np.float32), np.arange(len(records))
         count = int(tokens.lengths(self.length_tokens(side), rows).sum())
@@ -216,15 +217,26 @@ class Encoder:
         """For `pickle` and `copy`, which know no packed weights."""
         return {**vars(self), "_copies": None if self._copies is None else {}}
 
-    def _fields(self, text: str | Mapping[str, str], side: Side) -> dict[str, str]:
-        fields = {"text": text} if isinstance(text, str) else dict(text)
+    def _fields(self, position: int, text: str | Mapping[str, str], side: Side) -> dict[str, str]:
+        fields = text if isinstance(text, Mapping) else {"text": text}
+        for value in fields.values():
+            if not isinstance(value, str):
+                raise ValueError(
+                    f"texts[{position}] is {shown(text)}, with a value of type {type(value).__name__}; "
+                    "expected a string, or a dict of fields that are strings"
+                )
+            if not is_utf8(value):
+                raise ValueError(
+                    f"texts[{position}] is {shown(text)}, which holds half a surrogate pair; remove the "
+                    "character"
+                )
         template = self.family.tokenization.side(side).template
         if not any(f"{{{name}}}" in template for name in fields):
             raise ValueError(
-                f"this encoder reads a {side} as {template!r}, but a text has only "
+                f"this encoder reads a {side} as {template!r}, but texts[{position}] has only "
                 f"{', '.join(fields) or 'no fields'}; pass dicts with these fields"
             )
-        return fields
+        return dict(fields)
 
     def encode_rows(
         self,

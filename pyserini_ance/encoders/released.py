@@ -10,10 +10,11 @@ import logging
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pyserini_ance.data.collection import Side
+from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.foreign_formats import read_arguments
 from pyserini_ance.encoders.sentence_transformers_import import sentence_transformers_settings, tower_source
 from pyserini_ance.encoders.tokenization import Tokenization
@@ -231,9 +232,13 @@ def check_unexpected_weights(source: str, unexpected: Collection[str], form: For
 
 def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The `encoder:` section for a checkpoint that this package has not saved: what is given, the settings in
-    sentence-transformers' files, those of its release, or defaults."""
+    sentence-transformers' files, those of its release, or defaults.
+
+    Raises ValueError for a `length_tokens` that is neither one cap nor a cap by side.
+    """
     from transformers import PreTrainedConfig
 
+    caps = _length_caps(given.get("length_tokens", {}))
     config = PreTrainedConfig.get_config_dict(tower_source(source, "query"))[0]
     forms = (form_of(kind, source, config) for kind in ("roberta_ance", "transformer"))
     form = next((form for form in forms if form), None)
@@ -248,16 +253,26 @@ def foreign_settings(source: str, given: Mapping[str, Any]) -> dict[str, Any]:
         (tokenization[side] if side else tokenization)[name] = value
     # RoBERTa's positions begin after the padding's.
     longest = int(config.get("max_position_embeddings") or 512) - 2
-    lengths = given.get("length_tokens", {})
     for side, default in {"query": 64, "document": 256}.items():
-        cap = lengths.get(side) if isinstance(lengths, Mapping) else lengths
         read = tokenization[side].get("length_tokens", default)
         own = named.get("tokenization", {}).get(side, {})
         tokenization[side] |= own
-        tokenization[side]["length_tokens"] = cap or own.get("length_tokens") or min(read, longest)
+        tokenization[side]["length_tokens"] = caps.get(side) or own.get("length_tokens") or min(read, longest)
     settings |= {key: named[key] for key in ("pooling", "normalize") if key in named}
     settings |= {key: given[key] for key in ("pooling", "normalize") if key in given}
     return {**settings, "model": source, "tokenization": tokenization}
+
+
+def _length_caps(length_tokens: int | Mapping[str, int]) -> dict[str, int]:
+    """The caps of the sides that have one."""
+    caps = length_tokens if isinstance(length_tokens, Mapping) else dict.fromkeys(SIDES, length_tokens)
+    for side, cap in caps.items():
+        if side not in SIDES or not isinstance(cap, Integral) or isinstance(cap, bool) or cap < 1:
+            raise ValueError(
+                f"length_tokens is {length_tokens!r}; expected a whole number from 1, or one for each side: "
+                "{'query': 32, 'document': 128}"
+            )
+    return {side: int(cap) for side, cap in caps.items()}
 
 
 def seed_tokenizer(source: str) -> "PreTrainedTokenizerBase | None":

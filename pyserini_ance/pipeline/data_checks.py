@@ -227,16 +227,27 @@ def dev_splits(recipe: Recipe) -> set[str]:
 
 
 def check_template(recipe: Recipe, side: Side, fields: Iterable[str]) -> None:
-    """Raise ValueError if a template names a field that no record has: training would use blank texts.
-
-    Titles alone may be missing.
-    """
+    """Raise ValueError if the encoder's template of a side does not fit the collection."""
     template = recipe.encoder.tokenization.side(side).template
-    named = re.findall(r"\{(\w+)\}", template)
-    unknown = [field for field in named if field not in fields and field != "title"]
+    check_template_fields(f"encoder.tokenization.{side}.template", template, side, fields)
+
+
+def check_template_fields(key: str, template: str, side: Side, fields: Iterable[str]) -> None:
+    """Raise ValueError, naming `key`, if a template names a field that no record has: the model would read
+    blank texts.
+
+    The title may be missing beside another field.
+    """
+    fields, named = list(fields), re.findall(r"\{(\w+)\}", template)
+    optional = {"title"} if set(named) & set(fields) else set()
+    unknown = [field for field in named if field not in {*fields, *optional}]
     if unknown:
         raise ValueError(
-            f"encoder.tokenization.{side}.template is {template!r}, but a {side} of this collection "
-            "has no field "
-            f"{', '.join(unknown)}; fields: {', '.join(fields)}"
+            f"{key} is {template!r}, but a {side} of this collection has no field {', '.join(unknown)}"
+            f"{did_you_mean(unknown[0], fields)}; fields: {', '.join(fields)}"
+        )
+    if not named:
+        raise ValueError(
+            f"{key} is {template!r}, which names no field; write fields in braces, such as '{{text}}'; "
+            f"fields: {', '.join(fields)}"
         )

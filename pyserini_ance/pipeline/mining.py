@@ -199,7 +199,7 @@ def read_source(
     settings = source.model_dump(mode="json") if isinstance(source, Source) else source
     settings = {"kind": settings} if isinstance(settings, str) else dict(settings)
     settings |= {"filters": [*settings.get("filters", ()), *filters]} if filters else {}
-    settings |= {"num_negatives": num_negatives} if num_negatives else {}
+    settings |= {"num_negatives": num_negatives} if num_negatives is not None else {}
     kind = component_class("negatives", str(settings.get("kind")))
     assert issubclass(kind, Source)
     if kind.live or kind.uses_previous_tables:
@@ -238,7 +238,8 @@ def mine_negatives(
 
     With `choose_all`, all candidates of the table are chosen, otherwise `source.num_negatives` of them.
     Document vectors are kept in `cache` while mining, so that an interrupted call can be repeated without
-    encoding again. Raises ValueError if the source does not fit the data or finds too few candidates.
+    encoding again. Raises ValueError if the source does not fit the data or finds too few candidates, and for
+    `choose_all` of a source without a table.
     """
     world = world or World(device=str(encoder.device))
     chosen = _judged(collection, split)
@@ -247,6 +248,11 @@ def mine_negatives(
     context = MiningContext(GENERATION, key=(seed, 0, 0, 0, 0))
     draw_rng = random_stream("negatives", seed, 0, 0, 0, 1)  # stages count their terms from 1
     if not isinstance(source, TableSource):
+        if choose_all:
+            raise ValueError(
+                f"num_negatives is None, but source {source.kind!r} has no candidates to choose all of: it "
+                "draws from all documents; pass a number, such as num_negatives=8"
+            )
         rows = source.draw(anchor_set.anchors, None, anchor_set, draw_rng)
         scores = np.zeros(rows.shape, np.float32)
         table = NegativeTable("query", "document", anchor_set.anchors, rows, scores, source.kind)

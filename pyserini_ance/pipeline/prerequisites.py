@@ -196,9 +196,12 @@ def _plan(
     return [one.as_json() for one in to_train]
 
 
-def recipe_in_file(name: str | Path) -> Recipe | None:
-    """A recipe without overrides; None if there is no such file, or if it is not complete without them."""
+def recipe_in_file(recipe: Recipe) -> Recipe | None:
+    """The recipe without overrides, by its file or the name of a shipped one.
+
+    None if there is no such file, or if it is not complete without overrides.
+    """
     try:
-        return load_recipe(name).recipe
+        return load_recipe(recipe.file or recipe.name).recipe
     except (FileNotFoundError, ValueError):
         return None

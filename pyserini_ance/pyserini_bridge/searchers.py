@@ -1,6 +1,7 @@
 """Pyserini's searchers and fusion: opened Lucene indexes, the time per query, and combined rankings."""
 
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -81,10 +82,18 @@ class Method(NamedTuple):
 
     weights: the values tried to choose a weight; they vary widely, because BM25 scores are about 10,
         cosines 1, and ANCE's scores 700. Empty if the method has no weight.
+    highest_weight: the highest weight that can be chosen; the lowest is 0.
     """
 
     description: str
     weights: tuple[float, ...] = ()
+    highest_weight: float = sys.float_info.max
+
+    def check_weight(self, weight: float) -> None:
+        """Raises ValueError for a weight that is not a number, or out of range."""
+        if not 0 <= weight <= self.highest_weight:
+            bounds = f"from 0 to {self.highest_weight:g}" if self.highest_weight == 1 else "from 0"
+            raise ValueError(f"--weight {weight:g}: expected a number {bounds} ({self.description})")
 
 
 METHODS = {
@@ -94,6 +103,7 @@ METHODS = {
     "interpolation": Method(
         "weight x first + (1 - weight) x second; 0 for a missing document",
         (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995),
+        1,
     ),
     "hybrid": Method(
         "weight x first + second, as pyserini.search.hybrid; a missing document gets the ranking's lowest "

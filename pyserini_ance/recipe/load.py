@@ -9,7 +9,7 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import ErrorDetails
 
-from pyserini_ance.recipe.components import Component, component_of, did_you_mean
+from pyserini_ance.recipe.components import Component, Settings, component_of, did_you_mean
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
 from pyserini_ance.recipe.find import find_recipe
 from pyserini_ance.recipe.merging import (
@@ -60,6 +60,7 @@ def load(name: str | Path, *overrides: str, overrides_origin: str = COMMAND_LINE
     recipe = with_own_figures(
         _check(raw, path, origins, filled), origins, str(path), overridden, lambda origin: load(origin).recipe
     )
+    vars(recipe)["file"] = path.resolve()  # a cached property, not a setting
     return LoadedRecipe(recipe, origins)
 
 
@@ -263,14 +264,19 @@ def _at_its_source(problem: ErrorDetails, filled: Mapping[str, str]) -> ErrorDet
 def explain(problem: ErrorDetails, path: Path, origins: Mapping[str, str]) -> str:
     """One line for one of pydantic's errors about file `path`: the key, the problem, the value, and the
     value's origin."""
-    # "[key]" is pydantic's mark of a mapping's key that is wrong itself
-    key = ".".join(str(word) for word in problem["loc"] if word != "[key]")
+    key, message = _in_words(problem)
     origin = {origin for name, origin in origins.items() if name.startswith(f"{key}.")} or {
         origin_of(key, origins) or str(path)
     }
+    return f"  {key or 'recipe'}: {message} (set in {', '.join(sorted(origin))})"
+
+
+def _in_words(problem: ErrorDetails) -> tuple[str, str]:
+    """The key that one of pydantic's errors is about, and the problem with the value."""
+    # "[key]" is pydantic's mark of a mapping's key that is wrong itself
+    key = ".".join(str(word) for word in problem["loc"] if word != "[key]")
     value = "" if isinstance(problem["input"], dict) else f", got {problem['input']!r}"
-    message = problem["msg"].removeprefix("Value error, ")
-    return f"  {key or 'recipe'}: {message}{value} (set in {', '.join(sorted(origin))})"
+    return key, problem["msg"].removeprefix("Value error, ") + value
 
 
 def read_component(package: str, value: Any, origin: str) -> Component:
@@ -281,6 +287,32 @@ def read_component(package: str, value: Any, origin: str) -> Component:
     try:
         return TypeAdapter(Annotated[Any, component_of(package)]).validate_python(value)
     except ValidationError as error:
-        errors = [{**problem, "loc": problem["loc"] or (origin,)} for problem in error.errors()]
-        problems = [explain(cast(ErrorDetails, problem), Path(origin), {}) for problem in errors]
-        raise ValueError("\n".join([f"{origin} is not valid:", *problems])) from None
+        raise _invalid(error, origin) from None
+
+
+def read_settings[S: Settings](kind: type[S], values: Mapping[str, Any], origin: str) -> S:
+    """Build settings from `values`. Raises ValueError with each wrong key and its cure."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise _invalid(error, origin) from None
+
+
+def read_options[S: Settings](kind: type[S], **values: Any) -> S:
+    """Build settings from the values of command-line options of the same names.
+
+    Raises ValueError with each wrong option, its value and what is expected.
+    """
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        problems = [_in_words(problem) for problem in error.errors()]
+        raise ValueError(
+            "\n".join(f"--{key.replace('_', '-')}: {problem}" for key, problem in problems)
+        ) from None
+
+
+def _invalid(error: ValidationError, origin: str) -> ValueError:
+    errors = [{**problem, "loc": problem["loc"] or (origin,)} for problem in error.errors()]
+    problems = [explain(cast(ErrorDetails, problem), Path(origin), {}) for problem in errors]
+    return ValueError("\n".join([f"{origin} is not valid:", *problems]))

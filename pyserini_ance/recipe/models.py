@@ -1,6 +1,7 @@
 """The recipe: one frozen tree of settings that fully describes an experiment."""
 
 import re
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -198,6 +199,14 @@ class Recipe(Settings):
     them, unless it differs only in chance, machine, numerics or paths of data."""
     variant_of: str = ""
     """Written when overrides have dropped `expect`: the recipe that has the figures, and what differs."""
+
+    @cached_property
+    def file(self) -> Path | None:
+        """The file that `load` read; None for a recipe that was made otherwise.
+
+        Not a setting: it is not compared, hashed or written.
+        """
+        return None
 
     @field_validator("cache")
     @classmethod

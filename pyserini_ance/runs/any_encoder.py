@@ -7,6 +7,7 @@ from typing import Any
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import SIDE_FILE, Family, resolve_model
+from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, load_tower
 from pyserini_ance.encoders.released import foreign_settings
 from pyserini_ance.recipe.load import read_component
@@ -20,11 +21,12 @@ def load_any_encoder(
 
     given: `pooling`, `normalize` and `length_tokens` of an encoder that this package has not saved; others
     are those of sentence-transformers' files, of its release, or defaults. Raises FileNotFoundError for a
-    missing folder, ValueError for settings that a saved encoder already has, RuntimeError for missing
-    weights.
+    missing folder, ConnectionError for a hub name that is not in the cache if the hub cannot be reached,
+    ValueError for settings that a saved encoder already has, RuntimeError for missing weights.
     """
     source = encoder_source(model)
     if not is_saved(source):
+        find_model(source, "encoder")
         family = read_component("encoder", foreign_settings(source, given or {}), f"encoder {source}")
         assert isinstance(family, Family)
         return initial_encoder(family, 0, device)

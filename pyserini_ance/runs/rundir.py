@@ -42,6 +42,17 @@ def run_folder(recipe_name: str) -> Path:
     return RUNS / recipe_name.replace("/", "-")
 
 
+def check_start(overwrite: bool, resume: bool, replay: str | Path | None) -> None:
+    """Raise ValueError for ways to start a run that exclude each other."""
+    if resume and overwrite:
+        raise ValueError("overwrite and resume exclude each other; choose one")
+    if resume and replay is not None:
+        raise ValueError(
+            "replay and resume exclude each other: replay starts a new run, and resume alone continues a run "
+            "that was started with replay"
+        )
+
+
 class RunDir:
     """Names, and the locks of the trainer (`state.json`) and the refresher (`refresher.json`).
 

@@ -213,14 +213,24 @@ def test_no_finished_run_has_no_mean():
 
 
 def test_a_grids_folder_selects_its_finished_runs(tmp_path, caplog):
-    assert runs_in(tmp_path) == [tmp_path]
+    assert runs_in([tmp_path]) == [tmp_path]
     runs = [
         {"run": name, "status": status}
         for name, status in (("a", "finished"), ("b", "failed"), ("c", "waiting"))
     ]
     (tmp_path / "grid.json").write_text(json.dumps({"runs": runs}))
-    assert runs_in(tmp_path) == [tmp_path / "a"]
+    assert runs_in([tmp_path, tmp_path / "b"]) == [tmp_path / "a", tmp_path / "b"]
     assert caplog.messages == [f"{tmp_path}: 1 of 3 runs have finished; the others are skipped"]
     (tmp_path / "grid.json").write_text(json.dumps({"runs": runs[1:]}))
     with pytest.raises(ValueError, match="no run of this grid has finished yet"):
-        runs_in(tmp_path)
+        runs_in([tmp_path])
+
+
+def test_a_run_that_comes_twice_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "grid").mkdir()
+    (tmp_path / "grid" / "grid.json").write_text('{"runs": [{"run": "a", "status": "finished"}]}')
+    monkeypatch.chdir(tmp_path)
+    run = Path("grid/a")
+    for folders in ([run, run], [run, tmp_path / run], [Path("grid"), Path("other"), run]):
+        with pytest.raises(ValueError, match=f"run {tmp_path}/grid/a was passed 2 times, .* each run once"):
+            runs_in(folders)

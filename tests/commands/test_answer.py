@@ -176,6 +176,11 @@ def test_invalid_requests_are_refused(run, small_recipe, tmp_path, capsys):
             question_answering.make_reader("dpr", "m", [setting])
     with pytest.raises(ValueError, match="'length' is not a setting of a reader; expected key=value"):
         question_answering.make_reader("dpr", "m", ["length"])
+    for template, unknown in {"{titel} {text}": "titel", "{txt}": "txt"}.items():
+        reader = question_answering.make_reader("extractive", "m", [f"template={template}"])
+        with pytest.raises(ValueError, match=f"template is '{template}', but .* has no field {unknown} "):
+            answered(run, tmp_path / "out").begin(reader)
+    assert not (tmp_path / "out").exists()
     plain = make_finished_run(
         tmp_path / "plain",
         small_recipe({"only": ONE_STEP}),

@@ -63,6 +63,21 @@ def test_a_run_directory_and_its_bm25(run, tmp_path, capsys):
     assert read_run(tmp_path / "fused.trec")["test-0"] == {"red": 10.85, "blue": 10.0}
 
 
+@pytest.mark.parametrize(
+    ("method", "weight", "expected"),
+    [
+        ("interpolation", "nan", "--weight nan: expected a number from 0 to 1"),
+        ("interpolation", "7", "--weight 7: expected a number from 0 to 1"),
+        ("hybrid", "inf", "--weight inf: expected a number from 0 "),
+        ("hybrid", "-1", "--weight -1: expected a number from 0 "),
+    ],
+)
+def test_a_weight_out_of_range_is_refused(tmp_path, method, weight, expected):
+    flags = ["--method", method, f"--weight={weight}", "--output", str(tmp_path / "fused.trec")]
+    with pytest.raises(ValueError, match=expected):
+        fuse.main(["a.trec", "b.trec", *flags])
+
+
 def test_the_weight_is_chosen_on_another_split(run, tmp_path, capsys):
     fuse.main(
         [

@@ -20,3 +20,8 @@ def test_several_runs_have_one_page(runs, tmp_path, capsys, monkeypatch):
 def test_what_is_no_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=f"{tmp_path} holds no run"):
         report.main([str(tmp_path)])
+
+
+def test_a_run_that_is_passed_twice_is_refused(runs):
+    with pytest.raises(ValueError, match="was passed 2 times, .*; pass each run once"):
+        report.main([*runs, runs[1]])

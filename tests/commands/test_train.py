@@ -23,7 +23,8 @@ def recipe(small_recipe, tmp_path, monkeypatch) -> str:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--overwrite", "--resume"], "--overwrite and --resume exclude each other"),
+        (["--overwrite", "--resume"], "overwrite and resume exclude each other"),
+        (["--replay", "decisions.jsonl", "--resume"], "replay and resume exclude each other"),
         (["--dry-steps", "0"], "--dry-steps 0: expected at least 1"),
         (["--dry-steps", "-5"], "--dry-steps -5: expected at least 1"),
     ],

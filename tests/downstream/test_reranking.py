@@ -171,7 +171,9 @@ def test_other_work_in_the_same_folder_is_refused(tmp_path):
     model, log = tmp_path / "model", QueryLog(tmp_path / "out")
     model.mkdir()
     (model / "model.safetensors").write_bytes(b"one")
+    log.begin({"model": str(model), "depths": [1]}, str(model))  # of a command that then failed
     log.begin({"model": str(model), "depths": [2]}, str(model))
+    log.append({"query": "a", "scores": []})
     with pytest.raises(
         FileExistsError,
         match=r"out was made with depths \[2\], not \[3\]; pass another --output, or remove the folder",

@@ -102,6 +102,13 @@ def test_an_encoder_without_a_trained_head_is_refused(tiny_bert):
         CrossEncoderModel(str(tiny_bert), "cpu")
 
 
+def test_a_length_beyond_the_positions_is_refused(tiny_cross_encoder):
+    model = CrossEncoderModel(str(tiny_cross_encoder), "cpu", length_tokens=128)
+    assert np.isfinite(model.logits([("query", "document " * 200)])).all()
+    with pytest.raises(ValueError, match="length_tokens is 129, but .* reads at most 128 tokens; lower it"):
+        CrossEncoderModel(str(tiny_cross_encoder), "cpu", length_tokens=129)
+
+
 def test_a_model_that_cannot_be_had_is_named_at_once(tmp_path, monkeypatch):
     """sentence-transformers would retry for a minute, and name no model."""
 

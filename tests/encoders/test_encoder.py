@@ -32,6 +32,21 @@ def test_vectors_are_float32_in_the_order_of_the_records(encoder, records):
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, r"texts\[1\] is None, with a value of type NoneType; expected a string, or a dict of fields"),
+        (5, r"texts\[1\] is 5, with a value of type int; "),
+        ({"text": ["a"]}, r"texts\[1\] is {'text': \['a'\]}, with a value of type list; "),
+        ("a \ud800", r"texts\[1\] is 'a \\ud800', which holds half a surrogate pair; remove"),
+        ({"url": "a"}, r"reads a query as '{text}', but texts\[1\] has only url; pass dicts"),
+    ],
+)
+def test_a_text_that_cannot_be_read_is_named_by_its_position(encoder, text, message):
+    with pytest.raises(ValueError, match=message):
+        encoder.encode(["a", text])
+
+
 def test_the_batch_does_not_change_a_vector(encoder, records):
     alone = np.concatenate([encoder.encode([record], "document") for record in records])
     for budget in (1, 100, 100_000):

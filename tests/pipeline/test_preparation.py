@@ -424,7 +424,7 @@ def test_a_missing_gpu_is_refused(small_recipe):
         ),
         (
             {"encoder": {"tokenization": {"document": {"template": "{txt}"}}}},
-            "template is '{txt}', but a document .* has no field txt; fields: ",
+            r"template is '{txt}', but a document .* has no field txt \(did you mean 'text'\?\); fields: ",
         ),
     ],
 )

@@ -116,6 +116,22 @@ def test_overrides_of_the_data_are_inherited_where_the_files_have_the_same_data(
     assert first.recipe.data == middle.recipe.data == recipe.data
 
 
+def test_python_inherits_by_the_file_of_a_recipe_as_the_command_does(chain, monkeypatch):
+    """Also by one whose name is that of a shipped recipe."""
+    Path("demo").mkdir()
+    Path("demo/ance.yaml").write_text(Path("last.yaml").read_text().replace("name: last", "name: demo/ance"))
+    started = []
+    monkeypatch.setattr(pa.api, "Run", str)
+    monkeypatch.setattr(experiment, "train", lambda recipe, *_: started.append((recipe.name, recipe.threads)))
+    for name, file in {"last": "last.yaml", "demo/ance": "demo/ance.yaml"}.items():
+        recipe = pa.load_recipe(file, "threads=1", "seed=7")
+        assert recipe == pa.Recipe.model_validate(recipe.model_dump())  # the file is not compared
+        pa.train(recipe, "runs/own")
+        command.main([file, "threads=1"])
+        assert started == [("first", 1), ("middle", 1), (name, 1)] * 2
+        started.clear()
+
+
 def test_a_run_that_holds_its_start_needs_no_prerequisite(chain, monkeypatch):
     run = pa.train("middle.yaml")
     Path("runs/first").rename("elsewhere")

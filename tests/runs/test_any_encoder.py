@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from types import SimpleNamespace
 
+import huggingface_hub
 import numpy as np
 import pytest
 
@@ -98,3 +100,14 @@ def test_a_run_is_its_model(model_of, tmp_path):
         encoder_source(tmp_path)
     shutil.copytree(folder, tmp_path / "model")
     assert encoder_source(str(tmp_path)) == str(tmp_path / "model")
+
+
+def test_a_name_that_cannot_be_had_is_named(monkeypatch):
+    def unreachable(*arguments, **settings):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(huggingface_hub, "get_session", lambda: SimpleNamespace(head=unreachable))
+    with pytest.raises(
+        ConnectionError, match="encoder 'nosuch' is no folder here, .* cannot be reached .no route"
+    ):
+        load_any_encoder("nosuch")

@@ -173,11 +173,16 @@ def whole_number(text: str) -> int:
 
 def is_writable(text: str) -> bool:
     """Whether the text is valid for UTF-8 and C programs: no half of a surrogate pair, no NUL."""
+    return is_utf8(text) and "\0" not in text
+
+
+def is_utf8(text: str) -> bool:
+    """Whether the text can be written as UTF-8: no half of a surrogate pair."""
     try:
         text.encode()
     except UnicodeEncodeError:
         return False
-    return "\0" not in text
+    return True
 
 
 def shown(value: Any) -> str:

@@ -1,6 +1,6 @@
 """The base class of readers, their answers, and the loading of their models."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from pyserini_ance.encoders.family import quiet_transformers
@@ -46,6 +46,9 @@ class Reader(Component):
     @property
     def names_or_paths(self) -> frozenset[str]:
         return frozenset({"model"})
+
+    def check_documents(self, fields: Iterable[str]) -> None:
+        """Raise ValueError if documents with these fields cannot be read; all have a text."""
 
     def open(self, device: str) -> OpenReader:
         """Load the model. Raises ValueError if the checkpoint lacks some of its weights."""

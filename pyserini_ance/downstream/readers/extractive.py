@@ -1,7 +1,7 @@
 """Extractive reading with any SQuAD model (AutoModelForQuestionAnswering): the answer is the span of highest
 score."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -11,6 +11,7 @@ from pyserini_ance.downstream.readers.base import Answer, Passage, Reader, best_
 from pyserini_ance.encoders.batching import length_sorted_batches
 from pyserini_ance.encoders.family import longest_input
 from pyserini_ance.encoders.tokenization import fill_template
+from pyserini_ance.pipeline.data_checks import check_template_fields
 
 SPECIAL_TOKENS = 8  # more than any tokenizer adds to a pair
 
@@ -63,6 +64,9 @@ class Extractive(Reader):
                 f"{subject} {length}, which a question of {self.question_tokens} tokens and an overlap of "
                 f"{self.overlap_tokens} fill; raise it, or lower question_tokens and overlap_tokens"
             )
+
+    def check_documents(self, fields: Iterable[str]) -> None:
+        check_template_fields("template", self.template, "document", fields)
 
     def open(self, device: str) -> "ExtractiveReader":
         return ExtractiveReader(self, device)
