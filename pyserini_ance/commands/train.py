@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--overwrite",
         action="store_true",
-        help="overwrite an existing run; with --grid, overwrite the runs that had already finished",
+        help="overwrite an existing run; with --grid, overwrite its runs that had already finished",
     )
     run.add_argument("--resume", action="store_true", help="continue an existing run")
     run.add_argument(
@@ -115,9 +115,10 @@ def _parser() -> argparse.ArgumentParser:
     grid.add_argument(
         "--grid",
         nargs="+",
+        action="extend",
         metavar="key=a,b",
         help="train all combinations of values, or those of a grid file, and write one table of them; the "
-        "same command started several times shares the runs",
+        "same command started several times shares the runs, and other values of its keys join the table",
     )
     grid.add_argument(
         "--jobs",
@@ -187,7 +188,7 @@ def _train_grid(args: argparse.Namespace) -> int:
         )
     name = f"{load_recipe(args.recipe, *args.overrides).recipe.name}-grid" if args.recipe else grid.name
     runs = GridRuns(args.recipe, args.overrides, grid, args.output or run_folder(name))
-    recipes = runs.check()
+    recipes = runs.check(args.overwrite)
     if args.show or args.plan:
         for name, recipe in recipes.items():
             print(f"{runs.folder / name}:", *describe_initial_weights(recipe), sep="\n", flush=True)
