@@ -93,7 +93,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     index = "RUN, RUN/index or another flat Faiss folder: its vectors are written, nothing is encoded"
     add("--from-index", type=Path, metavar="FOLDER", help=index)
     add = parser.add_argument_group("output").add_argument
-    add("--output", type=Path, required=True, metavar="FOLDER", help="the folder to write")
+    add("--output", type=console.output_folder, required=True, metavar="FOLDER", help="the folder to write")
     formats = (
         "faiss: index, docid, encoder.json, for Pyserini; parquet: part-*.parquet with docid and vector, for "
         "Anserini's HNSW and vector databases; jsonl: embeddings.jsonl as pyserini.encode writes it "
@@ -127,6 +127,10 @@ def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error("pass --corpus with --encoder, or --from-index alone")
     if not args.from_index and not (args.corpus and args.encoder):
         parser.error(f"{'--encoder' if args.corpus else '--corpus'} is missing")
+    if args.from_index:
+        encoding = ("--precision", "--tokens-per-batch", "--device", "--pooling", "--normalize")
+        reason = "--from-index takes vectors as they are and encodes nothing"
+        console.refuse_options(parser, args, reason, *encoding, "--query-length", "--document-length")
     if args.index_factory and args.format != "faiss":
         parser.error(f"--index-factory is for --format faiss, not {args.format}")
     if args.number_type and args.format != "parquet":

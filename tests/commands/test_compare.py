@@ -67,3 +67,17 @@ def test_a_curve_is_drawn_with_any_table_and_tables_exclude_one_another(runs, ca
     with pytest.raises(SystemExit, match="2"):
         compare.main([*runs, "--time-to-target", "--forgetting"])
     assert "not allowed with" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--time-to-target", "--rows", "demo/ance"], "remove --rows"),
+        (["--forgetting", "--rows", "demo/ance"], "remove --rows"),
+        (["--test", "permutation"], "--test is that of --significance; remove --test"),
+    ],
+)
+def test_options_of_another_table_are_refused(runs, capsys, flags, message):
+    with pytest.raises(SystemExit, match="2"):
+        compare.main([*runs, *flags])
+    assert message in capsys.readouterr().err
