@@ -25,16 +25,34 @@ def main(arguments: list[str] | None = None) -> None:
     from pyserini_ance.downstream.studies.studied_run import NotInstalled, NotKept, StudiedRun, StudySettings
 
     check_installed()
-    output = args.output or (args.runs[0] / OUTPUT if len(args.runs) == 1 else OUTPUT)
+    output = args.output or console.output_folder(args.runs[0] / OUTPUT if len(args.runs) == 1 else OUTPUT)
+    names = STUDIES if args.study == ALL else [args.study]
+    for name in names:
+        _check_replaceable(output / f"{name}.json", args.runs)
+    made = 0
     settings = StudySettings(device_of(args.device), args.queries, args.top_k, args.seed, args.query)
     with StudiedRun.open(_names(args.runs), settings) as runs:
-        for name in STUDIES if args.study == ALL else [args.study]:
+        for name in names:
             try:
                 _make(name, runs, output)
+                made += 1
             except (NotKept, NotInstalled) as error:
                 if args.study != ALL:
                     raise
                 logging.getLogger(__name__).warning("left out: %s: %s", name, error)
+    if not made:
+        raise ValueError("no study was made: the runs lack what each of them reads; see the lines above")
+
+
+def _check_replaceable(numbers: Path, runs: list[Path]) -> None:
+    """Raise FileExistsError if the file has the numbers of other runs."""
+    from pyserini_ance.storage.files import read_json_object
+
+    known = (read_json_object(numbers) or {}).get("runs", {}).values()
+    if known and {Path(run).resolve() for run in known} != {run.resolve() for run in runs}:
+        raise FileExistsError(
+            f"{numbers} is of other runs ({', '.join(known)}); pass another --output, or remove it"
+        )
 
 
 def _make(name: str, runs: "list[StudiedRun]", output: Path) -> None:
@@ -72,7 +90,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directories of finished runs")
     parser.add_argument(
         "--output",
-        type=Path,
+        type=console.output_folder,
         metavar="FOLDER",
         help=f"the folder of STUDY.json, STUDY.png and STUDY.svg (default: RUN/{OUTPUT}, or {OUTPUT} here "
         "for several runs)",

@@ -26,7 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
     reader = make_reader(args.reader, args.model, args.settings)
     find_model(args.model, "--model")
     ranked = open_ranking(args.source, args.run, args.split, args.questions)
-    answering = Answering(ranked, tuple(sorted(set(args.first))), args.output)
+    answering = Answering(ranked, tuple(sorted(set(args.first or CUTOFFS))), args.output)
     answering.begin(reader)
     answering.read(reader.open(args.device or ("cuda" if torch.cuda.is_available() else "cpu")))
     rows = answering.rows(args.regular_expressions)
@@ -72,7 +72,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         "--first",
         type=console.positive_int,
         nargs="+",
-        default=CUTOFFS,
+        action="extend",
         metavar="K",
         help="numbers of passages to read, a row each (default: 1 5 20 100)",
     )
@@ -80,7 +80,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     output = parser.add_argument_group("output")
     output.add_argument(
         "--output",
-        type=Path,
+        type=console.output_folder,
         required=True,
         metavar="FOLDER",
         help="the folder for first-K.jsonl and measures.json",

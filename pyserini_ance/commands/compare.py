@@ -74,6 +74,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--rows",
         nargs="+",
+        action="extend",
         default=[],
         metavar="ROW",
         help="show these rows alone, and that of --significance; p values are corrected for their number",
@@ -93,6 +94,10 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         help="also draw the dev measure over steps and over minutes of training (SVG or PNG)",
     )
     args = parser.parse_args(arguments)
+    if args.time_to_target is not None or args.improvement_over or args.forgetting:
+        console.refuse_options(parser, args, "--rows chooses rows of the table of measures", "--rows")
+    if not args.significance:
+        console.refuse_options(parser, args, "--test is that of --significance", "--test")
     if args.improvement_over and len(args.runs) > 1:
         parser.error("--improvement-over reads one grid: pass its folder alone")
     return args

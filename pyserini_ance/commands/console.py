@@ -36,6 +36,48 @@ def positive_int(text: str) -> int:
     return int(text)
 
 
+def refuse_options(
+    parser: argparse.ArgumentParser, args: argparse.Namespace, reason: str, *options: str
+) -> None:
+    """Exit with the reason if options that have no effect here have other values than their defaults."""
+    names = {option: option.removeprefix("--").replace("-", "_") for option in options}
+    given = [option for option, name in names.items() if getattr(args, name) != parser.get_default(name)]
+    if given:
+        parser.error(f"{reason}; remove {', '.join(given)}")
+
+
+def output_file(text: str) -> Path:
+    """The type of an argument that is a file to write.
+
+    Raises IsADirectoryError for a folder, FileExistsError for a name of a run directory's own files.
+    """
+    from pyserini_ance.runs.rundir import owner_of
+
+    path = Path(text)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; --output names the file to write")
+    _check_parents(path)
+    if run := owner_of(path):
+        raise FileExistsError(
+            f"{path} is a name for the own files of the run directory {run.folder}; pass another --output"
+        )
+    return path
+
+
+def output_folder(text: str | Path) -> Path:
+    """The type of an argument that is a folder to write. Raises NotADirectoryError for a file."""
+    path = Path(text)
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"{path} is a file; --output names a folder")
+    _check_parents(path)
+    return path
+
+
+def _check_parents(path: Path) -> None:
+    if file := next((parent for parent in path.parents if parent.is_file()), None):
+        raise NotADirectoryError(f"{file} is a file, so that {path} cannot be written; pass another --output")
+
+
 def add_ranking_source(parser: argparse.ArgumentParser) -> None:
     """The argument that names a ranking: `source`, as pipeline/ranking_inputs.py reads it."""
     parser.add_argument("source", metavar="RUN|RECIPE", help=f"{RANKING}, or a recipe with --run")

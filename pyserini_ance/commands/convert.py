@@ -1,7 +1,5 @@
 """`pyserini-ance convert`: data, mined negatives and rankings in the formats of other tools."""
 
-from pathlib import Path
-
 from pyserini_ance.commands import console
 
 FORMATS = {
@@ -10,6 +8,7 @@ FORMATS = {
     "trec": "the mined negatives of a run, or one of its rankings, as a TREC run",
     "msmarco": "the same as `qid docid rank`, for MS MARCO's leaderboards",
 }
+FOLDERS = ("beir", "tevatron")
 DETAILS = "formats:\n" + "\n".join(f"  {name:<10}{text}" for name, text in FORMATS.items())
 
 
@@ -30,11 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
     )
     parser.add_argument("--to", choices=FORMATS, required=True, help="the format to write, see below")
     parser.add_argument(
-        "--output",
-        type=Path,
-        required=True,
-        metavar="PATH",
-        help="the folder (beir, tevatron) or file to write",
+        "--output", required=True, metavar="PATH", help="the folder (beir, tevatron) or file to write"
     )
     of_run = parser.add_argument_group("options for a run directory")
     of_run.add_argument(
@@ -55,8 +50,9 @@ def main(arguments: list[str] | None = None) -> None:
     )
     args = parser.parse_intermixed_args(arguments)
     console.log_to_stderr()
+    output = (console.output_folder if args.to in FOLDERS else console.output_file)(args.output)
     from pyserini_ance.pipeline.conversion import convert
 
     chosen = args.table, args.split, tuple(args.overrides), args.negatives
-    key = convert(args.source, args.to, args.output, *chosen)
-    print(f"{args.output}: written; in a recipe it is\n{key}")
+    key = convert(args.source, args.to, output, *chosen)
+    print(f"{output}: written; in a recipe it is\n{key}")

@@ -49,7 +49,9 @@ def main(arguments: list[str] | None = None) -> None:
     rows = []
     for ranking, questions, cells in _rankings(args, run, collection, splits):
         hits = read_run(ranking)
-        shares = coverage(hits, questions, collection.documents, args.cutoffs, args.regular_expressions)
+        shares = coverage(
+            hits, questions, collection.documents, args.cutoffs or CUTOFFS, args.regular_expressions
+        )
         rows.append({**cells, "questions": len(questions), **shares})
     print(table_with_legend(rows, list(rows[0]), LEGEND))
 
@@ -69,6 +71,7 @@ def _parser() -> argparse.ArgumentParser:
         "--run",
         type=Path,
         nargs="+",
+        action="extend",
         metavar="FILE",
         help="measure these TREC runs instead of the rankings of the results table",
     )
@@ -79,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
         "--cutoffs",
         type=console.positive_int,
         nargs="+",
-        default=CUTOFFS,
+        action="extend",
         metavar="K",
         help="numbers of passages (default: 5 20 100)",
     )

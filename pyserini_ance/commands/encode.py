@@ -69,7 +69,7 @@ def _encode(args: argparse.Namespace, output: "VectorFormat") -> int:
             output,
             args.precision,
             args.tokens_per_batch,
-            args.device if world.size == 1 else world.device,
+            world.device,
             Path(scratch),
             world,
             shard,
@@ -96,7 +96,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     index = "RUN, RUN/index or another flat Faiss folder: its vectors are written, nothing is encoded"
     add("--from-index", type=Path, metavar="FOLDER", help=index)
     add = parser.add_argument_group("output").add_argument
-    add("--output", type=Path, required=True, metavar="FOLDER", help="the folder to write")
+    add("--output", type=console.output_folder, required=True, metavar="FOLDER", help="the folder to write")
     formats = (
         "faiss: index, docid, encoder.json, for Pyserini; parquet: part-*.parquet with docid and vector, for "
         "Anserini's HNSW and vector databases; jsonl: embeddings.jsonl as pyserini.encode writes it "
@@ -117,7 +117,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--precision", choices=("fp32", "bf16", "fp16", "auto"), default="fp32", help=precision)
     budget = "tokens of one batch, padding included (default: 1,024 on a CPU, 8,192 on a GPU)"
     add("--tokens-per-batch", type=console.positive_int, help=budget)
-    add("--device", default="cpu", help="cpu, cuda, cuda:1, ... (default: %(default)s)")
+    add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (default: %(default)s)")
     console.add_foreign_encoder(parser)
     args = parser.parse_args(arguments)
     _check(parser, args)
@@ -130,8 +130,11 @@ def _check(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
         parser.error("pass --corpus with --encoder, or --from-index alone")
     if not args.from_index and not (args.corpus and args.encoder):
         parser.error(f"{'--encoder' if args.corpus else '--corpus'} is missing")
-    if args.from_index and args.empty_documents == "skip":
-        parser.error("--empty-documents is for --corpus: an index has no texts")
+    if args.from_index:
+        encoding = ("--precision", "--tokens-per-batch", "--device", "--pooling", "--normalize")
+        reason = "--from-index takes vectors as they are and encodes nothing"
+        lengths = ("--query-length", "--document-length")
+        console.refuse_options(parser, args, reason, *encoding, *lengths, "--empty-documents")
     if args.index_factory and args.format != "faiss":
         parser.error(f"--index-factory is for --format faiss, not {args.format}")
     if args.number_type and args.format != "parquet":

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 MEASURES = ("nDCG@10", "RR@10", "R@100")
 OVERLAP_CUTOFF = 100
 RUNS = Path("runs")
-RUN_OPTIONS = ("qrels", "measures", "holes", "overlap", "overlap_cutoff", "per_query")
+RUN_OPTIONS = ("--qrels", "--measures", "--holes", "--overlap", "--overlap-cutoff", "--per-query")
+ENDINGS = (".json", ".csv")  # of the measures of --run
 DETAILS = """Hole rate and overlap, as in ANCE's tables, are means over the judged queries with hits in
 the run. --table makes the papers' table of a set from the run directories that exist."""
 EXAMPLE = """pyserini-ance evaluate --run run.trec --qrels qrels.txt --measures nDCG@10 R@100
@@ -41,9 +42,12 @@ def _print_runs(args: argparse.Namespace) -> None:
     from pyserini_ance.data.rankings import read_ranked
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.evaluation.metrics import RunReport
+    from pyserini_ance.evaluation.tables import as_csv
     from pyserini_ance.recipe.evaluation_settings import parse_measures
-    from pyserini_ance.storage.files import write_json
+    from pyserini_ance.storage.files import check_not_input, write_json, write_whole
 
+    if args.output:
+        check_not_input(args.output, [*args.run, args.qrels, *[args.overlap] * bool(args.overlap)])
     measures = parse_measures(args.measures or MEASURES)
     other = read_ranked(args.overlap) if args.overlap else None
     report = RunReport(_qrels(args), measures, args.holes, other, args.overlap_cutoff or OVERLAP_CUTOFF)
@@ -60,7 +64,9 @@ def _print_runs(args: argparse.Namespace) -> None:
         per_query = {"per_query": by_query} if args.per_query else {}
         records.append({"run": str(path), "measures": totals} | per_query)
         notes.append(_query_counts(report.qrels, run))
-    if args.output:
+    if args.output and args.output.suffix == ".csv":
+        write_whole(args.output, as_csv(rows, ["run", "query", *records[0]["measures"]]))
+    elif args.output:
         overlap = {"overlap": str(args.overlap)} if args.overlap else {}
         header = {"qrels": str(args.qrels), "queries": len(report.qrels)}
         write_json(args.output, header | overlap | {"runs": records})
@@ -108,9 +114,16 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(f"--run needs --qrels: the judgments of its queries. {_qrels_of_runs(args.run)}")
     if args.overlap_cutoff and not args.overlap:
         parser.error("--overlap-cutoff needs --overlap: the run to compare with")
-    refused = [f"--{name.replace('_', '-')}" for name in RUN_OPTIONS if getattr(args, name)]
-    if args.table and refused:
-        parser.error(f"--table shows the measures recorded by the runs; remove {', '.join(refused)}")
+    if args.table:
+        reason = "--table shows the measures recorded by the runs"
+        console.refuse_options(parser, args, reason, *RUN_OPTIONS)
+    else:
+        console.refuse_options(parser, args, "--run names the rankings; --runs is of --table", "--runs")
+        if args.output and args.output.suffix not in ENDINGS:
+            parser.error(
+                f"--output {args.output}: measures are written as {' or '.join(ENDINGS)}; give the file one "
+                "of these endings"
+            )
     if args.table and args.runs != RUNS and not args.runs.is_dir():
         parser.error(f"--runs {args.runs}: no such folder")
     return args
@@ -128,6 +141,7 @@ def _parser() -> argparse.ArgumentParser:
         "--run",
         type=Path,
         nargs="+",
+        action="extend",
         metavar="FILE",
         help="runs of TREC or MS MARCO, plain or .gz; several give a row each",
     )
@@ -143,11 +157,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         help="judgments: RUN/qrels.SPLIT.txt, TREC's or BEIR's, plain or .gz",
     )
-    of_run.add_argument("--measures", nargs="+", help=f"default: {' '.join(MEASURES)}")
+    of_run.add_argument("--measures", nargs="+", action="extend", help=f"default: {' '.join(MEASURES)}")
     of_run.add_argument(
         "--holes",
         type=console.positive_int,
         nargs="+",
+        action="extend",
         default=[],
         metavar="K",
         help="add the share of unjudged documents among the first K",
@@ -176,8 +191,8 @@ def _parser() -> argparse.ArgumentParser:
     output = parser.add_argument_group("output")
     output.add_argument(
         "--output",
-        type=Path,
+        type=console.output_file,
         metavar="FILE",
-        help="also write the measures as .json; a table as .md, .json or .csv",
+        help="also write the measures as .json or .csv; a table as .md, .json or .csv",
     )
     return parser

@@ -26,8 +26,13 @@ def main(arguments: list[str] | None = None) -> None:
     from pyserini_ance.data.trec import read_qrels
     from pyserini_ance.downstream.fusion import Hybrid
     from pyserini_ance.evaluation.legends import table_with_legend
+    from pyserini_ance.storage.files import check_not_input
 
+    inputs = [Path(name) for name in args.rankings] + [args.qrels] * bool(args.qrels)
+    check_not_input(args.output, inputs)
     hybrid = Hybrid.of(args.rankings, args.method)
+    if not hybrid.split():
+        console.refuse_options(parser, args, "a file is a ranking of one split", "--split")
     split = args.split or hybrid.split()
     if args.choose_on == split:
         parser.error(f"the weight would be chosen on the measured split {split!r}; choose it on another")
@@ -71,7 +76,11 @@ def _parser() -> argparse.ArgumentParser:
     measuring.add_argument(
         "--qrels", type=Path, metavar="FILE", help="judgments instead of the run directory's"
     )
-    measuring.add_argument("--measures", nargs="+", help="default: those of the recipe's final_evaluation")
+    measuring.add_argument(
+        "--measures", nargs="+", action="extend", help="default: those of the recipe's final_evaluation"
+    )
     output = parser.add_argument_group("output")
-    output.add_argument("--output", type=Path, required=True, metavar="FILE", help="the TREC run to write")
+    output.add_argument(
+        "--output", type=console.output_file, required=True, metavar="FILE", help="the TREC run to write"
+    )
     return parser

@@ -17,7 +17,7 @@ def main(arguments: list[str] | None = None) -> None:
         "merge", "Join the shards of an encoded corpus into one folder.", EXAMPLE, DETAILS
     )
     parser.add_argument("shards", type=Path, nargs="+", metavar="SHARD", help="a folder of `encode --shard`")
-    parser.add_argument("--output", type=Path, required=True, help="the folder to write")
+    parser.add_argument("--output", type=console.output_folder, required=True, help="the folder to write")
     args = parser.parse_args(arguments)
     console.log_to_stderr()
     interrupt_on_termination()

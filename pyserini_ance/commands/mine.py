@@ -2,12 +2,15 @@
 
 import argparse
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
 from pyserini_ance.commands import console
 from pyserini_ance.distributed.failures import interrupt_on_termination
+
+if TYPE_CHECKING:
+    from pyserini_ance.negatives.source import Source
 
 # The options that give queries more candidates, by the setting of a recipe.
 REMEDIES = {
@@ -21,41 +24,46 @@ FORMATS = ("sentence-transformers", "tevatron")
 
 
 def main(arguments: list[str] | None = None) -> None:
-    args = _parse(arguments)
+    parser = _parser()
+    args = parser.parse_args(arguments)
     console.log_to_stderr()
     interrupt_on_termination()
-    source, filters = source_settings(args), [filter_settings(text) for text in args.filters]
+    filters = [filter_settings(text) for text in args.filters]
     from pyserini_ance.distributed.world import World
+    from pyserini_ance.pipeline.mining import collection_files, read_source
+    from pyserini_ance.storage.files import check_not_input
 
-    if args.output.is_dir():
-        raise IsADirectoryError(f"{args.output} is a folder; --output names the file to write")
+    source = read_source(source_settings(args), filters, args.num_negatives)
+    if "bm25" not in source.needs:
+        console.refuse_options(parser, args, f"--source {args.source} searches without BM25", "--k1", "--b")
+    inputs = [args.collection, *collection_files(args.collection), *[args.file] * bool(args.file)]
+    check_not_input(args.output, inputs)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     with logging_redirect_tqdm(), World.join(args.device).session() as world:
-        report = _mine(args, source, filters, world)
+        report = _mine(args, source, world)
     if report:
         print(report)
 
 
-def _mine(args: argparse.Namespace, source: dict[str, Any], filters: list[Any], world: Any) -> str:
+def _mine(args: argparse.Namespace, source: "Source", world: Any) -> str:
     """Mine on all processes of `world` and write on the main one; what the main one prints."""
     from pyserini_ance import api
     from pyserini_ance.distributed.process_group import device_of
     from pyserini_ance.negatives.source import Shortage
-    from pyserini_ance.pipeline.mining import mine_negatives, read_source
+    from pyserini_ance.pipeline.mining import mine_negatives
     from pyserini_ance.recipe.load import read_options
     from pyserini_ance.recipe.models import Bm25, Encoding
     from pyserini_ance.runs.any_encoder import load_any_encoder
 
     bm25 = read_options(Bm25, k1=args.k1, b=args.b)
     encoding = read_options(Encoding, precision=args.precision, tokens_per_batch=args.tokens_per_batch)
-    chosen = read_source(source, filters, args.num_negatives)
     encoder = load_any_encoder(args.encoder, device_of(world.device), given=console.foreign_settings(args))
     world.on_main(lambda: api.load_collection(args.collection, cache=args.cache) and None)
     try:
         mined = mine_negatives(
             encoder,
             api.load_collection(args.collection, cache=args.cache),
-            chosen,
+            source,
             args.split,
             seed=args.seed,
             bm25=bm25,
@@ -112,7 +120,7 @@ def filter_settings(text: str) -> Any:
     return {"kind": kind, own.pop(): read_yaml(value, f"--filters {text}")}
 
 
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pyserini-ance mine", description=__doc__)
     add = parser.add_argument
     add("--encoder", required=True, help="RUN/model, a run directory, or a Hugging Face folder or hub name")
@@ -125,7 +133,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     number = "negatives per query in the output (default: %(default)s)"
     add("--num-negatives", type=console.positive_int, default=8, help=number)
     filters = "duplicates, relative_margin=0.05, range_min=10, ..., or YAML mappings; applied in this order"
-    add("--filters", nargs="+", default=[], metavar="KIND[=VALUE]", help=filters)
+    add("--filters", nargs="+", action="extend", default=[], metavar="KIND[=VALUE]", help=filters)
     more = "candidates retrieved beyond --top-k to replace those that filters remove (default: 100)"
     add("--oversample", type=console.positive_int, help=more)
     choice = "how the negatives are chosen among the candidates (default: at random)"
@@ -133,7 +141,13 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--sampling-strategy", choices=strategies, help=choice)
     shortage = "for a query with fewer candidates than negatives: stop (the default), or add random ones"
     add("--on-shortage", choices=("error", "fill_random"), help=shortage)
-    add("--output", type=Path, required=True, metavar="FILE.jsonl", help="the file to write, or to replace")
+    add(
+        "--output",
+        type=console.output_file,
+        required=True,
+        metavar="FILE.jsonl",
+        help="the file to write, or to replace",
+    )
     add("--format", choices=FORMATS, default=FORMATS[0], help="default: %(default)s")
     add("--seed", type=int, default=42, help="of the random choices (default: %(default)s)")
     add("--device", default="auto", help="auto, cpu, cuda, cuda:1, ... (default: %(default)s)")
@@ -145,4 +159,4 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     add("--k1", type=float, default=0.9, help="of --source bm25 (default: %(default)s)")
     add("--b", type=float, default=0.4, help="of --source bm25 (default: %(default)s)")
     console.add_foreign_encoder(parser)
-    return parser.parse_args(arguments)
+    return parser

@@ -15,7 +15,8 @@ COMPARED = "comparison.html"
 
 
 def main(arguments: list[str] | None = None) -> None:
-    args = _parse(arguments)
+    parser = _parser()
+    args = parser.parse_args(arguments)
     from pyserini_ance.analysis.grid_tables import runs_in
     from pyserini_ance.analysis.report import write_report
     from pyserini_ance.analysis.report_comparison import comparison_report
@@ -26,6 +27,8 @@ def main(arguments: list[str] | None = None) -> None:
     check_installed()
     runs = runs_in(args.runs)
     if len(runs) == 1:
+        reason = f"{runs[0]} alone is compared with no other run"
+        console.refuse_options(parser, args, reason, "--significance", "--test")
         path = write_report(RunDir(runs[0]), args.output)
     else:
         path = args.output or Path(COMPARED)
@@ -33,7 +36,7 @@ def main(arguments: list[str] | None = None) -> None:
     print(f"written: {path}")
 
 
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
+def _parser() -> argparse.ArgumentParser:
     parser = console.command_parser(
         "report", "Write the report of a run, or of several on one page, as HTML.", EXAMPLE, DETAILS
     )
@@ -46,7 +49,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--output",
-        type=Path,
+        type=console.output_file,
         metavar="FILE.html",
         help=f"the file to write (default: {REPORT} in the run, or {COMPARED} here for several)",
     )
@@ -55,4 +58,4 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         "--significance", metavar="ROW", help="test against this row of the table (default: the first recipe)"
     )
     test.add_argument("--test", choices=console.TESTS, default="t", help="paired test (default: %(default)s)")
-    return parser.parse_args(arguments)
+    return parser

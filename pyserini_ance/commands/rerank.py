@@ -10,6 +10,8 @@ from pyserini_ance.distributed.failures import interrupt_on_termination
 EXAMPLE = """pyserini-ance rerank runs/demo-ance --model cross-encoder/ms-marco-MiniLM-L6-v2 --first 20 100 \\
     --output reranked"""
 
+FIRST = 100
+
 
 def main(arguments: list[str] | None = None) -> None:
     args = _parser().parse_args(arguments)
@@ -28,7 +30,7 @@ def main(arguments: list[str] | None = None) -> None:
     if args.measures:
         measures = parse_measures(args.measures)
     qrels = read_qrels(args.qrels) if args.qrels else None
-    cutoffs = tuple(sorted(set(args.first)))
+    cutoffs = tuple(sorted(set(args.first or [FIRST])))
     reranking = Reranking(ranked, cutoffs, args.output, measures, qrels, args.template)
     timed = args.time_first_stage
     time_first_stage = search_timer(args.source, ranked, timed) if timed else list[float]
@@ -68,7 +70,7 @@ def _parser() -> argparse.ArgumentParser:
         "--first",
         type=console.positive_int,
         nargs="+",
-        default=[100],
+        action="extend",
         metavar="K",
         help="rerank the first K hits; several K give a row and a run each (default: 100)",
     )
@@ -98,7 +100,9 @@ def _parser() -> argparse.ArgumentParser:
     model.add_argument("--precision", choices=choices, default="fp32", help=precision)
     model.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one)")
     measuring = parser.add_argument_group("measuring")
-    measuring.add_argument("--measures", nargs="+", help="default: those of the recipe's final_evaluation")
+    measuring.add_argument(
+        "--measures", nargs="+", action="extend", help="default: those of the recipe's final_evaluation"
+    )
     measuring.add_argument(
         "--qrels",
         type=Path,
@@ -114,7 +118,7 @@ def _parser() -> argparse.ArgumentParser:
     output = parser.add_argument_group("output")
     output.add_argument(
         "--output",
-        type=Path,
+        type=console.output_folder,
         required=True,
         metavar="FOLDER",
         help="the folder for first-K.trec, measures.json and queries.jsonl",

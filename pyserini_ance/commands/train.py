@@ -1,6 +1,7 @@
 """`pyserini-ance train`: from a recipe to a trained model, its index and its results table."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 
 from tqdm.contrib.logging import logging_redirect_tqdm
@@ -42,8 +43,16 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         parser.error(str(error))
     if args.dry_steps is not None and args.dry_steps < 1:
         parser.error(f"--dry-steps {args.dry_steps}: expected at least 1")
-    if args.grid and (args.resume or args.replay or args.dry_steps):
-        parser.error("--grid resumes stopped runs by itself; remove --resume, --replay and --dry-steps")
+    refuse = partial(console.refuse_options, parser, args)
+    plan = "--print" if args.show else "--plan" if args.plan else ""
+    if args.grid:
+        reason = "--grid resumes stopped runs by itself, and trains no other runs"
+        refuse(reason, "--resume", "--replay", "--dry-steps", "--no-prerequisites")
+    if plan:
+        refuse(f"{plan} trains nothing", "--dry-steps", "--resume", "--replay", "--jobs")
+    if args.dry_steps:
+        reason = "--dry-steps measures the first steps of this recipe in a temporary folder"
+        refuse(reason, "--output", "--overwrite", "--resume", "--replay", "--no-prerequisites")
     if args.jobs > 1 and not args.grid:
         parser.error("--jobs trains several runs of a grid at once; add --grid, or remove --jobs")
     return args
@@ -70,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
     run = parser.add_argument_group("run directory")
     run.add_argument(
         "--output",
-        type=Path,
+        type=console.output_folder,
         metavar="RUN",
         help="the run directory (default: runs/<recipe name>; of a grid runs/<recipe name>-grid, "
         "or runs/<grid file>)",
@@ -78,7 +87,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--overwrite",
         action="store_true",
-        help="overwrite an existing run; with --grid, overwrite the runs that had already finished",
+        help="overwrite an existing run; with --grid, overwrite its runs that had already finished",
     )
     run.add_argument("--resume", action="store_true", help="continue an existing run")
     run.add_argument(
@@ -89,8 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument(
         "--no-prerequisites",
-        action="store_false",
-        dest="prerequisites",
+        action="store_true",
         help="do not train the recipes that this one starts from (`init_from: {recipe: NAME}`) if their runs "
         "are missing or unfinished; stop and name the command instead",
     )
@@ -115,9 +123,10 @@ def _parser() -> argparse.ArgumentParser:
     grid.add_argument(
         "--grid",
         nargs="+",
+        action="extend",
         metavar="key=a,b",
         help="train all combinations of values, or those of a grid file, and write one table of them; the "
-        "same command started several times shares the runs",
+        "same command started several times shares the runs, and other values of its keys join the table",
     )
     grid.add_argument(
         "--jobs",
@@ -149,7 +158,7 @@ def _print_plan(args: argparse.Namespace) -> str | None:
         return None
     values = [annotated_yaml(loaded)] if args.show else []
     print(*values, *describe_initial_weights(loaded.recipe), sep="\n", end="\n" if values else "", flush=True)
-    if not args.prerequisites:
+    if args.no_prerequisites:
         return plan(loaded.recipe)
     chain = prerequisites(loaded.recipe, recipe_in_file(loaded.recipe))
     print(*(one.describe() for one in chain), sep="\n", end="\n" if chain else "", flush=True)
@@ -164,10 +173,10 @@ def _train(args: argparse.Namespace) -> str | None:
     recipe = load_recipe(args.recipe, *args.overrides).recipe
     how = (recipe, args.output or run_folder(recipe.name), args.overwrite, args.resume, args.replay)
     with logging_redirect_tqdm():
-        if args.prerequisites:
-            results = train_with_prerequisites(*how, as_in_file=recipe_in_file(recipe))
-        else:
+        if args.no_prerequisites:
             results = train(*how)
+        else:
+            results = train_with_prerequisites(*how, as_in_file=recipe_in_file(recipe))
     return f"\n{results.as_text()}" if results else None
 
 
@@ -187,7 +196,7 @@ def _train_grid(args: argparse.Namespace) -> int:
         )
     name = f"{load_recipe(args.recipe, *args.overrides).recipe.name}-grid" if args.recipe else grid.name
     runs = GridRuns(args.recipe, args.overrides, grid, args.output or run_folder(name))
-    recipes = runs.check()
+    recipes = runs.check(args.overwrite)
     if args.show or args.plan:
         for name, recipe in recipes.items():
             print(f"{runs.folder / name}:", *describe_initial_weights(recipe), sep="\n", flush=True)

@@ -142,6 +142,10 @@ def _parser() -> argparse.ArgumentParser:
     )
     output = parser.add_argument_group("output")
     output.add_argument(
-        "--output", type=Path, required=True, metavar="FOLDER", help="the folder for the cross-encoder"
+        "--output",
+        type=console.output_folder,
+        required=True,
+        metavar="FOLDER",
+        help="the folder for the cross-encoder",
     )
     return parser

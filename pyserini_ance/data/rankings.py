@@ -79,6 +79,9 @@ def read_ranked(path: Path) -> Run:
 
     The collection does not matter.
     """
+    if path.is_dir():
+        found = ", ".join(map(str, sorted(path.glob("run.*.trec"))))  # the rankings of a run directory
+        raise IsADirectoryError(f"{path} is a folder; pass a ranking{found and f', such as {found}'}")
     if not has_ranks(path):
         return read_run(path)
     run: defaultdict[str, dict[str, float]] = defaultdict(dict)

@@ -14,6 +14,7 @@ import yaml
 
 from pyserini_ance.data.answer_matching import ANSWERS, read_answers
 from pyserini_ance.data.collection import Collection, Split, Texts
+from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.reading import reading
 from pyserini_ance.data.prepared import merge_splits
 from pyserini_ance.data.trec import PADDING, best_first, read_run, write_ranks, write_run
@@ -23,6 +24,7 @@ from pyserini_ance.pipeline.ranking_inputs import parse_ranking_name, ranking_fi
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.generation import open_generation, table_name
 from pyserini_ance.runs.rundir import RunDir, load_recipe
+from pyserini_ance.storage.files import check_not_input
 from pyserini_ance.storage.publish import is_complete, read_manifest, whole_folder
 
 log = logging.getLogger(__name__)
@@ -153,6 +155,10 @@ def convert(
     if run is None:
         _check_recipe_suffices(source, to, table, is_ranking)
     elif is_ranking:
+        if overrides:
+            raise ValueError(
+                f"{' '.join(overrides)}: a ranking is written as it is, whatever the recipe; remove it"
+            )
         return _to_ranking(run, row, split, to, output, table)
     if to == "beir" and table:
         raise ValueError(
@@ -161,6 +167,7 @@ def convert(
         )
     recipe = load_recipe(run.recipe if run else source, *overrides).recipe
     data = recipe_data(recipe) if run else recipe.data
+    check_not_input(output, input_files(data))
     with reading(recipe.cache, data.model_dump(mode="json", exclude={"official"})) as place:
         per_part = recipe.documents_per_part
         collection = data.read(place.documents, documents_per_part=per_part, part_file=place.part_file)
@@ -276,10 +283,15 @@ def _mined_table(recipe: Recipe, run: RunDir, collection: Collection, name: str 
     """The table `GENERATION/TABLE` of a run; default: the only table of the last generation."""
     generation, _, key = (name or "").partition("/")
     folders = {folder.name: folder for folder in run.negatives.glob("*-????????") if is_complete(folder)}
-    if not folders or (generation and generation not in folders):
+    if not folders:
         raise ValueError(
-            f"{run.negatives} has no generation {generation or 'of negatives'}; "
-            f"generations: {', '.join(sorted(folders)) or 'none'}; pass one of them: --table GENERATION"
+            f"{run.folder} has mined no negatives; pass a run that has. For its data alone pass its recipe, "
+            f"{run.recipe}, with --to tevatron or beir; for its ranking add --split NAME, with --to trec"
+        )
+    if generation and generation not in folders:
+        raise ValueError(
+            f"{run.negatives} has no generation {generation}; "
+            f"generations: {', '.join(sorted(folders))}; pass one of them: --table GENERATION"
         )
     generation = generation or _last_generation(recipe, folders)
     opened = open_generation(folders[generation], {"collection": collection.digest})

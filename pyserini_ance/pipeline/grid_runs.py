@@ -2,6 +2,7 @@
 grid: the jobs of one command, and several commands."""
 
 import json
+import logging
 import os
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -9,17 +10,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.analysis.grid_tables import GRID_FILE, SEED, GridRow, columns_of, over_seeds, read_row
+from pyserini_ance.analysis.grid_tables import GridRow, read_row
 from pyserini_ance.encoders.hardware import usable_cores
-from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.tables import as_csv
 from pyserini_ance.pipeline.grid_progress import Progress
+from pyserini_ance.pipeline.grid_record import GridRecord, has_begun, is_finished
 from pyserini_ance.pipeline.subprocess_run import beside, train_in_subprocess
-from pyserini_ance.recipe.grid_spec import RECIPE, Grid, value_text
+from pyserini_ance.recipe.grid_spec import RECIPE, Grid, Point, settings_of
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir, load_recipe
-from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.liveness import is_alive
 from pyserini_ance.storage.lock_file import LockHeld, fencing_token
 from pyserini_ance.storage.role_lock import RoleLock
@@ -27,6 +26,7 @@ from pyserini_ance.trainer.resume import has_recipe
 
 LOCKS = ".locks"  # in a grid's folder: which process works on which of its runs
 POLL_SECONDS = 2
+log = logging.getLogger(__name__)
 
 
 class FailedElsewhere(RuntimeError):
@@ -37,7 +37,8 @@ class FailedElsewhere(RuntimeError):
 class GridRuns:
     """The runs of a grid, each in `folder / <name of its combination>`.
 
-    Finished runs are kept, stopped ones resumed.
+    Finished runs are kept, stopped ones resumed. A folder with other combinations of the same keys, recipe
+    and overrides is continued: its tables list what has finished of them, too.
 
     `recipe` is that of the combinations that name none. A stage that starts from the run of a recipe
     (`init_from: {recipe: ...}`) starts from a run of this grid if the grid has that recipe with the same
@@ -49,10 +50,11 @@ class GridRuns:
     grid: Grid
     folder: Path
 
-    def check(self) -> dict[str, Recipe]:
+    def check(self, overwrite: bool = False) -> dict[str, Recipe]:
         """The recipe of each combination.
 
-        Raises ValueError with the first invalid one, before anything is trained.
+        Raises ValueError, before anything is trained, with the first invalid one, for an override of a key of
+        the grid, and, without `overwrite`, if the folder holds runs of another grid.
         """
         if "RANK" in os.environ:
             raise ValueError(
@@ -64,9 +66,21 @@ class GridRuns:
                 f"{self.folder} holds a run; pass another --output, which holds nothing but the "
                 "runs of the grid"
             )
-        recipes: dict[str, Recipe] = {}
+        if both := self.grid.labels.keys() & {override.partition("=")[0] for override in self.overrides}:
+            raise ValueError(
+                f"{', '.join(sorted(both))}: both a key of the --grid, whose values count, and an override; "
+                "remove the override"
+            )
+        earlier = self._continued()
+        known, recipes = self._with(earlier), dict[str, Recipe]()
         for name in self.grid.points:
-            recipes[name] = self._load(name, recipes)
+            recipes[name] = self._load(name, known, earlier.keys() | recipes.keys())
+        if not overwrite:
+            for name, recipe in recipes.items():
+                if has_begun(run := RunDir(self.folder / name)):
+                    _check_settings(run, recipe)
+            if others := self._record.others.keys() - earlier.keys():
+                raise self._record.other_grid(others)
         return recipes
 
     def run(self, recipes: Mapping[str, Recipe], overwrite: bool = False, jobs: int = 1) -> bool:
@@ -83,6 +97,11 @@ class GridRuns:
         if jobs > 1:
             recipes = {name: _with_threads(recipe, jobs) for name, recipe in recipes.items()}
         progress = Progress({name: self._last_released_token(name) for name in recipes}, jobs)
+        if dropped := self._record.others.keys() - (earlier := self._continued()).keys():
+            log.warning(
+                "grid: no longer in the tables, being of another grid: %s", ", ".join(sorted(dropped))
+            )
+        self._write(self._all_rows({}, recipes, overwrite, progress), earlier)
         with beside(jobs - 1, lambda: self._run(recipes, overwrite, progress)):
             return self._run(recipes, overwrite, progress)
 
@@ -96,11 +115,8 @@ class GridRuns:
                 trained = len(progress.seconds)
                 if ready and (row := self._row(name, recipes[name], overwrite, progress)):
                     rows[name] = row
-                    known = [
-                        rows.get(other) or self._preview(other, recipes[other], overwrite, progress)
-                        for other in recipes
-                    ]
-                    self._write(known)
+                    known = self._all_rows(rows, recipes, overwrite, progress)
+                    self._write(known, self._record.others)
                     if len(progress.seconds) > trained:
                         progress.estimate([row.status for row in known])
             if len(rows) == settled:
@@ -111,19 +127,46 @@ class GridRuns:
         """The tables as last written."""
         return (self.folder / "grid.md").read_text(encoding="utf-8")
 
-    def _load(self, name: str, earlier: Container[str]) -> Recipe:
-        source: str | None = self.grid.points[name].get(RECIPE, self.recipe)
-        assert source is not None, "check Grid.names_recipes first"
-        overrides = [*self.overrides, *self.grid.overrides(name)]
+    @property
+    def _record(self) -> GridRecord:
+        return GridRecord(self.folder, self.grid)
+
+    def _continued(self) -> dict[str, Point]:
+        """The recorded combinations of these keys whose runs are what this grid would make of them."""
+        others = self._record.others
+        if self._record.keys != list(self.grid.labels):
+            return {}
+        known = self._with(others)
+        return {name: point for name, point in others.items() if self._would_train(name, known)}
+
+    def _would_train(self, name: str, known: Grid) -> bool:
+        """Whether the run of a recorded combination has the recipe that this grid would give it."""
+        try:
+            return has_recipe(RunDir(self.folder / name), self._load(name, known, known.points))
+        except (ValueError, OSError, RuntimeError):  # the recipe given has no such key, or the run is damaged
+            return False
+
+    def _with(self, others: Mapping[str, Point]) -> Grid:
+        return Grid({**others, **self.grid.points})
+
+    def _load(self, name: str, known: Grid, earlier: Container[str]) -> Recipe:
+        source: str | None = known.points[name].get(RECIPE, self.recipe)
+        if source is None:  # only of a recorded combination: see Grid.names_recipes
+            raise ValueError(f"--grid, {name}: no recipe is given")
+        overrides = [*self.overrides, *known.overrides(name)]
         try:
             recipe = load_recipe(source, *overrides).recipe
-            started = load_recipe(source, *overrides, *self._starts_in_grid(name, recipe, earlier)).recipe
+            started = load_recipe(
+                source, *overrides, *self._starts_in_grid(name, recipe, known, earlier)
+            ).recipe
             # A start from the same recipe's run in this grid makes no variant.
             return started.model_copy(update={"expect": recipe.expect, "variant_of": recipe.variant_of})
         except (ValueError, FileNotFoundError) as error:
             raise ValueError(f"--grid, {name}: {error}") from None
 
-    def _starts_in_grid(self, name: str, recipe: Recipe, earlier: Container[str]) -> Iterator[str]:
+    def _starts_in_grid(
+        self, name: str, recipe: Recipe, known: Grid, earlier: Container[str]
+    ) -> Iterator[str]:
         """Overrides that let stages start from runs of this grid.
 
         Raises ValueError if such a run comes later in it.
@@ -132,7 +175,7 @@ class GridRuns:
             init_from = settings.init_from
             if not isinstance(init_from, InitFrom) or not init_from.recipe:
                 continue
-            other = self.grid.with_recipe(name, init_from.recipe)
+            other = known.with_recipe(name, init_from.recipe)
             if other is None:
                 continue
             if other not in earlier:
@@ -144,7 +187,7 @@ class GridRuns:
             yield f"stages.{stage}.init_from={json.dumps({**changed, 'run': str(self.folder / other)})}"
 
     def _settings(self, name: str) -> dict[str, str]:
-        return {self.grid.labels[key]: value_text(value) for key, value in self.grid.points[name].items()}
+        return settings_of(self.grid.points[name], self.grid.labels)
 
     def _required_runs(self, recipe: Recipe) -> set[str]:
         """The runs of the grid that stages of the recipe start from."""
@@ -218,25 +261,16 @@ class GridRuns:
             holder = None
         return GridRow(run.folder, self._settings(name), "running" if _holds(holder) else "waiting")
 
-    def _write(self, rows: Sequence[GridRow]) -> None:
-        """Write `grid.md`, `grid.csv` and `grid.json`; if the grid has seeds, also a table over seeds and
-        `seeds.csv`."""
-        tables = {"grid": ([row.cells() for row in rows], columns_of(rows))}
-        if SEED in self.grid.labels:
-            tables["seeds"] = over_seeds(rows, self.grid.labels[SEED])
-        self.folder.mkdir(parents=True, exist_ok=True)
-        for name, (cells, columns) in tables.items():
-            write_whole(self.folder / f"{name}.csv", as_csv(cells, columns))
-        texts = [table_with_legend(cells, columns) for cells, columns in tables.values() if cells]
-        write_whole(self.folder / "grid.md", "\n\n".join(texts) + "\n")
-        record = {
-            "recipe": self.recipe,
-            "overrides": list(self.overrides),
-            "keys": {label: key for key, label in self.grid.labels.items()},
-            "runs": [{"run": row.run.name, **row.cells(), "reason": row.reason} for row in rows],
-            **{name: cells for name, (cells, _) in tables.items() if name != "grid"},
-        }
-        write_json(self.folder / GRID_FILE, record)
+    def _all_rows(
+        self, rows: Mapping[str, GridRow], recipes: Mapping[str, Recipe], overwrite: bool, progress: Progress
+    ) -> list[GridRow]:
+        return [
+            rows.get(name) or self._preview(name, recipe, overwrite, progress)
+            for name, recipe in recipes.items()
+        ]
+
+    def _write(self, rows: Sequence[GridRow], others: Mapping[str, Point]) -> None:
+        self._record.write(rows, others, self.recipe, self.overrides)
 
 
 def _with_threads(recipe: Recipe, jobs: int) -> Recipe:
@@ -251,11 +285,15 @@ def _holds(holder: dict[str, Any] | None) -> bool:
 
 def _has_finished(run: RunDir, recipe: Recipe) -> bool:
     """Whether the run has finished. Raises ValueError if the folder holds a run of another recipe."""
-    if not (run.state.exists() and run.read_state()["status"] == "finished" and run.measures.exists()):
+    if not is_finished(run):
         return False
+    _check_settings(run, recipe)
+    return True
+
+
+def _check_settings(run: RunDir, recipe: Recipe) -> None:
     if not has_recipe(run, recipe):
         raise ValueError(
             f"{run.folder} holds a run with other settings; use --overwrite to replace the runs there, "
             "or pass another --output"
         )
-    return True

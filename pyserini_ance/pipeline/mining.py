@@ -157,20 +157,18 @@ class MinedNegatives:
         return (record for query, record in enumerate(records) if query in rows_of)
 
 
+def collection_files(settings: str | Path) -> list[Path]:
+    """The files that `load_collection` reads the collection from; it raises the same."""
+    return input_files(_read_data(settings))
+
+
 def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Collection:
     """Read and check a collection, memory-mapped from `cache`; unchanged files are not read again.
 
     settings: the `data:` section of a recipe, or a YAML file that holds one (a whole recipe file has it under
     `data`). Raises ValueError or FileNotFoundError naming the key, or the file and line.
     """
-    origin = "collection" if isinstance(settings, Mapping) else str(settings)
-    if not isinstance(settings, Mapping):
-        settings = read_yaml(Path(settings).read_bytes(), origin)
-        if isinstance(settings, dict) and "kind" not in settings and isinstance(settings.get("data"), dict):
-            settings = settings["data"]
-    data = read_component("data", settings, origin)
-    assert isinstance(data, Format)
-    data = data.of_splits(data.split_names)
+    data = _read_data(settings)
     files = input_files(data)
     what = {"data": data.model_dump(mode="json", exclude={"official"}), "joint": []}
     record = CollectionRecord(cache, what, files if files or data.by_name else None)
@@ -187,6 +185,17 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
     else:
         collection.log_skipped()
     return collection
+
+
+def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
+    origin = "collection" if isinstance(settings, Mapping) else str(settings)
+    if not isinstance(settings, Mapping):
+        settings = read_yaml(Path(settings).read_bytes(), origin)
+        if isinstance(settings, dict) and "kind" not in settings and isinstance(settings.get("data"), dict):
+            settings = settings["data"]
+    data = read_component("data", settings, origin)
+    assert isinstance(data, Format)
+    return data.of_splits(data.split_names)
 
 
 def read_source(

@@ -7,7 +7,7 @@ import hashlib
 import itertools
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,11 +35,21 @@ class Grid:
         """The product of all arguments: `dotted.key=value,value`, with values as in overrides, or the name of
         a grid file.
 
-        If two arguments set one key, the later values count. Raises ValueError naming the argument.
+        Values after a grid file replace those of the file. Raises ValueError naming the argument, also for a
+        key that two arguments set otherwise.
         """
         points: list[Point] = [{}]
+        set_by: dict[str, str] = {}
         for argument in arguments:
             blocks = _read_line(argument) if "=" in argument else _read_file(find_grid(argument))
+            for key in dict.fromkeys(key for block in blocks for key in block):
+                earlier = set_by.setdefault(key, argument)
+                if earlier != argument and ("=" in earlier or "=" not in argument):
+                    raise ValueError(
+                        f"--grid: {earlier} and {argument} both set {key}; list all its values in one "
+                        f"argument, as in {key}=1,2 (after a grid file it replaces the file's)"
+                    )
+                set_by[key] = argument
             points = [{**point, **other} for point, other in itertools.product(points, blocks)]
         labels = labels_of(points)
         by_name: dict[str, Point] = {}
@@ -80,6 +90,11 @@ def labels_of(points: Iterable[Point]) -> dict[str, str]:
 
 def value_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
+
+
+def settings_of(point: Point, labels: Mapping[str, str]) -> dict[str, str]:
+    """The values of a combination as text, by label."""
+    return {labels[key]: value_text(value) for key, value in point.items()}
 
 
 def _ends(key: str) -> list[str]:

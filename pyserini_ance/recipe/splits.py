@@ -14,6 +14,15 @@ from pydantic import (
 from pyserini_ance.recipe.components import Settings
 
 
+def check_split_name(name: str) -> None:
+    """Raise ValueError for a name that cannot be part of a file's name, as in `qrels.SPLIT.txt`."""
+    if "/" in name:
+        raise ValueError(
+            f"split {name!r}: files are named after splits, so that a name has no slash; rename it under "
+            f"`data.splits`, for example to {name.replace('/', '-')!r}"
+        )
+
+
 def read_names(value: Any) -> tuple[str, ...]:
     """A name, or a list of different names. Reports one error at the key instead of one per union member."""
     names = (value,) if isinstance(value, str) else value
@@ -23,6 +32,8 @@ def read_names(value: Any) -> tuple[str, ...]:
         or not all(isinstance(name, str) and name for name in names)
     ):
         raise ValueError("expected the name of a split, or a list of names")
+    for name in names:
+        check_split_name(name)
     if repeated := [name for position, name in enumerate(names) if name in names[:position]]:
         raise ValueError(f"split {repeated[0]!r} is listed twice; list each once")
     return tuple(names)

@@ -4,6 +4,7 @@ import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from pyserini_ance.storage.role_lock import RoleLock, Status
 LAYOUT = 3
 RUNS = Path("runs")
 RECIPE = "recipe.yaml"
+FILES_OF_SPLITS = ("run.*.trec", "run.*.txt", "qrels.*.txt", "topics.*.*")
 
 
 def step_of(name: str) -> int:
@@ -53,6 +55,13 @@ def check_start(overwrite: bool, resume: bool, replay: str | Path | None) -> Non
         )
 
 
+def owner_of(path: Path) -> "RunDir | None":
+    """The run directory that has `path` among its own files and folders; None if there is none."""
+    path = path.resolve()
+    runs = (RunDir(folder) for folder in path.parents)
+    return next((run for run in runs if run.state.exists() and run.recipe.exists() and run.owns(path)), None)
+
+
 class RunDir:
     """Names, and the locks of the trainer (`state.json`) and the refresher (`refresher.json`).
 
@@ -85,6 +94,12 @@ class RunDir:
         self.run_files = folder / "runs"
         # Called with each record of the metrics as it is written, in this process.
         self.listeners: list[Callable[[dict[str, Any]], None]] = []
+
+    def owns(self, path: Path) -> bool:
+        """Whether a path below the directory is a name of what a run writes, or in a folder of it."""
+        name = path.relative_to(self.folder).parts[0]
+        own = {own.name for own in vars(self).values() if isinstance(own, Path) and own != self.folder}
+        return name in own or any(fnmatch(name, pattern) for pattern in FILES_OF_SPLITS)
 
     def checkpoint(self, stage: str, step: int) -> Path:
         """A published folder with `encoder/`.
@@ -241,6 +256,8 @@ class RunDir:
 
     def _cure(self) -> str:
         """What to type for a directory that is not empty."""
+        if not self.state.exists():
+            return "Pass another --output."
         if (LockFile(self.state).read() or {}).get("status") == "finished":
             return (
                 "Use --overwrite to replace it, another --output, or --resume to repeat its final evaluation."

@@ -5,7 +5,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -28,6 +28,12 @@ def path_in_errors(path: Path) -> Iterator[None]:
         if error.errno is None or error.filename == str(path):
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def check_not_input(output: Path, inputs: Iterable[Path]) -> None:
+    """Raise FileExistsError if `output` is one of the files `inputs`, which it would replace."""
+    if output.exists() and any(path.exists() and output.samefile(path) for path in inputs):
+        raise FileExistsError(f"{output} is an input, which would be replaced; pass another --output")
 
 
 def write_whole(path: Path, content: str | bytes) -> None:

@@ -67,10 +67,29 @@ def test_what_a_run_lacks_is_an_error_alone_and_a_line_among_all(runs, monkeypat
     monkeypatch.setattr(negative_overlap, "study", lacking)
     with pytest.raises(NotKept, match="retention.keep_negatives"):
         analyze.main(["negative-overlap", runs[0]])
-    analyze.main(["all", runs[0]])
+    with pytest.raises(ValueError, match="no study was made: the runs lack what each of them reads"):
+        analyze.main(["all", runs[0]])
     assert caplog.messages == ["left out: negative-overlap: train with retention.keep_negatives=all"]
 
 
 def test_what_is_no_run_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"is not a run directory \(recipe.yaml is missing\)"):
         analyze.main(["negative-overlap", str(tmp_path)])
+
+
+def test_results_of_other_runs_are_not_replaced(runs, study, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    analyze.main(["negative-overlap", "one", "two"])
+    analyze.main(["negative-overlap", *reversed(runs)])
+    before = (tmp_path / "analysis/negative-overlap.json").read_bytes()
+    with pytest.raises(
+        FileExistsError, match=r"overlap.json is of other runs \(.*two.*; pass another --output"
+    ):
+        analyze.main(["negative-overlap", runs[0], "--output", "analysis"])
+    assert (tmp_path / "analysis/negative-overlap.json").read_bytes() == before
+
+
+def test_an_output_that_is_a_file_is_refused_before_the_work(runs, tmp_path):
+    (tmp_path / "one" / "analysis").write_text("")
+    with pytest.raises(NotADirectoryError, match="one/analysis is a file; --output names a folder"):
+        analyze.main(["negative-overlap", runs[0]])

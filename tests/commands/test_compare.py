@@ -72,3 +72,17 @@ def test_a_curve_is_drawn_with_any_table_and_tables_exclude_one_another(runs, ca
 def test_a_run_that_is_passed_twice_is_refused(runs):
     with pytest.raises(ValueError, match="was passed 2 times, .*; pass each run once"):
         compare.main([runs[0], *runs])
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--time-to-target", "--rows", "demo/ance"], "remove --rows"),
+        (["--forgetting", "--rows", "demo/ance"], "remove --rows"),
+        (["--test", "permutation"], "--test is that of --significance; remove --test"),
+    ],
+)
+def test_options_of_another_table_are_refused(runs, capsys, flags, message):
+    with pytest.raises(SystemExit, match="2"):
+        compare.main([*runs, *flags])
+    assert message in capsys.readouterr().err

@@ -249,6 +249,30 @@ def test_a_ranking_as_leaderboards_take_it(run, tmp_path, capsys, row, flags, na
         main(["demo/ance", "--split", "test", "--to", "msmarco", "--output", "out"])
 
 
+def test_a_ranking_takes_no_overrides(run, tmp_path):
+    with pytest.raises(ValueError, match="nonsense.key=3: a ranking is written as it is, .*; remove it"):
+        main([f"{run.folder}:bm25", "nonsense.key=3", "--to", "trec", "--output", str(tmp_path / "out")])
+
+
+def test_a_run_that_mined_nothing_says_so(recipe, tmp_path):
+    run = RunDir(tmp_path / "in-batch")
+    run.create(dump(recipe))
+    for to in ("tevatron", "trec"):
+        with pytest.raises(ValueError, match="in-batch has mined no negatives; pass a run that has. For its"):
+            main([str(run.folder), "--to", to, "--output", str(tmp_path / "out")])
+    main([str(run.recipe), "--to", "tevatron", "--output", str(tmp_path / "out")])
+
+
+def test_outputs_that_would_replace_something_are_refused(recipe, run, tmp_path):
+    corpus = tmp_path / "data" / "corpus.jsonl"
+    before = corpus.read_bytes()
+    with pytest.raises(FileExistsError, match="corpus.jsonl is an input, which would be replaced"):
+        main([str(run.folder), "--to", "trec", "--output", str(corpus)])
+    with pytest.raises(NotADirectoryError, match="corpus.jsonl is a file; --output names a folder"):
+        main([str(run.folder), "--to", "tevatron", "--output", str(corpus)])
+    assert corpus.read_bytes() == before
+
+
 def test_invalid_requests_are_reported(recipe, run, tmp_path):
     path = tmp_path / "recipe.yaml"
     path.write_text(dump(recipe))

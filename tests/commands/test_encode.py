@@ -225,6 +225,11 @@ def test_an_index_of_a_run_in_another_format(tmp_path, capsys):
         (["--from-index", "i", "--number-type", "fp16"], "is for --format parquet, not faiss"),
         (["--from-index", "i", "--empty-documents", "skip"], "is for --corpus: an index has no texts"),
         (["--from-index", "i", "--shard", "1/2"], "--shard is for a corpus and a flat index"),
+        (["--from-index", "i", "--precision", "bf16"], "encodes nothing; remove --precision"),
+        (
+            ["--from-index", "i", "--no-normalize", "--query-length", "3"],
+            "remove --normalize, --query-length",
+        ),
     ],
 )
 def test_arguments_that_do_not_go_together(capsys, flags, message):

@@ -185,3 +185,38 @@ def test_a_table_and_a_run_exclude_each_other(flags, capsys, tmp_path):
 def test_measures_are_checked_before_files_are_read(flags):
     with pytest.raises(ValueError, match="unknown measure 'rr_10'"):
         evaluate.main(["--run", "absent", "--qrels", "absent", "--measures", "rr_10"])
+
+
+def test_measures_in_two_options_are_all_shown_and_written_as_csv(flags, capsys, tmp_path):
+    evaluate.main([*flags[:5], *flags[5:6], "--measures", "R@100", "--output", str(tmp_path / "out.csv")])
+    assert "|  RR@10 |  R@100 |" in capsys.readouterr().out
+    assert (tmp_path / "out.csv").read_text().split() == ["run,query,RR@10,R@100", "run.txt,all,0.25,0.5"]
+
+
+def test_what_has_no_effect_on_runs_is_refused(flags, capsys, tmp_path):
+    refused = {
+        "--run names the rankings; --runs is of --table; remove --runs": ["--runs", "nowhere"],
+        "out.txt: measures are written as .json or .csv": ["--output", str(tmp_path / "out.txt")],
+    }
+    for message, options in refused.items():
+        with pytest.raises(SystemExit, match="2"):
+            evaluate.main([*flags, *options])
+        assert message in capsys.readouterr().err
+
+
+def test_no_input_is_replaced(flags, tmp_path):
+    qrels = tmp_path / "qrels.json"
+    qrels.write_text(QRELS)
+    with pytest.raises(
+        FileExistsError, match=r"qrels.json is an input, which would be replaced; pass another"
+    ):
+        evaluate.main([*flags[:3], str(qrels), "--output", str(qrels)])
+    assert qrels.read_text() == QRELS
+
+
+def test_a_folder_is_answered_by_its_rankings(flags, tmp_path):
+    (tmp_path / "run.test.trec").write_text(RUN)
+    with pytest.raises(IsADirectoryError, match="is a folder; pass a ranking, such as .*/run.test.trec$"):
+        evaluate.main(["--run", str(tmp_path), *flags[2:]])
+    with pytest.raises(ValueError, match="--qrels: .* is a folder; expected a file"):
+        evaluate.main([*flags[:3], str(tmp_path)])

@@ -162,3 +162,21 @@ def test_what_cannot_be_fused_is_refused(run, tmp_path, capsys):
         with pytest.raises(SystemExit):
             fuse.main([str(run.folder), *flags, *out])
         assert words in capsys.readouterr().err
+
+
+def test_neither_an_input_nor_a_file_of_a_run_is_replaced(run, tmp_path):
+    file = tmp_path / "own.trec"
+    file.write_text(BM25.format("test"))
+    with pytest.raises(FileExistsError, match=r"own.trec is an input, which would be replaced"):
+        fuse.main([str(file), str(run.folder), "--output", str(tmp_path / "run" / ".." / "own.trec")])
+    final = run.final_run("test")
+    with pytest.raises(FileExistsError, match=r"run.test.trec is a name for the own files of the run"):
+        fuse.main([str(file), str(final), "--output", str(final)])
+    assert file.read_text() == BM25.format("test") and final.read_text() == DENSE.format("test")
+
+
+def test_files_are_of_one_split(run, tmp_path, capsys):
+    file = str(run.final_run("test"))
+    with pytest.raises(SystemExit, match="2"):
+        fuse.main([file, file, "--split", "nosuch", "--output", str(tmp_path / "x")])
+    assert "a file is a ranking of one split; remove --split" in capsys.readouterr().err

@@ -83,7 +83,7 @@ def test_too_few_candidates_stop_or_are_filled_up(files, tmp_path, capsys):
 
 
 def test_oversample_is_an_option(files):
-    args = mine._parse([*files, "--oversample", "20"])
+    args = mine._parser().parse_args([*files, "--oversample", "20"])
     assert mine.source_settings(args) == {"kind": "ann", "oversample": 20}
 
 
@@ -128,3 +128,18 @@ def test_wrong_values_are_named(files):
         mine.main([*files, "--k1", "-3"])
     with pytest.raises(IsADirectoryError, match="--output names the file to write"):
         mine.main([*files, "--output", "."])
+
+
+def test_options_of_bm25_are_refused_without_it(files, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        mine.main([*files, "--k1", "5"])
+    assert "--source ann searches without BM25; remove --k1" in capsys.readouterr().err
+
+
+def test_no_input_is_replaced(files, tmp_path):
+    corpus = yaml.safe_load((tmp_path / "collection.yaml").read_text())["corpus"]
+    for path in ("collection.yaml", corpus):
+        with pytest.raises(
+            FileExistsError, match="is an input, which would be replaced; pass another --output"
+        ):
+            mine.main([*files, "--output", path])

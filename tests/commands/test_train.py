@@ -27,6 +27,16 @@ def recipe(small_recipe, tmp_path, monkeypatch) -> str:
         (["--replay", "decisions.jsonl", "--resume"], "replay and resume exclude each other"),
         (["--dry-steps", "0"], "--dry-steps 0: expected at least 1"),
         (["--dry-steps", "-5"], "--dry-steps -5: expected at least 1"),
+        (["--plan", "--resume"], "--plan trains nothing; remove --resume"),
+        (["--print", "--dry-steps", "2"], "--print trains nothing; remove --dry-steps"),
+        (["--plan", "--replay", "nofile.jsonl"], "--plan trains nothing; remove --replay"),
+        (
+            ["--print", "--output", "run", "--overwrite"],
+            "--print trains nothing; remove --output, --overwrite",
+        ),
+        (["--dry-steps", "2", "--output", "x", "--no-prerequisites"], "remove --output, --no-prerequisites"),
+        (["--grid", "seed=1", "--no-prerequisites"], "and trains no other runs; remove --no-prerequisites"),
+        (["--grid", "seed=1", "--plan", "--jobs", "2"], "--plan trains nothing; remove --jobs"),
     ],
 )
 def test_flags_that_make_no_sense(recipe, capsys, flags, message):
@@ -90,3 +100,8 @@ def test_bad_data_leaves_no_run_directory(recipe, tmp_path):
     with pytest.raises(FileNotFoundError, match="data.corpus"):
         train.main([recipe, f"data.corpus={tmp_path}/nowhere.jsonl"])
     assert list((tmp_path / "here").iterdir()) == []
+
+
+def test_a_file_is_no_run_directory(recipe, tmp_path):
+    with pytest.raises(NotADirectoryError, match="small.yaml is a file; --output names a folder"):
+        train.main([recipe, "--output", recipe])

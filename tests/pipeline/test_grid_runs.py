@@ -354,16 +354,102 @@ def test_a_grid_without_recipes_needs_one(tmp_path, monkeypatch, capsys):
 
 def test_a_run_of_other_settings_is_neither_kept_nor_replaced(recipe, small_recipe, tmp_path):
     run = RunDir(tmp_path / "runs" / "steps=2")
-    run.create(dump(small_recipe({"a": STAGE}, seed=7)))
-    run.measures.write_text("{}")
-    run.mark("finished", "the end")
+    make_run(run, small_recipe({"a": STAGE}, seed=7))
     runs = runs_of(recipe, "stages.a.steps=2")
-    assert not runs.run(runs.check())
-    (row,) = json.loads((tmp_path / "runs" / "grid.json").read_text())["runs"]
-    assert (
-        row["reason"].startswith(str(run.folder))
-        and "holds a run with other settings; use --overwrite" in row["reason"]
+    with pytest.raises(ValueError, match="steps=2 holds a run with other settings; use --overwrite"):
+        runs.check()
+    assert runs.check(overwrite=True) and not (tmp_path / "runs" / "grid.json").exists()
+
+
+@pytest.fixture
+def trained(monkeypatch) -> list[str]:
+    """The names of the runs that grids have trained, by a stand-in."""
+    names = []
+
+    def train_in_subprocess(recipe, run, overwrite, label):
+        names.append(run.folder.name)
+        make_run(run, recipe)
+
+    monkeypatch.setattr(grid_runs, "train_in_subprocess", train_in_subprocess)
+    return names
+
+
+def train_grid(runs: GridRuns, overwrite: bool = False) -> list[str]:
+    """The rows of the tables that the command leaves."""
+    assert runs.run(runs.check(overwrite), overwrite)
+    return list(status(runs.folder))
+
+
+def test_a_folder_is_continued_with_other_values_and_its_tables_hold_all(recipe, tmp_path, trained):
+    assert train_grid(runs_of(recipe, "seed=1,2")) == ["seed=1", "seed=2"]
+    again = GridRuns(os.path.relpath(recipe), ["threads=2"], Grid.parse(["seed=3"]), tmp_path / "runs")
+    assert train_grid(again) == ["seed=1", "seed=2", "seed=3"]
+    with open(tmp_path / "runs" / "seeds.csv") as file:
+        assert [row["seeds"] for row in csv.DictReader(file)] == ["3"]
+    assert train_grid(runs_of(recipe, "seed=2")) == ["seed=1", "seed=2", "seed=3"]
+    assert trained == ["seed=1", "seed=2", "seed=3"]
+    with open(tmp_path / "runs" / "grid.csv") as file:
+        assert [row["seed"] for row in csv.DictReader(file)] == ["1", "2", "3"]
+
+
+def test_combinations_that_did_not_begin_are_forgotten(recipe, tmp_path, trained):
+    train_grid(runs_of(recipe, "seed=1,2"))
+    make_run(RunDir(tmp_path / "runs" / "seed=2"), runs_of(recipe, "seed=2").check()["seed=2"], "stopped")
+    assert train_grid(runs_of(recipe, "seed=1")) == ["seed=1"]
+
+
+def test_a_folder_of_another_grid_is_refused_before_any_work(recipe, small_recipe, tmp_path, trained):
+    train_grid(runs_of(recipe, "seed=1,2"))
+    before = (tmp_path / "runs" / "grid.json").read_bytes()
+    other = tmp_path / "other.yaml"
+    other.write_text(dump(small_recipe({"b": STAGE})))
+    of_settings = (
+        "runs holds runs of a grid of another recipe or other overrides: seed=1, seed=2. Pass another"
     )
+    with pytest.raises(ValueError, match=of_settings):
+        runs_of(other, "seed=3").check()
+    with pytest.raises(ValueError, match=of_settings):
+        GridRuns(str(recipe), ["stages.a.steps=9"], Grid.parse(["seed=3"]), tmp_path / "runs").check()
+    with pytest.raises(
+        ValueError, match="a grid over seed, and this one is over stages.a.steps. Pass another"
+    ):
+        runs_of(recipe, "stages.a.steps=3").check()
+    assert (tmp_path / "runs" / "grid.json").read_bytes() == before and trained == ["seed=1", "seed=2"]
+
+
+def test_overwrite_lists_this_grid_alone_and_leaves_no_table_of_the_other(recipe, tmp_path, trained, caplog):
+    train_grid(runs_of(recipe, "seed=1,2"))
+    assert train_grid(runs_of(recipe, "stages.a.steps=3"), overwrite=True) == ["steps=3"]
+    assert caplog.messages[0] == "grid: no longer in the tables, being of another grid: seed=1, seed=2"
+    assert not (tmp_path / "runs" / "seeds.csv").exists() and (tmp_path / "runs" / "seed=1").exists()
+
+
+def test_a_grid_file_that_has_grown_continues_its_folder(recipe, tmp_path, trained):
+    file = tmp_path / "grid.yaml"
+    file.write_text("- seed: [1, 2]\n")
+    train_grid(runs_of(recipe, str(file)))
+    file.write_text("- seed: [1, 2]\n- {seed: 1, stages.a.steps: 3}\n")
+    assert train_grid(runs_of(recipe, str(file))) == ["seed=1", "seed=2", "seed=1,steps=3"]
+    assert trained == ["seed=1", "seed=2", "seed=1,steps=3"]
+
+
+def test_runs_start_from_runs_of_earlier_commands_in_the_folder(small_recipe, tmp_path, trained):
+    warm, cold = tmp_path / "warm.yaml", tmp_path / "cold.yaml"
+    warm.write_text(dump(small_recipe({"a": STAGE})))
+    cold.write_text(dump(small_recipe({"b": {**STAGE, "init_from": {"recipe": str(warm)}}})))
+    grids = [
+        GridRuns(None, [], Grid.parse(["seed=1", f"recipe={names}"]), tmp_path / "runs")
+        for names in (warm, cold, f"{warm},{cold}")
+    ]
+    train_grid(grids[0])
+    (recipe,) = grids[1].check().values()
+    assert recipe.stages["b"].init_from.run == tmp_path / "runs" / trained[0]
+    assert len(train_grid(grids[1])) == len(train_grid(grids[2])) == len(trained) == 2
+
+
+def test_an_override_of_a_key_of_the_grid_is_refused(recipe, tmp_path):
+    with pytest.raises(ValueError, match="seed: both a key of the --grid, .* remove the override"):
+        GridRuns(str(recipe), ["seed=5"], Grid.parse(["seed=1"]), tmp_path / "runs").check()
 
 
 def test_a_run_directory_and_torchrun_are_refused(recipe, tmp_path, monkeypatch):

@@ -22,6 +22,15 @@ def test_a_grid_is_the_product_of_its_arguments_in_order():
     ]
 
 
+def test_a_key_is_set_once_or_replaces_that_of_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "seeds.yaml").write_text("seed: [1, 2]\n")
+    assert list(Grid.parse(["seeds.yaml", "seed=3"]).points) == ["seed=3"]
+    for arguments in (["seed=1", "seed=2"], ["seed=1", "seeds.yaml"], ["seeds.yaml", "seed=1", "seed=2"]):
+        with pytest.raises(ValueError, match=r"both set seed; list all its values in one .*seed=1,2"):
+            Grid.parse(arguments)
+
+
 def test_values_are_those_of_overrides(base):
     rate = "stages.only.optimizer.learning_rate=2e-5"
     grid = Grid.parse(

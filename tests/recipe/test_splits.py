@@ -156,3 +156,14 @@ def test_data_of_the_command_line_need_not_have_the_other_splits_of_a_set():
     data = f"data={{kind: ir_datasets, documents: msmarco-passage, splits: {splits}}}"
     test = load("msmarco-passage/bm25", data, "final_evaluation.split=dl19").recipe.final_evaluation
     assert list(test.measures) == list(test.rerank) == ["dl19"]
+
+
+@pytest.mark.parametrize("key", ["final_evaluation.split", "train_split"])
+def test_a_name_with_a_slash_is_refused_where_it_is_used(base, key):
+    with pytest.raises(ValueError, match=rf"{key}.*: split 'dl/19': .* no slash; .* to 'dl-19'"):
+        load(base, f"{key}=dl/19")
+
+
+def test_a_name_with_a_slash_is_refused_in_the_data(base):
+    with pytest.raises(ValueError, match="split 'dl/19': files are named after splits"):
+        load(base, "data.splits={train: train.tsv, dl/19: dl19.tsv}")

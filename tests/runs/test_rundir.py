@@ -84,6 +84,12 @@ def test_overwrite_clears_only_runs(tmp_path):
     assert (tmp_path / "thesis.tex").read_text() == "precious"
 
 
+def test_a_folder_of_other_files_names_cures_that_work(tmp_path):
+    (tmp_path / "notes.txt").write_text("")
+    with pytest.raises(FileExistsError, match="holds other files. Pass another --output.$"):
+        RunDir(tmp_path).create("")
+
+
 def test_a_run_with_a_living_holder_is_not_opened(run):
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:

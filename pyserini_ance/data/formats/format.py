@@ -20,6 +20,7 @@ from pyserini_ance.data.formats.reading import OnDisk
 from pyserini_ance.data.hold_out import HoldOut
 from pyserini_ance.data.trec import two_grades
 from pyserini_ance.recipe.components import Component
+from pyserini_ance.recipe.splits import check_split_name
 
 UNKNOWN_SHOWN = 5
 LONGEST_NUMBER = 20  # digits of an id that may have lost leading zeros
@@ -66,7 +67,9 @@ class Format(Component):
     """A dev split that is cut from the training queries, for data without one; null: none is cut."""
 
     @model_validator(mode="after")
-    def _check_names_of_made_splits(self) -> Self:
+    def _check_names_of_splits(self) -> Self:
+        for name in self.split_names:
+            check_split_name(name)
         if self.train_queries and self.hold_out and self.train_queries.split == self.hold_out.split:
             raise ValueError(
                 f"train_queries and hold_out both make split {self.hold_out.split!r}; rename one of them: "

@@ -118,6 +118,8 @@ def read_blocks(path: Path) -> Iterator[Block]:
 @contextmanager
 def _opened(path: Path) -> Iterator[tuple[io.BufferedReader, io.BufferedReader | gzip.GzipFile]]:
     """The open file, and the one to read its text from, which unpacks a .gz file. Raises those of DAMAGE."""
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; expected a file")
     if path.suffix == ".gz" and not path.stat().st_size:
         raise EOFError("it is empty")  # gzip reads an empty file as a file without lines
     with (
