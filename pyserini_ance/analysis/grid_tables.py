@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any, Literal
 
-from pyserini_ance.evaluation.tables import last_stage, mean_range, read_results, seconds_of
+from pyserini_ance.evaluation.tables import common_measures, last_stage, mean_range, read_results, seconds_of
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.grid_spec import RECIPE
 from pyserini_ance.runs.run_log import RunLog
@@ -30,8 +30,8 @@ def improvements(folder: Path, baseline: str) -> tuple[list[dict[str, Any]], lis
     percent.
 
     There is a row for each of the grid's other settings and each index; measures are over seeds. Raises
-    ValueError for a folder that is not a grid over recipes, and for a `baseline` that is not one of its
-    recipes.
+    ValueError for a folder that is not a grid over recipes, for a `baseline` that is not one of its recipes,
+    and for runs with different measures.
     """
     if not (folder / GRID_FILE).exists():
         raise ValueError(
@@ -78,17 +78,15 @@ def _rows_by_setting(
 ) -> tuple[dict[Setting, dict[str, list[Mapping[str, Any]]]], list[str]]:
     """By setting and by recipe, one row of measures for each seed; and the names of the measures."""
     by_setting: dict[Setting, dict[str, list[Mapping[str, Any]]]] = defaultdict(lambda: defaultdict(list))
-    measures: list[str] = []
-    for run in runs:
-        results = read_results(folder / run["run"])
-        measures = results["measures"]
+    of_runs = [read_results(folder / run["run"]) for run in runs]
+    for run, results in zip(runs, of_runs, strict=True):
         last = last_stage(results["rows"])["row"]
         settings = tuple((key, run.get(key)) for key in varied)
         for row in results["rows"]:
             name, _, index = row["row"].partition("+")
             if name == last:
                 by_setting[settings, index or EXACT][run[RECIPE]].append(row)
-    return by_setting, measures
+    return by_setting, common_measures(of_runs)
 
 
 def _cells(

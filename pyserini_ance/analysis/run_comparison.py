@@ -13,7 +13,15 @@ import numpy as np
 from pyserini_ance.data.trec import Qrels, read_qrels, read_run
 from pyserini_ance.evaluation.metrics import per_query
 from pyserini_ance.evaluation.significance import Difference, differences
-from pyserini_ance.evaluation.tables import BM25, HYBRID, UNTRAINED_ROWS, last_stage, mean_range, seconds_of
+from pyserini_ance.evaluation.tables import (
+    BM25,
+    HYBRID,
+    UNTRAINED_ROWS,
+    common_measures,
+    last_stage,
+    mean_range,
+    seconds_of,
+)
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.runs.rundir import RunDir
 
@@ -45,13 +53,8 @@ def group_by_recipe(results: Sequence[Results], only: Sequence[str] = ()) -> Gro
     Raises ValueError as `compare` does.
     """
     groups: dict[tuple[str, str], list[tuple[int, ResultRow]]] = defaultdict(list)
-    measures = results[0]["measures"]
+    measures = common_measures(results)
     for index, result in enumerate(results):
-        if result["measures"] != measures:
-            raise ValueError(
-                f"{result['recipe']} was measured by {result['measures']}, {results[0]['recipe']} by "
-                f"{measures}: compare runs with the same measures"
-            )
         for row in result["rows"]:
             if row["row"] in UNTRAINED_ROWS:
                 equal_groups = (

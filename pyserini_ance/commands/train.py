@@ -156,13 +156,14 @@ def _print_plan(args: argparse.Namespace) -> str | None:
     loaded = load_recipe(args.recipe, *args.overrides)
     if not console.is_main():
         return None
-    values = [annotated_yaml(loaded)] if args.show else []
-    print(*values, *describe_initial_weights(loaded.recipe), sep="\n", end="\n" if values else "", flush=True)
-    if args.no_prerequisites:
-        return plan(loaded.recipe)
-    chain = prerequisites(loaded.recipe, recipe_in_file(loaded.recipe))
-    print(*(one.describe() for one in chain), sep="\n", end="\n" if chain else "", flush=True)
-    return plan_of_chain(loaded.recipe, [one.recipe for one in chain if one.status != "finished"])
+    recipe = loaded.recipe
+    chain = [] if args.no_prerequisites else prerequisites(recipe, recipe_in_file(recipe))
+    first = {one.name: one.recipe for one in chain if one.status != "finished"}
+    lines = [annotated_yaml(loaded)] if args.show else []
+    lines += [*describe_initial_weights(recipe, first), *(one.describe() for one in chain)]
+    if lines:
+        print(*lines, sep="\n", flush=True)
+    return plan(recipe) if args.no_prerequisites else plan_of_chain(recipe, list(first.values()))
 
 
 def _train(args: argparse.Namespace) -> str | None:

@@ -175,12 +175,14 @@ class Encoder:
         is the field `text`. Longer texts are cut at `length_tokens(side)`; a document is not split into
         passages. tokens_per_batch: with padding; None: what is fast on the device. Raises ValueError, naming
         the position, for anything else, for half a surrogate pair, and for a text without any field of the
-        template; also for an unknown side, and for a single string in place of a list.
+        template; also for an unknown side or precision, and for a single text in place of a list.
         """
-        if isinstance(texts, str):
-            raise ValueError(f"texts is the string {texts!r}; expected a list: encode([{texts!r}])")
+        if isinstance(texts, str | Mapping):
+            raise ValueError(f"texts is a single text, {texts!r}; expected a list: encode([{texts!r}])")
         if side not in SIDES:
             raise ValueError(f"side is {side!r}; expected {' or '.join(map(repr, SIDES))}")
+        if precision not in DTYPES:
+            raise ValueError(f"precision is {precision!r}; expected {' or '.join(map(repr, DTYPES))}")
         records = [self._fields(position, text, side) for position, text in enumerate(texts)]
         tokens = TokenStore.of_lists(self.tokenizer.ids(side, records), self.tokenizer.specials)
         vectors, rows = np.empty((len(records), self.dimension), np.float32), np.arange(len(records))

@@ -16,6 +16,18 @@ HYBRID = "hybrid"  # the row of BM25 fused with the run's result
 SECONDS = ("train seconds", "refresh seconds", "dev seconds", "test seconds")
 
 
+def common_measures(results: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The measures of runs, as `read_results` returns them. Raises ValueError if they differ."""
+    measures: list[str] = results[0]["measures"]
+    for result in results:
+        if result["measures"] != measures:
+            raise ValueError(
+                f"{result['recipe']} was measured by {result['measures']}, {results[0]['recipe']} by "
+                f"{measures}: compare runs with the same measures"
+            )
+    return measures
+
+
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> str:
     """A Markdown table with aligned columns; numbers are flush right.
 

@@ -307,6 +307,8 @@ def _search_past_ties(documents: np.ndarray, queries: np.ndarray, k: int) -> tup
         top_k = min(top_k, len(documents))
         metric = faiss.METRIC_INNER_PRODUCT
         hit_scores, hit_rows = faiss.knn(queries[open_queries], documents, top_k, metric=metric)
+        if (hit_rows < 0).any():  # documents without a score are missing from the hits
+            raise ValueError("vectors are not finite numbers, so that documents have no scores")
         order = np.lexsort((hit_rows, -hit_scores), axis=-1)[:, :k]
         scores[open_queries] = np.take_along_axis(hit_scores, order, 1)
         rows[open_queries] = np.take_along_axis(hit_rows, order, 1)
