@@ -44,6 +44,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     if args.dry_steps is not None and args.dry_steps < 1:
         parser.error(f"--dry-steps {args.dry_steps}: expected at least 1")
     refuse = partial(console.refuse_options, parser, args)
+    # --output and --overwrite stay: plans are asked for at the end of the command that will train.
     plan = "--print" if args.show else "--plan" if args.plan else ""
     if args.grid:
         reason = "--grid resumes stopped runs by itself, and trains no other runs"
@@ -52,7 +53,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         refuse(f"{plan} trains nothing", "--dry-steps", "--resume", "--replay", "--jobs")
     if args.dry_steps:
         reason = "--dry-steps measures the first steps of this recipe in a temporary folder"
-        refuse(reason, "--output", "--overwrite", "--resume", "--replay", "--no-prerequisites")
+        refuse(reason, "--resume", "--replay", "--no-prerequisites")
     if args.jobs > 1 and not args.grid:
         parser.error("--jobs trains several runs of a grid at once; add --grid, or remove --jobs")
     return args
@@ -158,7 +159,7 @@ def _print_plan(args: argparse.Namespace) -> str | None:
         return None
     recipe = loaded.recipe
     chain = [] if args.no_prerequisites else prerequisites(recipe, recipe_in_file(recipe))
-    first = {one.name: one.recipe for one in chain if one.status != "finished"}
+    first = {one.folder: one.recipe for one in chain if one.status != "finished"}
     lines = [annotated_yaml(loaded)] if args.show else []
     lines += [*describe_initial_weights(recipe, first), *(one.describe() for one in chain)]
     if lines:

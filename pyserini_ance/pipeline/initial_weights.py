@@ -111,13 +111,13 @@ def _train_command(init_from: InitFrom) -> str:
     return f"pyserini-ance train {recipe or f'RECIPE --output {init_from.run}'}"
 
 
-def describe_initial_weights(recipe: Recipe, trained_first: Container[str] = ()) -> list[str]:
+def describe_initial_weights(recipe: Recipe, trained_first: Container[Path] = ()) -> list[str]:
     """One line per external initial encoder: what it is, or, if it does not exist yet, the command that makes
-    it; none for those of the recipes `trained_first`."""
+    it; none for those of the run directories `trained_first`."""
     return [
         f"{key_of(recipe, external)}: {_describe(external)}"
         for external in recipe.external_starts.values()
-        if external.recipe not in trained_first
+        if external.folder or source_run(external).folder not in trained_first
     ]
 
 

@@ -121,6 +121,14 @@ def test_a_combination_without_a_recipe_uses_the_grids(change):
     assert improvements(change(of, "s/bm25"), "s/bm25")[0][1]["RR@10 gain"] == "+50.0 %"
 
 
+def test_runs_with_different_measures_are_refused(grid):
+    file = grid / "1" / "measures.json"
+    results = json.loads(file.read_text())
+    file.write_text(json.dumps(results | {"measures": ["nDCG@10"]}))
+    with pytest.raises(ValueError, match="compare runs with the same measures"):
+        improvements(grid, "s/bm25")
+
+
 def test_the_command(grid, capsys):
     compare.main([str(grid), "--improvement-over", "s/bm25"])
     assert capsys.readouterr().out.splitlines()[3].split("|")[3:7] == [

@@ -47,6 +47,18 @@ def test_a_text_that_cannot_be_read_is_named_by_its_position(encoder, text, mess
         encoder.encode(["a", text])
 
 
+@pytest.mark.parametrize("texts", ["a cat", {"text": "a cat"}])
+def test_a_single_text_is_refused(encoder, texts):
+    """Its characters, or keys, would be the texts."""
+    with pytest.raises(ValueError, match="texts is a single text, .*; expected a list"):
+        encoder.encode(texts)
+
+
+def test_an_unknown_precision_is_refused(encoder):
+    with pytest.raises(ValueError, match="precision is 'float16'; expected 'fp32' or 'bf16' or 'fp16'"):
+        encoder.encode(["a"], precision="float16")
+
+
 def test_the_batch_does_not_change_a_vector(encoder, records):
     alone = np.concatenate([encoder.encode([record], "document") for record in records])
     for budget in (1, 100, 100_000):

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -157,6 +158,7 @@ def test_print_shows_the_chain_and_its_cost(chain, capsys):
         "first: trained first in runs/first, 2 steps\nmiddle: trained first in runs/middle, 2 steps\n"
         in shown
     )
+    assert "make it with" not in shown  # it is trained first
     plans = [
         line for line in shown.splitlines() if line.startswith(("plan of ", "| first", "| middle", "| last"))
     ]
@@ -164,6 +166,15 @@ def test_print_shows_the_chain_and_its_cost(chain, capsys):
         "first:", "first", "middle:", "middle", "last:", "last",
     ]  # fmt: skip
     assert shown.endswith("all 3 runs: 6 steps of 24 queries\n") and not Path("runs").exists()
+
+
+def test_a_plan_without_prerequisites_says_how_to_make_what_is_missing(chain, capsys):
+    command.main(["middle.yaml", "--plan", "--no-prerequisites"])
+    start, plan = capsys.readouterr().out.split("\n", 1)
+    assert re.fullmatch(
+        r"stages\.\w+\.init_from: missing: .* make it with: pyserini-ance train first.*", start
+    )
+    assert plan.startswith("documents: ")
 
 
 def test_shipped_chains_end_at_a_recipe_that_starts_from_the_initial_model(tmp_path, monkeypatch):

@@ -54,6 +54,15 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(search, "SCORES_IN_CACHE", 5 * 7)
 
 
+@pytest.mark.parametrize("row", [0, 4, 11])
+def test_faiss_refuses_documents_that_have_no_score(row, small_blocks):
+    """Their hits would be rows of the block before."""
+    documents = np.eye(12, dtype=np.float32)
+    documents[row, 0] = np.nan
+    with pytest.raises(ValueError, match="vectors are not finite numbers"):
+        exact_search(np.ones((1, 12), np.float32), documents, 12, "faiss")
+
+
 @pytest.mark.parametrize("case", CASES)
 def test_torch_equals_numpy(case, small_blocks):
     queries, documents, k = CASES[case]
