@@ -1,10 +1,9 @@
 """Write a collection, mined negatives or a ranking in the formats of other tools; `data/formats/` reads them
 again."""
 
-import json
 import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -12,8 +11,8 @@ from typing import Any
 
 import yaml
 
-from pyserini_ance.data.answer_matching import ANSWERS, read_answers
-from pyserini_ance.data.collection import Collection, Split, Texts
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.collection_files import NegativesOf, write_beir, write_tevatron
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.reading import reading
 from pyserini_ance.data.prepared import merge_splits
@@ -36,93 +35,10 @@ def _write_trec(path: Path, rows: Iterable[Row]) -> None:
     write_run(path, rows, tag="pyserini_ance")
 
 
-# Rows of documents, best first, for the row of a query.
-NegativesOf = Callable[[int], Sequence[int]]
-
 READ_AGAIN = ("title", "text")  # the fields of a document in kinds beir and tevatron
 TEVATRON_NEGATIVES = 30  # with full texts; Tevatron draws fewer than this for each query and step
 
 RUN_FORMATS: dict[str, Callable[[Path, Iterable[Row]], None]] = {"trec": _write_trec, "msmarco": write_ranks}
-
-
-def write_beir(collection: Collection, folder: Path) -> None:
-    """Write corpus.jsonl, queries.jsonl and qrels/SPLIT.tsv into an existing folder.
-
-    If two splits use one id for different queries, every id is prefixed with its split (`nq:17`).
-    """
-    ids = _query_ids(list(collection.splits.values()))
-    queries: dict[str, dict[str, Any]] = {}
-    for name, split in collection.splits.items():
-        queries |= dict(zip(ids[name], _queries(split.queries), strict=True))
-    documents = _documents(collection.documents)
-    _write_lines(folder / "corpus.jsonl", ({"_id": id, **fields} for id, fields in documents))
-    _write_lines(folder / "queries.jsonl", ({"_id": id, **query} for id, query in queries.items()))
-    (folder / "qrels").mkdir()
-    for name, split in collection.splits.items():
-        with open(folder / "qrels" / f"{name}.tsv", "w", encoding="utf-8") as file:
-            file.write("query-id\tcorpus-id\tscore\n")
-            for row, id in enumerate(ids[name]):
-                file.writelines(
-                    f"{id}\t{collection.documents.ids[document]}\t{grade}\n"
-                    for document, grade in zip(*split.qrels.judged(row), strict=True)
-                )
-
-
-def write_tevatron(collection: Collection, folder: Path, negatives: Mapping[str, NegativesOf]) -> None:
-    """Write corpus.jsonl and a training file SPLIT.jsonl for each split, with `negatives` by split."""
-    documents = collection.documents
-    _write_lines(folder / "corpus.jsonl", ({"docid": id, **fields} for id, fields in _documents(documents)))
-    for name, split in collection.splits.items():
-        negatives_of = negatives.get(name, lambda query: ())
-        _write_lines(folder / f"{name}.jsonl", tevatron_records(split, documents, negatives_of))
-
-
-def tevatron_records(split: Split, documents: Texts, negatives_of: NegativesOf) -> Iterator[dict[str, Any]]:
-    """A line of Tevatron's training file for each query of `split`."""
-
-    def passages(rows: Iterable[int]) -> list[dict[str, str]]:
-        return [{"docid": documents.ids[row], **documents[row]} for row in rows]
-
-    for row, (id, query) in enumerate(zip(split.queries.ids, _queries(split.queries), strict=True)):
-        yield {
-            "query_id": id,
-            "query": query.pop("text"),
-            **query,
-            "positive_passages": passages(split.qrels.relevant(row)),
-            "negative_passages": passages(negatives_of(row)),
-        }
-
-
-def _documents(documents: Texts) -> Iterator[tuple[str, dict[str, str]]]:
-    if "text" not in documents.columns:
-        raise ValueError(
-            f"documents have the fields {', '.join(documents.columns)}, but these formats need a field "
-            "`text`; rename one of them"
-        )
-    return ((id, documents[row]) for row, id in enumerate(documents.ids))
-
-
-def _queries(queries: Texts) -> Iterator[dict[str, Any]]:
-    for row in range(len(queries)):
-        yield queries[row] | ({ANSWERS: read_answers(queries, row)} if ANSWERS in queries.columns else {})
-
-
-def _query_ids(splits: Sequence[Split]) -> dict[str, list[str]]:
-    """The ids to write, by split, in the order of its queries."""
-    first: dict[str, dict[str, Any]] = {}
-    pairs = (
-        pair for split in splits for pair in zip(split.queries.ids, _queries(split.queries), strict=True)
-    )
-    has_clash = any(first.setdefault(id, query) != query for id, query in pairs)
-    return {
-        split.name: [f"{split.name}:{id}" if has_clash else id for id in split.queries.ids]
-        for split in splits
-    }
-
-
-def _write_lines(path: Path, records: Iterable[dict[str, Any]]) -> None:
-    with open(path, "w", encoding="utf-8") as file:
-        file.writelines(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
 def convert(

@@ -11,6 +11,7 @@ import numpy as np
 
 from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.collection_cache import CollectionRecord, open_collection, store_collection
+from pyserini_ance.data.collection_files import tevatron_records
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
 from pyserini_ance.data.formats.reading import reading
@@ -25,7 +26,6 @@ from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, Source, TableSource, mine_in_shares
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.pipeline.bm25_rankings import Bm25Request, cached_rankings
-from pyserini_ance.pipeline.conversion import tevatron_records
 from pyserini_ance.pipeline.preparation import tokenize, tokenize_and_warn
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_class

@@ -6,9 +6,9 @@ import pytest
 from helpers import ranking_files as ranked
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.data.collection_files import write_beir, write_tevatron
 from pyserini_ance.data.formats.beir import Beir
 from pyserini_ance.data.formats.tevatron import Tevatron
-from pyserini_ance.pipeline.conversion import write_beir, write_tevatron
 
 DOCUMENTS = Texts(
     ["d1", "007", "é"], {"title": ["One", "", "Ünder"], "text": ['a "b"\tc\nd', "seven", "line\u2028line"]}
