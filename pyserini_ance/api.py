@@ -21,7 +21,8 @@ from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation import metrics
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline import experiment, mining
-from pyserini_ance.pipeline.mining import MinedNegatives, mine_negatives, read_source
+from pyserini_ance.pipeline.mined_negatives import MinedNegatives
+from pyserini_ance.pipeline.mining import mine_negatives, read_source
 from pyserini_ance.pipeline.model_export import Results
 from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
 from pyserini_ance.recipe.evaluation_settings import parse_measures

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from pyserini_ance.bench.encoding import bert_flops
-from pyserini_ance.data.collection import Collection, Qrels, Split, Texts, offsets_of
+from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
+from pyserini_ance.data.known_positives import offsets_of
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import Specials, TokenStore
 from pyserini_ance.distributed.world import World

@@ -9,7 +9,8 @@ from typing import Literal
 
 import numpy as np
 
-from pyserini_ance.data.collection import SIDES, Collection, KnownPositives, Qrels, Side, Split, Texts
+from pyserini_ance.data.collection import SIDES, Collection, Qrels, Side, Split, Texts
+from pyserini_ance.data.known_positives import KnownPositives
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.token_store import TokenStore
 

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import PositiveInt, model_validator
 
-from pyserini_ance.data.collection import KnownPositives, is_known_positive
+from pyserini_ance.data.known_positives import KnownPositives, is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.negatives.table import PADDING, NegativeTable

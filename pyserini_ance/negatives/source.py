@@ -9,7 +9,8 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
-from pyserini_ance.data.collection import PLURALS, Collection, Split, is_known_positive
+from pyserini_ance.data.collection import PLURALS, Collection, Split
+from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.passages import repeats
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.distributed.world import World

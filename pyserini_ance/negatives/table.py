@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from pyserini_ance.data.collection import (
+from pyserini_ance.data.collection import Side
+from pyserini_ance.data.known_positives import (
     LINES_PER_BLOCK,
     KnownPositives,
-    Side,
     is_in_sorted,
     is_known_positive,
 )

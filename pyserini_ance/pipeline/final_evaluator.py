@@ -10,7 +10,8 @@ import numpy as np
 from ir_measures import Measure
 
 from pyserini_ance.analysis.forgetting import CUTOFF
-from pyserini_ance.data.collection import Split, is_known_positive
+from pyserini_ance.data.collection import Split
+from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.trec import PADDING, Qrels, read_qrels, read_run, write_run
 from pyserini_ance.distributed.world import World

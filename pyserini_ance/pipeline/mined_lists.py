@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from pyserini_ance.data.collection import Collection, Split, is_known_positive
+from pyserini_ance.data.collection import Collection, Split
+from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.encoders.cross_encoder_model import record_text
 from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
 from pyserini_ance.random_streams import random_stream

@@ -6,7 +6,8 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from pyserini_ance.data.collection import SIDES, KnownPositives, Side
+from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.data.known_positives import KnownPositives
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.source import fill_random
 from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from pyserini_ance.data.collection import KnownPositives, is_known_positive
+from pyserini_ance.data.known_positives import KnownPositives, is_known_positive
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.distributed.world import World

@@ -7,7 +7,8 @@ from functools import partial, reduce
 import numpy as np
 import torch
 
-from pyserini_ance.data.collection import KnownPositives, Side, grades_of, is_known_positive
+from pyserini_ance.data.collection import Side
+from pyserini_ance.data.known_positives import KnownPositives, grades_of, is_known_positive
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders.encoder import to_device

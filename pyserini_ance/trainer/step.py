@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import torch
 
-from pyserini_ance.data.collection import KnownPositives, Side
+from pyserini_ance.data.collection import Side
+from pyserini_ance.data.known_positives import KnownPositives
 from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.token_store import TokenStore

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyserini_ance.data.collection import KnownPositives, Qrels, Split
+from pyserini_ance.data.collection import Qrels, Split
+from pyserini_ance.data.known_positives import KnownPositives
 from pyserini_ance.negatives import table as table_module
 from pyserini_ance.negatives.table import PADDING, NegativeTable, is_in_line, promoted_in, turnover
 

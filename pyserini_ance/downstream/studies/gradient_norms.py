@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from pyserini_ance.analysis.report_plots import SMOOTH_SHARE, running_mean
-from pyserini_ance.data.collection import is_known_positive
+from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.downstream.studies.figures import Line, Panel, bars, lines, points

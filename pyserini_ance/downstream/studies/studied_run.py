@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from pyserini_ance.analysis.run_history import RunHistory
-from pyserini_ance.data.collection import KnownPositives, is_known_positive
+from pyserini_ance.data.known_positives import KnownPositives, is_known_positive
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.rankings import read_ranking
 from pyserini_ance.data.trec import PADDING

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from pyserini_ance.data.collection import is_known_positive
+from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING

@@ -6,7 +6,8 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from pyserini_ance.data.collection import Side, Texts, is_known_positive
+from pyserini_ance.data.collection import Side, Texts
+from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.table import PADDING

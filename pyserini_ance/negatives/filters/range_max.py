@@ -5,7 +5,7 @@ from typing import Literal
 import numpy as np
 from pydantic import PositiveInt
 
-from pyserini_ance.data.collection import is_known_positive
+from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.table import PADDING
 

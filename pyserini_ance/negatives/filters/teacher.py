@@ -5,7 +5,7 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 from pydantic import Field, model_validator
 
-from pyserini_ance.data.collection import KnownPositives
+from pyserini_ance.data.known_positives import KnownPositives
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.filters.base import Candidates, Filter
 from pyserini_ance.negatives.table import PADDING

@@ -1,8 +1,9 @@
 import numpy as np
 import pytest
 
-from pyserini_ance.data import collection
-from pyserini_ance.data.collection import Qrels, Split, grades_of, is_known_positive
+from pyserini_ance.data import known_positives as module
+from pyserini_ance.data.collection import Qrels, Split
+from pyserini_ance.data.known_positives import grades_of, is_known_positive
 from pyserini_ance.negatives.filters.base import apply_masks, select
 from pyserini_ance.negatives.table import PADDING
 
@@ -18,8 +19,8 @@ def test_known_positive_by_hand(split_of):
 @pytest.mark.parametrize(("most", "lines"), [(0, 7), (5, 3), (16, 4096)])
 def test_known_positive_agrees_with_a_slow_loop(split_of, most, lines, monkeypatch):
     """Anchors with few and with many positives, in blocks of lines."""
-    monkeypatch.setattr(collection, "MOST_COMPARED", most)
-    monkeypatch.setattr(collection, "LINES_PER_BLOCK", lines)
+    monkeypatch.setattr(module, "MOST_COMPARED", most)
+    monkeypatch.setattr(module, "LINES_PER_BLOCK", lines)
     rng = np.random.default_rng(0)
     positives = [rng.choice(40, rng.integers(1, 30), replace=False).tolist() for _ in range(20)]
     known_positives = split_of(*positives).known_positives("query")
@@ -62,7 +63,7 @@ def test_grades_agree_with_a_slow_loop():
 
 @pytest.mark.parametrize("most", [0, 16])
 def test_rows_near_the_maximum_of_int32_are_distinguished(split_of, most, monkeypatch):
-    monkeypatch.setattr(collection, "MOST_COMPARED", most)
+    monkeypatch.setattr(module, "MOST_COMPARED", most)
     last = 2**31 - 2
     known_positives = split_of([last], [0], [last - 1]).known_positives("query")
     rows, documents = (
