@@ -223,7 +223,7 @@ def test_an_index_of_a_run_in_another_format(tmp_path, capsys):
         (["--corpus", "c"], "--encoder is missing"),
         (["--from-index", "i", "--format", "jsonl", "--index-factory", "HNSW32"], "is for --format faiss"),
         (["--from-index", "i", "--number-type", "fp16"], "is for --format parquet, not faiss"),
-        (["--from-index", "i", "--empty-documents", "skip"], "is for --corpus: an index has no texts"),
+        (["--from-index", "i", "--empty-documents", "skip"], "encodes nothing; remove --empty-documents"),
         (["--from-index", "i", "--shard", "1/2"], "--shard is for a corpus and a flat index"),
         (["--from-index", "i", "--precision", "bf16"], "encodes nothing; remove --precision"),
         (

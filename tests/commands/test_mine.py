@@ -125,7 +125,7 @@ def test_wrong_values_are_named(files):
     with pytest.raises(ValueError, match=r"source is not valid:\n +file: Field required"):
         mine.main([*files, "--source", "ranking"])
     with pytest.raises(ValueError, match=r"^--k1: Input should be .* 0, got -3\.0$"):
-        mine.main([*files, "--k1", "-3"])
+        mine.main([*files, "--source", "bm25", "--k1", "-3"])
     with pytest.raises(IsADirectoryError, match="--output names the file to write"):
         mine.main([*files, "--output", "."])
 

@@ -142,9 +142,9 @@ def test_a_gpu_that_training_and_the_refresher_share_is_logged(
     made = recipe(ASYNC, device=of_refresher).model_copy(update={"device": of_training})
     with caplog.at_level("WARNING"), refresher_subprocess(made, run):
         pass
-    assert [message.partition(" with")[0] for message in caplog.messages] == (
-        [] if shared is None else [f"the refresher shares GPU {shared}"]
-    )
+    # On a busy machine the program, which does nothing, may end early: that is logged, too.
+    told = [message.partition(" with")[0] for message in caplog.messages if "shares" in message]
+    assert told == ([] if shared is None else [f"the refresher shares GPU {shared}"])
 
 
 def test_the_free_gpu_is_in_the_command(run, monkeypatch):
