@@ -111,7 +111,10 @@ def padded_batch(
 
 
 class Encoder:
-    """Two towers with their tokenizer, on a device. Encoding switches to evaluation mode and back at its end.
+    """Two towers with their tokenizer, on a device, in evaluation mode.
+
+    In this mode threads may encode at once. While a trainer has set `towers.train()`, encoding switches to
+    evaluation mode and back at its end.
 
     Raises ValueError if the towers give vectors of different sizes, or if a maximum length does not fit its
     tower.
@@ -119,7 +122,7 @@ class Encoder:
 
     def __init__(self, family: Family, towers: TwoTower, tokenizer: TextTokenizer, device: str = "cpu"):
         self.family, self.tokenizer, self.device = family, tokenizer, torch.device(device)
-        self.towers = towers.to(self.device)
+        self.towers = towers.to(self.device).eval()
         self._copies: dict[tuple[Tower, torch.dtype], Tower | None] | None = None
         if family.dropout is not None:
             _set_dropout(towers, family.dropout)

@@ -1,4 +1,5 @@
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -132,6 +133,23 @@ def test_dropout_is_off_while_encoding_and_training_goes_on_after(family, tiny_b
     assert not encoder.towers.training
     batches.close()
     assert encoder.towers.training
+
+
+@pytest.mark.parametrize("optimized", [False, True])
+def test_threads_may_encode_at_once(family, tiny_bert, optimized):
+    """No call changes the mode of the towers, which would turn on the dropout of the others."""
+    encoder = initial_encoder(family("transformer", tiny_bert, dropout=0.5), SEED)
+    modes = []
+    if optimized:  # its copies are made in the first calls
+        encoder.optimize_for_inference()
+    else:
+        for module in encoder.towers.modules():
+            module.train = lambda mode=True: modes.append(mode)
+    texts = [[f"{'the quick brown fox ' * (i % 5)}{i}"] for i in range(200)]
+    expected = [encoder.encode(text) for text in texts]
+    with ThreadPoolExecutor(4) as pool:
+        np.testing.assert_allclose(list(pool.map(encoder.encode, texts)), expected, atol=1e-6)
+    assert not modes and not any(module.training for module in encoder.towers.modules())
 
 
 def test_dropout_replaces_the_models_own(family, tiny_bert):
