@@ -254,9 +254,15 @@ def _check_transformer(files: _Files, name: str, text: Mapping[str, Any]) -> Non
 
 def _template(files: _Files, config: Mapping[str, Any], side: Side, pooling: Mapping[str, Any]) -> str | None:
     prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
-    prompt = prompts.get(next((name for name in PROMPTS[side] if name in prompts), default))
+    name = next((name for name in PROMPTS[side] if name in prompts), default)
+    prompt = prompts.get(name)
     if not prompt:
         return None
+    if name != side:
+        log.warning(
+            "%s: a %s is read with the prompt %r, which sentence-transformers 6.2 does not use in encode_%s",
+            files.source, side, name, side,
+        )  # fmt: skip
     if "{" in prompt or prompt != prompt.lstrip() or pooling.get("include_prompt") is False:
         raise ValueError(
             f"{files.source}: its {side} prompt {prompt!r} has braces, begins with a blank, or is left out "

@@ -124,6 +124,15 @@ def test_lengths_by_side(modules, transformer, save):
     assert (tokenization.query.length_tokens, tokenization.document.length_tokens) == (8, 48)
 
 
+def test_a_prompt_that_the_library_would_not_use_is_warned_of(modules, transformer, save, caplog):
+    folder = save(transformer(), modules.Pooling(32, "mean"), prompts=PROMPTS)
+    assert_its_vectors(folder)
+    assert "prompt" not in caplog.text
+    change(folder, "config_sentence_transformers.json", prompts={"query": "query: ", "passage": "title: "})
+    assert load_any_encoder(folder).family.tokenization.document.template == "title: {title} {text}"
+    assert "a document is read with the prompt 'passage', which sentence-transformers" in caplog.text
+
+
 def test_a_length_beyond_the_models_positions_is_theirs(modules, save, tiny_roberta):
     """sentence-transformers writes all of RoBERTa's 514 positions, and fails for texts that need the last."""
     folder = save(modules.Transformer(str(tiny_roberta)), modules.Pooling(32, "mean"))
