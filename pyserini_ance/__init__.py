@@ -7,6 +7,7 @@ The Python API is `import pyserini_ance as pa` (api.py); its parts are imported 
 """
 
 import importlib
+import os
 import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -47,6 +48,12 @@ __all__ = [
     "search",
     "train",
 ]
+
+
+# GNU OpenMP's threads then spin for microseconds only before they sleep, not for milliseconds: on 2 cores with
+# another busy process that made a training step take 3 to 10 times as long. Not spinning at all
+# (OMP_WAIT_POLICY=PASSIVE) costs 10 % of a step on an idle machine. Has no effect once torch is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 def register() -> None:

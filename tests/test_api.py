@@ -1,6 +1,7 @@
 """The Python API on a small collection with a random model, next to the code that it calls."""
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -272,6 +273,17 @@ def test_settings_of_a_collection_are_checked(recipe, tmp_path):
         pa.load_collection({"kind": "beir", "fodler": "x"}, cache=tmp_path)
     with pytest.raises(ValueError, match="unknown kind 'bier' of data"):
         pa.load_collection({"kind": "bier"}, cache=tmp_path)
+
+
+def test_the_import_lets_threads_spin_less():
+    program = "import os, pyserini_ance; print(os.environ['GOMP_SPINCOUNT'])"
+    for given, expected in ((None, "1000"), ("5", "5")):
+        unset = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+        environment = unset | ({"GOMP_SPINCOUNT": given} if given else {})
+        told = subprocess.run(
+            [sys.executable, "-c", program], env=environment, capture_output=True, text=True
+        )
+        assert told.stdout.strip() == expected
 
 
 def test_mined_tables_equal_those_of_a_refresh(mined, run):

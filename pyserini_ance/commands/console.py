@@ -112,17 +112,6 @@ def foreign_settings(args: argparse.Namespace) -> dict[str, object]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def limit_openmp_spin() -> None:
-    """Let GNU OpenMP's threads spin for microseconds only before they sleep.
-
-    Has no effect once torch is imported.
-
-    By default they spin for milliseconds: on 2 cores with another busy process a training step took 3 to 10
-    times as long. Not spinning at all (OMP_WAIT_POLICY=PASSIVE) costs 10 % of a step on an idle machine.
-    """
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
-
-
 def log_to_stderr() -> None:
     """Log with the time of day; processes other than the main one log warnings only."""
     logging.basicConfig(format="%(asctime)s %(message)s", datefmt="%H:%M:%S")
@@ -141,7 +130,6 @@ def run(main: Callable[[], int | None]) -> None:
     for wrong arguments). Any other exception is a bug and keeps its traceback. PYSERINI_ANCE_DEBUG=1 shows
     every traceback. If several processes of torchrun end for one reason, one of each host reports it.
     """
-    limit_openmp_spin()
     try:
         code = main() or 0
         sys.stdout.flush()

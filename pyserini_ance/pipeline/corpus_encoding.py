@@ -31,6 +31,7 @@ from pyserini_ance.pyserini_bridge.vector_files import (
     write_parquet,
 )
 from pyserini_ance.runs.any_encoder import encoder_source, is_saved, load_any_encoder
+from pyserini_ance.runs.checkpoint import document_weights_of
 from pyserini_ance.runs.rundir import RECIPE, RunDir
 from pyserini_ance.storage.files import read_json_object, sha256_file, sha256_json
 from pyserini_ance.vectors.encoding import encode_shards
@@ -165,6 +166,7 @@ def _about(source: str, family: Family) -> dict[str, Any]:
         return {
             "encoder": name,
             "side_file_sha256": sha256_file(Path(source) / SIDE_FILE),
+            "document_weights": document_weights_of(Path(source)),
             "kind": family.kind,
         }
     return {"encoder": name, **family.model_dump(mode="json", exclude={"model"})}

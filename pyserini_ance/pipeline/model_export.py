@@ -46,7 +46,11 @@ def export(
     record = evaluator.measure(row, time.perf_counter() - start, **seconds)
     evaluator.rank_by_indexes(row, snapshot)
     vectors = snapshot.document_vectors
-    provenance = {"weights": checkpoint.weights, "precision": snapshot.precision}
+    provenance = {
+        "weights": checkpoint.weights,
+        "document_weights": checkpoint.document_weights,
+        "precision": snapshot.precision,
+    }
     exported = evaluator.world.on_main(lambda: _write(row, checkpoint, evaluator, vectors, provenance))
     return record, exported
 

@@ -21,10 +21,12 @@ from pyserini_ance.encoders.load_save import TOWERS, check_weight_files, read_si
 from pyserini_ance.encoders.sentence_transformers_import import sentence_transformers_settings
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS, load_encoders_by_name, register
 from pyserini_ance.pyserini_bridge.java import import_pyserini, offline_explained, start_java
-from pyserini_ance.pyserini_bridge.shards import joined_index
+from pyserini_ance.pyserini_bridge.shards import ABOUT, joined_index
 from pyserini_ance.pyserini_bridge.stock_class import PREFIX_FLAGS, auto_flags, stock_class
 from pyserini_ance.runs.any_encoder import encoder_source, is_saved
+from pyserini_ance.runs.checkpoint import document_weights_of
 from pyserini_ance.runs.rundir import RECIPE
+from pyserini_ance.storage.files import read_json_object
 
 log = logging.getLogger(__name__)
 # Modules with a flag --encoder-class, and the side that they encode. Other modules do not import all
@@ -59,6 +61,7 @@ def run_module(module: str, argv: list[str]) -> None:
             raise _no_index(index)
     if module in ENCODING_MODULES:
         argv = with_settings(module, argv)
+        _warn_of_other_weights(_values(argv, "--encoder"), indexes)
         register()
     else:
         start_java()
@@ -96,6 +99,22 @@ def _values(argv: list[str], flag: str) -> list[str]:
         for word, following in pairs
         if word.partition("=")[0] == flag
     ]
+
+
+def _warn_of_other_weights(encoders: list[str], indexes: list[str]) -> None:
+    """Warn if an index has vectors of another document tower than that of the encoder.
+
+    Indexes of encoders that this package has not saved, or of earlier versions, do not tell.
+    """
+    for encoder in (one for one in encoders if is_saved(one)):
+        for index in indexes:
+            about = read_json_object(Path(index) / ABOUT) or {}
+            if (told := about.get("document_weights")) and told != document_weights_of(Path(encoder)):
+                log.warning(
+                    "--index %s has vectors of %s, whose weights are not those of --encoder %s: its scores "
+                    "mean nothing",
+                    index, about.get("encoder"), encoder,
+                )  # fmt: skip
 
 
 def _no_index(index: str) -> FileNotFoundError:

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.dpr_export import weights_sha256
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.load_save import TOWERS, save_encoder
+from pyserini_ance.encoders.load_save import TOWERS, read_side_file, save_encoder, tower_folder
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
 from pyserini_ance.storage.publish import is_complete, publishing, read_manifest, remove_parts
@@ -97,6 +97,18 @@ def weights_of(encoder: Path) -> str:
         for path in encoder.rglob("*.safetensors")
     }
     return Checkpoint(encoder, *(_tower_hash(hashes, side) for side in TOWERS)).weights
+
+
+def document_weights_of(encoder: Path) -> str | None:
+    """The hash of the document tower's weights, as `Checkpoint.document_weights`.
+
+    `encoder` is a folder that `save_encoder` wrote, that a run exported, or of one tower of a pair; None if
+    the document tower is not beside the query tower.
+    """
+    is_query = read_side_file(encoder).get("tower") == "query"
+    folder = encoder.parent / TOWERS["document"] if is_query else tower_folder(encoder, "document")
+    hashes = {f"{ENCODER}/{path.name}": weights_sha256(path) for path in folder.glob("*.safetensors")}
+    return _tower_hash(hashes, "document") if hashes else None
 
 
 def _tower_hash(hashes: dict[str, str], side: Side) -> str:

@@ -11,7 +11,9 @@ import pytest
 from ir_measures import RR, R, nDCG
 from safetensors.numpy import save_file
 
+from pyserini_ance.pyserini_bridge import launcher
 from pyserini_ance.pyserini_bridge.launcher import run_module, with_settings
+from pyserini_ance.runs.checkpoint import document_weights_of
 
 NO_NETWORK = """
 import sys
@@ -132,6 +134,33 @@ def test_of_two_towers_the_right_one_is_named(encoder, tmp_path):
     for wrong in (pair, pair / "documents"):
         with pytest.raises(ValueError, match=f"pass --encoder {pair}/queries$"):
             with_settings(FAISS, [*AUTO, "--encoder", str(wrong)])
+
+
+def test_an_index_of_other_weights_is_warned_of(encoder, tmp_path, monkeypatch, caplog):
+    """Of the document tower: LTRe's query towers search the index of the run that they start from."""
+    monkeypatch.setattr(launcher, "register", lambda: None)
+    monkeypatch.setattr(launcher.runpy, "run_module", lambda *_, **__: None)
+    pair = tmp_path / "pair"
+    for name, tower in (("queries", "query"), ("documents", "document")):
+        shutil.copytree(encoder, pair / name)
+        (pair / name / "pyserini_ance.json").write_text(json.dumps({**SIDE, "tower": tower}))
+        save_file({"a": np.array([len(name)], np.float32)}, pair / name / "model.safetensors")
+    (pair / "pyserini_ance.json").write_text(json.dumps({**SIDE, "tied": False}))
+    (tmp_path / "index").mkdir()
+
+    def warnings(about: dict) -> str:
+        caplog.clear()
+        (tmp_path / "index" / "encoder.json").write_text(json.dumps({"encoder": "/one", **about}))
+        run_module(FAISS, ["--encoder", str(pair), *OURS, "--index", str(tmp_path / "index")])
+        return caplog.text
+
+    weights = document_weights_of(pair)
+    assert weights == document_weights_of(pair / "queries") == document_weights_of(pair / "documents")
+    save_file({"a": np.zeros(1, np.float32)}, pair / "queries" / "model.safetensors")
+    assert "weights" not in warnings({"document_weights": weights}) + warnings({})
+    save_file({"a": np.zeros(1, np.float32)}, pair / "documents" / "model.safetensors")
+    told = warnings({"document_weights": weights})
+    assert f"has vectors of /one, whose weights are not those of --encoder {pair}" in told
 
 
 def test_truncated_weights_are_named(encoder):
