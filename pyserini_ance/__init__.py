@@ -50,8 +50,8 @@ __all__ = [
 ]
 
 
-# GNU OpenMP's threads then spin for microseconds only before they sleep, not for milliseconds: on 2 cores with
-# another busy process that made a training step take 3 to 10 times as long. Not spinning at all
+# GNU OpenMP's threads then spin for microseconds only before they sleep, not for milliseconds: on 2 cores
+# with another busy process that made a training step take 3 to 10 times as long. Not spinning at all
 # (OMP_WAIT_POLICY=PASSIVE) costs 10 % of a step on an idle machine. Has no effect once torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 

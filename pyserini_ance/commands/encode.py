@@ -1,6 +1,7 @@
 """`pyserini-ance encode`: encode a JSONL corpus, or take an index's vectors, into files of other programs."""
 
 import argparse
+import shlex
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,8 +33,11 @@ def main(arguments: list[str] | None = None) -> None:
         return
     count = _encode(args, output)
     if console.is_main():
-        hint = "; search it with: pyserini-ance search faiss --index {} ..." if args.format == "faiss" else ""
-        print(f"{args.output}: {count:,} documents{hint.format(args.output)}")
+        print(f"{args.output}: {count:,} documents")
+        if args.format == "faiss" and not args.shard:
+            words = ["--encoder", args.encoder, "--index", args.output]
+            command = shlex.join(map(str, ["pyserini-ance", "search", "faiss", *words]))
+            print(f"search it with: {command} --topics TOPICS --output RUN.trec")
 
 
 def _encode(args: argparse.Namespace, output: "VectorFormat") -> int:

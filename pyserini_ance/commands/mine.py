@@ -58,7 +58,8 @@ def _mine(args: argparse.Namespace, source: "Source", world: Any) -> str:
     bm25 = read_options(Bm25, k1=args.k1, b=args.b)
     encoding = read_options(Encoding, precision=args.precision, tokens_per_batch=args.tokens_per_batch)
     encoder = load_any_encoder(args.encoder, device_of(world.device), given=console.foreign_settings(args))
-    world.on_main(lambda: api.load_collection(args.collection, cache=args.cache) and None)
+    if world.size > 1:  # the others then find it in the cache
+        world.on_main(lambda: api.load_collection(args.collection, cache=args.cache) and None)
     try:
         mined = mine_negatives(
             encoder,

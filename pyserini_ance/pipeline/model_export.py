@@ -17,7 +17,7 @@ from pyserini_ance.encoders.load_save import TOWERS, name_origin, read_side_file
 from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
 from pyserini_ance.evaluation.expected import expectation
 from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.tables import SECONDS, UNTRAINED, last_stage
+from pyserini_ance.evaluation.tables import BM25, HYBRID, SECONDS, UNTRAINED, last_stage
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, extra_columns, measure_columns
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
@@ -164,11 +164,9 @@ class Results:
 
     @property
     def all_warnings(self) -> list[str]:
-        """`warnings`, and one if the result is below the untrained encoder."""
-        return [
-            *self.warnings,
-            *_below_untrained(self.rows, measure_columns(self.recipe.final_evaluation)[0]),
-        ]
+        """`warnings`, and one each if the result is below the untrained encoder, and if BM25 is above all."""
+        measure = measure_columns(self.recipe.final_evaluation)[0]
+        return [*self.warnings, *_below_untrained(self.rows, measure), *_bm25_is_best(self.rows, measure)]
 
     def as_text(self) -> str:
         """The results table, the last stage next to the expected figures, and the search command."""
@@ -203,6 +201,17 @@ def _below_untrained(rows: Sequence[dict[str, Any]], measure: str) -> list[str]:
         f"{final['row']} is below the untrained encoder: {measure} {final[measure]:.4f} instead of "
         f"{untrained[measure]:.4f}. See docs/guides/choosing-a-method.md, It got worse"
     ]
+
+
+def _bm25_is_best(rows: Sequence[dict[str, Any]], measure: str) -> list[str]:
+    """A warning if BM25 alone has more of `measure` than the run's result and than both fused."""
+    final = last_stage(rows)
+    others = [row for row in rows if row["row"] == HYBRID or row is final]
+    bm25 = next((row for row in rows if row["row"] == BM25), None)
+    if bm25 is None or bm25[measure] <= max(row[measure] for row in others):
+        return []
+    beaten = ", ".join(f"{row['row']} {row[measure]:.4f}" for row in others)
+    return [f"{BM25} alone is the best row: {measure} {bm25[measure]:.4f}, {beaten}"]
 
 
 def unimproved_stages(recipe: Recipe, run_log: RunLog) -> list[str]:

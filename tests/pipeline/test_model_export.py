@@ -53,6 +53,17 @@ def test_a_result_that_is_worse_than_its_start_is_a_loud_line():
     assert found.all_warnings == found.warnings
 
 
+def test_bm25_above_the_result_and_above_both_fused_is_a_loud_line():
+    found = result("expect=null")
+    hybrid = {"row": "hybrid", "RR@10": 0.65}
+    found.rows.append(hybrid)
+    assert found.all_warnings == []
+    found.rows[0]["RR@10"] = 0.64
+    assert found.all_warnings == []
+    hybrid["RR@10"] = 0.63
+    assert found.all_warnings == ["bm25 alone is the best row: RR@10 0.6400, ance 0.6250, hybrid 0.6300"]
+
+
 def test_the_fusion_with_bm25_comes_last():
     found = result("expect=null")
     found.exported["hybrid"] = "fuse one\nfuse two"
