@@ -71,6 +71,10 @@ class Run:
     def __repr__(self) -> str:
         return f"Run({str(self.directory)!r})"
 
+    def __reduce__(self) -> tuple[type["Run"], tuple[Path]]:
+        """For `pickle`: a run is its directory."""
+        return type(self), (self.directory.absolute(),)
+
     @property
     def directory(self) -> Path:
         """The run directory."""

@@ -1,6 +1,7 @@
 """The Python API on a small collection with a random model, next to the code that it calls."""
 
 import json
+import pickle
 import re
 import subprocess
 import sys
@@ -191,6 +192,17 @@ def error(attempt) -> RuntimeError:
     with pytest.raises(RuntimeError) as raised:
         attempt()
     return raised.value
+
+
+def test_a_run_and_a_collection_go_to_another_process(run, collection, mined):
+    """The texts stay in their files: what is sent is as small as the judgments."""
+    sent = pickle.dumps((run, collection))
+    there, mapped = pickle.loads(sent)
+    assert (there.directory, there.table) == (run.directory.absolute(), run.table)
+    assert mapped.digest == collection.digest and [*mapped.documents.ids] == [*collection.documents.ids]
+    assert mapped.documents.rows["pink-tiger"] == collection.documents.rows["pink-tiger"]
+    assert b"pink-tiger" not in sent
+    assert pickle.loads(pickle.dumps(mined)).to_texts() == mined.to_texts()
 
 
 def test_another_folder_is_not_a_run(tmp_path):
