@@ -24,6 +24,7 @@ from pyserini_ance.pipeline import experiment, mining
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives
 from pyserini_ance.pipeline.mining import mine_negatives, read_source
 from pyserini_ance.pipeline.model_export import Results
+from pyserini_ance.pipeline.one_training import only_training
 from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.load import read_component, read_settings
@@ -69,6 +70,10 @@ class Run:
 
     def __repr__(self) -> str:
         return f"Run({str(self.directory)!r})"
+
+    def __reduce__(self) -> tuple[type["Run"], tuple[Path]]:
+        """For `pickle`: a run is its directory."""
+        return type(self), (self.directory.absolute(),)
 
     @property
     def directory(self) -> Path:
@@ -146,7 +151,8 @@ def train(
 
     Raises FileExistsError if `output` holds a run and neither `overwrite` nor `resume` is set,
     FileNotFoundError for missing data, ValueError for data or settings that are not valid and for `resume`
-    with `overwrite` or `replay`, RuntimeError for missing tools and for a loss that is not finite.
+    with `overwrite` or `replay`, RuntimeError for missing tools, for a loss that is not finite, and if this
+    process trains a run already, in another thread or around a callback.
     """
     rundir.check_start(overwrite, resume, replay)
     if not isinstance(callbacks, Sequence):
@@ -156,12 +162,12 @@ def train(
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     directory = rundir.run_folder(recipe.name) if output is None else Path(output)
     decisions = None if replay is None else Path(replay)
-    if prerequisites:
-        train_with_prerequisites(
-            recipe, directory, overwrite, resume, decisions, callbacks, recipe_in_file(recipe)
-        )
-    else:
-        experiment.train(recipe, directory, overwrite, resume, decisions, callbacks)
+    how = (recipe, directory, overwrite, resume, decisions, callbacks)
+    with only_training(directory):
+        if prerequisites:
+            train_with_prerequisites(*how, recipe_in_file(recipe))
+        else:
+            experiment.train(*how)
     return Run(directory)
 
 

@@ -2,10 +2,13 @@
 
 import json
 import os
+import pickle
 import re
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import numpy as np
 import pytest
@@ -18,7 +21,7 @@ from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.vectors import encoding
+from pyserini_ance.vectors import encoding, vector_store
 
 STAGE = {
     "steps": 4,
@@ -155,6 +158,52 @@ def test_callbacks_are_called_in_order(recorder, run):
         ("step", "ance", 3, ["query"]),
         ("dev", "ance", 4, "RR@10"),
     ]
+
+
+def test_a_process_trains_one_run_at_a_time(recipe, run, collection, tmp_path):
+    """A second training is refused in a callback and in another thread; all else may go on there."""
+    trained, other, refused, threads = tmp_path / "run", tmp_path / "other", [], ThreadPoolExecutor()
+    attempts = [
+        lambda: pa.train(recipe, other),
+        lambda: pa.train(recipe, trained, overwrite=True, prerequisites=False),
+        lambda: pa.resume(trained),
+    ]
+
+    class Disturb(pa.TrainerCallback):
+        def on_step_end(self, stage, step, losses, metrics):
+            if step == 1:
+                refused.extend(error(attempt) for attempt in attempts)
+                refused.extend(threads.submit(error, attempt).result() for attempt in attempts)
+                assert pa.resume(run).table == run.table
+                pa.mine(pa.load_encoder(run), collection, num_negatives=2, cache=recipe.cache)
+
+    with threads:
+        done = pa.train(recipe, trained, callbacks=[Disturb()])
+    named = [other, trained, trained] * 2
+    assert [str(one).partition(" in one ")[0] for one in refused] == [
+        f"{folder} is not trained: this process trains {trained} already, and two trainings"
+        for folder in named
+    ]
+    assert not other.exists()
+    weights = "model/model.safetensors"
+    assert (done.directory / weights).read_bytes() == (run.directory / weights).read_bytes()
+
+
+def error(attempt) -> RuntimeError:
+    with pytest.raises(RuntimeError) as raised:
+        attempt()
+    return raised.value
+
+
+def test_a_run_and_a_collection_go_to_another_process(run, collection, mined):
+    """The texts stay in their files: what is sent is as small as the judgments."""
+    sent = pickle.dumps((run, collection))
+    there, mapped = pickle.loads(sent)
+    assert (there.directory, there.table) == (run.directory.absolute(), run.table)
+    assert mapped.digest == collection.digest and [*mapped.documents.ids] == [*collection.documents.ids]
+    assert mapped.documents.rows["pink-tiger"] == collection.documents.rows["pink-tiger"]
+    assert b"pink-tiger" not in sent
+    assert pickle.loads(pickle.dumps(mined)).to_texts() == mined.to_texts()
 
 
 def test_another_folder_is_not_a_run(tmp_path):
@@ -331,6 +380,28 @@ def test_the_same_arguments_mine_the_same_negatives(mined, run, recipe, collecti
     )
     np.testing.assert_array_equal(top.rows, mined.table.candidates[:, :2])
     assert not (recipe.cache / "mining").exists() or not [*(recipe.cache / "mining").iterdir()]
+
+
+def test_threads_mine_with_one_cold_cache(mined, run, recipe, tmp_path, monkeypatch):
+    """Both make the store of the same vectors before either has it."""
+    barrier, write, source = Barrier(2, timeout=60), vector_store.write_json, {"kind": "ann", "top_k": 8}
+
+    def write_together(path, key):
+        write(path, key)
+        barrier.wait()
+        assert path.exists()
+        barrier.wait()
+
+    def mine(_) -> np.ndarray:
+        collection = pa.load_collection(recipe.data.model_dump(mode="json"), cache=tmp_path)
+        encoder = pa.load_encoder(run.directory / "checkpoints" / "initial-00000000" / "encoder")
+        return pa.mine(encoder, collection, source, num_negatives=3, encoding=FP32, cache=tmp_path).rows
+
+    monkeypatch.setattr(vector_store, "write_json", write_together)
+    with ThreadPoolExecutor(2) as threads:
+        for rows in threads.map(mine, range(2)):
+            np.testing.assert_array_equal(rows, mined.rows)
+    assert [*(tmp_path / "mining").iterdir()] == []
 
 
 def test_filters_report_what_they_removed(run, recipe, collection):

@@ -35,9 +35,12 @@ QRELS_ARRAYS = ("offsets", "rows", "grades", "relevant_offsets", "relevant_rows"
 
 @dataclass(frozen=True, eq=False)
 class StoredTexts(Texts):
-    """Texts that are memory-mapped from `folder`."""
+    """Texts that are memory-mapped from `folder`; with `pickle`, another process maps them, too."""
 
     folder: Path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return open_texts, (self.folder.absolute(), {"fields": list(self.columns), "digest": self.digest})
 
 
 class TextsWriter:

@@ -1,5 +1,6 @@
 """The claim on a folder that is being made: who makes it, and the maker's signs of life."""
 
+import itertools
 import os
 import shlex
 import threading
@@ -11,10 +12,12 @@ from typing import Any
 
 from pyserini_ance.storage import liveness
 from pyserini_ance.storage.files import read_json_object
-from pyserini_ance.storage.liveness import is_alive, process_name
+from pyserini_ance.storage.liveness import is_alive, process_name, process_of, this_process
 
 CLAIM = "claim.json"
 BEAT_SECONDS = 5
+_counter = itertools.count()
+_held: set[int] = set()  # the numbers of this process's claims whose threads are at work
 
 
 class ClaimLost(RuntimeError):
@@ -24,6 +27,24 @@ class ClaimLost(RuntimeError):
 def owner_of(folder: Path) -> dict[str, Any] | None:
     """The process that has claimed the folder; None without a claim."""
     return read_json_object(folder / CLAIM)
+
+
+@contextmanager
+def new_claim() -> Iterator[dict[str, Any]]:
+    """A claim of this process, to be written into a folder; it counts as held until the block ends."""
+    number = next(_counter)
+    _held.add(number)
+    try:
+        yield {**this_process(), "number": number, "time": time.time()}
+    finally:
+        _held.discard(number)
+
+
+def is_held(claim: dict[str, Any]) -> bool:
+    """Whether the thread or process that made the claim may be at work: those of other hosts always may."""
+    if process_of(claim) == this_process():
+        return claim.get("number") in _held
+    return is_alive(claim) is not False
 
 
 @contextmanager

@@ -93,7 +93,7 @@ def sweep_leases(directory: Path) -> None:
 def remove_unless_leased(folder: Path) -> bool:
     """Remove the folder unless a process reads it; return whether it is gone now."""
     intent = temp_path(folder, REMOVAL)
-    renamed = temp_path(folder.with_name(f"{folder.name}.{next(_counter)}"), "gone")
+    renamed = temp_path(folder, "gone")
     try:
         intent.touch()
         if not folder.exists():

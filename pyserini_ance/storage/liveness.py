@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import itertools
 import logging
 import os
 import re
@@ -18,6 +19,7 @@ REMOVAL = "removal"
 # can look up the other's.
 UNFINISHED = re.compile(rf"\..+\.(?P<pid>\d+)@(?P<host>.+)\.(tmp|claim|gone|{REMOVAL})", re.DOTALL)
 LEASE = re.compile(r"\..+\.lease\.(?P<host>.+)\.(?P<pid>\d+)\.\d+", re.DOTALL)
+_counter = itertools.count()
 log = logging.getLogger(__name__)
 
 
@@ -88,12 +90,13 @@ def _start_ticks(pid: int) -> int | None:
 
 
 def temp_path(path: Path, kind: str) -> Path:
-    """A hidden name next to `path` that carries this process's id.
+    """A hidden name next to `path` that carries this process's id, and differs from call to call, because
+    threads write the same files.
 
     `kind` says what it is for: `tmp` and `claim` prepare `path`, `removal` announces that it will be removed,
     and `gone` holds it before it is removed.
     """
-    return path.with_name(f".{path.name}.{os.getpid()}@{host_name()}.{kind}")
+    return path.with_name(f".{path.name}.{next(_counter)}.{os.getpid()}@{host_name()}.{kind}")
 
 
 def creator_of(path: Path) -> tuple[str, int] | None:

@@ -3,6 +3,8 @@
 import json
 import logging
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,12 @@ from pyserini_ance.storage.liveness import is_alive, process_of, temp_path, this
 
 POLL_SECONDS = 0.05
 KEYS = {"status", "where", "pid", "host"}
+_held: "set[LockFile]" = set()  # that this process holds with a heartbeat
 log = logging.getLogger(__name__)
 
 
 class LockHeld(RuntimeError):
-    """Another living process holds the lock."""
+    """Another living process holds the lock, or another thread or callback of this one."""
 
 
 class LockFile:
@@ -30,6 +33,7 @@ class LockFile:
 
     def __init__(self, path: Path):
         self.path = path
+        self._token: int | None = None  # of the last `acquire`
 
     def read(self) -> dict[str, Any] | None:
         """Read the file, whatever its version; None when it is missing.
@@ -47,11 +51,11 @@ class LockFile:
     def check_free(self) -> dict[str, Any] | None:
         """Return the record of the previous holder, None when there is no file.
 
-        Raises LockHeld when another living process holds the lock. A holder on another host is observed for
-        up to LOST_SECONDS.
+        Raises LockHeld when another living process holds the lock, or another caller in this one. A holder
+        on another host is observed for up to LOST_SECONDS.
         """
         monitor = liveness.HeartbeatMonitor(self)
-        if monitor.alive() and monitor.record is not None and process_of(monitor.record) != this_process():
+        if monitor.alive() and monitor.record is not None and self._is_of_another(monitor.record):
             if monitor.is_uncertain:
                 log.info(
                     "waiting up to %g s to see whether %s is alive: %s",
@@ -65,6 +69,18 @@ class LockFile:
                 raise self._held_by(monitor.record)
         return monitor.record
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Refuse the lock to others in this process while the block runs.
+
+        A lock that this process has acquired and left can be acquired again.
+        """
+        _held.add(self)
+        try:
+            yield
+        finally:
+            _held.discard(self)
+
     def acquire(self) -> tuple[int, dict[str, Any] | None]:
         """Return this process's fencing token and the previous holder's record; the caller writes the file.
 
@@ -72,6 +88,7 @@ class LockFile:
         """
         while (token := self._claim_after(before := self.check_free())) is None:
             pass
+        self._token = token
         return token, before
 
     def release(self, token: int) -> None:
@@ -84,6 +101,13 @@ class LockFile:
             number = claim.name.rpartition("-")[2]
             if number.isdecimal() and int(number) < token:
                 claim.unlink(missing_ok=True)
+
+    def _is_of_another(self, record: dict[str, Any]) -> bool:
+        """Whether the record is of another process, or of a holder in this one that is at work."""
+        if process_of(record) != this_process():
+            return True
+        holders = [lock.path for lock in list(_held) if lock._token == fencing_token(record)]
+        return self.path.resolve() in [path.resolve() for path in holders]
 
     def _claim_after(self, before: dict[str, Any] | None) -> int | None:
         """Claim the token after `before`; None when another process was faster and the caller must retry."""
@@ -136,9 +160,10 @@ class LockFile:
     def _held_by(self, holder: dict[str, Any] | None) -> LockHeld:
         assert holder is not None
         since = f" since {liveness.clock(holder['since'])}" if "since" in holder else ""
+        here = "this process, " if process_of(holder) == this_process() else ""
         doing = f", at work on {holder['where']}" if "where" in holder else ""
         return LockHeld(
-            f"{self.path.parent} is in use by {liveness.process_name(holder)}{since}{doing} "
+            f"{self.path.parent} is in use by {here}{liveness.process_name(holder)}{since}{doing} "
             f"({self.path.name}); stop it first, or wait until it ends"
         )
 

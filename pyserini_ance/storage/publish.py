@@ -14,10 +14,9 @@ from typing import Any
 from safetensors import SafetensorError
 
 from pyserini_ance import __version__
-from pyserini_ance.storage.claim import CLAIM, ClaimMonitor, owner_of, touching
+from pyserini_ance.storage.claim import CLAIM, ClaimMonitor, is_held, new_claim, owner_of, touching
 from pyserini_ance.storage.files import read_json, reset_mode, sha256_file, sync, write_json
 from pyserini_ance.storage.liveness import (
-    is_alive,
     process_name,
     process_of,
     remove,
@@ -37,7 +36,7 @@ class AppearedConcurrently(FileExistsError):
 
 
 class BeingWritten(RuntimeError):
-    """Another living process has claimed the folder."""
+    """Another living process, or another thread of this one, has claimed the folder."""
 
 
 @contextmanager
@@ -85,40 +84,45 @@ def publishing(folder: Path, about: dict[str, Any]) -> Iterator[Path]:
 
     The manifest holds `about`, and the size and hash of every file. The claim is touched every few seconds.
     A folder left by a dead process of this host is cleared and claimed again. An error inside removes the
-    folder. Raises FileExistsError when the folder is complete already, BeingWritten when a living process
-    works on it, OSError when a file cannot be written.
+    folder. Raises FileExistsError when the folder is complete already, BeingWritten when a living process or
+    another thread works on it, OSError when a file cannot be written.
     """
-    claim = _claim(folder)
-    try:
-        with touching(folder / CLAIM):
-            yield folder
-            _commit(folder, about, claim)
-    except BaseException as error:
-        if not is_complete(folder):
-            with suppress(OSError):  # `error` is more informative
-                _remove(folder, claim)
-        if isinstance(error, SafetensorError):  # safetensors reports a full disk so
-            raise OSError(f"{folder} could not be written: {error}") from error
-        raise
+    with new_claim() as claim:
+        _claim(folder, claim)
+        try:
+            with touching(folder / CLAIM):
+                yield folder
+                _commit(folder, about, claim)
+        except BaseException as error:
+            if not is_complete(folder):
+                with suppress(OSError):  # `error` is more informative
+                    _remove(folder, claim)
+            if isinstance(error, SafetensorError):  # safetensors reports a full disk so
+                raise OSError(f"{folder} could not be written: {error}") from error
+            raise
 
 
 @contextmanager
 def claimed(folder: Path) -> Iterator[None]:
     """Claim `folder`, which holds nothing else, while the block runs; it stands for work on other files.
 
-    Raises BeingWritten when a living process has claimed it.
+    Raises BeingWritten when a living process or another thread has claimed it.
     """
-    claim = _claim(folder)
-    try:
-        with touching(folder / CLAIM):
-            yield
-    finally:
-        _remove(folder, claim)
+    with new_claim() as claim:
+        _claim(folder, claim)
+        try:
+            with touching(folder / CLAIM):
+                yield
+        finally:
+            _remove(folder, claim)
 
 
 @contextmanager
 def claimed_in_turn(folder: Path) -> Iterator[None]:
-    """Like `claimed`, once the process that has claimed it lets go. Raises ClaimLost as `publish_once`."""
+    """Like `claimed`, once the process or thread that has claimed it lets go.
+
+    Raises ClaimLost as `publish_once` does.
+    """
     wait = _Wait(folder)
     with ExitStack() as stack:
         while True:
@@ -131,7 +135,7 @@ def claimed_in_turn(folder: Path) -> Iterator[None]:
 
 
 def publish_once(folder: Path, about: dict[str, Any], fill: Callable[[Path], None]) -> None:
-    """Return when `folder` is complete: filled by `fill(folder)` here, or by another process.
+    """Return when `folder` is complete: filled by `fill(folder)` here, or by another process or thread.
 
     Raises ClaimLost when that process is of another host and has not touched its claim for LOST_SECONDS.
     """
@@ -150,7 +154,7 @@ def publish_once(folder: Path, about: dict[str, Any], fill: Callable[[Path], Non
 
 
 class _Wait:
-    """Waits for the process that has claimed a folder: a short time with each call."""
+    """Waits for the process or thread that has claimed a folder: a short time with each call."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -158,7 +162,7 @@ class _Wait:
 
     def __call__(self) -> None:
         if self._claim is None:
-            log.info("waiting for another process, which works on %s", self._folder)
+            log.info("waiting for another process or thread, which works on %s", self._folder)
             self._claim = ClaimMonitor(self._folder)
         self._claim.check()
         time.sleep(POLL_SECONDS)
@@ -213,18 +217,19 @@ def clear_abandoned(directory: Path, dead: dict[str, Any] | None = None) -> None
         owner = owner_of(folder)
         if owner is None or is_complete(folder):
             continue
-        if is_alive(owner) is False or (dead is not None and process_of(owner) == process_of(dead)):
+        # `dead` may be a run that this process has left: claims of its other threads stay.
+        known_dead = dead is not None and process_of(owner) == process_of(dead) != this_process()
+        if known_dead or not is_held(owner):
             log.info("removing %s, left unfinished by %s, which has ended", folder, process_name(owner))
             _remove(folder, owner)
 
 
-def _claim(folder: Path) -> dict[str, Any]:
-    """Rename a folder that holds this process's claim to `folder`, which fails while that one is not empty.
+def _claim(folder: Path, claim: dict[str, Any]) -> None:
+    """Rename a folder that holds `claim` to `folder`, which fails while that one is not empty.
 
     A folder is therefore never without an owner.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
-    claim = {**this_process(), "time": time.time()}
     claimed = temp_path(folder, "claim")
     shutil.rmtree(claimed, ignore_errors=True)  # left by a dead process with the same pid
     claimed.mkdir()
@@ -234,7 +239,6 @@ def _claim(folder: Path) -> dict[str, Any]:
             _clear_dead(folder)
     finally:
         shutil.rmtree(claimed, ignore_errors=True)
-    return claim
 
 
 def _renamed(claimed: Path, folder: Path) -> bool:
@@ -248,7 +252,7 @@ def _renamed(claimed: Path, folder: Path) -> bool:
 
 
 def _clear_dead(folder: Path) -> None:
-    """Return when the folder may be free; raise when it is complete or a living process works on it.
+    """Return when the folder may be free; raise when it is complete or its owner works on it.
 
     The claim is read before the names are listed: a process that commits, or whose folder is removed, in
     between has then left its manifest, or nothing. Listing also makes an NFS client forget that there was no
@@ -262,7 +266,7 @@ def _clear_dead(folder: Path) -> None:
         if names and CLAIM not in names:
             raise RuntimeError(f"{folder} holds files of unknown origin (no {CLAIM}); remove the folder")
         return
-    if process_of(owner) != this_process() and is_alive(owner) is not False:
+    if is_held(owner):
         raise BeingWritten(
             f"{folder} is being written by process {owner['pid']} on {owner['host']}. "
             f"Wait for it, or, if that process has ended, remove the folder."

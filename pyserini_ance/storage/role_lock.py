@@ -95,21 +95,22 @@ class RoleLock:
             target=self._beat, args=(end,), name=f"heartbeat in {self.path.name}", daemon=True
         )
         heartbeat.start()
-        try:
-            yield
-        except BaseException as error:
-            needs_new_recipe = getattr(error, "needs_new_recipe", False)
-            self._record_end(
-                "failed" if isinstance(error, Exception) else "stopped",
-                reason=str(error) or type(error).__name__,
-                **({"needs_new_recipe": True} if needs_new_recipe else {}),
-            )
-            raise
-        else:
-            self._record_end("finished")
-        finally:
-            end.set()
-            heartbeat.join(BEAT_SECONDS)
+        with self._lock_file.held():
+            try:
+                yield
+            except BaseException as error:
+                needs_new_recipe = getattr(error, "needs_new_recipe", False)
+                self._record_end(
+                    "failed" if isinstance(error, Exception) else "stopped",
+                    reason=str(error) or type(error).__name__,
+                    **({"needs_new_recipe": True} if needs_new_recipe else {}),
+                )
+                raise
+            else:
+                self._record_end("finished")
+            finally:
+                end.set()
+                heartbeat.join(BEAT_SECONDS)
 
     def mark(self, status: Status, where: str, **values: Any) -> None:
         """Record what the holder is doing, and acquire the lock first if this process has not.

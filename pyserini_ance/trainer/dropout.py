@@ -26,15 +26,16 @@ def reproducible_dropout(
     *key: int | str, rank: int = 0, device: torch.device = CPU, is_recomputed: bool = False
 ) -> Iterator[None]:
     """Seed dropout on `device` from `key` (seed, stage, step, chunk, tower) and `rank`: torch's generators,
-    which are restored on exit.
+    which are restored on exit, and on a CPU one of its own, from which no other thread draws.
 
     Where the backward pass computes layers again (`recomputes`), torch draws the masks: that pass is outside
     of every mode, and has the generators as they were.
     """
     devices = [torch.cuda.current_device()] if device.type == "cuda" else []
     is_ours = device.type == "cpu" and not is_recomputed
-    with torch.random.fork_rng(devices), CpuDropout() if is_ours else nullcontext():
-        seed = dropout_seed(*key, rank=rank)
+    seed = dropout_seed(*key, rank=rank)
+    own = CpuDropout(torch.Generator().manual_seed(seed)) if is_ours else nullcontext()
+    with torch.random.fork_rng(devices), own:
         # Not torch.manual_seed: as long as CUDA is not initialised, it formats the whole stack at every call
         # (0.1 ms, under pytest 0.8 ms).
         torch.default_generator.manual_seed(seed)
@@ -51,13 +52,17 @@ def recomputes(tower: nn.Module) -> bool:
 class CpuDropout(TorchFunctionMode):
     """Computes `dropout`, and `scaled_dot_product_attention` with dropout, on a CPU with its own masks.
 
-    Each mask follows from one number of torch's generator and is the same on every processor. A probability p
-    is rounded to a multiple of 2^-16, and what is kept is multiplied by 1 / (1 - p) of the rounded one, so
-    that means are exact. Attention has scores and softmax in fp32 at least, and multiplies values in their
-    precision, as fused attention does; a query that may see nothing gets a mean of all values rather than 0.
-    Causal attention, attention with groups of heads or of three dimensions, dropout in place and other
-    devices are left to torch.
+    Each mask follows from one number of `generator` (None: torch's) and is the same on every processor. A
+    probability p is rounded to a multiple of 2^-16, and what is kept is multiplied by 1 / (1 - p) of the
+    rounded one, so that means are exact. Attention has scores and softmax in fp32 at least, and multiplies
+    values in their precision, as fused attention does; a query that may see nothing gets a mean of all values
+    rather than 0. Causal attention, attention with groups of heads or of three dimensions, dropout in place
+    and other devices are left to torch.
     """
+
+    def __init__(self, generator: torch.Generator | None = None):
+        super().__init__()
+        self._generator = generator
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -101,7 +106,8 @@ class CpuDropout(TorchFunctionMode):
 
     def _kept(self, shape: torch.Size, p: float) -> torch.Tensor:
         """Which numbers of a tensor are kept (bool)."""
-        seed, numbers = int(torch.empty((), dtype=torch.int64).random_()), shape.numel()
+        seed = int(torch.empty((), dtype=torch.int64).random_(generator=self._generator))
+        numbers = shape.numel()
         drawn = np.random.SFC64(seed).random_raw(-(-numbers // 4)).astype("<u8", copy=False)
         return torch.from_numpy(drawn.view("<u2")[:numbers] >= _dropped(p)).view(shape)
 

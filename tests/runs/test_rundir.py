@@ -90,6 +90,20 @@ def test_a_folder_of_other_files_names_cures_that_work(tmp_path):
         RunDir(tmp_path).create("")
 
 
+def test_a_run_that_this_process_trains_is_not_opened(run, tmp_path):
+    with run.held():
+        other = RunDir(run.folder)
+        for attempt in (
+            lambda: other.create("name: a\n", overwrite=True),
+            other.reopen,
+            lambda: other.clear_claims(tmp_path / "cache"),
+        ):
+            with pytest.raises(RuntimeError, match=f"in use by this process, process {os.getpid()} "):
+                attempt()
+        run.mark("running", "step 101")
+    other.reopen()
+
+
 def test_a_run_with_a_living_holder_is_not_opened(run):
     other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:

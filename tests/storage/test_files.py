@@ -5,7 +5,9 @@ import json
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
@@ -33,6 +35,15 @@ def test_a_file_is_written_whole(tmp_path):
     write_json(path, {"é": [1, 2.5, None]})
     assert json.loads(path.read_text(encoding="utf-8")) == {"é": [1, 2.5, None]}
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_threads_that_write_one_file_leave_one_of_their_files(tmp_path, monkeypatch):
+    """Each has written before either renames."""
+    path, barrier, sync = tmp_path / "file", Barrier(2, timeout=60), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda file: (barrier.wait(), sync(file)))
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(lambda content: write_whole(path, content), ("first", "second")))
+    assert path.read_text() in ("first", "second") and os.listdir(tmp_path) == ["file"]
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])

@@ -6,7 +6,7 @@ import pytest
 
 from pyserini_ance.storage import liveness
 from pyserini_ance.storage.files import write_whole
-from pyserini_ance.storage.liveness import remove, remove_leftovers, temp_path
+from pyserini_ance.storage.liveness import creator_of, remove, remove_leftovers, temp_path
 
 HOST = liveness.host_name()
 NO_PROCESS = 1 << 30  # above the highest process number that Linux gives
@@ -24,13 +24,18 @@ def test_temporary_files_of_a_killed_writer_are_removed(tmp_path, fork):
         child.receive()
     remove_leftovers(tmp_path)
     remaining = [path for path in tmp_path.rglob("*") if path.is_file()]
-    assert sorted(path.name for path in remaining) == sorted(
-        f".state.json.{child.pid}@{HOST}.tmp" for child in children
-    )
+    assert sorted(map(creator_of, remaining)) == sorted((HOST, child.pid) for child in children)
     for child in children:
         child.end()
     remove_leftovers(tmp_path)
     assert os.listdir(tmp_path) == ["runs"] and os.listdir(tmp_path / "runs") == []
+
+
+@pytest.mark.parametrize("kind", ["tmp", "claim", "gone", "removal"])
+def test_each_call_has_a_name_of_its_own_that_tells_its_process(tmp_path, kind):
+    names = [temp_path(tmp_path / "a.json", kind) for _ in range(2)]
+    assert names[0] != names[1]
+    assert [*map(creator_of, names)] == [(HOST, os.getpid())] * 2
 
 
 @pytest.mark.parametrize("kind", ["tmp", "claim", "gone"])

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from helpers.waiting import until
@@ -225,7 +226,7 @@ def test_a_new_claim_is_kept_while_a_dead_one_is_examined(folder, owner, monkeyp
         other.rename(folder)
 
     _claim_as(folder, pid=1)
-    _at_first(monkeypatch, "is_alive", replace_claim, lambda usual, *given: False)
+    _at_first(monkeypatch, "is_held", replace_claim, lambda usual, *given: False)
     with pytest.raises(publish.BeingWritten, match=f"process {owner.pid}"):
         _publish(folder)
     assert sorted(os.listdir(folder)) == [CLAIM, "half"] and os.listdir(folder.parent) == ["published"]
@@ -363,7 +364,10 @@ def test_a_silent_claim_of_another_host_is_an_error_with_the_command_that_clears
         "seconds. If that process has ended, remove what it left and start again: "
         f"rm -r {folder}\n(`train --resume` does so for the processes of its run)"
     )
-    assert caplog.messages == [f"waiting for another process, which works on {folder}"] and folder.exists()
+    assert (
+        caplog.messages == [f"waiting for another process or thread, which works on {folder}"]
+        and folder.exists()
+    )
 
 
 def test_a_claim_of_another_host_that_is_touched_is_waited_for(folder, clock):
@@ -409,3 +413,41 @@ def test_publish_once_waits_for_a_living_owner(tmp_path, monkeypatch):
     publish.publish_once(folder, {}, lambda folder: pytest.fail("filled twice"))
     assert other.wait(30) == 0
     assert (folder / "part").read_text() == "other" and publish.read_manifest(folder)
+
+
+def test_publish_once_waits_for_another_thread(folder, monkeypatch):
+    """The second thread looks while the first one fills the folder, and fills nothing itself."""
+    waiting = []
+    monkeypatch.setattr(publish._Wait, "__call__", lambda self: waiting.append(self))
+    with ThreadPoolExecutor() as threads:
+
+        def fill(claimed):
+            second = threads.submit(publish.publish_once, folder, {}, lambda _: pytest.fail("filled twice"))
+            until(lambda: waiting or second.done())
+            (claimed / "part").write_text("first")
+            seconds.append(second)
+
+        seconds: list = []
+        publish.publish_once(folder, {}, fill)
+        seconds[0].result()
+    assert waiting and read_manifest(folder)["parts"].keys() == {"part"}
+    assert os.listdir(folder.parent) == ["published"]
+
+
+def test_a_claim_of_another_thread_is_held_and_not_abandoned(folder):
+    with claimed(folder):
+        with pytest.raises(BeingWritten, match=f"by process {os.getpid()}"), claimed(folder):
+            pytest.fail("two threads have the claim")
+        publish.clear_abandoned(folder.parent, liveness.this_process())
+        assert os.listdir(folder) == [CLAIM]
+    assert os.listdir(folder.parent) == []
+
+
+def test_a_claim_that_this_process_could_not_remove_is_replaced(folder, monkeypatch):
+    with monkeypatch.context() as broken:
+        broken.setattr(publish, "_remove", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError), claimed(folder):
+            pass
+    assert os.listdir(folder) == [CLAIM]
+    _publish(folder)
+    assert list(read_manifest(folder)["parts"]) == ["part"]

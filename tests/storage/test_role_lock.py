@@ -114,6 +114,36 @@ def test_an_acquired_lock_is_held_and_a_released_one_is_acquired_again(lock):
     assert lock.read()["term"] == 2
 
 
+def test_a_lock_that_this_process_holds_is_refused_to_its_other_callers(lock, tmp_path):
+    """As a thread or a callback is, which has an object of its own for the same file."""
+    (tmp_path / "link").symlink_to(".")
+    others = [RoleLock(lock.path), RoleLock(tmp_path / "link" / lock.path.name)]
+    with lock.held("encode"):
+        lock.mark("stopped", "pause")
+        lock.mark("running", "encode")
+        for other in others:
+            for attempt in (other.check_free, lambda other=other: other.acquire("mine")):
+                with pytest.raises(LockHeld, match=f"in use by this process, process {os.getpid()} on"):
+                    attempt()
+            with pytest.raises(LockHeld), other.held("mine"):
+                pytest.fail("two hold the lock")
+        lock.mark("running", "step 7")
+    for other in others:
+        with other.held("mine"):
+            assert lock.read()["where"] == "mine"
+
+
+def test_a_lock_that_this_process_acquired_and_left_is_acquired_again(lock, monkeypatch):
+    lock.acquire("preparing")
+    with RoleLock(lock.path).held("again"):
+        assert lock.read()["term"] == 2
+    with monkeypatch.context() as full, pytest.raises(ZeroDivisionError), lock.held("unrecorded"):
+        full.setattr(role_lock, "write_json", _full)
+        raise ZeroDivisionError
+    assert lock.read()["status"] == "running"
+    RoleLock(lock.path).acquire("next")
+
+
 def test_mark_acquires_a_free_lock(lock, fork):
     lock.mark("running", "step 1")
     assert lock.read()["term"] == 1 and names(lock) == [".refresher.json.claim-1", "refresher.json"]

@@ -192,3 +192,13 @@ def test_equal_keys_drop_the_same_and_the_generator_is_put_back():
     with pytest.raises(KeyError), reproducible_dropout(1, "query"):
         raise KeyError
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_what_another_thread_draws_changes_no_mask_of_a_cpu():
+    def drawn(disturb) -> torch.Tensor:
+        with reproducible_dropout("a step"):
+            disturb()
+            return functional.dropout(torch.ones(100))
+
+    expected = drawn(lambda: None)
+    assert drawn(lambda: torch.rand(3)).equal(expected) and drawn(torch.seed).equal(expected)

@@ -375,6 +375,17 @@ def test_while_another_process_reads_the_same_data_is_read_apart(tmp_path, caplo
     )
 
 
+def test_while_another_thread_reads_the_same_data_is_read_apart(tmp_path):
+    """Each has an object and a place of its own, of which the end of the other takes nothing."""
+    data = write_corpus(tmp_path / "data")
+    with reading(tmp_path, data.model_dump(mode="json")) as first:
+        first.documents.mkdir(parents=True)
+        with reading(tmp_path, data.model_dump(mode="json")) as second:
+            read(data, tmp_path)
+            assert len({first.documents, second.documents}) == 2
+        assert first.documents.exists()
+
+
 def test_what_others_left_is_removed_after_a_day(tmp_path, caplog):
     data, other = write_corpus(tmp_path / "data"), write_corpus(tmp_path / "other")
     interrupt(other, tmp_path, 9)
