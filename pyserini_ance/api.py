@@ -10,7 +10,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from pyserini_ance.data import given_collection
 from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.given_collection import Records
 from pyserini_ance.data.given_rankings import qrels_of, run_of
 from pyserini_ance.data.rankings import read_ranked
 from pyserini_ance.data.trec import read_qrels
@@ -45,6 +47,7 @@ __all__ = [
     "load_collection",
     "load_encoder",
     "load_recipe",
+    "make_collection",
     "mine",
     "resume",
     "search",
@@ -226,6 +229,37 @@ def load_collection(
     files.
     """
     return mining.load_collection(settings, cache_folder(cache))
+
+
+def make_collection(
+    documents: Records,
+    queries: Mapping[str, Records],
+    judgments: Mapping[str, Mapping[str, Mapping[str, int]]],
+    *,
+    relevance_threshold: int = 1,
+    unknown_ids: Literal["refuse", "skip"] = "refuse",
+    empty_documents: Literal["refuse", "skip"] = "refuse",
+) -> Collection:
+    """Make a collection of data in memory, checked as that of files.
+
+    documents: texts by id, or dicts with `text` and perhaps `title` by id; or records with an `_id` or `id`:
+    a list of dicts, a pandas DataFrame, a Dataset. Other keys are ignored. queries: the same for each split,
+    such as `{"train": {"q1": "a text"}}`; they may have `answers`, a list of strings. judgments: for each
+    split, grades by query and document id, as `evaluate` takes them. Ids are strings or ints, which become
+    strings. The settings are those of a recipe's `data`: the lowest grade that is relevant, and whether
+    judgments of unknown ids and documents without text are an error or skipped. Queries without a relevant
+    document are left out.
+
+    Raises ValueError naming the argument and the record.
+    """
+    return given_collection.make_collection(
+        documents,
+        queries,
+        judgments,
+        relevance_threshold=relevance_threshold,
+        unknown_ids=unknown_ids,
+        empty_documents=empty_documents,
+    )
 
 
 def mine(

@@ -265,6 +265,25 @@ def test_load_collection_from_a_file(recipe, collection, tmp_path):
     assert (len(collection.documents), [*collection.splits]) == (30, ["train", "dev", "test"])
 
 
+def test_a_collection_in_memory_is_mined_and_evaluated_as_one_of_files(run, recipe, collection, mined):
+    """Its titles are empty, and its queries those of one split."""
+    documents = dict(zip(collection.documents.ids, collection.documents.columns["text"], strict=True))
+    split = collection.split("train")
+    queries = dict(zip(split.queries.ids, split.queries.columns["text"], strict=True))
+    made = pa.make_collection(documents, {"train": queries}, {"train": collection.judgments("train")})
+    encoder = pa.load_encoder(run.directory / "checkpoints" / "initial-00000000" / "encoder")
+    source = {"kind": "ann", "top_k": 8}
+    again = pa.mine(encoder, made, source, num_negatives=3, encoding=FP32, cache=recipe.cache)
+    np.testing.assert_array_equal(again.rows, mined.rows)
+    assert again.to_texts() == mined.to_texts()
+    _, rows = pa.search(encoder.encode([*queries.values()]), encoder.encode([*documents.values()]), k=30)
+    ranking = {
+        query: {made.documents.ids[row]: -rank for rank, row in enumerate(ranked)}
+        for query, ranked in zip(queries, rows.tolist(), strict=True)
+    }
+    assert pa.evaluate(ranking, made.judgments("train"), "R@30") == {"R@30": 1.0}
+
+
 def test_settings_of_a_collection_are_checked(recipe, tmp_path):
     with pytest.raises(
         ValueError, match=r"collection is not valid:\n +fodler: unknown key 'fodler' \(did you mean"
