@@ -1,5 +1,6 @@
 """The Python API on a small collection with a random model, next to the code that it calls."""
 
+import inspect
 import json
 import re
 import subprocess
@@ -8,11 +9,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from ir_measures import RR, Qrel, ScoredDoc, calc_aggregate, nDCG
+from sentence_transformers import SentenceTransformer
 
 import pyserini_ance as pa
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.runs.generation import open_generation
@@ -436,7 +440,7 @@ def test_a_filter_of_mine_may_ask_bm25(run, recipe, collection, monkeypatch, tmp
 def test_random_negatives_need_no_vectors(run, recipe, collection):
     mined = pa.mine(pa.load_encoder(run), collection, "random", num_negatives=5, cache=recipe.cache)
     assert mined.rows.shape == (15, 5) and mined.seconds == {}
-    with pytest.raises(ValueError, match="filters: unknown key 'filters'"):
+    with pytest.raises(ValueError, match="filters are given, but source 'random' takes none; remove them"):
         pa.mine(pa.load_encoder(run), collection, "random", ["duplicates"], cache=recipe.cache)
 
 
@@ -463,17 +467,60 @@ def test_a_ranking_in_a_file_is_a_source(run, recipe, collection, tmp_path):
         ({"num_negatives": 0}, "num_negatives: Input should be greater than 0, got 0"),
         ({"num_negatives": -1}, "num_negatives: Input should be greater than 0, got -1"),
         ({"source": "random", "num_negatives": None}, "'random' has no candidates .* pass a number, such as"),
-        ({"bm25": {"k1": -3}}, r"bm25 is not valid:\n +k1: Input should be .* 0, got -3 \(set in bm25\)$"),
+        ({"bm25": {"k1": -3}}, r"bm25 is not valid:\n +k1: Input should be .* 0, got -3$"),
         (
             {"encoding": {"tokens": 3}},
-            r"^encoding is not valid:\n +tokens: unknown key 'tokens'.*\(set in encoding\)$",
+            r"^encoding is not valid:\n +tokens: unknown key 'tokens'; keys here: [a-z_, ]+, got 3$",
         ),
+        ({"source": {"kind": "ann", "num_negatives": 4}, "num_negatives": 8}, "num_negatives is 8, but 4 in"),
+        (
+            {"source": {"kind": "ann", "num_negatives": 4}, "num_negatives": None},
+            "num_negatives is None, but 4 in the settings of the source; set it in one place",
+        ),
+        (
+            {"source": ["ann", "bm25"]},
+            r"source is \['ann', 'bm25'\]; expected the name of a kind, .*; mix several: {'kind': 'mix',",
+        ),
+        ({"source": None}, "source is None; expected the name of a kind, or a dict with `kind`; such as"),
+        ({"source": {"top_k": 8}}, "source is {'top_k': 8}; expected the name of a kind"),
+        (
+            {"source": {"kind": "mix", "sources": ["ann"]}, "filters": "duplicates"},
+            "filters are given, but source 'mix' takes none; filters belong to the sources of the mix",
+        ),
+        ({"source": {"kind": "mix", "sources": ["ann", "momentum"]}}, "source 'momentum' needs a training"),
+        ({"filters": 5}, "filters is 5; expected one, or a list"),
         ({"source": {"kind": "ann", "top_k": 2}}, "have fewer than num_negatives=8 candidates"),
     ],
 )
 def test_wrong_arguments_are_named(run, recipe, collection, arguments, message):
     with pytest.raises(ValueError, match=message):
         pa.mine(pa.load_encoder(run), collection, cache=recipe.cache, **{"source": "ann", **arguments})
+
+
+def test_the_number_of_the_source_holds_unless_another_is_given(run, recipe, collection):
+    def chosen(source, **more) -> int:
+        return pa.mine(pa.load_encoder(run), collection, source, None, cache=recipe.cache, **more).rows.shape[
+            1
+        ]
+
+    assert chosen({"kind": "ann", "top_k": 20, "num_negatives": 3}) == 3
+    assert chosen(Ann(top_k=20, num_negatives=3), num_negatives=3) == 3
+    assert chosen({"kind": "ann", "top_k": 20}) == chosen(Ann(top_k=20)) == 8
+    assert inspect.signature(pa.mine).parameters["num_negatives"].default == 8
+
+
+def test_arguments_of_another_class_are_named(run, collection):
+    encoder, model = pa.load_encoder(run), SentenceTransformer(modules=[torch.nn.Identity()])
+    for wrong in ("runs/model", model):
+        message = (
+            f"^encoder is of class {type(wrong).__name__}; expected an Encoder; save the model and pass "
+        )
+        with pytest.raises(ValueError, match=message):
+            pa.mine(wrong, collection)
+    with pytest.raises(ValueError, match="^collection is of class dict; expected what load_collection or "):
+        pa.mine(encoder, {"kind": "beir"})
+    with pytest.raises(ValueError, match=r"^model is of class SentenceTransformer; .* pass the folder$"):
+        pa.load_encoder(model)
 
 
 def test_texts_of_negatives(mined, collection):
@@ -515,8 +562,14 @@ def test_unequal_numbers_are_refused_for_sentence_transformers(run, recipe, coll
     source = {"kind": "ann", "top_k": 20, "oversample": 0}
     mined = pa.mine(pa.load_encoder(run), collection, source, filters, num_negatives=None, cache=recipe.cache)
     assert len(set((mined.rows != PADDING).sum(1).tolist())) > 1
-    with pytest.raises(ValueError, match="sentence-transformers needs equally many"):
+    with pytest.raises(ValueError, match="sentence-transformers needs equally many") as error:
         mined.to_jsonl(tmp_path / "negatives.jsonl")
+    number = int(re.search("num_negatives=([0-9]+)", str(error.value))[1])
+    advised = {**source, "min_candidates": number}
+    again = pa.mine(
+        pa.load_encoder(run), collection, advised, filters, num_negatives=number, cache=recipe.cache
+    )
+    assert number > 0 and len(again.to_dataset()) > 0
     assert [*tmp_path.iterdir()] == []
     mined.to_jsonl(tmp_path / "train.jsonl", format="tevatron")
     with pytest.raises(ValueError, match="unknown format 'beir'; formats: sentence-transformers, tevatron"):

@@ -116,10 +116,12 @@ class MinedNegatives:
     def _tuples(self) -> Iterator[dict[str, str]]:
         counts = (self.rows != PADDING).sum(1)
         if len(set(counts.tolist())) > 1:
+            number = counts.min() or max(1, int(np.median(counts)))
             raise ValueError(
                 f"queries have {counts.min()} to {counts.max()} negatives, but sentence-transformers needs "
-                f"equally many. Mine again with num_negatives={counts.min()}, set on_shortage: fill_random, "
-                "or write the format tevatron."
+                f"equally many. Mine again with a number, such as num_negatives={number}; for queries with "
+                f"fewer candidates set min_candidates: {number} in the source, which leaves them out, or "
+                "on_shortage: fill_random. The format tevatron needs no equal numbers."
             )
         for record in self._texts():
             negatives = {f"negative_{n}": text for n, text in enumerate(record["negatives"], start=1)}
