@@ -543,9 +543,11 @@ def test_dataset_has_the_columns_of_sentence_transformers(mined):
 def test_jsonl_for_sentence_transformers_is_loaded_by_datasets(mined, tmp_path):
     from datasets import load_dataset
 
-    mined.to_jsonl(tmp_path / "negatives.jsonl")
-    loaded = load_dataset("json", data_files=str(tmp_path / "negatives.jsonl"), cache_dir=tmp_path / "cache")
-    assert loaded["train"].to_list() == mined.to_dataset().to_list()
+    for name in ("negatives.jsonl", "packed.jsonl.gz"):
+        mined.to_jsonl(tmp_path / name)
+        loaded = load_dataset("json", data_files=str(tmp_path / name), cache_dir=tmp_path / "cache")
+        assert loaded["train"].to_list() == mined.to_dataset().to_list()
+    assert (tmp_path / "packed.jsonl.gz").read_bytes().startswith(b"\x1f\x8b")
 
 
 def test_jsonl_for_tevatron_is_read_again_as_a_ranking(mined, run, recipe, collection, tmp_path):

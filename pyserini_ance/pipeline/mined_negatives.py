@@ -86,7 +86,7 @@ class MinedNegatives:
         return Dataset.from_list(list(self._tuples()))
 
     def to_jsonl(self, path: str | Path, format: JsonlFormat = "sentence-transformers") -> None:
-        """Write a JSONL file, which appears when it is complete.
+        """Write a JSONL file, compressed if it is named .gz, which appears when it is complete.
 
         `sentence-transformers`: the columns of `to_dataset`, one line per query and positive. `tevatron`: one
         line per query with `positive_passages` and `negative_passages`. Raises ValueError for another format,

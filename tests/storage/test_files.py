@@ -1,6 +1,7 @@
 """Atomic writes, JSON files and block files, and what they do on a full disk."""
 
 import errno
+import gzip
 import json
 import os
 import subprocess
@@ -33,6 +34,13 @@ def test_a_file_is_written_whole(tmp_path):
     write_json(path, {"é": [1, 2.5, None]})
     assert json.loads(path.read_text(encoding="utf-8")) == {"é": [1, 2.5, None]}
     assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_file_named_gz_is_compressed(tmp_path):
+    for path in (tmp_path / "a.jsonl.gz", tmp_path / "b.gz"):
+        write_whole(path, "text\n" * 100)
+        assert gzip.decompress(path.read_bytes()) == b"text\n" * 100
+    assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])
