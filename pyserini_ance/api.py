@@ -6,11 +6,15 @@ what was expected and the cure. Progress is logged under the logger `pyserini_an
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import UnionType
 from typing import Any, Literal
 
 import numpy as np
 
+from pyserini_ance.data import given_collection
 from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.formats.lines import shown
+from pyserini_ance.data.given_collection import Records
 from pyserini_ance.data.given_rankings import qrels_of, run_of
 from pyserini_ance.data.rankings import read_ranked
 from pyserini_ance.data.trec import read_qrels
@@ -22,10 +26,11 @@ from pyserini_ance.evaluation import metrics
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline import experiment, mining
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives
-from pyserini_ance.pipeline.mining import mine_negatives, read_source
+from pyserini_ance.pipeline.mining import NUM_NEGATIVES, mine_negatives, read_source
 from pyserini_ance.pipeline.model_export import Results
 from pyserini_ance.pipeline.one_training import only_training
 from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
+from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.load import read_component, read_settings
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
@@ -46,6 +51,7 @@ __all__ = [
     "load_collection",
     "load_encoder",
     "load_recipe",
+    "make_collection",
     "mine",
     "resume",
     "search",
@@ -204,6 +210,8 @@ def load_encoder(
     the hub cannot be reached, ValueError for settings that are not valid or that a saved encoder already has,
     and RuntimeError for missing weights.
     """
+    known = "a folder, a hub name, a run or a dict; save a model in memory and pass the folder"
+    _check_type("model", model, str | Path | Run | Mapping, known)
     device = device_of(device)
     given = {"pooling": pooling, "normalize": normalize, "length_tokens": length_tokens}
     given = {key: value for key, value in given.items() if value is not None}
@@ -234,13 +242,44 @@ def load_collection(
     return mining.load_collection(settings, cache_folder(cache))
 
 
+def make_collection(
+    documents: Records,
+    queries: Mapping[str, Records],
+    judgments: Mapping[str, Mapping[str, Mapping[str, int]]],
+    *,
+    relevance_threshold: int = 1,
+    unknown_ids: Literal["refuse", "skip"] = "refuse",
+    empty_documents: Literal["refuse", "skip"] = "refuse",
+) -> Collection:
+    """Make a collection of data in memory, checked as that of files.
+
+    documents: texts by id, or dicts with `text` and perhaps `title` by id; or records with an `_id` or `id`:
+    a list of dicts, a pandas DataFrame, a Dataset. Other keys are ignored. queries: the same for each split,
+    such as `{"train": {"q1": "a text"}}`; they may have `answers`, a list of strings. judgments: for each
+    split, grades by query and document id, as `evaluate` takes them. Ids are strings or ints, which become
+    strings. The settings are those of a recipe's `data`: the lowest grade that is relevant, and whether
+    judgments of unknown ids and documents without text are an error or skipped. Queries without a relevant
+    document are left out.
+
+    Raises ValueError naming the argument and the record.
+    """
+    return given_collection.make_collection(
+        documents,
+        queries,
+        judgments,
+        relevance_threshold=relevance_threshold,
+        unknown_ids=unknown_ids,
+        empty_documents=empty_documents,
+    )
+
+
 def mine(
     encoder: Encoder,
     collection: Collection,
     source: str | Mapping[str, Any] | Source = DEFAULT_SOURCE,
-    filters: str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]] = (),
+    filters: str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]] | None = (),
     split: str = "train",
-    num_negatives: int | None = 8,
+    num_negatives: int | None = NUM_NEGATIVES,
     *,
     seed: int = 42,
     bm25: Mapping[str, Any] | None = None,
@@ -251,17 +290,20 @@ def mine(
 
     source, filters: as in a recipe (docs/guides/negatives.md), one filter or several; known positives are
     always removed. num_negatives: chosen per query among the `top_k` candidates by the `sampling_strategy` of
-    the source, by default at random; None chooses all, which the source `random` cannot do. bm25, encoding:
+    the source, by default at random, and 8 unless the source has a number; None chooses all, which the source
+    `random` cannot do. bm25, encoding:
     these sections of a recipe; `bm25` matters for the source bm25, and for a filter whose teacher is BM25.
     The same arguments give the same negatives.
 
     Raises ValueError for settings that are not valid, a split without judgments, or queries with fewer than
     `num_negatives` candidates (unless the source has `on_shortage: fill_random`).
     """
+    _check_type("encoder", encoder, Encoder, "an Encoder; save the model and pass load_encoder(FOLDER)")
+    _check_type("collection", collection, Collection, "what load_collection or make_collection returns")
     return mine_negatives(
         encoder,
         collection,
-        read_source(source, _several(filters), num_negatives),
+        read_source(source, _several("filters", () if filters is None else filters), num_negatives),
         split,
         choose_all=num_negatives is None,
         seed=seed,
@@ -299,12 +341,22 @@ def evaluate(
     """
     ranking = run_of(run) if isinstance(run, Mapping) else read_ranked(Path(run))
     judged = qrels_of(qrels) if isinstance(qrels, Mapping) else read_qrels(qrels)
-    return metrics.evaluate(judged, ranking, parse_measures(_several(measures)))
+    return metrics.evaluate(judged, ranking, parse_measures(_several("measures", measures)))
 
 
-def _several[Item](values: str | Mapping[str, Any] | Iterable[Item]) -> tuple[Any, ...]:
+def _check_type(name: str, value: object, types: type | UnionType, expected: str) -> None:
+    """Raise ValueError for an argument of another class."""
+    if not isinstance(value, types):
+        raise ValueError(f"{name} is of class {type(value).__name__}; expected {expected}")
+
+
+def _several(name: str, values: object) -> tuple[Any, ...]:
     """The values of an argument that takes one or several."""
-    return (values,) if isinstance(values, str | Mapping) else tuple(values)
+    if isinstance(values, str | Mapping | Component):
+        return (values,)
+    if not isinstance(values, Iterable):
+        raise ValueError(f"{name} is {shown(values)}; expected one, or a list")
+    return tuple(values)
 
 
 def cache_folder(cache: str | Path | None) -> Path:

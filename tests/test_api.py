@@ -1,5 +1,6 @@
 """The Python API on a small collection with a random model, next to the code that it calls."""
 
+import inspect
 import json
 import os
 import pickle
@@ -12,11 +13,14 @@ from threading import Barrier
 
 import numpy as np
 import pytest
+import torch
 from ir_measures import RR, Qrel, ScoredDoc, calc_aggregate, nDCG
+from sentence_transformers import SentenceTransformer
 
 import pyserini_ance as pa
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.runs.generation import open_generation
@@ -315,6 +319,25 @@ def test_load_collection_from_a_file(recipe, collection, tmp_path):
     assert (len(collection.documents), [*collection.splits]) == (30, ["train", "dev", "test"])
 
 
+def test_a_collection_in_memory_is_mined_and_evaluated_as_one_of_files(run, recipe, collection, mined):
+    """Its titles are empty, and its queries those of one split."""
+    documents = dict(zip(collection.documents.ids, collection.documents.columns["text"], strict=True))
+    split = collection.split("train")
+    queries = dict(zip(split.queries.ids, split.queries.columns["text"], strict=True))
+    made = pa.make_collection(documents, {"train": queries}, {"train": collection.judgments("train")})
+    encoder = pa.load_encoder(run.directory / "checkpoints" / "initial-00000000" / "encoder")
+    source = {"kind": "ann", "top_k": 8}
+    again = pa.mine(encoder, made, source, num_negatives=3, encoding=FP32, cache=recipe.cache)
+    np.testing.assert_array_equal(again.rows, mined.rows)
+    assert again.to_texts() == mined.to_texts()
+    _, rows = pa.search(encoder.encode([*queries.values()]), encoder.encode([*documents.values()]), k=30)
+    ranking = {
+        query: {made.documents.ids[row]: -rank for rank, row in enumerate(ranked)}
+        for query, ranked in zip(queries, rows.tolist(), strict=True)
+    }
+    assert pa.evaluate(ranking, made.judgments("train"), "R@30") == {"R@30": 1.0}
+
+
 def test_settings_of_a_collection_are_checked(recipe, tmp_path):
     with pytest.raises(
         ValueError, match=r"collection is not valid:\n +fodler: unknown key 'fodler' \(did you mean"
@@ -500,7 +523,7 @@ def test_a_filter_of_mine_may_ask_bm25(run, recipe, collection, monkeypatch, tmp
 def test_random_negatives_need_no_vectors(run, recipe, collection):
     mined = pa.mine(pa.load_encoder(run), collection, "random", num_negatives=5, cache=recipe.cache)
     assert mined.rows.shape == (15, 5) and mined.seconds == {}
-    with pytest.raises(ValueError, match="filters: unknown key 'filters'"):
+    with pytest.raises(ValueError, match="filters are given, but source 'random' takes none; remove them"):
         pa.mine(pa.load_encoder(run), collection, "random", ["duplicates"], cache=recipe.cache)
 
 
@@ -527,17 +550,60 @@ def test_a_ranking_in_a_file_is_a_source(run, recipe, collection, tmp_path):
         ({"num_negatives": 0}, "num_negatives: Input should be greater than 0, got 0"),
         ({"num_negatives": -1}, "num_negatives: Input should be greater than 0, got -1"),
         ({"source": "random", "num_negatives": None}, "'random' has no candidates .* pass a number, such as"),
-        ({"bm25": {"k1": -3}}, r"bm25 is not valid:\n +k1: Input should be .* 0, got -3 \(set in bm25\)$"),
+        ({"bm25": {"k1": -3}}, r"bm25 is not valid:\n +k1: Input should be .* 0, got -3$"),
         (
             {"encoding": {"tokens": 3}},
-            r"^encoding is not valid:\n +tokens: unknown key 'tokens'.*\(set in encoding\)$",
+            r"^encoding is not valid:\n +tokens: unknown key 'tokens'; keys here: [a-z_, ]+, got 3$",
         ),
+        ({"source": {"kind": "ann", "num_negatives": 4}, "num_negatives": 8}, "num_negatives is 8, but 4 in"),
+        (
+            {"source": {"kind": "ann", "num_negatives": 4}, "num_negatives": None},
+            "num_negatives is None, but 4 in the settings of the source; set it in one place",
+        ),
+        (
+            {"source": ["ann", "bm25"]},
+            r"source is \['ann', 'bm25'\]; expected the name of a kind, .*; mix several: {'kind': 'mix',",
+        ),
+        ({"source": None}, "source is None; expected the name of a kind, or a dict with `kind`; such as"),
+        ({"source": {"top_k": 8}}, "source is {'top_k': 8}; expected the name of a kind"),
+        (
+            {"source": {"kind": "mix", "sources": ["ann"]}, "filters": "duplicates"},
+            "filters are given, but source 'mix' takes none; filters belong to the sources of the mix",
+        ),
+        ({"source": {"kind": "mix", "sources": ["ann", "momentum"]}}, "source 'momentum' needs a training"),
+        ({"filters": 5}, "filters is 5; expected one, or a list"),
         ({"source": {"kind": "ann", "top_k": 2}}, "have fewer than num_negatives=8 candidates"),
     ],
 )
 def test_wrong_arguments_are_named(run, recipe, collection, arguments, message):
     with pytest.raises(ValueError, match=message):
         pa.mine(pa.load_encoder(run), collection, cache=recipe.cache, **{"source": "ann", **arguments})
+
+
+def test_the_number_of_the_source_holds_unless_another_is_given(run, recipe, collection):
+    def chosen(source, **more) -> int:
+        return pa.mine(pa.load_encoder(run), collection, source, None, cache=recipe.cache, **more).rows.shape[
+            1
+        ]
+
+    assert chosen({"kind": "ann", "top_k": 20, "num_negatives": 3}) == 3
+    assert chosen(Ann(top_k=20, num_negatives=3), num_negatives=3) == 3
+    assert chosen({"kind": "ann", "top_k": 20}) == chosen(Ann(top_k=20)) == 8
+    assert inspect.signature(pa.mine).parameters["num_negatives"].default == 8
+
+
+def test_arguments_of_another_class_are_named(run, collection):
+    encoder, model = pa.load_encoder(run), SentenceTransformer(modules=[torch.nn.Identity()])
+    for wrong in ("runs/model", model):
+        message = (
+            f"^encoder is of class {type(wrong).__name__}; expected an Encoder; save the model and pass "
+        )
+        with pytest.raises(ValueError, match=message):
+            pa.mine(wrong, collection)
+    with pytest.raises(ValueError, match="^collection is of class dict; expected what load_collection or "):
+        pa.mine(encoder, {"kind": "beir"})
+    with pytest.raises(ValueError, match=r"^model is of class SentenceTransformer; .* pass the folder$"):
+        pa.load_encoder(model)
 
 
 def test_texts_of_negatives(mined, collection):
@@ -560,9 +626,11 @@ def test_dataset_has_the_columns_of_sentence_transformers(mined):
 def test_jsonl_for_sentence_transformers_is_loaded_by_datasets(mined, tmp_path):
     from datasets import load_dataset
 
-    mined.to_jsonl(tmp_path / "negatives.jsonl")
-    loaded = load_dataset("json", data_files=str(tmp_path / "negatives.jsonl"), cache_dir=tmp_path / "cache")
-    assert loaded["train"].to_list() == mined.to_dataset().to_list()
+    for name in ("negatives.jsonl", "packed.jsonl.gz"):
+        mined.to_jsonl(tmp_path / name)
+        loaded = load_dataset("json", data_files=str(tmp_path / name), cache_dir=tmp_path / "cache")
+        assert loaded["train"].to_list() == mined.to_dataset().to_list()
+    assert (tmp_path / "packed.jsonl.gz").read_bytes().startswith(b"\x1f\x8b")
 
 
 def test_jsonl_for_tevatron_is_read_again_as_a_ranking(mined, run, recipe, collection, tmp_path):
@@ -579,8 +647,14 @@ def test_unequal_numbers_are_refused_for_sentence_transformers(run, recipe, coll
     source = {"kind": "ann", "top_k": 20, "oversample": 0}
     mined = pa.mine(pa.load_encoder(run), collection, source, filters, num_negatives=None, cache=recipe.cache)
     assert len(set((mined.rows != PADDING).sum(1).tolist())) > 1
-    with pytest.raises(ValueError, match="sentence-transformers needs equally many"):
+    with pytest.raises(ValueError, match="sentence-transformers needs equally many") as error:
         mined.to_jsonl(tmp_path / "negatives.jsonl")
+    number = int(re.search("num_negatives=([0-9]+)", str(error.value))[1])
+    advised = {**source, "min_candidates": number}
+    again = pa.mine(
+        pa.load_encoder(run), collection, advised, filters, num_negatives=number, cache=recipe.cache
+    )
+    assert number > 0 and len(again.to_dataset()) > 0
     assert [*tmp_path.iterdir()] == []
     mined.to_jsonl(tmp_path / "train.jsonl", format="tevatron")
     with pytest.raises(ValueError, match="unknown format 'beir'; formats: sentence-transformers, tevatron"):

@@ -18,6 +18,7 @@ REMEDIES = {
     "top_k": "raise --top-k",
     "oversample": "raise --oversample",
     "filters": "loosen --filters",
+    "min_candidates": "leave them out with min_candidates: --source '{kind: KIND, min_candidates: N}'",
     "on_shortage": "add --on-shortage fill_random to fill up with random ones",
 }
 FORMATS = ("sentence-transformers", "tevatron")
@@ -30,10 +31,10 @@ def main(arguments: list[str] | None = None) -> None:
     interrupt_on_termination()
     filters = [filter_settings(text) for text in args.filters]
     from pyserini_ance.distributed.world import World
-    from pyserini_ance.pipeline.mining import collection_files, read_source
+    from pyserini_ance.pipeline.mining import NUM_NEGATIVES, collection_files, read_source
     from pyserini_ance.storage.files import check_not_input
 
-    source = read_source(source_settings(args), filters, args.num_negatives)
+    source = read_source(source_settings(args), filters, args.num_negatives or NUM_NEGATIVES)
     if "bm25" not in source.needs:
         console.refuse_options(parser, args, f"--source {args.source} searches without BM25", "--k1", "--b")
     inputs = [args.collection, *collection_files(args.collection), *[args.file] * bool(args.file)]
@@ -131,8 +132,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--source", default="ann", help=f"{sources} (default: %(default)s)")
     add("--file", type=Path, metavar="RANKING", help="of --source ranking: a TREC run or a training file")
     add("--top-k", type=top_k, help="candidates per query, or `auto` (default: that of the source)")
-    number = "negatives per query in the output (default: %(default)s)"
-    add("--num-negatives", type=console.positive_int, default=8, help=number)
+    number = "negatives per query in the output (default: that of --source, or 8)"
+    add("--num-negatives", type=console.positive_int, help=number)
     filters = "duplicates, relative_margin=0.05, range_min=10, ..., or YAML mappings; applied in this order"
     add("--filters", nargs="+", action="extend", default=[], metavar="KIND[=VALUE]", help=filters)
     more = "candidates retrieved beyond --top-k to replace those that filters remove (default: 100)"

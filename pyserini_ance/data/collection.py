@@ -228,6 +228,18 @@ class Collection:
             raise ValueError(f"no split {name!r}; splits: {names}; use one of them, or add it under `data`")
         return self.splits[name]
 
+    def judgments(self, split: str) -> dict[str, dict[str, int]]:
+        """The grades of a split's judgments by the ids of query and document, as `evaluate` takes them.
+
+        Raises ValueError if the split does not exist.
+        """
+        chosen, ids = self.split(split), self.documents.ids
+        judged = map(chosen.qrels.judged, range(len(chosen.queries)))
+        return {
+            query: {ids[row]: grade for row, grade in zip(rows.tolist(), grades.tolist(), strict=True)}
+            for query, (rows, grades) in zip(chosen.queries.ids, judged, strict=True)
+        }
+
     @cached_property
     def digest(self) -> str:
         """sha256 over documents, queries and judgments of every split, sorted by name, and `left_out`."""

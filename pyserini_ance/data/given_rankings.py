@@ -19,7 +19,7 @@ def qrels_of(grades: Mapping[str, Mapping[str, int]]) -> Qrels:
 
     Raises ValueError, naming query and document, for a grade that is not a whole number.
     """
-    return _checked("qrels", grades, _grade, "a whole number")
+    return _checked("qrels", grades, whole, "a whole number")
 
 
 def _checked[Value](
@@ -50,7 +50,8 @@ def _score(value: Any) -> float:
     return float(value)
 
 
-def _grade(value: Any) -> int:
+def whole(value: Any) -> int:
+    """A grade as an int. Raises ValueError, without a message, for what is not a whole number."""
     if not isinstance(value, Integral):
         raise ValueError
     return int(value)

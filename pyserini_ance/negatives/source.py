@@ -44,6 +44,7 @@ REMEDIES = {
     "top_k": "raise top_k",
     "oversample": "raise oversample",
     "filters": "loosen filters",
+    "min_candidates": "set min_candidates to the same number, which leaves them out",
     "on_shortage": "set on_shortage: fill_random to fill up with random ones",
 }
 
@@ -194,7 +195,7 @@ class TableSource(Source):
             raise Shortage(
                 f"negatives {self.kind}: {len(short)} of {len(table.anchors)} {PLURALS[table.anchor_side]} "
                 f"have fewer than num_negatives={self.num_negatives} candidates, first {first}.{found}",
-                ("num_negatives", *remedies, "on_shortage"),
+                ("num_negatives", *remedies, "min_candidates", "on_shortage"),
             )
         return len(short)
 

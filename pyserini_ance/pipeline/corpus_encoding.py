@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -79,7 +79,8 @@ class VectorFormat:
 class Corpus(PyseriniJsonl):
     """A JSONL corpus without splits, as `encode` reads it."""
 
-    skip_empty_documents: ClassVar[str] = "--empty-documents skip"
+    def written(self, key: str, value: object) -> str:
+        return f"--{key.replace('_', '-')} {value}"
 
 
 def encode_corpus(

@@ -86,7 +86,7 @@ class MinedNegatives:
         return Dataset.from_list(list(self._tuples()))
 
     def to_jsonl(self, path: str | Path, format: JsonlFormat = "sentence-transformers") -> None:
-        """Write a JSONL file, which appears when it is complete.
+        """Write a JSONL file, compressed if it is named .gz, which appears when it is complete.
 
         `sentence-transformers`: the columns of `to_dataset`, one line per query and positive. `tevatron`: one
         line per query with `positive_passages` and `negative_passages`. Raises ValueError for another format,
@@ -116,10 +116,12 @@ class MinedNegatives:
     def _tuples(self) -> Iterator[dict[str, str]]:
         counts = (self.rows != PADDING).sum(1)
         if len(set(counts.tolist())) > 1:
+            number = counts.min() or max(1, int(np.median(counts)))
             raise ValueError(
                 f"queries have {counts.min()} to {counts.max()} negatives, but sentence-transformers needs "
-                f"equally many. Mine again with num_negatives={counts.min()}, set on_shortage: fill_random, "
-                "or write the format tevatron."
+                f"equally many. Mine again with a number, such as num_negatives={number}; for queries with "
+                f"fewer candidates set min_candidates: {number} in the source, which leaves them out, or "
+                "on_shortage: fill_random. The format tevatron needs no equal numbers."
             )
         for record in self._texts():
             negatives = {f"negative_{n}": text for n, text in enumerate(record["negatives"], start=1)}

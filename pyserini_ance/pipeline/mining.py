@@ -12,6 +12,7 @@ from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.collection_cache import CollectionRecord, open_collection, store_collection
 from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.data.formats.format import Format
+from pyserini_ance.data.formats.lines import shown
 from pyserini_ance.data.formats.reading import reading
 from pyserini_ance.data.prepared import AnchorSet, PreparedData
 from pyserini_ance.distributed.world import World
@@ -33,6 +34,13 @@ from pyserini_ance.storage.files import sha256_json
 from pyserini_ance.storage.lease import leased, remove_unless_leased
 
 GENERATION = "mined"
+
+
+class _Default(int):
+    """A default, told by its identity from the same number that a caller gives."""
+
+
+NUM_NEGATIVES = _Default(8)
 
 
 def collection_files(settings: str | Path) -> list[Path]:
@@ -77,34 +85,71 @@ def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
 
 
 def read_source(
-    source: str | Mapping[str, Any] | Source, filters: Sequence[Any] = (), num_negatives: int | None = None
+    source: str | Mapping[str, Any] | Source,
+    filters: Sequence[Any] = (),
+    num_negatives: int | None = NUM_NEGATIVES,
 ) -> Source:
     """A source of negatives with `filters` and `num_negatives` added to its own settings.
 
-    Raises ValueError for a source that can be drawn from only while a model trains.
+    num_negatives: the default gives way to the source's own number; None is for those who choose all.
+
+    Raises ValueError for two numbers, for filters that the source has no use for, and for a source that can
+    be drawn from only while a model trains.
     """
-    settings = source.model_dump(mode="json") if isinstance(source, Source) else source
-    settings = {"kind": settings} if isinstance(settings, str) else dict(settings)
-    settings |= {"filters": [*settings.get("filters", ()), *filters]} if filters else {}
-    settings |= {"num_negatives": num_negatives} if num_negatives is not None else {}
-    kind = component_class("negatives", str(settings.get("kind")))
+    settings = _settings_of(source)
+    kind = component_class("negatives", settings["kind"])
     assert issubclass(kind, Source)
-    if kind.live or kind.uses_previous_tables:
+    _check_needs_no_run(kind, settings["kind"])
+    if filters:
+        _check_filtered(kind, settings["kind"])
+        settings["filters"] = [*settings.get("filters", ()), *filters]
+    own = settings.setdefault("num_negatives", num_negatives)
+    if num_negatives is not NUM_NEGATIVES and own != num_negatives:
         raise ValueError(
-            f"source {settings['kind']!r} needs a training run; use ann, lookahead, bm25, ranking or random, "
-            "or a mix of them"
+            f"num_negatives is {num_negatives}, but {own} in the settings of the source; set it in one place"
         )
+    if own is None:
+        del settings["num_negatives"]
     built = read_component("negatives", settings, "source")
     assert isinstance(built, Source)
-    if trained := [need.removeprefix(TRAINED) for need in built.needs if need.startswith(TRAINED)]:
-        raise ValueError(
-            f"source {settings['kind']!r} asks the cross-encoder {trained[0]!r} of a training run; pass its "
-            f"folder instead of its name: model: RUN/teachers/{trained[0]}"
-        )
-    for part in built.components:
-        if part is not built:
-            read_source(part)  # the sources of a mix
+    for part in built.components:  # the sources of a mix
+        _check_needs_no_run(part, part.kind)
     return built
+
+
+def _settings_of(source: Any) -> dict[str, Any]:
+    """The settings that were given for a source, with its kind."""
+    if isinstance(source, Source):
+        return {"kind": source.kind, **source.model_dump(mode="json", exclude_unset=True)}
+    settings = {"kind": source} if isinstance(source, str) else source
+    if isinstance(settings, Mapping) and isinstance(settings.get("kind"), str):
+        return dict(settings)
+    several = isinstance(source, list | tuple)
+    cure = "mix several: {'kind': 'mix', 'sources': [...]}" if several else "such as {'kind': 'ann'}"
+    raise ValueError(f"source is {shown(source)}; expected the name of a kind, or a dict with `kind`; {cure}")
+
+
+def _check_filtered(kind: type[Source], name: str) -> None:
+    if "filters" in kind.model_fields:
+        return
+    cure = "remove them: it draws from all documents but the known positives"
+    if issubclass(kind, Mix):
+        cure = "filters belong to the sources of the mix: {'kind': 'ann', 'filters': [...]}"
+    raise ValueError(f"filters are given, but source {name!r} takes none; {cure}")
+
+
+def _check_needs_no_run(source: Source | type[Source], name: str) -> None:
+    if source.live or source.uses_previous_tables:
+        raise ValueError(
+            f"source {name!r} needs a training run; use ann, lookahead, bm25, ranking or random, or a mix of "
+            "them"
+        )
+    needs = source.needs if isinstance(source, Source) else ()
+    if trained := [need.removeprefix(TRAINED) for need in needs if need.startswith(TRAINED)]:
+        raise ValueError(
+            f"source {name!r} asks the cross-encoder {trained[0]!r} of a training run; pass its folder "
+            f"instead of its name: model: RUN/teachers/{trained[0]}"
+        )
 
 
 def mine_negatives(

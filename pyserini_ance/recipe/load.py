@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
@@ -313,6 +313,6 @@ def read_options[S: Settings](kind: type[S], **values: Any) -> S:
 
 
 def _invalid(error: ValidationError, origin: str) -> ValueError:
-    errors = [{**problem, "loc": problem["loc"] or (origin,)} for problem in error.errors()]
-    problems = [explain(cast(ErrorDetails, problem), Path(origin), {}) for problem in errors]
-    return ValueError("\n".join([f"{origin} is not valid:", *problems]))
+    problems = [_in_words(problem) for problem in error.errors()]
+    lines = [f"  {key or origin}: {message}" for key, message in problems]
+    return ValueError("\n".join([f"{origin} is not valid:", *lines]))

@@ -18,8 +18,8 @@ def check_split_name(name: str) -> None:
     """Raise ValueError for a name that cannot be part of a file's name, as in `qrels.SPLIT.txt`."""
     if "/" in name:
         raise ValueError(
-            f"split {name!r}: files are named after splits, so that a name has no slash; rename it under "
-            f"`data.splits`, for example to {name.replace('/', '-')!r}"
+            f"split {name!r}: files are named after splits, so that a name has no slash; rename it, "
+            f"for example to {name.replace('/', '-')!r}"
         )
 
 

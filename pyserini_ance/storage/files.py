@@ -1,6 +1,7 @@
 """Durable file writes: files are replaced as a whole, and a full disk is an error, never half a file."""
 
 import errno
+import gzip
 import hashlib
 import json
 import os
@@ -8,7 +9,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 from pyserini_ance.storage.liveness import temp_path
 
@@ -47,12 +48,19 @@ def write_whole(path: Path, content: str | bytes) -> None:
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file to write to; at the end it becomes `path` with the guarantees of `write_whole`."""
+    """Yield a file to write to; at the end it becomes `path` with the guarantees of `write_whole`.
+
+    A path that ends in .gz is compressed: by this name it is unpacked when it is read.
+    """
     temporary = temp_path(path, "tmp")
     with path_in_errors(path):
         try:
             with open(temporary, "wb") as file:
-                yield file
+                if path.suffix == ".gz":  # neither name nor time in it: equal texts are equal files
+                    with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed:
+                        yield cast(BinaryIO, packed)
+                else:
+                    yield file
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)

@@ -74,12 +74,23 @@ def test_too_few_candidates_stop_or_are_filled_up(files, tmp_path, capsys):
     with pytest.raises(ValueError, match="have fewer than num_negatives=4 candidates") as error:
         mine.main(few)
     advice = (
-        "Lower --num-negatives, raise --top-k, or add --on-shortage fill_random to fill up with random ones."
+        "Lower --num-negatives, raise --top-k, leave them out with min_candidates: --source '{kind: KIND, "
+        "min_candidates: N}', or add --on-shortage fill_random to fill up with random ones."
     )
     assert str(error.value).endswith(advice)
     assert not (tmp_path / "out" / "negatives.jsonl").exists()
     mine.main([*few, "--on-shortage", "fill_random"])
     assert len(lines(tmp_path)) == 16 and "| ann    |      15 |" in capsys.readouterr().out
+
+
+def test_the_number_of_negatives_is_given_once(files, tmp_path):
+    source = ["--source", "{kind: ann, top_k: 10, num_negatives: 2}"]
+    mine.main([*files, *source])
+    assert [*lines(tmp_path)[0]] == ["anchor", "positive", "negative_1", "negative_2"]
+    with pytest.raises(
+        ValueError, match="num_negatives is 8, but 2 in the settings of the source; set it in"
+    ):
+        mine.main([*files, *source, "--num-negatives", "8"])
 
 
 def test_oversample_is_an_option(files):

@@ -62,23 +62,29 @@ def test_queries_with_too_few_candidates_are_listed(split_of):
     assert Ann(num_negatives=2).check(table([1, 2]), None, split_of([0])) == 0
 
 
+LEAVE_OUT = "set min_candidates to the same number, which leaves them out"
+
+
 @pytest.mark.parametrize(
     ("source", "remedies"),
     [
         # A query has all that the source found: a higher top_k would give it no more.
         (
             Ann(num_negatives=4),
-            "The source found no more for them. Lower num_negatives or set on_shortage: fill_random to fill "
-            "up with random ones.",
+            f"The source found no more for them. Lower num_negatives, {LEAVE_OUT}, or set on_shortage: "
+            "fill_random to fill up with random ones.",
         ),
-        (Ann(num_negatives=4, top_k=2), "Lower num_negatives, raise top_k, or set on_shortage: fill_random"),
+        (
+            Ann(num_negatives=4, top_k=2),
+            f"Lower num_negatives, raise top_k, {LEAVE_OUT}, or set on_shortage: fill_random",
+        ),
         (
             Ann(num_negatives=4, filters=["duplicates"]),
-            "Lower num_negatives, raise oversample, loosen filters, or set on_shortage: fill_random",
+            f"Lower num_negatives, raise oversample, loosen filters, {LEAVE_OUT}, or set on_shortage: ",
         ),
         (
             Ann(num_negatives=4, top_k=2, filters=["duplicates"]),
-            "Lower num_negatives, raise top_k, raise oversample, loosen filters, or set on_shortage: ",
+            f"Lower num_negatives, raise top_k, raise oversample, loosen filters, {LEAVE_OUT}, or set ",
         ),
     ],
 )

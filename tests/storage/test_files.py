@@ -1,6 +1,7 @@
 """Atomic writes, JSON files and block files, and what they do on a full disk."""
 
 import errno
+import gzip
 import json
 import os
 import subprocess
@@ -44,6 +45,13 @@ def test_threads_that_write_one_file_leave_one_of_their_files(tmp_path, monkeypa
     with ThreadPoolExecutor(2) as threads:
         list(threads.map(lambda content: write_whole(path, content), ("first", "second")))
     assert path.read_text() in ("first", "second") and os.listdir(tmp_path) == ["file"]
+
+
+def test_a_file_named_gz_is_compressed(tmp_path):
+    for path in (tmp_path / "a.jsonl.gz", tmp_path / "b.gz"):
+        write_whole(path, "text\n" * 100)
+        assert gzip.decompress(path.read_bytes()) == b"text\n" * 100
+    assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
 
 
 @pytest.mark.parametrize("call", ["fsync", "replace"])

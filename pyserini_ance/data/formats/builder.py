@@ -206,7 +206,7 @@ def build_texts(
 
 def repeated_id(noun: str, id: str, first: Line, again: Line) -> ValueError:
     """The error to raise for an id that is given in two lines."""
-    problem = f"{noun} id {shown(id)} was already given in {first.path}, line {first.number}"
+    problem = f"{noun} id {shown(id)} was already given in {first.place}"
     return again.error(problem, "each id once", "delete one of the two, or rename it")
 
 

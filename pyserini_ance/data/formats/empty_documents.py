@@ -36,9 +36,7 @@ class EmptyDocuments:
         for id, line in self.lines.items():
             if (row := documents.rows.get(id)) is not None:
                 other = origins.line(row)
-                problem = (
-                    f"document {shown(id)} is empty, but has a text in {other.path}, line {other.number}"
-                )
+                problem = f"document {shown(id)} is empty, but has a text in {other.place}"
                 raise line.error(problem, "each id once", "delete one of the two, or rename it")
 
     def leave_out_judgments(self, split: str, judgments: Iterable[Judgment]) -> Iterator[Judgment]:

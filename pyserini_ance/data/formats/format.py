@@ -56,8 +56,6 @@ class Format(Component):
     """Judgments of ids that the collection lacks are an error (`refuse`) or ignored (`skip`)."""
     empty_documents: Literal["refuse", "skip"] = "refuse"
     """Documents without text are an error (`refuse`), or left out with their judgments (`skip`)."""
-    # How a user says so, for errors. A command with an option of its own for it has another text.
-    skip_empty_documents: ClassVar[str] = "data.empty_documents=skip"
     keep_unjudged: tuple[str, ...] = ()
     """Training splits that keep queries without a relevant document, for `refresh: {positives_top_k: N}`; in
     all others they are left out."""
@@ -76,6 +74,10 @@ class Format(Component):
                 "hold_out.split or train_queries.split"
             )
         return self
+
+    def written(self, key: str, value: object) -> str:
+        """A setting as a user writes it, for errors; one that is an option or an argument is written so."""
+        return f"data.{key}={value}"
 
     @property
     def _made_splits(self) -> set[str]:
@@ -167,7 +169,7 @@ class Format(Component):
             documents = empty.leave_out(documents)
         cure = (
             "give it one, or delete it and its judgments, or leave such documents out with "
-            f"{self.skip_empty_documents}"
+            f"{self.written('empty_documents', 'skip')}"
         )
         corpus = build_texts(documents, "document", store, files, empty.check, cure)
         if not len(corpus):
@@ -213,11 +215,12 @@ class Format(Component):
         with_positives = np.flatnonzero(np.diff(qrels.relevant_offsets))
         if not len(with_positives):
             files = [str(path) for key, path in self.files() if f"{key}.".startswith(f"data.splits.{name}.")]
+            lowest = self.relevance_threshold
             highest = f", the highest grade is {qrels.grades.max()}" if len(qrels.grades) else ""
             raise ValueError(
                 f"split {name!r} has no query with a relevant document: {len(queries)} queries and "
-                f"{len(qrels.rows)} judgments were read{highest}; expected a grade of at least "
-                f"{self.relevance_threshold} (data.relevance_threshold); correct the split"
+                f"{len(qrels.rows)} judgments were read{highest}; expected a grade of at least {lowest} "
+                f"({self.written('relevance_threshold', lowest)}); correct the split"
                 + (f": {', '.join(files)}" if files else "")
             )
         if name in self.keep_unjudged:
@@ -255,7 +258,8 @@ class Format(Component):
                 pair, earlier = (judgment.query, judgment.document), (grades[position], numbers[position])
                 raise two_grades(judgment.line, *pair, judgment.grade, *earlier)
         if unknown and self.unknown_ids == "refuse":
-            raise _unknown_ids(name, unknown_count, unknown, queries, documents)
+            skip = self.written("unknown_ids", "skip")
+            raise _unknown_ids(name, unknown_count, unknown, queries, documents, skip)
         _count_skipped(skipped, f"{name} judgments of unknown ids", unknown_count)
         pairs = np.fromiter(positions, np.int64, len(positions))
         return Qrels.of(
@@ -282,15 +286,16 @@ def _on_one_line(entry: Entry) -> Entry:
 
 
 def _unknown_ids(
-    name: str, count: int, first: list[Judgment], queries: Texts, documents: Texts
+    name: str, count: int, first: list[Judgment], queries: Texts, documents: Texts, skip: str
 ) -> ValueError:
+    """skip: the setting that ignores such judgments."""
     examples = ", ".join(
-        f"{j.line.path}:{j.line.number} {f'{j.query} {j.document}'[:SHOWN_CHARACTERS]}" for j in first
+        f"{j.line.short_place} {f'{j.query} {j.document}'[:SHOWN_CHARACTERS]}" for j in first
     )
     return ValueError(
         f"{count} judgments of split {name!r} refer to a query or a document that does not exist; "
         f"the first: {examples}; {_lost_zeros(first, queries, documents)}add what is missing, or skip such "
-        "judgments with data.unknown_ids=skip"
+        f"judgments with {skip}"
     )
 
 

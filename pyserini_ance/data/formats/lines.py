@@ -10,6 +10,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from numbers import Integral
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,21 @@ SHOWN_CHARACTERS = 80
 BEYOND = (ValueError, RecursionError)
 
 _WHOLE_NUMBER = re.compile("[+-]?[0-9]{1,9}")
+
+
+class Argument(Path):
+    """An argument of a call in the place of a file: its lines are the records that a caller passes.
+
+    keys: of a mapping, whose values are then the lines; None: the lines are numbered from 0, as in a list.
+    """
+
+    def __init__(self, name: str, keys: Sequence[object] | None = None):
+        super().__init__(name)
+        self.keys = keys
+
+    def place(self, number: int) -> str:
+        """A line, as Python would select it."""
+        return f"{self}[{shown(self.keys[number]) if self.keys else number}]"
 
 
 class Line(NamedTuple):
@@ -38,11 +54,21 @@ class Line(NamedTuple):
     read_bytes: int = 0
     end: int = 0
 
+    @property
+    def place(self) -> str:
+        """The position, for messages."""
+        if isinstance(self.path, Argument):
+            return self.path.place(self.number)
+        return f"{self.path}, line {self.number}{self.within}"
+
+    @property
+    def short_place(self) -> str:
+        """The position, for a list of several."""
+        return self.place if isinstance(self.path, Argument) else f"{self.path}:{self.number}"
+
     def error(self, problem: str, expected: str, cure: str) -> ValueError:
         """The error to raise for this line."""
-        return ValueError(
-            f"{self.path}, line {self.number}{self.within}: {problem}; expected {expected}; {cure}"
-        )
+        return ValueError(f"{self.place}: {problem}; expected {expected}; {cure}")
 
     def columns(self, names: Sequence[str], separator: str | None = "\t") -> list[str]:
         """The values of a table row, none of them empty. Separator None means any run of blanks and tabs."""
@@ -128,11 +154,13 @@ class LineOrigins:
 def json_id(line: Line, record: dict[str, Any], *keys: str) -> str:
     """The id under the first of `keys` that the record has.
 
-    A JSON integer becomes its digits, as in Anserini.
+    An integer becomes its digits, as in Anserini.
     """
     value = next((record[key] for key in keys if key in record), None)
-    if isinstance(value, bool) or not isinstance(value, str | int):
+    if not isinstance(value, str) and (isinstance(value, bool) or not isinstance(value, Integral)):
         cure = "give the record an id"
+        if isinstance(value, float):  # pandas makes a column float if a value is missing, as after a merge
+            cure = "the column is float; write it as int or string"
         if not any(key in record for key in keys):
             cure += f" (its keys: {shown(', '.join(record))}), or set `data.kind` to the layout that it has"
         raise line.error(f"id {shown(value)}", f"a string under {' or '.join(keys)}", cure)

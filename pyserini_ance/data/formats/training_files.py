@@ -132,8 +132,7 @@ def _each_once(passages: Iterable[Entry]) -> Iterator[Entry]:
         elif hashes[row] != hashed:
             first = origins.line(row)
             problem = (
-                f"passage {passage.id!r} is {shown(passage.fields)}, "
-                f"but it has another text in {first.path}, line {first.number}"
+                f"passage {passage.id!r} is {shown(passage.fields)}, but it has another text in {first.place}"
             )
             cure = "correct one of the two, or set data.corpus to the file of the passages"
             raise passage.line.error(problem, "one text for an id", cure)

@@ -3,6 +3,7 @@ import json
 
 import datasets
 import huggingface_hub
+import pandas
 import pytest
 
 from pyserini_ance.data.answer_matching import read_answers
@@ -181,6 +182,15 @@ def test_a_grade_that_is_not_a_whole_number_is_an_error(recipe, tmp_path, grade)
         match=rf"qrels\.csv, line 3: score '{grade}'; expected a whole number of at most nine digits; "
         "correct the row",
     ):
+        Datasets(**recipe).read()
+
+
+def test_ids_that_pandas_made_numbers_with_a_point_are_an_error(recipe, tmp_path):
+    """A column of whole numbers is float after a merge that leaves some missing."""
+    pandas.DataFrame({"_id": [0.0, 1.0], "text": ["a", "b"]}).to_parquet(tmp_path / "float.parquet")
+    recipe["documents"] = {"path": str(tmp_path / "float.parquet"), "title": None}
+    message = r"float\.parquet, line 1: id 0\.0; .*; the column is float; write it as int or string$"
+    with pytest.raises(ValueError, match=message):
         Datasets(**recipe).read()
 
 

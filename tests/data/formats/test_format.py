@@ -216,7 +216,7 @@ def test_a_split_without_queries_is_an_error():
     with pytest.raises(
         ValueError,
         match=r"^split 'dev' has no query .* document: 3 queries and 1 judgments were read, the highest "
-        r"grade is 1; expected a grade of at least 2 \(data.relevance_threshold\); correct the split$",
+        r"grade is 1; expected a grade of at least 2 \(data.relevance_threshold=2\); correct the split$",
     ):
         assembled(relevance_threshold=2)
 

@@ -1,0 +1,141 @@
+"""A collection that a caller passes as mappings or records, checked as files are."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from pydantic import PrivateAttr
+
+from pyserini_ance.data.answer_matching import ANSWERS
+from pyserini_ance.data.collection import Collection
+from pyserini_ance.data.formats.builder import Entry, Judgment
+from pyserini_ance.data.formats.format import Format, RawData
+from pyserini_ance.data.formats.lines import (
+    Argument,
+    Line,
+    json_answers,
+    json_id,
+    json_text,
+    shown,
+    whole_number,
+)
+from pyserini_ance.data.given_rankings import whole
+from pyserini_ance.recipe.load import read_settings
+from pyserini_ance.recipe.splits import check_split_name
+
+IDS = ("_id", "id")
+TITLE, TEXT = "title", "text"
+
+# Records, or a mapping from ids to texts or to records without ids.
+Records = Mapping[Any, Any] | Iterable[Any]
+Grades = Mapping[str, Mapping[str, int]]
+
+
+def make_collection(
+    documents: Records, queries: Mapping[str, Records], judgments: Mapping[str, Grades], **settings: Any
+) -> Collection:
+    """Check and build a collection; the settings are those of `Format`.
+
+    queries and judgments are by split. Raises ValueError naming the argument and the record.
+    """
+    given = read_settings(_Given, settings, "make_collection")
+    for name, value in (("queries", queries), ("judgments", judgments)):
+        if not isinstance(value, Mapping) or not all(isinstance(split, str) for split in value):
+            expected = "a mapping from the names of splits, such as {'train': ...}"
+            raise ValueError(f"{name} is {shown(value)}; expected {expected}")
+    if queries.keys() != judgments.keys():
+        raise ValueError(
+            f"queries has the splits {shown(list(queries))}, but judgments {shown(list(judgments))}; "
+            "expected the same; pass both for each split"
+        )
+    for name in queries:
+        check_split_name(name)
+    splits = {
+        name: (
+            _queries(Argument(f"queries[{name!r}]"), queries[name]),
+            _judgments(f"judgments[{name!r}]", judgments[name]),
+        )
+        for name in queries
+    }
+    given._raw = RawData(_documents(Argument("documents"), documents), splits)
+    return given.read()
+
+
+class _Given(Format):
+    """What a caller passes; its settings are arguments, too."""
+
+    kind: str = "make_collection"
+    _raw: RawData = PrivateAttr()
+
+    def raw_data(self) -> RawData:
+        return self._raw
+
+    def written(self, key: str, value: object) -> str:
+        return f"{key}={value!r}"
+
+
+def _documents(argument: Argument, given: Records) -> Iterator[Entry]:
+    """The fields are those of BEIR's documents, whether or not a record has a title."""
+    for line, record in _records(argument, given):
+        title = json_text(line, record, TITLE)
+        yield Entry(line, json_id(line, record, *IDS), {TITLE: title, TEXT: json_text(line, record, TEXT)})
+
+
+def _queries(argument: Argument, given: Records) -> Iterator[Entry]:
+    for line, record in _records(argument, given):
+        answers = json_answers(line, record, ANSWERS)
+        yield Entry(line, json_id(line, record, *IDS), {TEXT: json_text(line, record, TEXT)}, answers)
+
+
+def _records(argument: Argument, given: Any) -> Iterator[tuple[Line, dict[str, Any]]]:
+    """The records, each with an id and a text."""
+    if hasattr(given, "to_dict") and hasattr(given, "notna"):  # a DataFrame, where a missing value is NaN
+        given = given.astype(object).where(given.notna(), None).to_dict("records")
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        expected = "a mapping from ids to texts, or records: a list of dicts, a DataFrame or a Dataset"
+        raise ValueError(f"{argument} is {shown(given)}; expected {expected}")
+    if isinstance(given, Mapping):
+        argument = Argument(str(argument), list(given))
+        given = (_with_id(id, value) for id, value in given.items())
+    for number, record in enumerate(given):
+        line = Line(argument, number, "")
+        if not isinstance(record, Mapping):
+            cure = "pass texts alone as a mapping from ids to texts"
+            raise line.error(shown(record), f"a dict with `{IDS[1]}` and `{TEXT}`", cure)
+        if TEXT not in record or not any(key in record for key in IDS):
+            keys = f"a record with the keys {', '.join(map(str, record))}"
+            raise line.error(keys, f"`{TEXT}` and {' or '.join(f'`{key}`' for key in IDS)}", "rename them")
+        yield line, dict(record)
+
+
+def _with_id(id: Any, value: Any) -> dict[str, Any]:
+    """The record of a mapping's item, whose value is a text or a dict of fields."""
+    return {**(value if isinstance(value, Mapping) else {TEXT: value}), IDS[0]: id}
+
+
+def _judgments(name: str, given: Grades) -> Iterator[Judgment]:
+    expected = "grades by query and document, as evaluate takes: {query id: {document id: grade}}"
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{name} is {shown(given)}; expected {expected}")
+    argument = Argument(name, list(given))
+    for number, (query, grades) in enumerate(given.items()):
+        line = Line(argument, number, "")
+        if not isinstance(grades, Mapping):
+            raise line.error(shown(grades), expected, "pass such a mapping")
+        query_id = json_id(line, {"query": query}, "query")
+        for document, grade in grades.items():
+            yield Judgment(
+                line,
+                query_id,
+                json_id(line, {"document": document}, "document"),
+                _grade(line, document, grade),
+            )
+
+
+def _grade(line: Line, document: Any, grade: Any) -> int:
+    try:
+        return whole_number(str(whole(grade)))
+    except ValueError:
+        expected = "a whole number of at most nine digits"
+        raise line.error(
+            f"grade {shown(grade)} of document {shown(document)}", expected, "write it as such"
+        ) from None

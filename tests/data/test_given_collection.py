@@ -1,0 +1,161 @@
+import json
+
+import datasets
+import numpy as np
+import pandas
+import pytest
+
+from pyserini_ance.data.answer_matching import read_answers
+from pyserini_ance.data.formats.beir import Beir
+from pyserini_ance.data.given_collection import make_collection
+
+RECORDS = [
+    {"_id": "007", "title": "One", "text": "first"},
+    {"_id": "7", "title": None, "text": "second", "url": 3},
+    {"_id": "d3", "title": "", "text": "third  "},
+]
+DOCUMENTS = {record["_id"]: {"title": record["title"], "text": record["text"]} for record in RECORDS}
+QUERIES = {"train": {"q1": "which  one", "q2": "which two"}, "test": {"q3": "which three"}}
+JUDGMENTS = {"train": {"q2": {"7": 1, "007": 0}, "q1": {"007": 2}}, "test": {"q3": {"d3": 1}}}
+ONE = {"train": {"q1": {"d1": 1}}}
+
+
+def rows(texts: dict[str, str]) -> list[dict]:
+    return [{"_id": id, "text": text} for id, text in texts.items()]
+
+
+@pytest.fixture
+def expected(tmp_path):
+    """The same data in BEIR's files."""
+    (tmp_path / "corpus.jsonl").write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    queries = [record for split in QUERIES.values() for record in rows(split)]
+    (tmp_path / "queries.jsonl").write_text("".join(json.dumps(record) + "\n" for record in queries))
+    (tmp_path / "qrels").mkdir()
+    for split, judged in JUDGMENTS.items():
+        lines = [f"{q}\t{d}\t{grade}\n" for q, grades in judged.items() for d, grade in grades.items()]
+        (tmp_path / "qrels" / f"{split}.tsv").write_text("".join(["query-id\tcorpus-id\tscore\n", *lines]))
+    return Beir(folder=tmp_path, splits={split: f"qrels/{split}.tsv" for split in QUERIES}).read()
+
+
+@pytest.mark.parametrize("container", [list, iter, pandas.DataFrame, datasets.Dataset.from_list])
+def test_records_make_the_collection_of_beirs_files(expected, container):
+    queries = {split: container(rows(texts)) for split, texts in QUERIES.items()}
+    made = make_collection(container(RECORDS), queries, JUDGMENTS)
+    assert made.digest == expected.digest and list(made.splits) == list(expected.splits)
+
+
+def test_mappings_make_the_collection_of_beirs_files(expected):
+    assert make_collection(DOCUMENTS, QUERIES, JUDGMENTS).digest == expected.digest
+    texts = make_collection({"d1": "a text"}, {"train": {"q1": "q"}}, ONE).documents
+    assert texts[0] == {"title": "", "text": "a text"}
+
+
+def test_judgments_leave_as_they_came(expected):
+    for split, judged in JUDGMENTS.items():
+        assert expected.judgments(split) == judged
+    grades = [grade for of_query in expected.judgments("train").values() for grade in of_query.values()]
+    assert {type(grade) for grade in grades} == {int}
+    with pytest.raises(ValueError, match="no split 'dev'"):
+        expected.judgments("dev")
+
+
+def test_ids_may_be_whole_numbers(caplog):
+    frame = pandas.DataFrame({"id": [7, 8], "text": ["first", "second"]})
+    queries = {"train": {np.int64(1): "one", 2: {"text": "two", "answers": ["2"]}, 3: "not judged"}}
+    made = make_collection(frame, queries, {"train": {1: {np.int32(8): np.int64(2)}, 2: {7: 1}}})
+    train = made.split("train")
+    assert made.documents.ids == ["7", "8"] and train.queries.ids == ["1", "2"]
+    assert made.judgments("train") == {"1": {"8": 2}, "2": {"7": 1}}
+    assert read_answers(train.queries, 1) == ["2"]
+    assert made.skipped == {"train queries without positives": 1} and "train queries" in caplog.text
+
+
+def test_the_settings_are_those_of_a_recipe():
+    documents = {"d1": "one", "d2": " ", "d3": "three"}
+    judgments = {"train": {"q1": {"d1": 1, "d2": 2, "d3": 2, "d4": 1}}}
+    queries = {"train": {"q1": "q"}}
+    skip = {"unknown_ids": "skip", "empty_documents": "skip"}
+    made = make_collection(documents, queries, judgments, relevance_threshold=2, **skip)
+    assert made.documents.ids == ["d1", "d3"]
+    assert made.split("train").qrels.relevant(0).tolist() == [1]
+    with pytest.raises(ValueError, match=r"make_collection is not valid:\n +unknown_ids: .* got 'ignore'"):
+        make_collection(documents, queries, judgments, unknown_ids="ignore")
+
+
+FLOAT = pandas.DataFrame({"_id": [0.0, 1.0], "text": ["a", "b"]})
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        (FLOAT, r"^documents\[0\]: id 0\.0; .*; the column is float; write it as int or string$"),
+        ({"d1": "a", 2.0: "b"}, r"^documents\[2\.0\]: id 2\.0; .*the column is float"),
+        (
+            {"d1": "a", "d2": " "},
+            r"^documents\['d2'\]: document 'd2' is empty; .*with empty_documents='skip'$",
+        ),
+        ({"d1": "a", "d2": 3}, r"^documents\['d2'\]: text 3; expected a string; write `text` as one string$"),
+        ({"d1": "a", "d 2": "b"}, r"^documents\['d 2'\]: document id 'd 2'; expected an id without blanks"),
+        (
+            [{"id": "d1", "text": "a"}, {"id": "d2", "text": "b"}, {"id": "d1", "text": "c"}],
+            r"^documents\[2\]: document id 'd1' was already given in documents\[0\]; expected each id once",
+        ),
+        (
+            [{"docno": "d1", "body": "a"}],
+            r"^documents\[0\]: a record with the keys docno, body; expected `text` and `_id` or `id`; rename",
+        ),
+        (["a text"], r"^documents\[0\]: 'a text'; expected a dict with `id` and `text`; pass texts alone as"),
+        ("corpus.jsonl", r"^documents is 'corpus.jsonl'; expected a mapping from ids to texts, or records"),
+        ([], "^data of kind make_collection: no document was read"),
+    ],
+)
+def test_documents_that_are_not_valid_are_named(documents, message):
+    with pytest.raises(ValueError, match=message):
+        make_collection(documents, {"train": {"q1": "q"}}, ONE)
+
+
+@pytest.mark.parametrize(
+    ("queries", "judgments", "message"),
+    [
+        ([{"id": "q1", "text": "q"}], ONE, r"^queries is \[.*; expected a mapping from the names of splits"),
+        ({"q1": "q"}, {"q1": {"d1": 1}}, r"^queries\['q1'\] is 'q'; expected a mapping from ids to texts"),
+        (
+            {"dev": {"q1": "q"}},
+            ONE,
+            r"^queries has the splits \['dev'\], but judgments \['train'\]; expected",
+        ),
+        ({"train": {"q1": ""}}, ONE, r"^queries\['train'\]\['q1'\]: query 'q1' is empty"),
+        (
+            {"train": {"q1": "q"}},
+            {"train": {"q1": {"d1": 1.0}}},
+            r"^judgments\['train'\]\['q1'\]: grade 1\.0 of document 'd1'; expected a whole number",
+        ),
+        (
+            {"train": {"q1": "q"}},
+            {"train": {"q1": {"d1": 10**9}}},
+            r"^judgments\['train'\]\['q1'\]: grade 1000000000 of document 'd1'; expected a whole number",
+        ),
+        (
+            {"train": {"q1": "q"}},
+            {"train": {"q1": ["d1"]}},
+            r"^judgments\['train'\]\['q1'\]: \['d1'\]; expected grades by query and document, as evaluate",
+        ),
+        ({"train": {"q1": "q"}}, {"train": "qrels.txt"}, r"^judgments\['train'\] is 'qrels\.txt'; expected"),
+        (
+            {"train": {"q1": "q"}},
+            {"train": {"q1": {"d2": 1}, "q2": {"d1": 1}}},
+            r"^2 judgments of split 'train' refer to .*; the first: judgments\['train'\]\['q1'\] q1 d2, "
+            r"judgments\['train'\]\['q2'\] q2 d1; .*with unknown_ids='skip'$",
+        ),
+        (
+            {"train": {"q1": "q"}},
+            {"train": {"q1": {"d1": 0}}},
+            r"split 'train' has no query .* at least 1 \(relevance_threshold=1\); correct the split$",
+        ),
+        ({"a/b": {"q1": "q"}}, {"a/b": {"q1": {"d1": 1}}}, "split .a/b.: files are named after splits"),
+        ({1: {"q1": "q"}}, ONE, "^queries is {1: .*; expected a mapping from the names of splits"),
+    ],
+)
+def test_queries_and_judgments_that_are_not_valid_are_named(queries, judgments, message):
+    with pytest.raises(ValueError, match=message):
+        make_collection({"d1": "a"}, queries, judgments)
