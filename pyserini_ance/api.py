@@ -19,6 +19,7 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation import metrics
+from pyserini_ance.negatives.filters.base import Filter
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline import experiment, mining
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives
@@ -232,7 +233,7 @@ def mine(
     encoder: Encoder,
     collection: Collection,
     source: str | Mapping[str, Any] | Source = DEFAULT_SOURCE,
-    filters: str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]] = (),
+    filters: str | Mapping[str, Any] | Filter | Iterable[str | Mapping[str, Any] | Filter] = (),
     split: str = "train",
     num_negatives: int | None = 8,
     *,
@@ -243,11 +244,11 @@ def mine(
 ) -> MinedNegatives:
     """Mine negatives for all queries of a split, as a refresh during training does.
 
-    source, filters: as in a recipe (docs/guides/negatives.md), one filter or several; known positives are
-    always removed. num_negatives: chosen per query among the `top_k` candidates by the `sampling_strategy` of
-    the source, by default at random; None chooses all, which the source `random` cannot do. bm25, encoding:
-    these sections of a recipe; `bm25` matters for the source bm25, and for a filter whose teacher is BM25.
-    The same arguments give the same negatives.
+    source, filters: as in a recipe (docs/guides/negatives.md), or instances of their classes; one filter or
+    several. Known positives are always removed. num_negatives: chosen per query among the `top_k` candidates
+    by the `sampling_strategy` of the source, by default at random; None chooses all, which the source
+    `random` cannot do. bm25, encoding: these sections of a recipe; `bm25` matters for the source bm25, and
+    for a filter whose teacher is BM25. The same arguments give the same negatives.
 
     Raises ValueError for settings that are not valid, a split without judgments, or queries with fewer than
     `num_negatives` candidates (unless the source has `on_shortage: fill_random`).
@@ -296,9 +297,9 @@ def evaluate(
     return metrics.evaluate(judged, ranking, parse_measures(_several(measures)))
 
 
-def _several[Item](values: str | Mapping[str, Any] | Iterable[Item]) -> tuple[Any, ...]:
+def _several[Item](values: str | Mapping[str, Any] | Filter | Iterable[Item]) -> tuple[Any, ...]:
     """The values of an argument that takes one or several."""
-    return (values,) if isinstance(values, str | Mapping) else tuple(values)
+    return (values,) if isinstance(values, str | Mapping | Filter) else tuple(values)
 
 
 def cache_folder(cache: str | Path | None) -> Path:

@@ -13,6 +13,7 @@ from ir_measures import RR, Qrel, ScoredDoc, calc_aggregate, nDCG
 import pyserini_ance as pa
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.negatives.filters.duplicates import Duplicates
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.runs.generation import open_generation
@@ -518,7 +519,7 @@ def test_fewer_documents_than_k_give_as_many_columns():
     assert scores.tolist() == [[1, 1, 1]] * 2 and rows.tolist() == [[0, 1, 2]] * 2
 
 
-@pytest.mark.parametrize("filters", ["duplicates", {"kind": "duplicates"}])
+@pytest.mark.parametrize("filters", ["duplicates", {"kind": "duplicates"}, Duplicates()])
 def test_one_filter_and_one_measure_need_no_list(run, recipe, collection, filters):
     source, more = {"kind": "ann", "top_k": 8}, {"num_negatives": 2, "cache": recipe.cache}
     one, listed = (pa.mine(pa.load_encoder(run), collection, source, f, **more) for f in (filters, [filters]))

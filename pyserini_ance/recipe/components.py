@@ -121,11 +121,19 @@ class Component(Settings):
 
     Each file of a component package holds one kind: `kind: ann` in a list of negatives is the component
     defined in `negatives/ann.py`. A class from another package is named `package.module:Class` in recipes and
-    leaves the field `kind` as it is here.
+    leaves the field `kind` as it is here: an instance made from Python has this name without being given it.
     """
 
     kind: str
     """The name of a shipped component, or `package.module:Class` for a class of your own."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def name_own_class(cls, values: Any) -> Any:
+        """Fill in the `kind` of a class of the user's own, as one that was given: dumps need it."""
+        if isinstance(values, dict) and cls.model_fields["kind"].is_required():
+            return {"kind": f"{cls.__module__}:{cls.__qualname__}", **values}
+        return values
 
 
 # The recipe key that takes a component, and the package whose modules are its kinds.

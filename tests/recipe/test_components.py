@@ -168,6 +168,13 @@ def test_a_class_without_the_method_of_its_base_class_is_rejected(own_classes):
         component_class("filters", "own_classes:NoMask")
 
 
+def test_an_instance_of_an_own_class_has_its_kind_without_being_given_it(own_classes):
+    made = component_class("filters", "own_classes:Short")(words=5)
+    dumped = made.model_dump(mode="json", exclude_unset=True)
+    assert dumped == {"kind": "own_classes:Short", "words": 5}
+    assert read_component("filters", dumped, "here") == made
+
+
 def test_settings_of_an_external_class_are_validated(base, own_classes):
     said = refused(base, "stages.only.terms.query.loss={kind: 'own_classes:Triplet', margins: 2}")
     assert "stages.only.terms.query.loss.margins: unknown key 'margins' (did you mean 'margin'?)" in said
