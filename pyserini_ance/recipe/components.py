@@ -6,7 +6,8 @@ Keys, values and kinds of earlier versions are rejected with their current names
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -134,6 +135,17 @@ class Component(Settings):
         if isinstance(values, dict) and cls.model_fields["kind"].is_required():
             return {"kind": f"{cls.__module__}:{cls.__qualname__}", **values}
         return values
+
+
+@contextmanager
+def naming_own(component: Component, method: str) -> Iterator[None]:
+    """Add to an exception in a method of the user's own class a note that names the class."""
+    try:
+        yield
+    except Exception as error:
+        if ":" in component.kind:
+            error.add_note(f"raised in {method} of {component.kind}")
+        raise
 
 
 # The recipe key that takes a component, and the package whose modules are its kinds.
