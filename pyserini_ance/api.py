@@ -24,7 +24,7 @@ from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline import experiment, mining
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives
 from pyserini_ance.pipeline.mining import mine_negatives, read_source
-from pyserini_ance.pipeline.model_export import Results
+from pyserini_ance.pipeline.model_export import text_of_run
 from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.load import read_component, read_settings
@@ -96,25 +96,27 @@ class Run:
         """The rows of the results table, with measures and seconds: BM25, the untrained encoder, each stage,
         and BM25's hybrid with the last.
         """
-        return self._results().rows
+        rows: list[dict[str, Any]] = read_json(self._finished().measures)["rows"]
+        return rows
 
     def as_text(self) -> str:
         """The results table, the expected figures if the recipe has any, and the search command."""
-        return self._results().as_text()
+        return text_of_run(self._finished())
 
     def metrics(self, event: str | None = None) -> list[dict[str, Any]]:
         """The records of `metrics.jsonl`, in order; with `event`, those of one kind: `step`, `refresh`."""
         records = read_json_lines(self._files.metrics)
         return [record for record in records if event is None or record["event"] == event]
 
-    def _results(self) -> Results:
+    def _finished(self) -> rundir.RunDir:
+        """The run's files. Raises FileNotFoundError before its end, RuntimeError for another version's."""
+        self._files.trainer.read()
         if not self._files.measures.is_file():
             raise FileNotFoundError(
                 f"{self.directory} has no results table yet: it holds {self._files.describe()}. "
                 f"Continue it with resume({str(self.directory)!r})."
             )
-        values = read_json(self._files.measures)
-        return Results(self.recipe, values["rows"], values["seconds"], values["export"])
+        return self._files
 
 
 def load_recipe(name_or_path: str | Path, *overrides: str) -> Recipe:

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,21 @@ def test_a_finished_run_is_opened_again(run):
     before = (run.directory / "state.json").read_bytes()
     assert pa.resume(run.directory).table == run.table
     assert (run.directory / "state.json").read_bytes() == before
+
+
+def test_a_run_is_opened_without_its_own_classes(run, tmp_path):
+    copy = shutil.copytree(run.directory, tmp_path / "copy")
+    file = copy / "recipe.yaml"
+    file.write_text(file.read_text().replace("kind: nll", "kind: not_here:Longest"))
+    opened = pa.Run(copy)
+    assert opened.table == run.table
+    lines = opened.as_text().splitlines()
+    [said] = [line for line in lines if "'not_here:Longest'" in line]
+    assert "No module named 'not_here'. Type the command in the folder of not_here, or add" in said
+    assert lines[0] == run.as_text().splitlines()[0] and "search with it:" in lines
+    assert RunDir(copy).read_final_evaluation() == run.recipe.final_evaluation
+    with pytest.raises(ValueError, match="kind 'not_here:Longest' cannot be imported"):
+        _ = opened.recipe
 
 
 def test_a_stopped_run_is_resumed(recipe, run, tmp_path):
