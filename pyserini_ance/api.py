@@ -23,11 +23,12 @@ from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation import metrics
+from pyserini_ance.negatives.filters.base import Filter
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline import experiment, mining
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives
 from pyserini_ance.pipeline.mining import NUM_NEGATIVES, mine_negatives, read_source
-from pyserini_ance.pipeline.model_export import Results
+from pyserini_ance.pipeline.model_export import text_of_run
 from pyserini_ance.pipeline.one_training import only_training
 from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
 from pyserini_ance.recipe.components import Component
@@ -106,25 +107,27 @@ class Run:
         """The rows of the results table, with measures and seconds: BM25, the untrained encoder, each stage,
         and BM25's hybrid with the last.
         """
-        return self._results().rows
+        rows: list[dict[str, Any]] = read_json(self._finished().measures)["rows"]
+        return rows
 
     def as_text(self) -> str:
         """The results table, the expected figures if the recipe has any, and the search command."""
-        return self._results().as_text()
+        return text_of_run(self._finished())
 
     def metrics(self, event: str | None = None) -> list[dict[str, Any]]:
         """The records of `metrics.jsonl`, in order; with `event`, those of one kind: `step`, `refresh`."""
         records = read_json_lines(self._files.metrics)
         return [record for record in records if event is None or record["event"] == event]
 
-    def _results(self) -> Results:
+    def _finished(self) -> rundir.RunDir:
+        """The run's files. Raises FileNotFoundError before its end, RuntimeError for another version's."""
+        self._files.trainer.read()
         if not self._files.measures.is_file():
             raise FileNotFoundError(
                 f"{self.directory} has no results table yet: it holds {self._files.describe()}. "
                 f"Continue it with resume({str(self.directory)!r})."
             )
-        values = read_json(self._files.measures)
-        return Results(self.recipe, values["rows"], values["seconds"], values["export"])
+        return self._files
 
 
 def load_recipe(name_or_path: str | Path, *overrides: str) -> Recipe:
@@ -277,7 +280,7 @@ def mine(
     encoder: Encoder,
     collection: Collection,
     source: str | Mapping[str, Any] | Source = DEFAULT_SOURCE,
-    filters: str | Mapping[str, Any] | Iterable[str | Mapping[str, Any]] | None = (),
+    filters: str | Mapping[str, Any] | Filter | Iterable[str | Mapping[str, Any] | Filter] | None = (),
     split: str = "train",
     num_negatives: int | None = NUM_NEGATIVES,
     *,
@@ -288,12 +291,12 @@ def mine(
 ) -> MinedNegatives:
     """Mine negatives for all queries of a split, as a refresh during training does.
 
-    source, filters: as in a recipe (docs/guides/negatives.md), one filter or several; known positives are
-    always removed. num_negatives: chosen per query among the `top_k` candidates by the `sampling_strategy` of
-    the source, by default at random, and 8 unless the source has a number; None chooses all, which the source
-    `random` cannot do. bm25, encoding:
-    these sections of a recipe; `bm25` matters for the source bm25, and for a filter whose teacher is BM25.
-    The same arguments give the same negatives.
+    source, filters: as in a recipe (docs/guides/negatives.md), or instances of their classes; one filter or
+    several. Known positives are always removed. num_negatives: chosen per query among the `top_k` candidates
+    by the `sampling_strategy` of the source, by default at random, and 8 unless the source has a number; None
+    chooses all, which the source `random` cannot do. bm25, encoding: these sections of a recipe; `bm25`
+    matters for the source bm25, and for a filter whose teacher is BM25. The same arguments give the same
+    negatives.
 
     Raises ValueError for settings that are not valid, a split without judgments, or queries with fewer than
     `num_negatives` candidates (unless the source has `on_shortage: fill_random`).

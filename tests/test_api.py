@@ -5,6 +5,7 @@ import json
 import os
 import pickle
 import re
+import shutil
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ import pyserini_ance as pa
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.negatives.ann import Ann
+from pyserini_ance.negatives.filters.duplicates import Duplicates
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.runs.generation import open_generation
@@ -131,6 +133,21 @@ def test_a_finished_run_is_opened_again(run):
     before = (run.directory / "state.json").read_bytes()
     assert pa.resume(run.directory).table == run.table
     assert (run.directory / "state.json").read_bytes() == before
+
+
+def test_a_run_is_opened_without_its_own_classes(run, tmp_path):
+    copy = shutil.copytree(run.directory, tmp_path / "copy")
+    file = copy / "recipe.yaml"
+    file.write_text(file.read_text().replace("kind: nll", "kind: not_here:Longest"))
+    opened = pa.Run(copy)
+    assert opened.table == run.table
+    lines = opened.as_text().splitlines()
+    [said] = [line for line in lines if "'not_here:Longest'" in line]
+    assert "No module named 'not_here'. Type the command in the folder of not_here, or add" in said
+    assert lines[0] == run.as_text().splitlines()[0] and "search with it:" in lines
+    assert RunDir(copy).read_final_evaluation() == run.recipe.final_evaluation
+    with pytest.raises(ValueError, match="kind 'not_here:Longest' cannot be imported"):
+        _ = opened.recipe
 
 
 def test_a_stopped_run_is_resumed(recipe, run, tmp_path):
@@ -675,7 +692,7 @@ def test_fewer_documents_than_k_give_as_many_columns():
     assert scores.tolist() == [[1, 1, 1]] * 2 and rows.tolist() == [[0, 1, 2]] * 2
 
 
-@pytest.mark.parametrize("filters", ["duplicates", {"kind": "duplicates"}])
+@pytest.mark.parametrize("filters", ["duplicates", {"kind": "duplicates"}, Duplicates()])
 def test_one_filter_and_one_measure_need_no_list(run, recipe, collection, filters):
     source, more = {"kind": "ann", "top_k": 8}, {"num_negatives": 2, "cache": recipe.cache}
     one, listed = (pa.mine(pa.load_encoder(run), collection, source, f, **more) for f in (filters, [filters]))

@@ -81,7 +81,7 @@ class Derivation:
         self, row: MeasuredRow, name: str, folders: Mapping[Path, list[Path]]
     ) -> Iterator[MeasuredRow]:
         """The rows of folders of `rerank` and `answer` that were made from the row's rankings."""
-        for split in self.run.read_recipe().final_evaluation.split:
+        for split in self.run.read_final_evaluation().split:
             files = [self.run.ranking(name, split), *([self.run.final_run(split)] if row.config_hash else [])]
             for file in files:
                 for folder in folders.get(file.absolute(), ()):

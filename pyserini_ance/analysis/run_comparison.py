@@ -206,7 +206,7 @@ def _common_qrels(runs: Sequence[RunDir]) -> dict[str, Qrels]:
     by_run = [
         {
             split: read_qrels(run.qrels(split))
-            for split in run.read_recipe().final_evaluation.split
+            for split in run.read_final_evaluation().split
             if run.qrels(split).exists()
         }
         for run in runs
@@ -218,7 +218,7 @@ def _common_qrels(runs: Sequence[RunDir]) -> dict[str, Qrels]:
                 f"{other.folder} was evaluated on other queries or judgments than {first.folder}: "
                 "compare runs on the same data and split"
             )
-    if unjudged := [split for split in first.read_recipe().final_evaluation.split if split not in qrels]:
+    if unjudged := [split for split in first.read_final_evaluation().split if split not in qrels]:
         message = (
             f"{first.folder} has no judgments of {', '.join(unjudged)}, whose passages are judged by the "
             "answers they contain"
@@ -237,7 +237,7 @@ def _mean_per_query(rankings: Sequence[tuple[RunDir, str]], qrels: Mapping[str, 
 
 
 def _per_query(run: RunDir, row: str, qrels_by_split: Mapping[str, Qrels]) -> PerQuery:
-    final_evaluation = run.read_recipe().final_evaluation
+    final_evaluation = run.read_final_evaluation()
     by_column: PerQuery = {}
     for split, qrels in qrels_by_split.items():
         measures = final_evaluation.measures_of(split)

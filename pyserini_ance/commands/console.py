@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from pyserini_ance.distributed.failures import FAILED, INTERRUPTED, PeerError
+from pyserini_ance.storage.error_text import text_of
 
 MAIN_REPORTS_SECONDS = 20
 TESTS = ("t", "permutation")  # of --test, paired
@@ -158,7 +159,7 @@ def _message(error: Exception) -> str:
     if isinstance(error, FileNotFoundError) and error.filename:
         here = f"relative paths start at the working directory, now {Path.cwd()}"
         return f"no file or folder {error.filename} ({here})"
-    return str(error) or type(error).__name__
+    return text_of(error)
 
 
 def _should_report(error: Exception) -> bool:

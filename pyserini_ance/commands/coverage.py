@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
 
     run = RunDir(args.folder)
     collection = collection_of(run)
-    tested = list(run.read_recipe().final_evaluation.split)
+    tested = list(run.read_final_evaluation().split)
     splits = [args.split] if args.split else tested
     if not args.run and args.split and args.split not in tested:
         parser.error(

@@ -52,11 +52,11 @@ class Hybrid:
 
     def split(self) -> str:
         """The first test split of the run directories; "" for files alone, each of which is of one split."""
-        return next((run.read_recipe().final_evaluation.split[0] for run in self._runs), "")
+        return next((run.read_final_evaluation().split[0] for run in self._runs), "")
 
     def measures(self, split: str) -> list[str]:
         """The measures of the split in the recipe of the first run directory."""
-        of_recipes = (run.read_recipe().final_evaluation.measures_of(split) for run in self._runs)
+        of_recipes = (run.read_final_evaluation().measures_of(split) for run in self._runs)
         return [str(measure) for measure in next(of_recipes, parse_measures(["nDCG@10", "RR@10", "R@100"]))]
 
     def judge(self, split: str, measures: Sequence[str], qrels: Qrels | None = None) -> Judge:

@@ -28,7 +28,7 @@ def compare_queries(
     (measure,) = parse_measures([measure_name])
     folder, _ = parse_ranking_name(run_name)
     collection = collection_of(folder)
-    split = split or folder.read_recipe().final_evaluation.split[0]
+    split = split or folder.read_final_evaluation().split[0]
     qrels, run = _ranking(run_name, split)
     other_qrels, other = _ranking(other_name, split)
     if qrels != other_qrels:

@@ -16,6 +16,7 @@ from torch import nn
 from torch.func import functional_call
 
 from pyserini_ance.data.collection import SIDES, Side
+from pyserini_ance.encoders.saved_settings import completed, saved_settings
 from pyserini_ance.encoders.tokenization import Tokenization
 from pyserini_ance.recipe.components import Component, Settings, did_you_mean
 
@@ -95,9 +96,6 @@ class TwoTower(nn.Module):
         return vectors
 
 
-SIDE_FILE = "pyserini_ance.json"  # in a saved folder: the settings that Hugging Face's files lack
-
-
 class BySide(Settings):
     """A switch with a value for each side."""
 
@@ -169,6 +167,21 @@ class Family(Component):
     @property
     def names_or_paths(self) -> frozenset[str]:
         return frozenset({"model", "document_model"})
+
+    @model_validator(mode="before")
+    @classmethod
+    def read_saved(cls, values: Any) -> Any:
+        """Take what is left out from the side file of an encoder that this package has saved."""
+        model = values.get("model") if isinstance(values, dict) else None
+        if not isinstance(model, str):
+            return values
+        try:
+            folder = Path(resolve_model(model))
+        except FileNotFoundError:  # said when the weights are loaded
+            return values
+        kind = values.get("kind", cls.model_fields["kind"].get_default())
+        saved = saved_settings(folder, values, kind)
+        return completed(values, {key: saved[key] for key in saved.keys() & cls.model_fields.keys()})
 
     @model_validator(mode="after")
     def check_document_model(self) -> "Family":

@@ -13,10 +13,11 @@ from safetensors import SafetensorError, safe_open
 
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.family import SIDE_FILE, Family, TwoTower, is_local, resolve_model
+from pyserini_ance.encoders.family import Family, TwoTower, is_local, resolve_model
 from pyserini_ance.encoders.foreign_formats import TEVATRON_FOLDER
 from pyserini_ance.encoders.hub import find_model
 from pyserini_ance.encoders.released import seed_tokenizer
+from pyserini_ance.encoders.saved_settings import MAY_DIFFER, SIDE_FILE, START_KEYS, START_SETTINGS
 from pyserini_ance.encoders.sentence_transformers_import import has_two_towers, tower_source
 from pyserini_ance.encoders.tokenization import TextTokenizer, have_equal_ids
 from pyserini_ance.recipe.components import component_class
@@ -69,13 +70,6 @@ def load_tokenizer(source: str) -> "PreTrainedTokenizerBase":
 
 SIDE_FORMAT = 1
 TOWERS: dict[Side, str] = {"query": "queries", "document": "documents"}
-# Settings that name weights: those of a saved encoder are next to its side file.
-START_KEYS = ("model", "document_model", "base")
-# Settings that may differ between a checkpoint and the recipe that starts from it.
-MAY_DIFFER = (*START_KEYS, "tied", "head", "dropout")
-# Settings that say what is made of a saved encoder that a recipe starts from. A checkpoint that training
-# continues from was made with them.
-START_SETTINGS = ("layers",)
 # Keys of the side file that are not settings of the family; some families have a dimension, too.
 SIDE_KEYS = {"format", "dimension", "tower"}
 

@@ -15,7 +15,7 @@ from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.filters.base import select
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import MiningContext, Source, TableSource
+from pyserini_ance.negatives.source import MiningContext, Source, TableSource, mined_by
 from pyserini_ance.negatives.table import PADDING, NegativeTable, Origin, promoted_in
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_of
@@ -175,7 +175,7 @@ class Mix(TableSource):
     ) -> NegativeTable:
         contexts = [context.child(position) for position in range(len(self.sources))]
         mined = [
-            source.mine(snapshot, anchor_set, own)
+            mined_by(source, snapshot, anchor_set, own)
             for source, own in zip(self._table_sources, contexts, strict=True)
         ]
         tables = [table.of_generation(context.generation) for table in mined]

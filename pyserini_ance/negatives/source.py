@@ -17,7 +17,7 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, PER_ANCHOR, NegativeTable
 from pyserini_ance.random_streams import random_stream
-from pyserini_ance.recipe.components import Component, SettingError
+from pyserini_ance.recipe.components import Component, SettingError, naming_own
 
 
 class Shortage(SettingError):
@@ -218,8 +218,22 @@ def mine_in_shares(
     All processes make the call; each mines and filters for its share of the anchors.
     """
     world = snapshot.world
-    own = source.mine(snapshot, replace(anchor_set, share=(world.rank, world.size)), context)
+    own = mined_by(source, snapshot, replace(anchor_set, share=(world.rank, world.size)), context)
     return source.without_short_anchors(own if world.size == 1 else _joined(own, world))
+
+
+def mined_by(
+    source: TableSource, snapshot: Snapshot, anchor_set: AnchorSet, context: MiningContext
+) -> NegativeTable:
+    """The result of the source's `mine`. Raises ValueError if that is not a table."""
+    with naming_own(source, "mine"):
+        table = source.mine(snapshot, anchor_set, context)
+    if not isinstance(table, NegativeTable):
+        raise ValueError(
+            f"mine of source {source.kind} returned {type(table).__name__}; expected a NegativeTable, "
+            "such as self.table_of(Candidates(...), self.top_k)"
+        )
+    return table
 
 
 def _joined(own: NegativeTable, world: World) -> NegativeTable:

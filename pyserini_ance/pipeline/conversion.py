@@ -125,7 +125,7 @@ def _to_ranking(
             f"a ranking is written by --to {' or '.join(RUN_FORMATS)}, without --table, which names "
             f"negatives; for negatives pass {run.folder} alone"
         )
-    split = split or run.read_recipe().final_evaluation.split[0]
+    split = split or run.read_final_evaluation().split[0]
     ranking = read_run(ranking_file(run, row, split))
     rows = (
         (query, document, hits[document]) for query, hits in ranking.items() for document in best_first(hits)

@@ -15,8 +15,9 @@ from pyserini_ance.data.passages import Passages, check_delimiter, passage_ids
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.family import SIDE_FILE, Family
+from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.hardware import resolve_precision
+from pyserini_ance.encoders.saved_settings import SIDE_FILE
 from pyserini_ance.encoders.tokenization import describe_blank, split_into_passages, token_store
 from pyserini_ance.pipeline.cpu_memory import encoding_memory, log_peak
 from pyserini_ance.pipeline.mining import encoder_digest

@@ -19,6 +19,7 @@ from pyserini_ance.recipe.grid_spec import RECIPE, Grid, Point, settings_of
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir, load_recipe
+from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.liveness import is_alive
 from pyserini_ance.storage.lock_file import LockHeld, fencing_token
 from pyserini_ance.storage.role_lock import RoleLock
@@ -209,7 +210,7 @@ class GridRuns:
             return None
         except (ValueError, OSError, RuntimeError) as error:
             progress.fail(name, error, isinstance(error, FailedElsewhere))
-            return GridRow(run.folder, self._settings(name), "failed", reason=str(error))
+            return GridRow(run.folder, self._settings(name), "failed", reason=text_of(error))
 
     def _train(
         self,

@@ -19,12 +19,13 @@ from pyserini_ance.evaluation.expected import expectation
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import BM25, HYBRID, SECONDS, UNTRAINED, last_stage
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, extra_columns, measure_columns
+from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.provenance import config_hash
 from pyserini_ance.runs.run_log import RunLog
-from pyserini_ance.runs.rundir import step_of
-from pyserini_ance.storage.files import copy_whole, write_whole
+from pyserini_ance.runs.rundir import RunDir, step_of
+from pyserini_ance.storage.files import copy_whole, read_json, write_whole
 from pyserini_ance.storage.publish import whole_folder
 from pyserini_ance.vectors.encoding import ShardedVectors
 
@@ -170,25 +171,41 @@ class Results:
 
     def as_text(self) -> str:
         """The results table, the last stage next to the expected figures, and the search command."""
-        measures = [
-            *measure_columns(self.recipe.final_evaluation),
-            *extra_columns(self.recipe.final_evaluation),
-        ]
-        seconds = [name for name in SECONDS if any(row.get(name) is not None for row in self.rows)]
-        timings = ", ".join(f"{phase} {seconds}" for phase, seconds in self.seconds.items())
-        expected, warnings = expectation(self.recipe, last_stage(self.rows)), self.all_warnings
-        lines = [
-            table_with_legend(self.rows, ["row", *measures, *seconds]),
-            *(["", *(f"WARNING: {warning}" for warning in warnings)] if warnings else []),
-            *(["", expected] if expected else []),
-            "",
-            f"seconds: {timings}",
-            *self.exported["notes"],
-        ]
-        lines += ["search with it:", indent(self.exported["command"], "  ")]
-        if fusion := self.exported.get("hybrid"):
-            lines += ["fuse it with BM25, as in row hybrid:", indent(fusion, "  ")]
-        return "\n".join(lines)
+        expected = expectation(self.recipe, last_stage(self.rows))
+        return results_text(self.as_json(), self.recipe.final_evaluation, expected)
+
+
+def results_text(values: Mapping[str, Any], settings: FinalEvaluation, expected: str) -> str:
+    """The text of a run's results from its `measures.json`; `expected`: what it says of expected figures."""
+    rows, exported, warnings = values["rows"], values["export"], values.get("warnings")
+    measures = [*measure_columns(settings), *extra_columns(settings)]
+    seconds = [name for name in SECONDS if any(row.get(name) is not None for row in rows)]
+    timings = ", ".join(f"{phase} {seconds}" for phase, seconds in values["seconds"].items())
+    lines = [
+        table_with_legend(rows, ["row", *measures, *seconds]),
+        *(["", *(f"WARNING: {warning}" for warning in warnings)] if warnings else []),
+        *(["", expected] if expected else []),
+        "",
+        f"seconds: {timings}",
+        *exported["notes"],
+    ]
+    lines += ["search with it:", indent(exported["command"], "  ")]
+    if fusion := exported.get("hybrid"):
+        lines += ["fuse it with BM25, as in row hybrid:", indent(fusion, "  ")]
+    return "\n".join(lines)
+
+
+def text_of_run(run: RunDir) -> str:
+    """The text of a finished run's results.
+
+    Without expected figures, but with the reason, if the recipe names classes that are not here.
+    """
+    values = read_json(run.measures)
+    try:
+        expected = expectation(run.read_recipe(), last_stage(values["rows"]))
+    except ValueError as error:
+        expected = f"without the figures that the recipe expects: {error}"
+    return results_text(values, run.read_final_evaluation(), expected)
 
 
 def _below_untrained(rows: Sequence[dict[str, Any]], measure: str) -> list[str]:

@@ -15,6 +15,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.retention import clean_up_finished
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.files import write_json, write_whole
 from pyserini_ance.storage.role_lock import Status
 from pyserini_ance.trainer.resume import read_replay
@@ -77,7 +78,7 @@ class RunSession:
             where = self.run_dir.trainer.where
             status: Status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
             try:
-                self.run_dir.mark(status, where, reason=str(error) or type(error).__name__)
+                self.run_dir.mark(status, where, reason=text_of(error))
                 self.run_dir.error.write_text(traceback.format_exc(), encoding="utf-8")
             except (OSError, RuntimeError) as second:
                 log.error("cannot record the end of the run in %s: %s", self.run_dir.state, second)

@@ -21,6 +21,7 @@ from pyserini_ance.distributed.failures import FAILED, INTERRUPTED, interrupt_on
 from pyserini_ance.pipeline.experiment import train
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.progress import label_lines
 
 POLL_SECONDS = 0.5
@@ -127,8 +128,8 @@ def _train(
         print(f"{begin}interrupted", file=sys.stderr)
         sys.exit(INTERRUPTED)
     except (ValueError, OSError, RuntimeError) as error:
-        message = str(error) or type(error).__name__
-        sender.send(str(error))
+        message = text_of(error)
+        sender.send(message)
         if os.environ.get("PYSERINI_ANCE_DEBUG") == "1":
             traceback.print_exc()
         print(f"{begin}error: {message}", file=sys.stderr)

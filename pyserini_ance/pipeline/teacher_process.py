@@ -25,6 +25,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.teacher_training import TeacherStart, TeacherTraining, TrainedTeacher
 from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.error_text import text_of
 
 
 def main() -> int:
@@ -34,7 +35,7 @@ def main() -> int:
     try:
         _train(request)
     except (ValueError, OSError, RuntimeError) as error:
-        print(str(error) or type(error).__name__)
+        print(text_of(error))
         return FAILED
     return 0
 

@@ -16,8 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders.family import SIDE_FILE, is_local, similar_name
+from pyserini_ance.encoders.family import is_local, similar_name
 from pyserini_ance.encoders.load_save import TOWERS, check_weight_files, read_side_file, tower_folder
+from pyserini_ance.encoders.saved_settings import SIDE_FILE
 from pyserini_ance.encoders.sentence_transformers_import import sentence_transformers_settings
 from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS, load_encoders_by_name, register
 from pyserini_ance.pyserini_bridge.java import import_pyserini, offline_explained, start_java

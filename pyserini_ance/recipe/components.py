@@ -6,7 +6,8 @@ Keys, values and kinds of earlier versions are rejected with their current names
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,11 +122,30 @@ class Component(Settings):
 
     Each file of a component package holds one kind: `kind: ann` in a list of negatives is the component
     defined in `negatives/ann.py`. A class from another package is named `package.module:Class` in recipes and
-    leaves the field `kind` as it is here.
+    leaves the field `kind` as it is here: an instance made from Python has this name without being given it.
     """
 
     kind: str
     """The name of a shipped component, or `package.module:Class` for a class of your own."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def name_own_class(cls, values: Any) -> Any:
+        """Fill in the `kind` of a class of the user's own, as one that was given: dumps need it."""
+        if isinstance(values, dict) and cls.model_fields["kind"].is_required():
+            return {"kind": f"{cls.__module__}:{cls.__qualname__}", **values}
+        return values
+
+
+@contextmanager
+def naming_own(component: Component, method: str) -> Iterator[None]:
+    """Add to an exception in a method of the user's own class a note that names the class."""
+    try:
+        yield
+    except Exception as error:
+        if ":" in component.kind:
+            error.add_note(f"raised in {method} of {component.kind}")
+        raise
 
 
 # The recipe key that takes a component, and the package whose modules are its kinds.
@@ -139,6 +159,17 @@ COMPONENT_PACKAGES = {
     "regularizer": "pyserini_ance.trainer.regularizers",
     "reader": "pyserini_ance.downstream.readers",
 }
+# The base classes of a group, one of which a component has; by name, as importing them imports torch.
+COMPONENT_BASES = {
+    "data": ("pyserini_ance.data.formats.format:Format",),
+    "encoder": ("pyserini_ance.encoders.family:Family",),
+    "negatives": ("pyserini_ance.negatives.source:Source",),
+    "filters": ("pyserini_ance.negatives.filters.base:Filter",),
+    "teacher": ("pyserini_ance.negatives.teachers.base:Teacher",),
+    "loss": ("pyserini_ance.trainer.losses.base:Loss", "pyserini_ance.trainer.losses.base:DistillationLoss"),
+    "regularizer": ("pyserini_ance.trainer.regularizers:Regularizer",),
+    "reader": ("pyserini_ance.downstream.readers.base:Reader",),
+}
 
 
 def kinds(package: str) -> list[str]:
@@ -151,10 +182,10 @@ def kinds(package: str) -> list[str]:
 def component_class(package: str, kind: str) -> type[Component]:
     """The class of `kind`: the component of a module in `package`, or `package.module:Class` from elsewhere.
 
-    Raises ValueError if there is no such kind (with the nearest name), or if the class is not a Component.
+    Raises ValueError if there is no such kind (with the nearest name), and as `check_base`.
     """
     if ":" in kind:
-        return _imported_class(kind)
+        return _imported_class(package, kind)
     names = kinds(package)
     if kind not in names:
         raise ValueError(
@@ -178,10 +209,24 @@ def _own_class_hint(kind: str) -> str:
     return f" (a class of your own is module:Class: {module + ':' + name!r})" if dot else ""
 
 
-def _imported_class(kind: str) -> type[Component]:
+def check_base(package: str, found: Any, name: str) -> None:
+    """Raise ValueError, naming `name`, if `found` is no class for `package`: one with its base class and all
+    methods that this requires."""
+    mro = found.__mro__ if isinstance(found, type) else ()
+    bases = {f"{base.__module__}:{base.__qualname__}" for base in mro}
+    if bases.isdisjoint(COMPONENT_BASES[package]):
+        other = next((key for key, names in COMPONENT_BASES.items() if not bases.isdisjoint(names)), None)
+        needed = " or ".join(base.replace(":", ".") for base in COMPONENT_BASES[package])
+        is_other = f"is for `{other}`, not for `{package}`: it " if other else ""
+        raise ValueError(f"{name} {is_other}is not a subclass of {needed}")
+    if missing := sorted(found.__abstractmethods__):
+        raise ValueError(f"{name} lacks the method {', '.join(missing)}, which its base class requires")
+
+
+def _imported_class(package: str, kind: str) -> type[Component]:
     module_name, _, class_name = kind.partition(":")
     try:
-        imported = getattr(importlib.import_module(module_name), class_name)
+        imported: type[Component] = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
         cure = ""
         if isinstance(error, ModuleNotFoundError) and error.name in (module_name, module_name.split(".")[0]):
@@ -190,8 +235,7 @@ def _imported_class(kind: str) -> type[Component]:
                 "or add this folder to PYTHONPATH (in Python: to sys.path)"
             )
         raise ValueError(f"kind {kind!r} cannot be imported: {error}{cure}") from error
-    if not (isinstance(imported, type) and issubclass(imported, Component)):
-        raise ValueError(f"kind {kind!r} is not a subclass of pyserini_ance.recipe.Component")
+    check_base(package, imported, f"kind {kind!r}")
     return imported
 
 
@@ -206,7 +250,7 @@ class ComponentOf:
     """Annotation of a recipe field that holds a component, as in `Annotated[Loss, component_of("loss")]`.
 
     Pydantic builds the component from a mapping with `kind`, or from the name of a kind alone. The annotated
-    base class is what editors and type checkers see; validation accepts any Component.
+    base class is what editors and type checkers see; validation looks it up in COMPONENT_BASES.
     """
 
     package: str
@@ -219,6 +263,7 @@ class ComponentOf:
 
     def _build(self, value: Any) -> Component:
         if isinstance(value, Component):
+            check_base(self.package, type(value), type(value).__name__)
             return value
         if isinstance(value, str):
             value = {"kind": value}

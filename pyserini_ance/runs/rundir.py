@@ -8,7 +8,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.recipe.load import COMMAND_LINE, LoadedRecipe, load
+from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
+from pyserini_ance.recipe.load import COMMAND_LINE, LoadedRecipe, load, read_settings, read_yaml
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.storage.files import write_whole
 from pyserini_ance.storage.liveness import is_alive, remove_leftovers
@@ -239,6 +240,15 @@ class RunDir:
         Raises RuntimeError when another version wrote the run directory, ValueError as `load`.
         """
         return load_recipe(self.recipe).recipe
+
+    def read_final_evaluation(self) -> FinalEvaluation:
+        """That section of the recipe, whose other sections may name classes that are not here.
+
+        Raises as `read_recipe`.
+        """
+        self.trainer.read()
+        sections = read_yaml(self.recipe.read_bytes(), str(self.recipe))
+        return read_settings(FinalEvaluation, sections["final_evaluation"], str(self.recipe))
 
     def describe(self) -> str:
         """One phrase about the directory's content: `a run that stopped at stage ance, step 100`."""

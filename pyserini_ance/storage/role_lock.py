@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
+from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.files import write_json
 from pyserini_ance.storage.liveness import process_name, process_of, this_process
 from pyserini_ance.storage.lock_file import LockFile, fencing_token
@@ -102,7 +103,7 @@ class RoleLock:
                 needs_new_recipe = getattr(error, "needs_new_recipe", False)
                 self._record_end(
                     "failed" if isinstance(error, Exception) else "stopped",
-                    reason=str(error) or type(error).__name__,
+                    reason=text_of(error),
                     **({"needs_new_recipe": True} if needs_new_recipe else {}),
                 )
                 raise

@@ -13,6 +13,7 @@ from pyserini_ance.data.passages import Passages
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.encoders.encoder import to_device
 from pyserini_ance.negatives.table import PADDING
+from pyserini_ance.recipe.components import naming_own
 from pyserini_ance.recipe.term import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
 from pyserini_ance.trainer.losses.base import DistillationLoss, Pairwise
@@ -98,7 +99,15 @@ def _loss_of_scores(
         teachers = []
     if isinstance(loss, Pairwise):  # nothing above ignores a positive
         loss = partial(loss, max_positives=int(((labels > 0) & mask).sum(1).max()))
-    return loss(scores, targets, valid, *teachers).mean()
+    with naming_own(term.loss, "__call__"):
+        of_anchors = loss(scores, targets, valid, *teachers)
+    if not (isinstance(of_anchors, torch.Tensor) and of_anchors.shape == scores.shape[:1]):
+        got = tuple(of_anchors.shape) if isinstance(of_anchors, torch.Tensor) else type(of_anchors).__name__
+        raise ValueError(
+            f"loss {term.loss.kind} of term {name} returned {got}; expected a tensor of one value per row of "
+            f"scores {tuple(scores.shape)}: {tuple(scores.shape[:1])}"
+        )
+    return of_anchors.mean()
 
 
 def _pairs(rows: TermRows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -128,7 +128,7 @@ def test_a_setting_of_a_later_version_is_refused(checkpoint):
         ({"pooling": "cls"}, "pooling"),
         ({"normalize": True}, "normalize"),
         ({"tokenization": {**TOKENIZATION, "lowercase": False}}, "tokenization"),
-        ({"tokenization": {**TOKENIZATION, "document": {"length_tokens": 48}}}, "tokenization"),
+        ({"tokenization": {**TOKENIZATION, "document": {"template": "{text}!"}}}, "tokenization"),
     ],
 )
 def test_a_recipe_with_other_settings_than_the_checkpoints_is_refused(checkpoint, family, settings, key):
@@ -147,6 +147,26 @@ def test_a_recipe_with_other_settings_than_the_checkpoints_is_refused(checkpoint
         match=f"encoder.{key} is .*, but .*{SIDE_FILE} was trained with .*; use the latter in the recipe",
     ):
         initial_encoder(family("transformer", checkpoint, **{**wanted, **settings}), seed=1)
+
+
+def test_what_a_recipe_leaves_out_is_that_of_the_checkpoint(checkpoint, family, records):
+    left_out = family("transformer", checkpoint)
+    saved = family_of(checkpoint)
+    assert left_out == saved and saved.pooling == "mean" and saved.tokenization.lowercase
+    lengths = family("transformer", checkpoint, tokenization={"query": {"length_tokens": 7}}).tokenization
+    assert lengths.query.length_tokens == 7 and lengths.document == saved.tokenization.document
+    encoder = initial_encoder(left_out, seed=1)
+    np.testing.assert_array_equal(encoder.encode(records), load_encoder(checkpoint).encode(records))
+
+
+def test_of_training_and_of_passages_a_recipe_takes_what_it_can(family, tiny_bert, saved):
+    documents = {"length_tokens": 48, "passages": 2, "special_tokens": "per_document", "pad_passages": True}
+    settings = {"tied": False, "dropout": 0.2, "tokenization": {"document": documents}}
+    folder = saved(initial_encoder(family("transformer", tiny_bert, **settings), seed=1))
+    left_out = family("transformer", folder)
+    assert (left_out.tied, left_out.dropout, left_out.tokenization.document.passages) == (False, None, 2)
+    first = family("transformer", folder, tokenization={"document": {"passages": 1}}).tokenization.document
+    assert (first.passages, first.special_tokens, first.pad_passages) == (1, "per_passage", False)
 
 
 def test_a_recipe_of_another_kind_than_the_checkpoint_is_refused(family, tiny_roberta, saved):
@@ -250,7 +270,7 @@ def test_a_pair_can_be_started_from(pair, family, saved, records):
     )
     assert read_side_file(saved(crossed) / "documents")["model"] == str(folder / "queries")
     with pytest.raises(ValueError, match=r"has two towers; set encoder.tied=false, or start from .*/queries"):
-        initial_encoder(family("transformer", folder, **settings), seed=2)
+        initial_encoder(family("transformer", folder, tied=True, **settings), seed=2)
 
 
 def test_one_tower_may_become_two(checkpoint, family, records):

@@ -6,8 +6,9 @@ import pytest
 
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.ann import Ann
+from pyserini_ance.negatives.mix import Mix
 from pyserini_ance.negatives.random import Random
-from pyserini_ance.negatives.source import MiningContext, Shortage, mine_in_shares
+from pyserini_ance.negatives.source import MiningContext, Shortage, TableSource, mine_in_shares
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.components import SettingError
 
@@ -167,3 +168,24 @@ def test_equal_generators_give_equal_draws(split_of):
         for _ in range(2)
     )
     assert first.tolist() == second.tolist()
+
+
+class Own(TableSource):
+    fails: bool = False
+
+    def mine(self, snapshot, anchor_set, context=MiningContext()):
+        return 1 / (not self.fails)
+
+
+@pytest.mark.parametrize("source", [Own(), Mix(sources=[Own()])])
+def test_an_own_source_that_returns_no_table_is_named(split_of, snapshot_of, source):
+    snapshot = snapshot_of(split_of([0]), [[1]], [[1], [2]])
+    with pytest.raises(ValueError, match=r"mine of source \S+:Own returned float; expected a NegativeTable"):
+        mine_in_shares(source, snapshot, snapshot.anchor_set("query"), MiningContext())
+
+
+def test_what_an_own_source_raises_names_it(split_of, snapshot_of):
+    snapshot = snapshot_of(split_of([0]), [[1]], [[1], [2]])
+    with pytest.raises(ZeroDivisionError) as error:
+        mine_in_shares(Own(fails=True), snapshot, snapshot.anchor_set("query"), MiningContext())
+    assert error.value.__notes__ == [f"raised in mine of {__name__}:Own"]

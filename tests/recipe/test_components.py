@@ -9,20 +9,34 @@ from pyserini_ance.recipe.components import (
     Component,
     Settings,
     absolute,
+    check_base,
     component_class,
     did_you_mean,
     kinds,
 )
-from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.recipe.load import dump, load, read_component
 from pyserini_ance.recipe.models import Recipe
 
-OWN_LOSSES = """
-from pyserini_ance.recipe import Component
+OWN_CLASSES = """
+from pyserini_ance.negatives.filters.base import Filter
+from pyserini_ance.trainer.losses.base import Loss
 
-class Triplet(Component):
+class Triplet(Loss):
     margin: float = 1.0
 
+    def __call__(self, scores, labels, mask):
+        return scores.sum(1)
+
 class NoComponent:
+    pass
+
+class Short(Filter):
+    words: int = 3
+
+    def mask(self, candidates):
+        return candidates.rows < 0
+
+class NoMask(Filter):
     pass
 """
 
@@ -34,6 +48,12 @@ def test_every_kind_is_a_component_with_its_name(room, kind):
     found = component_class(room, kind)
     assert issubclass(found, Component)
     assert found.model_fields["kind"].default == kind
+
+
+@pytest.mark.parametrize("room", COMPONENT_PACKAGES)
+def test_every_kind_has_a_base_class_of_its_group(room):
+    for kind in kinds(room):
+        check_base(room, component_class(room, kind), kind)
 
 
 def test_main_kinds_exist():
@@ -89,13 +109,13 @@ def test_did_you_mean():
 
 
 @pytest.fixture
-def own_losses(tmp_path, monkeypatch):
-    (tmp_path / "own_losses.py").write_text(OWN_LOSSES)
+def own_classes(tmp_path, monkeypatch):
+    (tmp_path / "own_classes.py").write_text(OWN_CLASSES)
     monkeypatch.syspath_prepend(tmp_path)
 
 
-def test_an_external_class_is_a_kind(base, write, own_losses):
-    kind = "own_losses:Triplet"
+def test_an_external_class_is_a_kind(base, write, own_classes):
+    kind = "own_classes:Triplet"
     recipe = load(base, f"stages.only.terms.query.loss={{kind: '{kind}', margin: 2}}").recipe
     loss = recipe.stages["only"].terms["query"].loss
     assert isinstance(loss, Component) and (loss.kind, loss.margin) == (kind, 2.0)
@@ -106,27 +126,57 @@ def test_an_external_class_is_a_kind(base, write, own_losses):
     ("kind", "message"),
     [
         (
-            "own_losses:Triplett",
-            "kind 'own_losses:Triplett' cannot be imported: module 'own_losses' has no attribute",
+            "own_classes:Triplett",
+            "kind 'own_classes:Triplett' cannot be imported: module 'own_classes' has no attribute",
         ),
         (
             "nowhere_at_all.inner:Loss",
             "kind 'nowhere_at_all.inner:Loss' cannot be imported: No module named 'nowhere_at_all'. "
             "Type the command in the folder of nowhere_at_all, or add this folder to PYTHONPATH",
         ),
-        ("own_losses.Triplet", "(a class of your own is module:Class: 'own_losses:Triplet'); kinds: "),
+        ("own_classes.Triplet", "(a class of your own is module:Class: 'own_classes:Triplet'); kinds: "),
         (
-            "own_losses:NoComponent",
-            "kind 'own_losses:NoComponent' is not a subclass of pyserini_ance.recipe.Component",
+            "own_classes:NoComponent",
+            "kind 'own_classes:NoComponent' is not a subclass of pyserini_ance.trainer.losses.base.Loss or "
+            "pyserini_ance.trainer.losses.base.DistillationLoss",
+        ),
+        (
+            "own_classes:Short",
+            "kind 'own_classes:Short' is for `filters`, not for `loss`: it is not a subclass of "
+            "pyserini_ance.trainer.losses.base.Loss or ",
         ),
     ],
 )
-def test_a_class_that_is_not_a_component_is_rejected(base, own_losses, kind, message):
+def test_a_class_that_is_no_loss_is_rejected_as_one(base, own_classes, kind, message):
     assert message in refused(base, f"stages.only.terms.query.loss.kind={kind}")
 
 
-def test_settings_of_an_external_class_are_validated(base, own_losses):
-    said = refused(base, "stages.only.terms.query.loss={kind: 'own_losses:Triplet', margins: 2}")
+@pytest.mark.parametrize("room", COMPONENT_PACKAGES)
+def test_a_class_of_another_group_is_rejected_in_every_group(own_classes, room):
+    kind = "own_classes:Triplet" if room == "filters" else "own_classes:Short"
+    group, module = ("loss", "trainer.losses") if room == "filters" else ("filters", "negatives.filters")
+    with pytest.raises(ValueError, match=f"kind '{kind}' is for `{group}`, not for `{room}`") as error:
+        component_class(room, kind)
+    assert f"{module}.base" not in str(error.value)
+    with pytest.raises(ValueError, match=f"{kind.partition(':')[2]} is for `{group}`, not for `{room}`"):
+        read_component(room, component_class(group, kind)(kind=kind), "here")
+
+
+def test_a_class_without_the_method_of_its_base_class_is_rejected(own_classes):
+    message = "kind 'own_classes:NoMask' lacks the method mask, which its base class requires"
+    with pytest.raises(ValueError, match=message):
+        component_class("filters", "own_classes:NoMask")
+
+
+def test_an_instance_of_an_own_class_has_its_kind_without_being_given_it(own_classes):
+    made = component_class("filters", "own_classes:Short")(words=5)
+    dumped = made.model_dump(mode="json", exclude_unset=True)
+    assert dumped == {"kind": "own_classes:Short", "words": 5}
+    assert read_component("filters", dumped, "here") == made
+
+
+def test_settings_of_an_external_class_are_validated(base, own_classes):
+    said = refused(base, "stages.only.terms.query.loss={kind: 'own_classes:Triplet', margins: 2}")
     assert "stages.only.terms.query.loss.margins: unknown key 'margins' (did you mean 'margin'?)" in said
 
 

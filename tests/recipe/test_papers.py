@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pyserini_ance.encoders.load_save import MAY_DIFFER
+from pyserini_ance.encoders.saved_settings import MAY_DIFFER
 from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.models import Recipe

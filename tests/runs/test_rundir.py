@@ -314,6 +314,7 @@ def test_a_run_of_an_earlier_layout_gives_one_error_however_it_is_opened(run):
         run.reopen,
         run.read_state,
         run.read_recipe,
+        run.read_final_evaluation,
         lambda: load_recipe(run.recipe, "seed=1"),
         lambda: read_results(run.folder),
     ):

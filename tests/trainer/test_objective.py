@@ -10,6 +10,7 @@ from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.term import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
+from pyserini_ance.trainer.losses.base import Loss
 from pyserini_ance.trainer.objective import term_losses, weighted_sum
 
 NONE = PADDING
@@ -478,3 +479,28 @@ def test_queries_score_for_a_document_what_its_best_passage_does(in_batch_negati
     gradients = [torch.autograd.grad(loss, pieces, retain_graph=True)[0] for loss in (found, expected)]
     torch.testing.assert_close(*gradients)
     assert (gradients[0].abs().sum(1) > 0).sum() > 2  # different queries have different best passages
+
+
+class Own(Loss):
+    returned: str
+
+    def __call__(self, scores, labels, mask):
+        return {"mean": scores.mean(), "scores": scores, "number": 1.0}[self.returned]
+
+
+@pytest.mark.parametrize(
+    ("returned", "got"), [("mean", r"\(\)"), ("scores", r"\(2, 2\)"), ("number", "float")]
+)
+def test_a_loss_that_is_no_value_per_anchor_is_refused_with_its_name(returned, got):
+    batch = batch_of([0, 1], [[0], [1]], [[2], [3]])
+    term = {"negatives": [RANDOM], "loss": Own(returned=returned)}
+    message = rf"loss {__name__}:Own of term query returned {got}; expected .* scores \(2, 2\): \(2,\)"
+    with pytest.raises(ValueError, match=message):
+        loss_of(term, batch, qrels_of([0], [1]))
+
+
+def test_what_an_own_loss_raises_names_it():
+    batch = batch_of([0, 1], [[0], [1]], [[2], [3]])
+    with pytest.raises(KeyError) as error:
+        loss_of({"negatives": [RANDOM], "loss": Own(returned="x")}, batch, qrels_of([0], [1]))
+    assert error.value.__notes__ == [f"raised in __call__ of {__name__}:Own"]

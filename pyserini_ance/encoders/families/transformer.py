@@ -15,7 +15,6 @@ from torch.nn import functional
 
 from pyserini_ance.data.collection import Side
 from pyserini_ance.encoders.family import (
-    SIDE_FILE,
     Family,
     Switch,
     Tower,
@@ -37,6 +36,7 @@ from pyserini_ance.encoders.released import (
     form_of,
     warn_about_tokenization,
 )
+from pyserini_ance.encoders.saved_settings import SIDE_FILE, completed
 from pyserini_ance.encoders.sentence_transformers_import import (
     check_similarity,
     read_dense,
@@ -93,14 +93,14 @@ class Transformer(Family):
         if (Path(source) / SIDE_FILE).exists():
             return values
         settings = sentence_transformers_settings(source, documents=documents, given=_keys(values))
-        completed = _completed(values, settings)
+        made = completed(values, settings)
         known = get_args(cls.model_fields["pooling"].annotation)
-        if "pooling" not in values and completed.get("pooling", "cls") not in known:
+        if "pooling" not in values and made.get("pooling", "cls") not in known:
             raise ValueError(
-                f"{model} pools by {completed['pooling']!r}, which this package lacks; set pooling to cls or "
+                f"{model} pools by {made['pooling']!r}, which this package lacks; set pooling to cls or "
                 "mean for other vectors"
             )
-        return completed
+        return made
 
     def build(self, source: str, side: Side, generator: torch.Generator) -> Tower:
         """Build a tower; a projection or pooler that the source lacks is drawn from `generator`.
@@ -250,16 +250,6 @@ class Transformer(Family):
             )
         check_unexpected_weights(source, report["unexpected_keys"], form)
         return backbone
-
-
-def _completed(values: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
-    """`values`, and at any depth the `defaults` of keys that they lack."""
-    made = dict(values)
-    for key, default in defaults.items():
-        value = made.setdefault(key, default)
-        if isinstance(value, dict) and isinstance(default, dict):
-            made[key] = _completed(value, default)
-    return made
 
 
 def _keys(values: Mapping[str, Any], before: str = "") -> set[str]:

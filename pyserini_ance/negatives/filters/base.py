@@ -12,7 +12,7 @@ from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.recipe.components import Component
+from pyserini_ance.recipe.components import Component, naming_own
 
 KNOWN_POSITIVES = (
     "known positives"  # the name of the removal that always applies, in counts of dropped candidates
@@ -154,10 +154,23 @@ def _masks(filters: Sequence[Filter], candidates: Candidates) -> dict[str, np.nd
     """The mask of each removal; a filter sees only the candidates that the filters before it keep."""
     masks: dict[str, np.ndarray] = {}
     for filter in filters:
-        mask, name = filter.mask(candidates) & (candidates.rows != PADDING), filter.removal
+        mask, name = _mask(filter, candidates) & (candidates.rows != PADDING), filter.removal
         masks[name] = masks[name] | mask if name in masks else mask
         candidates = candidates.masked(~mask)
     return masks
+
+
+def _mask(filter: Filter, candidates: Candidates) -> np.ndarray:
+    """The filter's mask (A, n) bool. Raises ValueError if it is something else."""
+    with naming_own(filter, "mask"):
+        mask = filter.mask(candidates)
+    if not (isinstance(mask, np.ndarray) and mask.dtype == bool and mask.shape == candidates.rows.shape):
+        got = f"{mask.dtype} {mask.shape}" if isinstance(mask, np.ndarray) else type(mask).__name__
+        raise ValueError(
+            f"mask of filter {filter.kind} returned {got}; expected a numpy array of one truth value per "
+            f"candidate: bool {candidates.rows.shape}, the shape of candidates.rows"
+        )
+    return mask
 
 
 def _masks_on_demand(filters: Sequence[Filter], candidates: Candidates, width: int) -> dict[str, np.ndarray]:

@@ -110,3 +110,33 @@ def test_pairs_are_ordered_by_document_and_masks_by_position():
             for a, line in zip(anchors, rows, strict=True)
         ]
         assert found.mask_pairs(judge).tolist() == expected
+
+
+class Own(Filter):
+    returned: list
+    dtype: str = "bool"
+
+    def mask(self, candidates: Candidates) -> np.ndarray:
+        if not self.returned:
+            raise KeyError("oops")
+        return np.array(self.returned, self.dtype)
+
+
+@pytest.mark.parametrize(
+    ("own", "got"),
+    [
+        (Own(returned=[True, False]), r"bool \(2,\)"),
+        (Own(returned=[[True, False], [False, False]], dtype="int8"), r"int8 \(2, 2\)"),
+    ],
+)
+def test_a_mask_of_another_shape_or_type_is_refused_with_the_filter(own, got):
+    message = rf"mask of filter {own.kind} returned {got}; expected .* bool \(2, 2\)"
+    with pytest.raises(ValueError, match=message):
+        apply_filters(candidates_of([[3], [0]], [[1, 2], [4, 5]]), [own], 2)
+
+
+@pytest.mark.parametrize(("kind", "notes"), [("own:Short", ["raised in mask of own:Short"]), ("own", None)])
+def test_what_an_own_filter_raises_names_it(kind, notes):
+    with pytest.raises(KeyError, match="oops") as error:
+        apply_filters(candidates_of([[3], [0]], [[1, 2], [4, 5]]), [Own(kind=kind, returned=[])], 2)
+    assert getattr(error.value, "__notes__", None) == notes

@@ -1,0 +1,12 @@
+"""The text of an error, for messages in one line and for records of why something ended."""
+
+
+def text_of(error: BaseException) -> str:
+    """The error's own text and the notes on it; the type comes first if the text says little without it.
+
+    ValueError, OSError and RuntimeError are written for users; the text of a KeyError is a key alone.
+    """
+    text, name = str(error), type(error).__name__
+    if not isinstance(error, ValueError | OSError | RuntimeError):
+        text = f"{name}: {text}" if text else name
+    return "\n".join([text or name, *getattr(error, "__notes__", ())])
