@@ -60,7 +60,7 @@ def group_by_recipe(results: Sequence[Results], only: Sequence[str] = ()) -> Gro
                 equal_groups = (
                     key
                     for key, group in groups.items()
-                    if key[0] == row["row"] and _have_equal_measures(group[0][1], row, measures)
+                    if key[0] == row["row"] and have_equal_measures(group[0][1], row, measures)
                 )
                 new_key = (row["row"], f"{result['recipe']} [{result['config_hash'][:6]}]")
                 groups[next(equal_groups, new_key)].append((index, row))
@@ -123,7 +123,8 @@ def _row(name: str, group: Sequence[ResultRow], measures: Sequence[str]) -> dict
     }
 
 
-def _have_equal_measures(row: ResultRow, other: ResultRow, measures: Sequence[str]) -> bool:
+def have_equal_measures(row: ResultRow, other: ResultRow, measures: Sequence[str]) -> bool:
+    """Whether two rows have the same measures, but for rounding."""
     return all(abs(row[measure] - other[measure]) <= 1e-6 for measure in measures)
 
 
