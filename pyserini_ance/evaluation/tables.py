@@ -79,8 +79,11 @@ def read_results(run: Path) -> dict[str, Any]:
     """
     path = RunDir(run).measures
     if not run.is_dir():
+        from pyserini_ance.encoders.family import similar_name  # imports torch
+
         raise FileNotFoundError(
-            f"{run} is no folder; pass a run directory, as `train` writes it to runs/NAME"
+            f"{run}: no such folder{similar_name(run)}; pass a run directory, as `train` writes it to "
+            "runs/NAME"
         )
     if not path.exists():
         raise FileNotFoundError(
