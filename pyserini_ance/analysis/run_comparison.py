@@ -86,13 +86,14 @@ def _check_same_bm25(rows: Sequence[tuple[int, ResultRow]], results: Sequence[Re
     """Raise ValueError if BM25 has several rows: then the runs were evaluated on different data."""
     if len(rows) < 2:
         return
+    measures = results[0]["measures"]
     one, other = (
-        {name: row[name] for name in results[0]["measures"]} | {"recipe": results[index]["recipe"]}
+        f"{', '.join(f'{name} {row[name]:.4f}' for name in measures)} in {results[index]['run']}"
         for index, row in rows[:2]
     )
     raise ValueError(
-        f"BM25 measures {one} in one run and {other} in another: "
-        "compare runs on the same data and test split, with the same bm25.k1, bm25.b and bm25.index"
+        f"BM25 measures {one}, but {other}: compare runs on the same data and test split, with the same "
+        "bm25.k1, bm25.b and bm25.index"
     )
 
 
