@@ -143,13 +143,19 @@ def read_row(run: Path, settings: dict[str, str]) -> GridRow:
     )
 
 
-def runs_in(folders: Sequence[Path]) -> list[Path]:
+def runs_in(paths: Sequence[Path]) -> list[Path]:
     """The finished runs of each folder of a grid; any other folder itself.
 
-    Raises ValueError if no run of a grid has finished, and for a run that comes twice, which would count as
-    two seeds.
+    Files are skipped: a shell's `runs/*` names those that stand next to runs. Raises FileNotFoundError if
+    there are only files, and for a folder of runs that is not a grid's; ValueError if no run of a grid has
+    finished, and for a run that comes twice, which would count as two seeds.
     """
-    runs = [run for folder in folders for run in _finished(folder)]
+    folders = [path for path in paths if not path.is_file()]
+    if not folders:
+        raise FileNotFoundError(f"{paths[0]} is a file; pass a run directory")
+    if files := [str(path) for path in paths if path.is_file() and not (path.parent / GRID_FILE).exists()]:
+        log.warning("skipped, because they are files and not run directories: %s", ", ".join(files))
+    runs = [run for folder in folders for run in _runs_of(folder)]
     for resolved, count in Counter(run.resolve() for run in runs).items():
         if count > 1:
             raise ValueError(
@@ -158,10 +164,16 @@ def runs_in(folders: Sequence[Path]) -> list[Path]:
     return runs
 
 
-def _finished(folder: Path) -> list[Path]:
-    if not (record := folder / GRID_FILE).exists():
-        return [folder]
-    runs = read_json(record)["runs"]
+def _runs_of(folder: Path) -> list[Path]:
+    if (record := folder / GRID_FILE).exists():
+        return _finished(folder, read_json(record)["runs"])
+    own = (RunDir(folder).recipe, RunDir(folder).measures)
+    if not any(path.exists() for path in own) and any(folder.glob("*/recipe.yaml")):
+        raise FileNotFoundError(f"{folder} is not a run directory, but holds some; pass {folder}/*")
+    return [folder]
+
+
+def _finished(folder: Path, runs: Sequence[Mapping[str, Any]]) -> list[Path]:
     finished = [folder / run["run"] for run in runs if run["status"] == "finished"]
     if not finished:
         raise ValueError(f"{folder}: no run of this grid has finished yet")

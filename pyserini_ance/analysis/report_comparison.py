@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.analysis import report_page as html
+from pyserini_ance.analysis.compared_runs import read_distinct
 from pyserini_ance.analysis.report import legend_lines, memory_table
 from pyserini_ance.analysis.report_curves import Histories, negatives, training
 from pyserini_ance.analysis.report_page import Section
@@ -16,7 +17,7 @@ from pyserini_ance.analysis.run_comparison import (
     significance_legend,
 )
 from pyserini_ance.analysis.run_history import RunHistory
-from pyserini_ance.evaluation.tables import BM25, read_results
+from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.recipe.variant import differences
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_object
@@ -91,7 +92,7 @@ def _results(finished: Sequence[Path], baseline: str | None, test: str) -> Secti
     if not finished:
         section.add(html.paragraph("No run has finished.", "note"))
         return section
-    results = [read_results(folder) for folder in finished]
+    finished, results = read_distinct(finished)
     rows, columns = compare(results)
     trained = [row["recipe"] for row in rows if row["runs"] is not None]
     against = baseline or (BM25 if len(trained) == 1 and rows[0]["recipe"] == BM25 else trained[0])

@@ -60,7 +60,7 @@ def group_by_recipe(results: Sequence[Results], only: Sequence[str] = ()) -> Gro
                 equal_groups = (
                     key
                     for key, group in groups.items()
-                    if key[0] == row["row"] and _have_equal_measures(group[0][1], row, measures)
+                    if key[0] == row["row"] and have_equal_measures(group[0][1], row, measures)
                 )
                 new_key = (row["row"], f"{result['recipe']} [{result['config_hash'][:6]}]")
                 groups[next(equal_groups, new_key)].append((index, row))
@@ -86,13 +86,14 @@ def _check_same_bm25(rows: Sequence[tuple[int, ResultRow]], results: Sequence[Re
     """Raise ValueError if BM25 has several rows: then the runs were evaluated on different data."""
     if len(rows) < 2:
         return
+    measures = results[0]["measures"]
     one, other = (
-        {name: row[name] for name in results[0]["measures"]} | {"recipe": results[index]["recipe"]}
+        f"{', '.join(f'{name} {row[name]:.4f}' for name in measures)} in {results[index]['run']}"
         for index, row in rows[:2]
     )
     raise ValueError(
-        f"BM25 measures {one} in one run and {other} in another: "
-        "compare runs on the same data and test split, with the same bm25.k1, bm25.b and bm25.index"
+        f"BM25 measures {one}, but {other}: compare runs on the same data and test split, with the same "
+        "bm25.k1, bm25.b and bm25.index"
     )
 
 
@@ -123,7 +124,8 @@ def _row(name: str, group: Sequence[ResultRow], measures: Sequence[str]) -> dict
     }
 
 
-def _have_equal_measures(row: ResultRow, other: ResultRow, measures: Sequence[str]) -> bool:
+def have_equal_measures(row: ResultRow, other: ResultRow, measures: Sequence[str]) -> bool:
+    """Whether two rows have the same measures, but for rounding."""
     return all(abs(row[measure] - other[measure]) <= 1e-6 for measure in measures)
 
 

@@ -19,14 +19,13 @@ EXAMPLE = "pyserini-ance compare runs/demo-ance runs/demo-rand --significance de
 
 def main(arguments: list[str] | None = None) -> None:
     args = _parse(arguments)
+    from pyserini_ance.analysis.compared_runs import read_distinct
     from pyserini_ance.analysis.dev_curves import plot_curves
     from pyserini_ance.analysis.grid_tables import runs_in
     from pyserini_ance.analysis.run_comparison import significance_legend
     from pyserini_ance.evaluation.legends import table_with_legend
-    from pyserini_ance.evaluation.tables import read_results
 
-    runs = runs_in(args.runs)
-    results = [read_results(run) for run in runs]
+    runs, results = read_distinct(runs_in(args.runs))
     more = [significance_legend(args.significance, args.test)] if args.significance else []
     print(table_with_legend(*_table(args, runs, results), *more))
     if args.curve:

@@ -8,6 +8,7 @@ from typing import Any
 from ir_measures import Measure
 
 from pyserini_ance.data.trec import Qrels, Run, read_qrels, read_run, write_run
+from pyserini_ance.encoders.family import similar_name
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import BM25
@@ -33,8 +34,9 @@ class Hybrid:
     def of(cls, rankings: Sequence[str], method: str) -> "Hybrid":
         """A run directory alone is fused with its BM25 row.
 
-        Raises ValueError for a wrong number of rankings.
+        Raises FileNotFoundError for a ranking that does not exist, ValueError for a wrong number of them.
         """
+        _run_directories(rankings)
         run, row = parse_ranking_name(rankings[0])
         if len(rankings) == 1 and run.folder.is_dir() and row != BM25:
             rankings = [f"{run.folder}:{BM25}", *rankings]
@@ -129,16 +131,22 @@ class Hybrid:
     @property
     def _runs(self) -> list[RunDir]:
         """The run directories of the rankings, each once."""
-        named = [parse_ranking_name(name)[0] for name in self.rankings if not Path(name).is_file()]
-        runs = {run.folder: run for run in named}
-        if absent := [str(folder) for folder in runs if not folder.is_dir()]:
-            raise FileNotFoundError(
-                f"{absent[0]} is neither a run directory nor a file; pass a TREC run, FOLDER or FOLDER:ROW"
-            )
-        return list(runs.values())
+        return _run_directories(self.rankings)
 
     def _file(self, name: str, split: str) -> Path:
         if Path(name).is_file():
             return Path(name)
         run, row = parse_ranking_name(name)
         return ranking_file(run, row, split)
+
+
+def _run_directories(rankings: Sequence[str]) -> list[RunDir]:
+    """The run directories of the rankings, each once. Raises FileNotFoundError if one does not exist."""
+    named = [parse_ranking_name(name)[0] for name in rankings if not Path(name).is_file()]
+    runs = {run.folder: run for run in named}
+    if absent := [folder for folder in runs if not folder.is_dir()]:
+        raise FileNotFoundError(
+            f"{absent[0]} is neither a run directory nor a file{similar_name(absent[0])}; pass a TREC run, "
+            "FOLDER or FOLDER:ROW"
+        )
+    return list(runs.values())

@@ -72,15 +72,18 @@ def cell_text(value: Any, column: str) -> str:
 
 
 def read_results(run: Path) -> dict[str, Any]:
-    """A run's `measures.json`, with the `commits` of the code that made it.
+    """A run's `measures.json`, with its folder as `run` and the `commits` of the code that made it.
 
     Raises FileNotFoundError if the run has not finished, RuntimeError if the file is damaged or if another
     version wrote the run directory.
     """
     path = RunDir(run).measures
     if not run.is_dir():
+        from pyserini_ance.encoders.family import similar_name  # imports torch
+
         raise FileNotFoundError(
-            f"{run} is no folder; pass a run directory, as `train` writes it to runs/NAME"
+            f"{run}: no such folder{similar_name(run)}; pass a run directory, as `train` writes it to "
+            "runs/NAME"
         )
     if not path.exists():
         raise FileNotFoundError(
@@ -88,7 +91,7 @@ def read_results(run: Path) -> dict[str, Any]:
             "the command."
         )
     RunDir(run).trainer.read()
-    results = {**read_json(path), "commits": _commits(RunDir(run))}
+    results = {"run": str(run), **read_json(path), "commits": _commits(RunDir(run))}
     if recorded := results.get("config_hash"):
         results["config_hash"] = config_hash_of(RunDir(run), recorded)
     return results

@@ -14,6 +14,7 @@ from ir_measures import Measure
 from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.formats.dpr import read_questions
 from pyserini_ance.data.trec import Qrels, Run, read_run
+from pyserini_ance.encoders.family import similar_name
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.pipeline.preparation import find_collection, stored_collection
@@ -28,17 +29,25 @@ def collection_of(run: RunDir) -> Collection:
 
     Raises FileNotFoundError if `run` is not a run directory, ValueError if the data is not that of the run.
     """
-    if missing := [path for path in (run.recipe, run.environment) if not path.exists()]:
-        raise FileNotFoundError(
-            f"{run.folder} is not a run directory ({missing[0].name} is missing). "
-            "Pass a directory written by `pyserini-ance train`"
-        )
+    _check_run_directory(run, run.recipe, run.environment)
     recipe = run.read_recipe()
     collection = find_collection(recipe, data_digest(run))
     if collection is None:
         collection = stored_collection(recipe)
         check_same_data(run, collection)
     return collection
+
+
+def _check_run_directory(run: RunDir, *needed: Path) -> None:
+    """Raise FileNotFoundError if the run's folder, or one of its files `needed`, does not exist."""
+    if not run.folder.is_dir():
+        missing = f": no such folder{similar_name(run.folder)}"
+    else:
+        missing = next((f" ({path.name} is missing)" for path in needed if not path.exists()), "")
+    if missing:
+        raise FileNotFoundError(
+            f"{run.folder} is not a run directory{missing}. Pass a directory written by `pyserini-ance train`"
+        )
 
 
 def collection_with(recipe: Recipe, split: str) -> Collection:
@@ -170,15 +179,27 @@ def parse_ranking_name(name: str) -> tuple[RunDir, str | None]:
 
 
 def ranking_file(run: RunDir, row: str | None, split: str) -> Path:
-    """The ranking of a row, or the final one. Raises ValueError with the rows that have a ranking."""
+    """The ranking of a row, or the final one.
+
+    Raises FileNotFoundError if `run` is not a run directory, ValueError, with the rows that have one, if it
+    has no such ranking.
+    """
+    _check_run_directory(run, run.recipe)
     path = run.ranking(row, split) if row else run.final_run(split)
     if not path.exists():
         suffix = f".{split}.trec"
         rows = sorted(other.name.removesuffix(suffix) for other in run.run_files.glob(f"*{suffix}"))
         name = f"{run.folder}:{row}" if row else str(run.folder)
-        cure = "" if rows else f"; a run trained with final_evaluation.split=[test,{split}] has them"
         raise ValueError(
             f"{name} has no ranking of split {split!r} ({path} is missing); rows that have one: "
-            f"{', '.join(rows) or 'none'}{cure}"
+            f"{', '.join(rows) or f'none; {_cure(run, split)}'}"
         )
     return path
+
+
+def _cure(run: RunDir, split: str) -> str:
+    """How a run comes to rankings of a split that it has none of."""
+    tested = run.read_recipe().final_evaluation.split
+    if split in tested:
+        return f"its final evaluation has not finished: {run.resume_command()}"
+    return f"a run trained with final_evaluation.split=[{','.join([*tested, split])}] has them"

@@ -183,6 +183,13 @@ def config_hash(recipe: Recipe) -> str:
     return sha256_json(settings)[:12]
 
 
+def seeds_of(recipe: Recipe) -> tuple[int, ...]:
+    """The seed of a run, then those of the runs that it starts from: what `config_hash` leaves out."""
+    sources = map(source_run, source_runs(recipe).values())
+    inherited = (seeds_of(run.read_recipe()) for run in sources if run.recipe.exists())
+    return (recipe.seed, *(seed for seeds in inherited for seed in seeds))
+
+
 def config_hash_of(run: RunDir, recorded: str) -> str:
     """The hash of a run's recipe as this version reads it, which may add keys to an older recipe.
 

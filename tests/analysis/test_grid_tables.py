@@ -234,6 +234,28 @@ def test_a_grids_folder_selects_its_finished_runs(tmp_path, caplog):
         runs_in([tmp_path])
 
 
+def test_a_shell_names_files_too(tmp_path, caplog):
+    """As `runs/grid/*` does: the tables of the grid, without a word, and other files, with one."""
+    (tmp_path / "grid" / "a").mkdir(parents=True)
+    files = [tmp_path / "grid" / "grid.json", tmp_path / "grid" / "grid.csv", tmp_path / "fused.trec"]
+    for file in files:
+        file.touch()
+    assert runs_in([tmp_path / "grid" / "a", *files]) == [tmp_path / "grid" / "a"]
+    assert caplog.messages == [f"skipped, because they are files and not run directories: {files[-1]}"]
+    with pytest.raises(FileNotFoundError, match="fused.trec is a file; pass a run directory"):
+        runs_in(files[-1:])
+
+
+def test_a_folder_of_runs_is_not_a_run(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "recipe.yaml").touch()
+    assert runs_in([tmp_path / "a"]) == [tmp_path / "a"]
+    with pytest.raises(
+        FileNotFoundError, match=f"is not a run directory, but holds some; pass {tmp_path}/\\*$"
+    ):
+        runs_in([tmp_path])
+
+
 def test_a_run_that_comes_twice_is_refused(tmp_path, monkeypatch):
     (tmp_path / "grid").mkdir()
     (tmp_path / "grid" / "grid.json").write_text('{"runs": [{"run": "a", "status": "finished"}]}')

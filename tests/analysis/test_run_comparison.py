@@ -21,6 +21,7 @@ def result(
         {"row": "last", "RR@10": value, "train seconds": 10.0, "refresh seconds": 3.0, "test seconds": 1.0},
     ]
     return {
+        "run": f"runs/{recipe}",
         "recipe": recipe,
         "config_hash": config_hash,
         "measures": ["RR@10"],
@@ -66,8 +67,8 @@ def test_a_result_fused_with_bm25_has_a_row_after_that_of_its_recipe():
 
 def test_runs_on_other_data_are_not_compared():
     message = (
-        r"BM25 measures {'RR@10': 0.4, 'recipe': 'a'} in one run and {'RR@10': 0.3, 'recipe': 'b'} "
-        r"in another: .* the same bm25.k1, bm25.b and "
+        "^BM25 measures RR@10 0.4000 in runs/a, but RR@10 0.3000 in runs/b: compare runs on the same data "
+        "and test split, with the same bm25.k1, "
     )
     with pytest.raises(ValueError, match=message):
         compare([result("a", 0.5), result("b", 0.5, bm25=0.3)])
@@ -136,7 +137,7 @@ def test_recorded_commits_are_shown():
 
 def test_commits_are_recorded_at_start_and_at_each_resume(tmp_path):
     (tmp_path / "measures.json").write_text(json.dumps({"rows": []}))
-    assert read_results(tmp_path) == {"rows": [], "commits": []}
+    assert read_results(tmp_path) == {"run": str(tmp_path), "rows": [], "commits": []}
     first, second = (
         {"commit": {"hash": digit * 40, "changed": changed}} for digit, changed in (("1", False), ("2", True))
     )

@@ -55,7 +55,7 @@ def test_an_unfinished_run_is_named(runs, tmp_path):
     (tmp_path / "3" / "measures.json").unlink()
     with pytest.raises(FileNotFoundError, match=f"{tmp_path}/3 is not a finished run"):
         compare.main(runs)
-    with pytest.raises(FileNotFoundError, match="runs/typo is no folder; pass a run directory"):
+    with pytest.raises(FileNotFoundError, match="runs/typo: no such folder; pass a run directory"):
         compare.main(["runs/typo"])
 
 

@@ -52,6 +52,29 @@ def test_a_row_of_a_run(make_run, capsys):
         compare_queries.main([run, f"{run}:bm52"])
 
 
+def test_what_is_no_run_directory_is_named(make_run, tmp_path):
+    """Such as the name of a row, or a name that was mistyped."""
+    run = make_run("good", {"test-1": "green-horse"})
+    with pytest.raises(FileNotFoundError, match="^cr/inbatch is not a run directory: no such folder"):
+        compare_queries.main([run, "cr/inbatch"])
+    message = r"goood is not a run directory: no such folder \(did you mean 'good'\?\)\. Pass a directory"
+    with pytest.raises(FileNotFoundError, match=message):
+        compare_queries.main([str(tmp_path / "goood"), run])
+
+
+def test_a_run_without_rankings_is_to_be_resumed(make_run, tmp_path):
+    run = make_run("good", {"test-1": "green-horse"})
+    for file in ("run.test.trec", "runs/bm25.test.trec"):
+        (tmp_path / "good" / file).unlink()
+    message = (
+        r"rows that have one: none; its final evaluation has not finished: pyserini-ance train .*--resume$"
+    )
+    with pytest.raises(ValueError, match=message):
+        compare_queries.main([run, f"{run}:bm25"])
+    with pytest.raises(ValueError, match=r"a run trained with final_evaluation.split=\[test,dev\] has them"):
+        compare_queries.main([run, f"{run}:bm25", "--split", "dev"])
+
+
 def test_incomparable_rankings_are_refused(make_run, capsys):
     run, other = (
         make_run("good", {"test-1": "green-horse"}),

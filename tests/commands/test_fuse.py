@@ -151,6 +151,8 @@ def test_what_cannot_be_fused_is_refused(run, tmp_path, capsys):
         fuse.main([f"{run.folder}:bm25", *out])
     with pytest.raises(FileNotFoundError, match="absent is neither a run directory nor a file"):
         fuse.main([str(tmp_path / "absent"), str(run.folder), *out])
+    with pytest.raises(FileNotFoundError, match=r"runn is neither .* nor a file \(did you mean 'run'\?\)"):
+        fuse.main([f"{run.folder}n", *out])
     refused = {
         ("--method", "hybrid"): "has a weight: pass --weight W",
         ("--weight", "1"): "rrf has no weight",
