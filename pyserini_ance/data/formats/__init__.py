@@ -10,4 +10,5 @@ NOT_KINDS = (
     "records",
     "text_files",
     "training_files",
+    "unknown_ids",
 )

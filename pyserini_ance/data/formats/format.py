@@ -15,15 +15,12 @@ from pyserini_ance.data.document_queries import DocumentQueries
 from pyserini_ance.data.formats.builder import Entry, InMemory, Judgment, Store, build_texts
 from pyserini_ance.data.formats.empty_documents import EmptyDocuments
 from pyserini_ance.data.formats.files import Official, SplitCounts, paths_in
-from pyserini_ance.data.formats.lines import SHOWN_CHARACTERS
 from pyserini_ance.data.formats.reading import OnDisk
+from pyserini_ance.data.formats.unknown_ids import UnknownIds
 from pyserini_ance.data.hold_out import HoldOut
 from pyserini_ance.data.trec import two_grades
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.splits import check_split_name
-
-UNKNOWN_SHOWN = 5
-LONGEST_NUMBER = 20  # digits of an id that may have lost leading zeros
 
 
 class RawData(NamedTuple):
@@ -242,13 +239,11 @@ class Format(Component):
     ) -> Qrels:
         positions: dict[int, int] = {}  # the index of each pair, which is encoded as one number
         grades, numbers = array("i"), array("q")
-        unknown: list[Judgment] = []
-        unknown_count = 0
+        unknown = UnknownIds(name, queries, documents)
         for judgment in judgments:
             query, document = queries.rows.get(judgment.query), documents.rows.get(judgment.document)
             if query is None or document is None:
-                unknown_count += 1
-                unknown += [judgment] if unknown_count <= UNKNOWN_SHOWN else []
+                unknown.add(judgment)
                 continue
             position = positions.setdefault(query * len(documents) + document, len(positions))
             if position == len(grades):
@@ -257,10 +252,10 @@ class Format(Component):
             elif grades[position] != judgment.grade:
                 pair, earlier = (judgment.query, judgment.document), (grades[position], numbers[position])
                 raise two_grades(judgment.line, *pair, judgment.grade, *earlier)
-        if unknown and self.unknown_ids == "refuse":
-            skip = self.written("unknown_ids", "skip")
-            raise _unknown_ids(name, unknown_count, unknown, queries, documents, skip)
-        _count_skipped(skipped, f"{name} judgments of unknown ids", unknown_count)
+        if self.unknown_ids == "refuse":
+            unknown.refuse(self.written("unknown_ids", "skip"))
+        unknown.warn(len(grades) + unknown.count)
+        _count_skipped(skipped, f"{name} judgments of unknown ids", unknown.count)
         pairs = np.fromiter(positions, np.int64, len(positions))
         return Qrels.of(
             *np.divmod(pairs, len(documents)), np.asarray(grades), len(queries), self.relevance_threshold
@@ -283,37 +278,6 @@ def _on_one_line(entry: Entry) -> Entry:
     # Pyserini's topic files have one query per line. A query that did not fit there would be ranked
     # differently.
     return entry._replace(fields={name: " ".join(value.split()) for name, value in entry.fields.items()})
-
-
-def _unknown_ids(
-    name: str, count: int, first: list[Judgment], queries: Texts, documents: Texts, skip: str
-) -> ValueError:
-    """skip: the setting that ignores such judgments."""
-    examples = ", ".join(
-        f"{j.line.short_place} {f'{j.query} {j.document}'[:SHOWN_CHARACTERS]}" for j in first
-    )
-    return ValueError(
-        f"{count} judgments of split {name!r} refer to a query or a document that does not exist; "
-        f"the first: {examples}; {_lost_zeros(first, queries, documents)}add what is missing, or skip such "
-        f"judgments with {skip}"
-    )
-
-
-def _lost_zeros(judgments: list[Judgment], queries: Texts, documents: Texts) -> str:
-    """A hint if an id exists with other leading zeros: a JSON number has none, and pandas drops them."""
-    for judgment in judgments:
-        for noun, id, texts in (
-            ("query", judgment.query, queries),
-            ("document", judgment.document, documents),
-        ):
-            others = (id.lstrip("0").zfill(length) for length in range(1, LONGEST_NUMBER))
-            found = next((other for other in others if other in texts.rows), None)
-            if id.isdecimal() and id not in texts.rows and found:
-                return (
-                    f"{noun} {found!r} exists: was {id!r} written as a number, without its leading zeros? "
-                    "Write ids as strings in all files; or "
-                )
-    return ""
 
 
 def _count_skipped(skipped: dict[str, int], description: str, count: int) -> None:

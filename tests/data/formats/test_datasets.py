@@ -137,7 +137,7 @@ def test_columns_may_have_other_names(recipe, tmp_path):
         (
             "train",
             {"document": "query-id"},
-            "2 judgments of split 'train' refer to .* does not exist; the first: .*qrels/train:1 q1 q1",
+            "2 judgments of split 'train' refer to .* does not exist; .*; the first: .*qrels/train:1 q1 q1",
         ),
     ],
 )

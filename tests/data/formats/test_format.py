@@ -367,7 +367,36 @@ def test_unknown_ids_are_counted_and_the_first_five_shown():
     message = str(error.value)
     assert message.startswith("7 judgments of split 'dev'")
     assert "qrels:2 q0 x0, qrels:3 q1 x1, qrels:4 q2 x2, qrels:5 q3 x3, qrels:6 q4 x4; " in message
-    assert "x5" not in message and "data.unknown_ids=skip" in message
+    assert "x6" not in message and "data.unknown_ids=skip" in message
+
+
+def test_unknown_ids_are_counted_by_side_beside_the_ids_there_are():
+    """Qrels that count 1, 2, 3, ... where the queries have other numbers, as Cranfield's do."""
+    queries = entries("queries", *((f"{number}", "text") for number in (1, 2, 4, 8, 9, 10)))
+    rows = [(f"{number}", "d1", 1) for number in (1, 3, 5, 5, 6, 7, 11, 12)]
+    with pytest.raises(ValueError) as error:
+        assembled(queries=queries, rows=[*rows, ("5", "d2", 1), ("5", "gone", 1), ("1", "gone", 1)])
+    sides = (
+        "10 judgments of split 'dev' refer to a query or a document that does not exist; "
+        "9 name an unknown query (3, 5, 6, 7, 11, ...), the queries are 1, 2, 4, 8, 9, ...; "
+        "2 name an unknown document (gone), the documents are d1, d2, 007; the first: qrels:2 3 d1, "
+    )
+    assert str(error.value).startswith(sides)
+    with pytest.raises(ValueError) as error:
+        assembled(rows=[("q1", "d1", 1), ("q1", "gone", 1)])
+    assert "unknown query" not in str(error.value)
+
+
+def test_a_large_share_of_skipped_judgments_is_warned_of(caplog):
+    known = [(f"q{query}", document, 1) for query in (1, 2, 3) for document in ("d1", "d2", "007")]
+    Given(DOCUMENTS, QUERIES, [*known, ("q4", "d1", 1)], unknown_ids="skip").read()
+    assert not [record for record in caplog.messages if "same ones" in record]  # a tenth
+    Given(DOCUMENTS, QUERIES, [*known[1:], ("q4", "d1", 1)], unknown_ids="skip").read()
+    (warning,) = [record for record in caplog.messages if "same ones" in record]
+    assert warning.startswith(
+        "split dev: 1 of its 9 judgments are skipped; 1 name an unknown query (q4), "
+        "the queries are q1, q2, q3. Are the ids of these files the same ones?"
+    )
 
 
 def test_unknown_ids_can_be_skipped_with_a_count():
