@@ -49,8 +49,8 @@ class UnknownIds:
         )
         raise ValueError(
             f"{self.count} judgments of split {self._split!r} refer to a query or a document that does not "
-            f"exist; {self._by_side()}; the first: {examples}; {self._lost_zeros()}correct the ids, add what is missing, or skip "
-            f"such judgments with {skip}"
+            f"exist; {self._by_side()}; the first: {examples}; {self._lost_zeros()}correct the ids, add what "
+            f"is missing, or skip such judgments with {skip}"
         )
 
     def warn(self, read: int) -> None:
