@@ -31,14 +31,15 @@ from pyserini_ance.pipeline.mining import NUM_NEGATIVES, mine_negatives, read_so
 from pyserini_ance.pipeline.model_export import text_of_run
 from pyserini_ance.pipeline.one_training import only_training
 from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
-from pyserini_ance.recipe.components import Component
+from pyserini_ance.recipe.components import Component, did_you_mean
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.load import read_component, read_settings
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.runs import rundir
 from pyserini_ance.runs.any_encoder import load_any_encoder
+from pyserini_ance.runs.run_log import METRICS
 from pyserini_ance.storage.files import read_json, read_json_lines
-from pyserini_ance.trainer.callbacks import TrainerCallback
+from pyserini_ance.trainer.callbacks import TrainerCallback, check_callbacks
 from pyserini_ance.vectors.given_vectors import search_given
 
 __all__ = [
@@ -115,7 +116,17 @@ class Run:
         return text_of_run(self._finished())
 
     def metrics(self, event: str | None = None) -> list[dict[str, Any]]:
-        """The records of `metrics.jsonl`, in order; with `event`, those of one kind: `step`, `refresh`."""
+        """The records of `metrics.jsonl`, in order; with `event`, those of one kind.
+
+        Kinds: `step`, `refresh` (the time before a step), `generation` (adopted negatives), `dev`,
+        `documents` (frozen ones, encoded once), `average`, `training_queries` (their ranks after a stage),
+        `teacher`. Raises ValueError for another.
+        """
+        if event is not None and event not in METRICS:
+            raise ValueError(
+                f"event {event!r} is no kind of record{did_you_mean(str(event), METRICS)}; kinds: "
+                f"{', '.join(METRICS)}"
+            )
         records = read_json_lines(self._files.metrics)
         return [record for record in records if event is None or record["event"] == event]
 
@@ -164,10 +175,7 @@ def train(
     process trains a run already, in another thread or around a callback.
     """
     rundir.check_start(overwrite, resume, replay)
-    if not isinstance(callbacks, Sequence):
-        raise ValueError(f"callbacks is {callbacks!r}; expected a list: callbacks=[...]")
-    if others := [callback for callback in callbacks if not isinstance(callback, TrainerCallback)]:
-        raise ValueError(f"callbacks: {others[0]!r} is not a TrainerCallback; derive its class from it")
+    check_callbacks(callbacks)
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     directory = rundir.run_folder(recipe.name) if output is None else Path(output)
     decisions = None if replay is None else Path(replay)

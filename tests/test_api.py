@@ -26,6 +26,7 @@ from pyserini_ance.negatives.filters.duplicates import Duplicates
 from pyserini_ance.negatives.table import PADDING
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.runs.generation import open_generation
+from pyserini_ance.runs.run_log import METRICS
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.vectors import encoding, vector_store
 
@@ -125,6 +126,21 @@ def test_train_leaves_a_run(run, recipe):
     assert (run.model / "model.safetensors").is_file() and (run.index / "docid").is_file()
     assert [record["step"] for record in run.metrics("step")] == [0, 1, 2, 3]
     assert len(run.metrics()) > len(run.metrics("step"))
+
+
+def test_kinds_of_records_are_those_that_are_written(run):
+    package = Path(pa.__file__).parent
+    written = {
+        kind
+        for file in package.rglob("*.py")
+        for kind in re.findall(r"\.metric\(\s*\"(\w+)\"", file.read_text())
+    }
+    assert {*METRICS} == written and all(f"`{kind}`" in pa.Run.metrics.__doc__ for kind in METRICS)
+    assert [record["event"] for record in run.metrics("generation")] == ["generation"] * 2
+    with pytest.raises(
+        ValueError, match=r"event 'steps' is no kind of record \(did you mean 'step'\?\); kinds: "
+    ):
+        run.metrics("steps")
 
 
 def test_a_finished_run_is_opened_again(run):

@@ -7,6 +7,9 @@ from typing import Any
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import append_json_line, read_json_lines, write_whole
 
+# The kinds of records in metrics.jsonl, their `event`.
+METRICS = ("step", "refresh", "generation", "dev", "documents", "average", "training_queries", "teacher")
+
 
 class RunLog:
     """Appends to `metrics.jsonl` and `decisions.jsonl`.

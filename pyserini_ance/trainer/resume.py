@@ -110,10 +110,15 @@ def check_same_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
             for key, old, new in recipe_differences(run.read_recipe(), recipe)
         ]
         more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
+        further = (
+            f"To train its result further, start another run with init_from: {{folder: {run.model}}}. "
+            if run.model.is_dir()
+            else ""
+        )
         raise ValueError(
             f"{run.recipe} differs from the recipe given ({'; '.join(differing[:SHOWN])}{more}). "
             f"A run keeps its recipe: to train the one given from the start, replace the run by `train` with "
-            f"--overwrite. To continue the run with its own recipe: {command}"
+            f"--overwrite. {further}To continue the run with its own recipe: {command}"
         )
 
 

@@ -53,6 +53,17 @@ def test_another_recipe_is_refused_with_the_command_to_type(run):
         check_same_run(run, load("demo/ance", "seed=7").recipe, collection("one"))
 
 
+def test_further_training_of_a_result_is_another_run(run):
+    with pytest.raises(ValueError) as error:
+        check_same_run(run, load("demo/ance", "seed=7").recipe, collection("one"))
+    assert "init_from" not in str(error.value)
+    run.model.mkdir()
+    with pytest.raises(
+        ValueError, match=r"start another run with init_from: \{folder: .*/model\}\. To continue"
+    ):
+        check_same_run(run, load("demo/ance", "seed=7").recipe, collection("one"))
+
+
 def test_the_differing_keys_are_named_with_the_way_to_train_the_new_recipe(run):
     changed = ["stages.ance.terms.query.negatives.0.top_k=20", "stages.bm25-neg.steps=5", "device=cpu"]
     with pytest.raises(ValueError) as error:
