@@ -1,14 +1,17 @@
-"""The runs that a comparison is about: each seed of a row once."""
+"""The runs that a comparison is about: each seed of a row once, and what variants of a recipe differ in."""
 
 import logging
+import re
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from pyserini_ance.analysis.run_comparison import Results, have_equal_measures
 from pyserini_ance.evaluation.tables import last_stage, read_results
-from pyserini_ance.runs.provenance import seeds_of
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.variant import SHOWN, differences
+from pyserini_ance.runs.provenance import hashed_settings, seeds_of
 from pyserini_ance.runs.rundir import RunDir
 
 log = logging.getLogger(__name__)
@@ -25,8 +28,8 @@ def read_distinct(runs: Sequence[Path]) -> tuple[list[Path], list[dict[str, Any]
     distinct: list[tuple[Path, dict[str, Any]]] = []
     for run in runs:
         results = read_results(run)
-        seeds = _seeds(run)
-        earlier = alike[results.get("recipe"), results.get("config_hash"), seeds or run]
+        seeds = seeds_of(recipe) if (recipe := _recipe(run)) else run  # without a recipe, unlike any other
+        earlier = alike[results.get("recipe"), results.get("config_hash"), seeds]
         same = next((other for other, known in earlier if _measure_the_same(known, results)), None)
         if same:
             log.warning(
@@ -45,12 +48,43 @@ def read_distinct(runs: Sequence[Path]) -> tuple[list[Path], list[dict[str, Any]
     return [run for run, _ in distinct], [results for _, results in distinct]
 
 
-def _seeds(run: Path) -> tuple[int, ...]:
-    """The seeds of a run; empty where it has no recipe that this version reads."""
+def variant_legend(results: Sequence[Results], rows: Iterable[str]) -> list[str]:
+    """A line for each variant of a recipe among `rows`, labels of a table: `[6a54dc]: stages.ance.steps=20`.
+
+    It has the values of the settings in which the variants of the recipe differ.
+    """
+    tags = set(re.findall(r"\[\w{6}\]", " ".join(rows)))
+    variants: dict[str, dict[str, dict[str, Any]]] = defaultdict(dict)
+    for result in results:
+        if recipe := _recipe(Path(result["run"])):
+            by_tag = variants[result["recipe"]]
+            by_tag.setdefault(f"[{result['config_hash'][:6]}]", hashed_settings(recipe))
+    return [
+        f"{tag}: {'; '.join(differing[:SHOWN])}{more}"
+        for by_tag in variants.values()
+        for tag, differing in zip(by_tag, _differing(list(by_tag.values())), strict=True)
+        for more in [f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""]
+        if tag in tags and differing
+    ]
+
+
+def _differing(variants: Sequence[Mapping[str, Any]]) -> list[list[str]]:
+    """By variant, its values of the settings that are not the same in all."""
+    first, *others = variants
+    changes = [{key: (old, new) for key, old, new in differences(first, other)} for other in others]
+    of_first = {key: old for changed in changes for key, (old, _) in changed.items()}
+    return [
+        [f"{key}={changed[key][1] if key in changed else old}" for key, old in of_first.items()]
+        for changed in [{}, *changes]
+    ]
+
+
+def _recipe(run: Path) -> Recipe | None:
+    """The recipe of a run, if this version reads it."""
     try:
-        return seeds_of(RunDir(run).read_recipe())
+        return RunDir(run).read_recipe()
     except (FileNotFoundError, RuntimeError, ValueError):
-        return ()
+        return None
 
 
 def _measure_the_same(one: Results, other: Results) -> bool:

@@ -19,15 +19,18 @@ EXAMPLE = "pyserini-ance compare runs/demo-ance runs/demo-rand --significance de
 
 def main(arguments: list[str] | None = None) -> None:
     args = _parse(arguments)
-    from pyserini_ance.analysis.compared_runs import read_distinct
+    from pyserini_ance.analysis.compared_runs import read_distinct, variant_legend
     from pyserini_ance.analysis.dev_curves import plot_curves
     from pyserini_ance.analysis.grid_tables import runs_in
     from pyserini_ance.analysis.run_comparison import significance_legend
     from pyserini_ance.evaluation.legends import table_with_legend
 
     runs, results = read_distinct(runs_in(args.runs))
-    more = [significance_legend(args.significance, args.test)] if args.significance else []
-    print(table_with_legend(*_table(args, runs, results), *more))
+    rows, columns = _table(args, runs, results)
+    more = variant_legend(results, (row["recipe"] for row in rows))
+    if args.significance:
+        more.append(significance_legend(args.significance, args.test))
+    print(table_with_legend(rows, columns, *more))
     if args.curve:
         plot_curves(_curves(results, runs), args.curve)
         print(f"drawn: {args.curve}")

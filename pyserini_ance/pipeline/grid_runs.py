@@ -23,7 +23,7 @@ from pyserini_ance.storage.error_text import text_of
 from pyserini_ance.storage.liveness import is_alive
 from pyserini_ance.storage.lock_file import LockHeld, fencing_token
 from pyserini_ance.storage.role_lock import RoleLock
-from pyserini_ance.trainer.resume import has_recipe
+from pyserini_ance.trainer.resume import differing_settings, has_recipe
 
 LOCKS = ".locks"  # in a grid's folder: which process works on which of its runs
 POLL_SECONDS = 2
@@ -295,6 +295,6 @@ def _has_finished(run: RunDir, recipe: Recipe) -> bool:
 def _check_settings(run: RunDir, recipe: Recipe) -> None:
     if not has_recipe(run, recipe):
         raise ValueError(
-            f"{run.folder} holds a run with other settings; use --overwrite to replace the runs there, "
-            "or pass another --output"
+            f"{run.folder} holds a run with other settings ({differing_settings(run, recipe)}); use "
+            "--overwrite to replace the runs there, or pass another --output"
         )

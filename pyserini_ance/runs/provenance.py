@@ -170,9 +170,14 @@ def config_hash(recipe: Recipe) -> str:
     The seeds of the runs that a recipe starts from do not count either. A run that does not exist counts by
     its name.
     """
+    return sha256_json(hashed_settings(recipe))[:12]
+
+
+def hashed_settings(recipe: Recipe) -> dict[str, Any]:
+    """The settings that `config_hash` is a digest of, as JSON values."""
     irrelevant = dict.fromkeys(("seed", "retention", *DESCRIPTIVE_KEYS, *RUNTIME_KEYS), True)
     exclude: dict[str, Any] = {**irrelevant, "data": {"official"}, "encoding": EXACT_SEARCH_KEYS}
-    settings = absolute(recipe).model_dump(mode="json", exclude=exclude)
+    settings: dict[str, Any] = absolute(recipe).model_dump(mode="json", exclude=exclude)
     for name, init_from in source_runs(recipe).items():
         if (run := source_run(init_from)).recipe.exists():
             settings["stages"][name]["init_from"] = {
@@ -180,7 +185,7 @@ def config_hash(recipe: Recipe) -> str:
                 "stage": init_from.stage,
                 "allow_changes": init_from.allow_changes,
             }
-    return sha256_json(settings)[:12]
+    return settings
 
 
 def seeds_of(recipe: Recipe) -> tuple[int, ...]:

@@ -105,21 +105,26 @@ def check_same_recipe(run: RunDir, recipe: Recipe, command: str) -> None:
     """Raise ValueError, with the keys that differ, if `run` was started with another recipe; `command` is
     what to type instead."""
     if not has_recipe(run, recipe):
-        differing = [
-            f"{key}: {old} in the run, {new} given"
-            for key, old, new in recipe_differences(run.read_recipe(), recipe)
-        ]
-        more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
         further = (
             f"To train its result further, start another run with init_from: {{folder: {run.model}}}. "
             if run.model.is_dir()
             else ""
         )
         raise ValueError(
-            f"{run.recipe} differs from the recipe given ({'; '.join(differing[:SHOWN])}{more}). "
+            f"{run.recipe} differs from the recipe given ({differing_settings(run, recipe)}). "
             f"A run keeps its recipe: to train the one given from the start, replace the run by `train` with "
             f"--overwrite. {further}To continue the run with its own recipe: {command}"
         )
+
+
+def differing_settings(run: RunDir, recipe: Recipe) -> str:
+    """The first settings in which a run differs from a recipe, in words."""
+    differing = [
+        f"{key}: {old} in the run, {new} given"
+        for key, old, new in recipe_differences(run.read_recipe(), recipe)
+    ]
+    more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
+    return f"{'; '.join(differing[:SHOWN])}{more}"
 
 
 def recipe_differences(old: Recipe, new: Recipe) -> Iterator[tuple[str, str, str]]:

@@ -1,9 +1,9 @@
-"""The runs of a comparison: repetitions of a seed."""
+"""The runs of a comparison: repetitions of a seed, and variants of a recipe."""
 
 import pytest
 from helpers.finished_run import finished
 
-from pyserini_ance.analysis.compared_runs import read_distinct
+from pyserini_ance.analysis.compared_runs import read_distinct, variant_legend
 from pyserini_ance.analysis.run_comparison import compare
 
 
@@ -46,3 +46,31 @@ def test_runs_that_start_from_other_seeds_are_no_repetition(make_run, caplog):
         for run in starts
     ]
     assert read_distinct(runs)[0] == runs and not caplog.messages
+
+
+def test_a_legend_says_what_variants_differ_in(make_run):
+    """Seeds are no variants, and a variant has the keys in which any other differs."""
+    runs = [
+        make_run("one", 0.4, "stages.only.steps=20"),
+        make_run("43", 0.5, "stages.only.steps=20", "seed=43"),
+        make_run("two", 0.6, "stages.only.steps=30"),
+        make_run("three", 0.7, "stages.only.steps=20", "stages.only.batch_queries=8"),
+    ]
+    _, results = read_distinct(runs)
+    tags = {run.name: f"[{result['config_hash'][:6]}]" for run, result in zip(runs, results, strict=True)}
+    rows = [row["recipe"] for row in compare(results)[0]]
+    assert f"set/ance {tags['one']}" in rows
+    assert variant_legend(results, rows) == [
+        f"{tags['one']}: stages.only.steps=20; stages.only.batch_queries=4",
+        f"{tags['two']}: stages.only.steps=30; stages.only.batch_queries=4",
+        f"{tags['three']}: stages.only.steps=20; stages.only.batch_queries=8",
+    ]
+    assert variant_legend(results, [f"set/ance {tags['two']}"]) == variant_legend(results, rows)[1:2]
+    assert variant_legend(results[:2], ["bm25", "set/ance"]) == []
+
+
+def test_a_legend_shows_some_keys(make_run):
+    keys = ["stages.only.steps=30", "stages.only.batch_queries=8", "bm25.k1=0.5", "bm25.b=0.5"]
+    runs = [make_run("one", 0.4), make_run("two", 0.4, *keys)]
+    lines = variant_legend(results := read_distinct(runs)[1], [row["recipe"] for row in compare(results)[0]])
+    assert len(lines) == 2 and all(line.endswith("; and 1 more") and line.count("=") == 3 for line in lines)

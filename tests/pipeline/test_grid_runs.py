@@ -356,7 +356,8 @@ def test_a_run_of_other_settings_is_neither_kept_nor_replaced(recipe, small_reci
     run = RunDir(tmp_path / "runs" / "steps=2")
     make_run(run, small_recipe({"a": STAGE}, seed=7))
     runs = runs_of(recipe, "stages.a.steps=2")
-    with pytest.raises(ValueError, match="steps=2 holds a run with other settings; use --overwrite"):
+    message = r"steps=2 holds a run with other settings \(seed: 7 in the run, \d+ given.*\); use --overwrite"
+    with pytest.raises(ValueError, match=message):
         runs.check()
     assert runs.check(overwrite=True) and not (tmp_path / "runs" / "grid.json").exists()
 
