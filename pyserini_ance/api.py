@@ -10,6 +10,7 @@ from types import UnionType
 from typing import Any, Literal
 
 import numpy as np
+from ir_measures import Measure
 
 from pyserini_ance.data import given_collection
 from pyserini_ance.data.collection import Collection
@@ -28,17 +29,15 @@ from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline import experiment, mining
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives
 from pyserini_ance.pipeline.mining import NUM_NEGATIVES, mine_negatives, read_source
-from pyserini_ance.pipeline.model_export import text_of_run
 from pyserini_ance.pipeline.one_training import only_training
+from pyserini_ance.pipeline.opened_run import Run
 from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
-from pyserini_ance.recipe.components import Component, did_you_mean
+from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.load import read_component, read_settings
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.runs import rundir
 from pyserini_ance.runs.any_encoder import load_any_encoder
-from pyserini_ance.runs.run_log import METRICS
-from pyserini_ance.storage.files import read_json, read_json_lines
 from pyserini_ance.trainer.callbacks import TrainerCallback, check_callbacks
 from pyserini_ance.vectors.given_vectors import search_given
 
@@ -60,85 +59,6 @@ __all__ = [
     "train",
 ]
 DEFAULT_SOURCE = {"kind": "ann", "top_k": 200}
-
-
-class Run:
-    """A run directory: the results, the model and the log of one experiment.
-
-    Raises FileNotFoundError if `directory` is not a run directory.
-    """
-
-    def __init__(self, directory: str | Path):
-        self._files = rundir.RunDir(Path(directory))
-        if not self._files.recipe.is_file():
-            raise FileNotFoundError(
-                f"{directory} is not a run directory ({self._files.recipe.name} is missing). "
-                "Pass a directory written by `train`."
-            )
-
-    def __repr__(self) -> str:
-        return f"Run({str(self.directory)!r})"
-
-    def __reduce__(self) -> tuple[type["Run"], tuple[Path]]:
-        """For `pickle`: a run is its directory."""
-        return type(self), (self.directory.absolute(),)
-
-    @property
-    def directory(self) -> Path:
-        """The run directory."""
-        return self._files.folder
-
-    @property
-    def recipe(self) -> Recipe:
-        """The recipe that the run was started with."""
-        return self._files.read_recipe()
-
-    @property
-    def model(self) -> Path:
-        """The folder of the trained encoder, a Hugging Face folder."""
-        return self._files.model
-
-    @property
-    def index(self) -> Path:
-        """The Faiss folder of the documents, for Pyserini."""
-        return self._files.index
-
-    @property
-    def table(self) -> list[dict[str, Any]]:
-        """The rows of the results table, with measures and seconds: BM25, the untrained encoder, each stage,
-        and BM25's hybrid with the last.
-        """
-        rows: list[dict[str, Any]] = read_json(self._finished().measures)["rows"]
-        return rows
-
-    def as_text(self) -> str:
-        """The results table, the expected figures if the recipe has any, and the search command."""
-        return text_of_run(self._finished())
-
-    def metrics(self, event: str | None = None) -> list[dict[str, Any]]:
-        """The records of `metrics.jsonl`, in order; with `event`, those of one kind.
-
-        Kinds: `step`, `refresh` (the time before a step), `generation` (adopted negatives), `dev`,
-        `documents` (frozen ones, encoded once), `average`, `training_queries` (their ranks after a stage),
-        `teacher`. Raises ValueError for another.
-        """
-        if event is not None and event not in METRICS:
-            raise ValueError(
-                f"event {event!r} is no kind of record{did_you_mean(str(event), METRICS)}; kinds: "
-                f"{', '.join(METRICS)}"
-            )
-        records = read_json_lines(self._files.metrics)
-        return [record for record in records if event is None or record["event"] == event]
-
-    def _finished(self) -> rundir.RunDir:
-        """The run's files. Raises FileNotFoundError before its end, RuntimeError for another version's."""
-        self._files.trainer.read()
-        if not self._files.measures.is_file():
-            raise FileNotFoundError(
-                f"{self.directory} has no results table yet: it holds {self._files.describe()}. "
-                f"Continue it with resume({str(self.directory)!r})."
-            )
-        return self._files
 
 
 def load_recipe(name_or_path: str | Path, *overrides: str) -> Recipe:
@@ -246,10 +166,12 @@ def load_collection(
     """Read and check a collection: documents, and splits of queries with judgments.
 
     settings: the `data:` section of a recipe, such as `{"kind": "beir", "folder": "data/scifact"}`, or a YAML
-    file that holds one. cache: where the collection is stored, memory-mapped, and found again (default: the
-    recipes'). Raises ValueError naming the key, or the file and line, and FileNotFoundError for missing
-    files.
+    file that holds one; a split that is None is not read. cache: where the collection is stored,
+    memory-mapped, and found again (default: the recipes'). Raises ValueError naming the key, or the file and
+    line, FileNotFoundError for missing files, and IsADirectoryError for a folder in place of its settings.
     """
+    known = "the `data` section of a recipe, or a YAML file of it; data in memory goes to make_collection"
+    _check_type("settings", settings, str | Path | Mapping, known)
     return mining.load_collection(settings, cache_folder(cache))
 
 
@@ -341,17 +263,19 @@ def search(
 def evaluate(
     run: str | Path | Mapping[str, Mapping[str, float]],
     qrels: str | Path | Mapping[str, Mapping[str, int]],
-    measures: str | Iterable[str] = ("nDCG@10", "RR@10", "R@100"),
+    measures: str | Measure | Iterable[str | Measure] = ("nDCG@10", "RR@10", "R@100"),
 ) -> dict[str, float]:
     """Measure a ranking with ir-measures: the mean of each measure over all judged queries.
 
     run: a TREC run file, or scores by query and document id. qrels: a TREC qrels file, or grades by query and
-    document id. measures: names, or one name. A judged query without hits counts as 0. Raises ValueError for
-    an unknown measure, a malformed line, a score that is not finite, a grade that is not a whole number, or a
-    run without any judged query.
+    document id. measures: of ir-measures, or their names; one, or several. A judged query without hits counts
+    as 0. Equal scores are ranked as in trec_eval, by descending document id, for all measures; ir-measures
+    itself ranks them for RR@10 by ascending id, so that its value may differ. Raises FileNotFoundError for a
+    missing file, and ValueError for an unknown measure, a malformed line, a score that is not finite, a grade
+    that is not a whole number, or a run without any judged query.
     """
-    ranking = run_of(run) if isinstance(run, Mapping) else read_ranked(Path(run))
-    judged = qrels_of(qrels) if isinstance(qrels, Mapping) else read_qrels(qrels)
+    ranking = run_of(run) if isinstance(run, Mapping) else read_ranked(_existing("run", run))
+    judged = qrels_of(qrels) if isinstance(qrels, Mapping) else read_qrels(_existing("qrels", qrels))
     return metrics.evaluate(judged, ranking, parse_measures(_several("measures", measures)))
 
 
@@ -361,9 +285,17 @@ def _check_type(name: str, value: object, types: type | UnionType, expected: str
         raise ValueError(f"{name} is of class {type(value).__name__}; expected {expected}")
 
 
+def _existing(name: str, path: object) -> Path:
+    """The path of an argument that is a file."""
+    _check_type(name, path, str | Path, "a file, or a mapping by query and document id")
+    if not (found := Path(str(path))).exists():
+        raise FileNotFoundError(f"{name}: no file {path}; the working directory is {Path.cwd()}")
+    return found
+
+
 def _several(name: str, values: object) -> tuple[Any, ...]:
     """The values of an argument that takes one or several."""
-    if isinstance(values, str | Mapping | Component):
+    if isinstance(values, str | Mapping | Component | Measure):
         return (values,)
     if not isinstance(values, Iterable):
         raise ValueError(f"{name} is {shown(values)}; expected one, or a list")

@@ -15,7 +15,9 @@ from threading import Barrier
 import numpy as np
 import pytest
 import torch
+from helpers.small_set import make_small_beir
 from ir_measures import RR, Qrel, ScoredDoc, calc_aggregate, nDCG
+from pandas import DataFrame
 from sentence_transformers import SentenceTransformer
 
 import pyserini_ance as pa
@@ -369,6 +371,51 @@ def test_a_collection_in_memory_is_mined_and_evaluated_as_one_of_files(run, reci
         for query, ranked in zip(queries, rows.tolist(), strict=True)
     }
     assert pa.evaluate(ranking, made.judgments("train"), "R@30") == {"R@30": 1.0}
+
+
+def test_a_split_that_is_none_is_not_read(tmp_path):
+    settings = {"kind": "beir", "folder": str(make_small_beir(tmp_path / "beir"))}
+    collection = pa.load_collection({**settings, "splits": {"dev": None}}, cache=tmp_path)
+    assert [*collection.splits] == ["train", "test"]
+    with pytest.raises(ValueError, match="collection: data.splits.tset: .*did you mean 'test'"):
+        pa.load_collection({**settings, "splits": {"dev": None, "tset": None}}, cache=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("settings", "error", "message"),
+    [
+        (".", IsADirectoryError, r"^\. is a folder; expected .* such as {kind: beir, folder: \.}, or a YAML"),
+        (
+            "scifact",
+            FileNotFoundError,
+            r"^no file scifact \(from /.*\); expected the settings of a collection",
+        ),
+        (
+            DataFrame(),
+            ValueError,
+            "^settings is of class DataFrame; .*data in memory goes to make_collection$",
+        ),
+        (
+            {"kind": "beir", "folder": DataFrame({"text": range(1000)})},
+            ValueError,
+            r"^collection is not valid:\n +folder: .{,300}$",
+        ),
+    ],
+)
+def test_data_in_place_of_settings_are_named(settings, error, message, tmp_path):
+    with pytest.raises(error, match=message):
+        pa.load_collection(settings, cache=tmp_path)
+
+
+def test_each_is_shown_in_one_line_with_counts(collection, mined):
+    train = collection.split("train")
+    assert repr(collection) == "Collection(30 documents, train: 15 queries, dev: 5 queries, test: 5 queries)"
+    assert (repr(train), repr(train.qrels)) == (
+        "Split('train': 15 queries, 16 judgments)",
+        "Qrels(15 queries, 16 judgments)",
+    )
+    assert repr(collection.documents) == "StoredTexts(30 rows: title, text)"
+    assert repr(mined) == "MinedNegatives('train' from 'ann': 15 queries, 45 negatives)"
 
 
 def test_settings_of_a_collection_are_checked(recipe, tmp_path):
@@ -732,6 +779,23 @@ def test_evaluate_equals_ir_measures(tmp_path):
     lines = [f"{q} 0 {d} {grade}" for q, of_query in qrels.items() for d, grade in of_query.items()]
     (tmp_path / "qrels.txt").write_text("\n".join(lines) + "\n")
     assert pa.evaluate(tmp_path / "run.trec", tmp_path / "qrels.txt", ["nDCG@10", "RR@10"]) == measured
+
+
+def test_measures_of_ir_measures_are_taken_as_their_names():
+    ranking, qrels = {"q": {"a": 1.0, "b": 1.0}}, {"q": {"a": 1}}
+    assert pa.evaluate(ranking, qrels, RR @ 10) == pa.evaluate(ranking, qrels, "RR@10") == {"RR@10": 0.5}
+    assert list(pa.evaluate(ranking, qrels, [RR(rel=2) @ 10, "P@1"])) == ["RR(rel=2)@10", "P@1"]
+    # As the docstring says: ir-measures itself ranks a before b.
+    assert calc_aggregate([RR @ 10], qrels, ranking) == {RR @ 10: 1.0}
+
+
+def test_files_that_are_missing_are_named():
+    with pytest.raises(FileNotFoundError, match=r"^run: no file run\.trec; the working directory is /"):
+        pa.evaluate("run.trec", {"q": {"a": 1}})
+    with pytest.raises(FileNotFoundError, match=r"^qrels: no file qrels\.txt; the working"):
+        pa.evaluate({"q": {"a": 1.0}}, "qrels.txt")
+    with pytest.raises(ValueError, match=r"^run is of class list; expected a file, or a mapping by query"):
+        pa.evaluate([], {"q": {"a": 1}})
 
 
 def test_evaluate_equals_the_results_table(run):

@@ -31,6 +31,9 @@ class Texts:
     ids: Sequence[str]
     columns: Mapping[str, Sequence[str]]
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({len(self):,} rows: {', '.join(self.columns)})"
+
     def __len__(self) -> int:
         return len(self.ids)
 
@@ -92,6 +95,9 @@ class Qrels:
     rows: np.ndarray
     grades: np.ndarray
     threshold: int = 1
+
+    def __repr__(self) -> str:
+        return f"Qrels({len(self.offsets) - 1:,} queries, {len(self.rows):,} judgments)"
 
     @classmethod
     def of(
@@ -162,6 +168,9 @@ class Split:
     queries: Texts
     qrels: Qrels
 
+    def __repr__(self) -> str:
+        return f"Split({self.name!r}: {len(self.queries):,} queries, {len(self.qrels.rows):,} judgments)"
+
     @property
     def is_judged(self) -> bool:
         """Whether the split has judgments."""
@@ -215,6 +224,10 @@ class Collection:
     splits: dict[str, Split]
     skipped: dict[str, int] = field(default_factory=dict)
     left_out: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        splits = "".join(f", {name}: {len(split.queries):,} queries" for name, split in self.splits.items())
+        return f"Collection({len(self.documents):,} documents{splits})"
 
     def log_skipped(self) -> None:
         """Log a warning for each kind of skipped input."""

@@ -33,7 +33,7 @@ COLLECTIONS_FOLDER = "collections"
 QRELS_ARRAYS = ("offsets", "rows", "grades", "relevant_offsets", "relevant_rows")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class StoredTexts(Texts):
     """Texts that are memory-mapped from `folder`; with `pickle`, another process maps them, too."""
 

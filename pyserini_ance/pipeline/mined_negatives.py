@@ -41,6 +41,11 @@ class MinedNegatives:
     num_short: int
     seconds: Mapping[str, float]
 
+    def __repr__(self) -> str:
+        chosen = int((self.rows != PADDING).sum())
+        of = f"{self.split.name!r} from {self.table.source!r}"
+        return f"MinedNegatives({of}: {len(self):,} queries, {chosen:,} negatives)"
+
     @property
     def dropped(self) -> dict[str, int]:
         """Candidates that each filter removed, known positives included."""

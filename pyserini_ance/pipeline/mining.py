@@ -27,6 +27,7 @@ from pyserini_ance.pipeline.preparation import tokenize, tokenize_and_warn
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import component_class
 from pyserini_ance.recipe.load import read_component, read_yaml
+from pyserini_ance.recipe.merging import without_null_splits
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.teacher_training import TRAINED
@@ -76,12 +77,27 @@ def load_collection(settings: Mapping[str, Any] | str | Path, cache: Path) -> Co
 def _read_data(settings: Mapping[str, Any] | str | Path) -> Format:
     origin = "collection" if isinstance(settings, Mapping) else str(settings)
     if not isinstance(settings, Mapping):
-        settings = read_yaml(Path(settings).read_bytes(), origin)
+        settings = read_yaml(_settings_file(Path(settings)).read_bytes(), origin)
         if isinstance(settings, dict) and "kind" not in settings and isinstance(settings.get("data"), dict):
             settings = settings["data"]
+    if isinstance(settings, Mapping) and isinstance(settings.get("splits"), Mapping):
+        settings = without_null_splits(settings, origin)
     data = read_component("data", settings, origin)
     assert isinstance(data, Format)
     return data.of_splits(data.split_names)
+
+
+def _settings_file(path: Path) -> Path:
+    """The path. Raises OSError, with what to pass, for data in place of its settings."""
+    folder = path if path.is_dir() else Path("data/scifact")
+    expected = (
+        f"the settings of a collection, such as {{kind: beir, folder: {folder}}}, or a YAML file of them"
+    )
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; expected {expected}")
+    if not path.is_file():
+        raise FileNotFoundError(f"no file {path} (from {Path.cwd()}); expected {expected}")
+    return path
 
 
 def read_source(

@@ -22,12 +22,12 @@ EXAMPLES = "nDCG@10, RR@10, R@100, AP, P@5, Success@20, RR(rel=2)@10"
 SPELLING = re.compile(r"(?P<name>\w+)(?:\((?P<parameters>.*)\))?(?:@(?P<cutoff>[1-9]\d*|\d+\.\d+))?")
 
 
-def parse_measures(names: Iterable[str]) -> list[Measure]:
-    """The measures of these names.
+def parse_measures(names: Iterable[str | Measure]) -> list[Measure]:
+    """The measures of these names; measures of ir-measures are theirs.
 
     Raises ValueError for a name that is unknown, misspelt or not computable here.
     """
-    return [_parse(name.strip()) for name in names]
+    return [_parse(str(name).strip()) for name in names]
 
 
 def canonical_name(name: str) -> str:

@@ -27,6 +27,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.variant import with_own_figures
 
 COMMAND_LINE = "command line"
+SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
@@ -275,8 +276,14 @@ def _in_words(problem: ErrorDetails) -> tuple[str, str]:
     """The key that one of pydantic's errors is about, and the problem with the value."""
     # "[key]" is pydantic's mark of a mapping's key that is wrong itself
     key = ".".join(str(word) for word in problem["loc"] if word != "[key]")
-    value = "" if isinstance(problem["input"], dict) else f", got {problem['input']!r}"
+    value = "" if isinstance(problem["input"], dict) else f", got {_shown(problem['input'])}"
     return key, problem["msg"].removeprefix("Value error, ") + value
+
+
+def _shown(value: Any) -> str:
+    """A value for a message, on one line and cut, even if it is a DataFrame."""
+    text = " ".join(repr(value).splitlines())
+    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "..."
 
 
 def read_component(package: str, value: Any, origin: str) -> Component:

@@ -95,6 +95,18 @@ class Inherited:
             data["splits"] = splits
 
 
+def without_null_splits(data: Mapping[str, Any], origin: str) -> dict[str, Any]:
+    """The settings of data alone, without the splits that are null; the others are those of its kind.
+
+    Raises ValueError, naming `origin`, for one that the kind does not have by default.
+    """
+    raw = {
+        "data": {**data, "splits": dict(mapping(dict(data), "splits"))} if "splits" in data else dict(data)
+    }
+    Inherited.of({}).remove_nulls(raw, {}, origin)
+    return raw["data"]
+
+
 def _remove_nulls(
     values: dict, inherited: Collection[str], key: str, origins: dict[str, str], where: str, cure: str
 ) -> None:
