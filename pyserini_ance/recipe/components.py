@@ -201,6 +201,12 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
     return f" (did you mean {near[0]!r}?)" if near else ""
 
 
+def similar_name(path: Path) -> str:
+    """Like `did_you_mean`, for a path that does not exist: the nearest name in the same folder."""
+    names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+    return did_you_mean(path.name, names)
+
+
 @dataclass(frozen=True)
 class ComponentOf:
     """Annotation of a recipe field that holds a component, as in `Annotated[Loss, component_of("loss")]`.
