@@ -52,6 +52,11 @@ class Settings(BaseModel):
         """The fields whose paths are relative to another field's, not to the working directory."""
         return frozenset()
 
+    @classmethod
+    def key_hint(cls, key: str) -> str:
+        """` (...)` about an unknown key that belongs elsewhere; "" for others."""
+        return ""
+
     @model_validator(mode="before")
     @classmethod
     def check_keys(cls, values: Any) -> Any:
@@ -105,7 +110,8 @@ def _key_problem(settings: type[Settings], key: Any, value: Any) -> InitErrorDet
         message = renamed_value(key, value) if is_shipped else None
     else:
         message = renamed_key(key, value, names, kind.default if kind else None) or (
-            f"unknown key {str(key)!r}{did_you_mean(str(key), names)}; keys here: {', '.join(names)}"
+            f"unknown key {str(key)!r}{settings.key_hint(str(key)) or did_you_mean(str(key), names)}; "
+            f"keys here: {', '.join(names)}"
         )
     if message is None:
         return None
