@@ -153,6 +153,21 @@ def test_a_missing_base_is_named_with_the_file_that_wants_it(write):
         load(top)
 
 
+def test_a_missing_base_is_answered_by_files_beside_the_one_that_wants_it(write):
+    write("_bases", "extends: base")
+    with pytest.raises(FileNotFoundError, match="no recipe '_bse': .*; did you mean _bases, "):
+        load(write("top", "extends: _bse"))
+    with pytest.raises(FileNotFoundError, match="; did you mean _methods/rand-batch, "):
+        load(write("top", "extends: _methods/randbatch"))
+
+
+def test_a_problem_of_a_stage_that_a_file_adds_names_the_inherited_stages(two_stages, write):
+    top = write("top", "extends: filled\nstages: {wram: {steps: 1, terms: {query: {negatives: null}}}}")
+    (problem,) = [line for line in refused(top).splitlines() if "wram.terms.query" in line]
+    assert problem.endswith("; 'wram' is a new stage (did you mean 'warm'?); inherited: only, warm, then")
+    assert "new stage" not in refused(write("top", "extends: filled\nstages: {warm: {steps: none}}"))
+
+
 @pytest.mark.parametrize("value", ["5", "", "{a: b}", "[base, 5]"])
 def test_extends_must_be_names(write, value):
     assert "extends: expected the name of a recipe or a list of them" in refused(
