@@ -495,6 +495,14 @@ def test_null_removes_a_split_of_the_kinds_default(base, write):
     assert split_files(load(write("top", "extends: base\ndata: {splits: {dev: null}}")).recipe) == expected
 
 
+def test_null_beside_a_split_of_the_kinds_default_leaves_the_others(base, write):
+    top = write("top", "extends: base\ndata: {splits: {test: qrels/dev.tsv, dev: null}}")
+    expected = {"train": "qrels/train.tsv", "test": "qrels/dev.tsv"}
+    assert split_files(load(top).recipe) == expected
+    overridden = load(base, "data.splits.test=qrels/dev.tsv", "data.splits.dev=null")
+    assert split_files(overridden.recipe) == expected
+
+
 def test_an_override_of_a_split_of_the_kinds_default_leaves_the_others(base):
     expected = {"train": "qrels/train.tsv", "dev": "qrels/valid.tsv", "test": "qrels/test.tsv"}
     assert split_files(load(base, "data.splits.dev=qrels/valid.tsv").recipe) == expected
@@ -518,8 +526,10 @@ def test_null_for_a_split_that_is_not_inherited_is_refused(base, write):
         f"override 'data.splits.dve=null': {message.format('dve')} (did you mean 'dev'?)"
     )
     assert "inherited: train, dev, test." in override
-    top = write("top", "extends: base\ndata: {splits: {train: a, dev: null}}")
-    assert refused(top).startswith(f"{top}: {message.format('dev')}; inherited: none.")
+    top = write("top", "extends: base\ndata: {splits: {train: a, dve: null}}")
+    assert refused(top).startswith(f"{top}: {message.format('dve')} (did you mean 'dev'?)")
+    tevatron = "data: {kind: tevatron, splits: {train: a, dev: null}}"
+    assert f"{message.format('dev')}; inherited: none." in refused(write("top", f"extends: base\n{tevatron}"))
 
 
 def test_null_of_another_kind_does_not_remove_from_the_bases_splits(base, write):
