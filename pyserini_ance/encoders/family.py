@@ -7,6 +7,7 @@ import copy
 import importlib.util
 from abc import abstractmethod
 from collections.abc import Mapping
+from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -18,7 +19,7 @@ from torch.func import functional_call
 from pyserini_ance.data.collection import SIDES, Side
 from pyserini_ance.encoders.saved_settings import completed, saved_settings
 from pyserini_ance.encoders.tokenization import Tokenization
-from pyserini_ance.recipe.components import Component, Settings, did_you_mean
+from pyserini_ance.recipe.components import Component, Settings, did_you_mean, similar_name
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -221,9 +222,9 @@ def resolve_model(model: str, key: str = "encoder.model") -> str:
         package, _, inner = model.removeprefix("python:").partition("/")
         spec = importlib.util.find_spec(package)
         if spec is None or spec.origin is None:
-            hint = package.replace("_", "-")
+            near, hint = did_you_mean(package, packages_distributions()), package.replace("_", "-")
             raise FileNotFoundError(
-                f"{key} {model!r}: no Python package {package!r} is installed; try `pip install {hint}`"
+                f"{key} {model!r}: no Python package {package!r} is installed{near}; try `pip install {hint}`"
             )
         if not (folder := Path(spec.origin).parent / inner).is_dir():
             raise FileNotFoundError(f"{key} {model!r}: the package has no folder {folder}")
@@ -250,12 +251,6 @@ def is_local(model: str) -> bool:
     path = Path(model).expanduser()
     in_a_folder = "/" in model and path.parent.is_dir()
     return path.exists() or in_a_folder or model.startswith((".", "/", "~")) or model.count("/") > 1
-
-
-def similar_name(path: Path) -> str:
-    """A suggestion for a path that does not exist: a similar name in the same folder."""
-    names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
-    return did_you_mean(path.name, names)
 
 
 def quiet_transformers() -> None:

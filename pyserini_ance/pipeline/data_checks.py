@@ -14,6 +14,7 @@ from pyserini_ance.evaluation.answer_measures import CUTOFFS, is_of_answers, suc
 from pyserini_ance.pipeline.bm25_rankings import candidates_file, read_candidates
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.recipe.merging import default_splits
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Evaluate
 from pyserini_ance.recipe.teacher_training import TeacherStart
@@ -92,6 +93,7 @@ def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
             raise ValueError(
                 f"{key} names {split!r}, but `data` has no such split{did_you_mean(split, names)}; splits: "
                 f"{', '.join(names) or 'none'}; set {key} to one of them, or add {split!r} under `data`"
+                f"{_replaced_default(recipe, split)}"
             )
     for split in sorted(dev_splits(recipe).difference(names)):
         keys = [f"stages.{name}.evaluate" for name in _evaluated_stages(recipe, split)]
@@ -100,6 +102,17 @@ def check_splits(recipe: Recipe, names: Iterable[str]) -> None:
             f"{split!r}, but `data` has no such split{did_you_mean(split, names)}; splits: "
             f"{', '.join(names) or 'none'}; {_dev_cures(recipe, split)}"
         )
+
+
+def _replaced_default(recipe: Recipe, split: str) -> str:
+    """A hint if data of this kind has the split by itself, unless `splits` is set."""
+    default = default_splits(type(recipe.data))
+    if split not in default:
+        return ""
+    return (
+        f" (data.splits in a file replaces the default splits {', '.join(default)}: write out "
+        f"{split}: {default[split]} there, too)"
+    )
 
 
 def _evaluated_stages(recipe: Recipe, split: str) -> list[str]:

@@ -14,10 +14,10 @@ from ir_measures import Measure
 from pyserini_ance.data.collection import Collection, Texts
 from pyserini_ance.data.formats.dpr import read_questions
 from pyserini_ance.data.trec import Qrels, Run, read_run
-from pyserini_ance.encoders.family import similar_name
 from pyserini_ance.evaluation.answer_measures import measure_by_answers
 from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.pipeline.preparation import find_collection, stored_collection
+from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.files import sha256_file

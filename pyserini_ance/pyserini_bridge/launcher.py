@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.data.collection import Side
-from pyserini_ance.encoders.family import is_local, similar_name
+from pyserini_ance.encoders.family import is_local
 from pyserini_ance.encoders.load_save import TOWERS, check_weight_files, read_side_file, tower_folder
 from pyserini_ance.encoders.saved_settings import SIDE_FILE
 from pyserini_ance.encoders.sentence_transformers_import import sentence_transformers_settings
@@ -24,6 +24,7 @@ from pyserini_ance.pyserini_bridge.encoder_classes import ENCODER_CLASS, load_en
 from pyserini_ance.pyserini_bridge.java import import_pyserini, offline_explained, start_java
 from pyserini_ance.pyserini_bridge.shards import ABOUT, joined_index
 from pyserini_ance.pyserini_bridge.stock_class import PREFIX_FLAGS, auto_flags, stock_class
+from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.runs.any_encoder import encoder_source, is_saved
 from pyserini_ance.runs.checkpoint import document_weights_of
 from pyserini_ance.runs.rundir import RECIPE

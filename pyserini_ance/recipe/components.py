@@ -53,6 +53,11 @@ class Settings(BaseModel):
         """The fields whose paths are relative to another field's, not to the working directory."""
         return frozenset()
 
+    @classmethod
+    def key_hint(cls, key: str) -> str:
+        """` (...)` about an unknown key that belongs elsewhere; "" for others."""
+        return ""
+
     @model_validator(mode="before")
     @classmethod
     def check_keys(cls, values: Any) -> Any:
@@ -106,7 +111,8 @@ def _key_problem(settings: type[Settings], key: Any, value: Any) -> InitErrorDet
         message = renamed_value(key, value) if is_shipped else None
     else:
         message = renamed_key(key, value, names, kind.default if kind else None) or (
-            f"unknown key {str(key)!r}{did_you_mean(str(key), names)}; keys here: {', '.join(names)}"
+            f"unknown key {str(key)!r}{settings.key_hint(str(key)) or did_you_mean(str(key), names)}; "
+            f"keys here: {', '.join(names)}"
         )
     if message is None:
         return None
@@ -243,6 +249,12 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
     """` (did you mean 'NAME'?)` with the nearest of `names`; "" if none is near."""
     near = difflib.get_close_matches(word, list(names), n=1)
     return f" (did you mean {near[0]!r}?)" if near else ""
+
+
+def similar_name(path: Path) -> str:
+    """Like `did_you_mean`, for a path that does not exist: the nearest name in the same folder."""
+    names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
+    return did_you_mean(path.name, names)
 
 
 @dataclass(frozen=True)

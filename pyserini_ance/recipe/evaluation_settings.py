@@ -8,6 +8,7 @@ import ast
 import difflib
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
 
@@ -20,6 +21,13 @@ from pyserini_ance.recipe.splits import Splits
 
 EXAMPLES = "nDCG@10, RR@10, R@100, AP, P@5, Success@20, RR(rel=2)@10"
 SPELLING = re.compile(r"(?P<name>\w+)(?:\((?P<parameters>.*)\))?(?:@(?P<cutoff>[1-9]\d*|\d+\.\d+))?")
+
+WITH_CUTOFF = re.compile(r"^(.*?)[@_]*(\d*)$")
+TREC_EVAL = {
+    "ndcg_cut": "nDCG",
+    "map_cut": "AP",
+    "recip_rank": "RR",
+}  # the names that differ by more than case
 
 
 def parse_measures(names: Iterable[str | Measure]) -> list[Measure]:
@@ -52,7 +60,7 @@ def _parse(text: str) -> Measure:
         )
     registered = ir_measures.measures.registry.get(match["name"])
     if registered is None:
-        raise ValueError(f"unknown measure {text!r}{_did_you_mean(match['name'])}; examples: {EXAMPLES}")
+        raise ValueError(f"unknown measure {text!r}{_did_you_mean(text)}; examples: {EXAMPLES}")
     parameters = _parameters(match["parameters"] or "", text)
     if match["cutoff"]:
         parameters[registered.AT_PARAM] = ast.literal_eval(match["cutoff"])
@@ -88,12 +96,20 @@ def _computable(registered: Measure, parameters: dict[str, Any], text: str) -> M
     return measure
 
 
-def _did_you_mean(name: str) -> str:
-    """Like components.did_you_mean, ignoring case: `ndcg` is near `nDCG`."""
+def _did_you_mean(text: str) -> str:
+    """Like components.did_you_mean, ignoring case, also for names and cutoffs as other tools write them:
+    `ndcg@10`, `ndcg_cut_10` and `nDCG10` are near nDCG@10."""
     registry = ir_measures.measures.registry
-    by_lower_case = {known.lower(): known for known in reversed(registry)}  # aliases come last
-    near = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
-    return f" (did you mean {by_lower_case[near[0]]!r}?)" if near else ""
+    known = {name.lower(): str(measure) for name, measure in registry.items()} | TREC_EVAL
+    stem, cutoff = WITH_CUTOFF.findall(re.sub(r"\(.*\)", "", text))[0]
+    near = difflib.get_close_matches(stem.lower(), known, n=1)
+    if not near:
+        return ""
+    measure = known[near[0]]
+    if cutoff:
+        with suppress(ValueError):  # a measure without a cutoff
+            (measure,) = map(str, parse_measures([f"{measure}@{cutoff}"]))
+    return f" (did you mean {measure!r}?)"
 
 
 Split = Annotated[str, Field(min_length=1)]

@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import yaml
 from pydantic import TypeAdapter, ValidationError
-from pydantic_core import ErrorDetails
 
 from pyserini_ance.recipe.components import Component, Settings, component_of, did_you_mean
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
@@ -20,14 +19,13 @@ from pyserini_ance.recipe.merging import (
     fill_default_splits,
     mapping,
     merge,
-    origin_of,
     set_origin,
 )
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.problems import at_its_source, explain, in_words, new_stage
 from pyserini_ance.recipe.variant import with_own_figures
 
 COMMAND_LINE = "command line"
-SHOWN_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,7 @@ def _bases(own: dict, path: Path) -> list[Path]:
     siblings = [path.parent / f"{name.removesuffix('.yaml')}.yaml" for name in names]
     try:
         return [
-            sibling if sibling.exists() else find_recipe(name)
+            sibling if sibling.exists() else find_recipe(name, path)
             for sibling, name in zip(siblings, names, strict=True)
         ]
     except FileNotFoundError as error:
@@ -248,42 +246,11 @@ def _check(raw: dict, path: Path, origins: dict[str, str], filled: Mapping[str, 
     try:
         return Recipe.model_validate(raw)
     except ValidationError as error:
-        problems = [_at_its_source(problem, filled) for problem in error.errors()]
-        lines = dict.fromkeys(explain(problem, path, origins) for problem in problems)
+        problems = [at_its_source(problem, filled) for problem in error.errors()]
+        lines = dict.fromkeys(
+            explain(problem, path, origins) + new_stage(problem, raw, origins, filled) for problem in problems
+        )
         raise ValueError("\n".join([f"recipe {path} is not valid:", *lines])) from None
-
-
-def _at_its_source(problem: ErrorDetails, filled: Mapping[str, str]) -> ErrorDetails:
-    """The problem at the key under `stage_defaults` if it is about a value that was filled from there."""
-    words = [str(word) for word in problem["loc"]]
-    for end in range(len(words), 0, -1):
-        if source := filled.get(".".join(words[:end])):
-            return {**problem, "loc": (*source.split("."), *words[end:])}
-    return problem
-
-
-def explain(problem: ErrorDetails, path: Path, origins: Mapping[str, str]) -> str:
-    """One line for one of pydantic's errors about file `path`: the key, the problem, the value, and the
-    value's origin."""
-    key, message = _in_words(problem)
-    origin = {origin for name, origin in origins.items() if name.startswith(f"{key}.")} or {
-        origin_of(key, origins) or str(path)
-    }
-    return f"  {key or 'recipe'}: {message} (set in {', '.join(sorted(origin))})"
-
-
-def _in_words(problem: ErrorDetails) -> tuple[str, str]:
-    """The key that one of pydantic's errors is about, and the problem with the value."""
-    # "[key]" is pydantic's mark of a mapping's key that is wrong itself
-    key = ".".join(str(word) for word in problem["loc"] if word != "[key]")
-    value = "" if isinstance(problem["input"], dict) else f", got {_shown(problem['input'])}"
-    return key, problem["msg"].removeprefix("Value error, ") + value
-
-
-def _shown(value: Any) -> str:
-    """A value for a message, on one line and cut, even if it is a DataFrame."""
-    text = " ".join(repr(value).splitlines())
-    return text if len(text) <= SHOWN_CHARACTERS else text[:SHOWN_CHARACTERS] + "..."
 
 
 def read_component(package: str, value: Any, origin: str) -> Component:
@@ -313,13 +280,13 @@ def read_options[S: Settings](kind: type[S], **values: Any) -> S:
     try:
         return kind.model_validate(values)
     except ValidationError as error:
-        problems = [_in_words(problem) for problem in error.errors()]
+        problems = [in_words(problem) for problem in error.errors()]
         raise ValueError(
             "\n".join(f"--{key.replace('_', '-')}: {problem}" for key, problem in problems)
         ) from None
 
 
 def _invalid(error: ValidationError, origin: str) -> ValueError:
-    problems = [_in_words(problem) for problem in error.errors()]
+    problems = [in_words(problem) for problem in error.errors()]
     lines = [f"  {key or origin}: {message}" for key, message in problems]
     return ValueError("\n".join([f"{origin} is not valid:", *lines]))

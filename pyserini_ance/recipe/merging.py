@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyserini_ance.recipe.components import component_class, did_you_mean
+from pyserini_ance.recipe.components import Component, component_class, did_you_mean
 
 # Keys whose mappings merge even if their `kind` differs: it does not change the meaning of their other keys.
 SAME_KEYS = {"lr_schedule"}
@@ -87,7 +87,7 @@ class Inherited:
         splits = mapping(data, "splits")
         if None in splits.values():
             inherited = self.splits if data.get("kind") == self.data_kind else ()
-            if not inherited and all(split is None for split in splits.values()):
+            if not inherited:  # null is about the splits that the kind has by itself
                 default = _default_splits(data.get("kind"))
                 inherited, splits = tuple(default), {**default, **splits}
             cure = "A split that the data lacks is left out of `splits`"
@@ -131,8 +131,12 @@ def fill_default_splits(raw: dict) -> None:
 
 
 def _default_splits(kind: Any) -> dict[str, Any]:
-    """The splits that data of this kind has unless they are set."""
-    field = component_class("data", kind).model_fields.get("splits") if isinstance(kind, str) else None
+    return default_splits(component_class("data", kind)) if isinstance(kind, str) else {}
+
+
+def default_splits(data: type[Component]) -> dict[str, Any]:
+    """The splits that data of this class has unless they are set."""
+    field = data.model_fields.get("splits")
     default = field.get_default(call_default_factory=True) if field and not field.is_required() else {}
     return {name: str(value) for name, value in default.items()}
 

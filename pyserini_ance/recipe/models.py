@@ -16,7 +16,7 @@ from pydantic import (
 )
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from pyserini_ance.recipe.components import Component, Settings, component_of, did_you_mean
+from pyserini_ance.recipe.components import Component, Settings, component_of, did_you_mean, keys_of
 from pyserini_ance.recipe.consistency import check_consistency
 from pyserini_ance.recipe.evaluation_settings import Expect, FinalEvaluation
 from pyserini_ance.recipe.init_from import InitFrom
@@ -270,6 +270,10 @@ class Recipe(Settings):
     def check_stages_agree(self) -> "Recipe":
         check_consistency(self)
         return self
+
+    @classmethod
+    def key_hint(cls, key: str) -> str:
+        return f" (a key of stages: stages.NAME.{key})" if key in keys_of(Stage) else ""
 
     def moments_source(self, name: str) -> str | None:
         """The stage whose optimizer moments stage `name` goes on with; None if it has none."""

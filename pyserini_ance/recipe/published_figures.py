@@ -20,7 +20,8 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from pyserini_ance.recipe.components import Settings, did_you_mean
 from pyserini_ance.recipe.evaluation_settings import Score, canonical_name
-from pyserini_ance.recipe.load import explain, read_yaml
+from pyserini_ance.recipe.load import read_yaml
+from pyserini_ance.recipe.problems import explain
 
 FILE = "_published.yaml"
 EXACT_INDEX = "IndexFlatIP"  # exact search, as Faiss and the papers call it

@@ -80,6 +80,12 @@ def test_a_missing_package_is_named_with_the_cure():
         resolve_model("python:no_such_package/model")
 
 
+def test_a_similar_package_that_is_installed_is_suggested():
+    similar = r"no Python package 'pytset' is installed \(did you mean 'pytest'\?\); try `pip install pytset`"
+    with pytest.raises(FileNotFoundError, match=similar):
+        resolve_model("python:pytset/model")
+
+
 def test_a_package_without_the_folder_is_named():
     with pytest.raises(
         FileNotFoundError, match=r"encoder.model 'python:json/model': the package has no folder .*json/model"

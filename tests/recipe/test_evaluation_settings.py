@@ -131,8 +131,14 @@ def test_anything_else_is_refused(base, overrides, message):
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("ndcg@10", "unknown measure 'ndcg@10' .did you mean 'nDCG'"),
-        ("Recal@10", "did you mean 'Recall'"),
+        ("ndcg@10", "unknown measure 'ndcg@10' .did you mean 'nDCG@10'"),
+        ("Recal@10", "did you mean 'R@10'"),
+        ("recall@100", "did you mean 'R@100'"),
+        ("nDCG10", "did you mean 'nDCG@10'"),
+        ("ndcg_cut_10", "did you mean 'nDCG@10'"),
+        ("mrr@10", "did you mean 'RR@10'"),
+        ("recip_rank", "did you mean 'RR'"),
+        ("map", "did you mean 'AP'"),
         ("bogus", "unknown measure 'bogus'; examples: nDCG@10"),
         ("nDCG@", "not of the form"),
         ("nDCG@0", "not of the form"),

@@ -134,7 +134,7 @@ def test_expected_figures_are_not_those_of_a_perfect_ranking(name):
             "0.3",
             "expect: expected a value for each measure of a split, for example {dev: {RR@10: 0.33}}, got 0.3",
         ),
-        ("{dev: {RRR@10: 0.3}}", "expect.dev.RRR@10: unknown measure 'RRR@10' (did you mean 'RR'?)"),
+        ("{dev: {RRR@10: 0.3}}", "expect.dev.RRR@10: unknown measure 'RRR@10' (did you mean 'RR@10'?)"),
         ("{dev: {MRR@10: 0.3}}", "expect.dev.MRR@10: tables call MRR@10 RR@10; write RR@10"),
         ("{dev: {RR@10: 33.0}}", "expect.dev.RR@10: Input should be less than or equal to 1, got 33.0"),
         ("{dev: {RR@10: -0.1}}", "expect.dev.RR@10: Input should be greater than or equal to 0, got -0.1"),

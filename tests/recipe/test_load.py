@@ -153,6 +153,21 @@ def test_a_missing_base_is_named_with_the_file_that_wants_it(write):
         load(top)
 
 
+def test_a_missing_base_is_answered_by_files_beside_the_one_that_wants_it(write):
+    write("_bases", "extends: base")
+    with pytest.raises(FileNotFoundError, match="no recipe '_bse': .*; did you mean _bases, "):
+        load(write("top", "extends: _bse"))
+    with pytest.raises(FileNotFoundError, match="; did you mean _methods/rand-batch, "):
+        load(write("top", "extends: _methods/randbatch"))
+
+
+def test_a_problem_of_a_stage_that_a_file_adds_names_the_inherited_stages(two_stages, write):
+    top = write("top", "extends: filled\nstages: {wram: {steps: 1, terms: {query: {negatives: null}}}}")
+    (problem,) = [line for line in refused(top).splitlines() if "wram.terms.query" in line]
+    assert problem.endswith("; 'wram' is a new stage (did you mean 'warm'?); inherited: only, warm, then")
+    assert "new stage" not in refused(write("top", "extends: filled\nstages: {warm: {steps: none}}"))
+
+
 @pytest.mark.parametrize("value", ["5", "", "{a: b}", "[base, 5]"])
 def test_extends_must_be_names(write, value):
     assert "extends: expected the name of a recipe or a list of them" in refused(
@@ -480,6 +495,14 @@ def test_null_removes_a_split_of_the_kinds_default(base, write):
     assert split_files(load(write("top", "extends: base\ndata: {splits: {dev: null}}")).recipe) == expected
 
 
+def test_null_beside_a_split_of_the_kinds_default_leaves_the_others(base, write):
+    top = write("top", "extends: base\ndata: {splits: {test: qrels/dev.tsv, dev: null}}")
+    expected = {"train": "qrels/train.tsv", "test": "qrels/dev.tsv"}
+    assert split_files(load(top).recipe) == expected
+    overridden = load(base, "data.splits.test=qrels/dev.tsv", "data.splits.dev=null")
+    assert split_files(overridden.recipe) == expected
+
+
 def test_an_override_of_a_split_of_the_kinds_default_leaves_the_others(base):
     expected = {"train": "qrels/train.tsv", "dev": "qrels/valid.tsv", "test": "qrels/test.tsv"}
     assert split_files(load(base, "data.splits.dev=qrels/valid.tsv").recipe) == expected
@@ -503,8 +526,10 @@ def test_null_for_a_split_that_is_not_inherited_is_refused(base, write):
         f"override 'data.splits.dve=null': {message.format('dve')} (did you mean 'dev'?)"
     )
     assert "inherited: train, dev, test." in override
-    top = write("top", "extends: base\ndata: {splits: {train: a, dev: null}}")
-    assert refused(top).startswith(f"{top}: {message.format('dev')}; inherited: none.")
+    top = write("top", "extends: base\ndata: {splits: {train: a, dve: null}}")
+    assert refused(top).startswith(f"{top}: {message.format('dve')} (did you mean 'dev'?)")
+    tevatron = "data: {kind: tevatron, splits: {train: a, dev: null}}"
+    assert f"{message.format('dev')}; inherited: none." in refused(write("top", f"extends: base\n{tevatron}"))
 
 
 def test_null_of_another_kind_does_not_remove_from_the_bases_splits(base, write):

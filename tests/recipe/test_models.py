@@ -10,6 +10,8 @@ from pyserini_ance.recipe.load import load
     ("override", "message"),
     [
         ("sead=1", "sead: unknown key 'sead' (did you mean 'seed'?); keys here: bm25, cache, "),
+        ("refresh.every_steps=30", "unknown key 'refresh' (a key of stages: stages.NAME.refresh)"),
+        ("batch_queries=3", "unknown key 'batch_queries' (a key of stages: stages.NAME.batch_queries)"),
         ("stages.only.stepz=5", "stages.only.stepz: unknown key 'stepz' (did you mean 'steps'?)"),
         (
             "stages.only.terms.query.negatives.1.topk=5",

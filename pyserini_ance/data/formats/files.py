@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import PositiveInt
 
 from pyserini_ance.data.formats.text_files import find_file
-from pyserini_ance.recipe.components import Settings
+from pyserini_ance.recipe.components import Settings, similar_name
 
 if TYPE_CHECKING:
     from pyserini_ance.data.formats.format import Format
@@ -60,7 +60,7 @@ def input_files(data: "Format") -> list[Path]:
     Raises FileNotFoundError that lists every missing file and its published source.
     """
     files: list[Path] = []
-    missing = {}
+    missing: list[tuple[str, Path]] = []
     for key, path in data.files():
         folder = path.expanduser()
         try:
@@ -70,17 +70,25 @@ def input_files(data: "Format") -> list[Path]:
                 else [find_file(path, key)]
             )
         except FileNotFoundError:
-            missing[key] = _describe(key, path, data.official.of(path))
+            missing.append((key, path))
     if missing:
         raise FileNotFoundError(
             f"{len(missing)} of {len(data.files())} files of the recipe do not exist, "
-            + "neither plain nor as .gz:\n"
-            + "\n".join(missing.values())
+            + f"neither plain nor as .gz{_missing_folders(missing)}:\n"
+            + "\n".join(_describe(key, path, data.official.of(path)) for key, path in missing)
             + "\nput them there, or set their paths with KEY=PATH "
             + f"(relative paths start at the working directory, now {Path.cwd()})"
-            + _without_split(data, missing)
+            + _without_split(data, [key for key, _ in missing])
         )
     return files
+
+
+def _missing_folders(files: Iterable[tuple[str, Path]]) -> str:
+    """The folders that these files would be in and that do not exist, with similar names; "" without any."""
+    lacking = [[one for one in path.expanduser().parents if not one.exists()] for _, path in files]
+    folders = dict.fromkeys(folders[-1] for folders in lacking if folders)
+    names = ", ".join(f"{folder}{similar_name(folder)}" for folder in folders)
+    return f"; no such folder: {names}" if names else ""
 
 
 def _describe(key: str, path: Path, official: OfficialFile | None) -> str:
@@ -89,7 +97,7 @@ def _describe(key: str, path: Path, official: OfficialFile | None) -> str:
 
 def _without_split(data: "Format", missing: Iterable[str]) -> str:
     """How to do without a split; nothing if other files are missing, or files that one can obtain."""
-    if data.official.files or not any(key.startswith("data.splits.") for key in missing):
+    if data.official.files or not all(key.startswith("data.splits.") for key in missing):
         return ""
     return (
         "\na split that you do not have is left out by data.splits.NAME=null; "

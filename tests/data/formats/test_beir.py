@@ -4,6 +4,7 @@ import pytest
 
 from pyserini_ance.data.answer_matching import read_answers
 from pyserini_ance.data.formats.beir import Beir
+from pyserini_ance.data.formats.files import input_files
 from pyserini_ance.recipe.components import component_class
 
 CORPUS = """\
@@ -161,3 +162,29 @@ def test_squad(shared_data):
         "xq47-4",
     )
     assert sizes(collection) == {"train": (894, 894), "dev": (296, 296)}
+
+
+def test_all_missing_files_and_the_folder_that_is_missing_are_named(tmp_path):
+    (tmp_path / "squad-beir").mkdir()
+    folder = tmp_path / "squad-bier"
+    with pytest.raises(FileNotFoundError) as error:
+        input_files(Beir(folder=folder))
+    assert str(error.value).splitlines()[:-1] == [
+        "5 of 5 files of the recipe do not exist, neither plain nor as .gz; no such folder: "
+        f"{folder} (did you mean 'squad-beir'?):",
+        f"  data.folder: {folder}/corpus.jsonl",
+        f"  data.folder: {folder}/queries.jsonl",
+        *(f"  data.splits.{name}: {folder}/qrels/{name}.tsv" for name in ("train", "dev", "test")),
+    ]
+
+
+def test_a_split_is_left_out_only_if_nothing_else_is_missing(tmp_path):
+    for name in ("corpus.jsonl", "queries.jsonl", "qrels/train.tsv", "qrels/test.tsv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.raises(FileNotFoundError, match=r"1 of 5 .*\.gz:\n(.*\n)*.*data.splits.NAME=null"):
+        input_files(Beir(folder=tmp_path))
+    (tmp_path / "corpus.jsonl").unlink()
+    with pytest.raises(FileNotFoundError, match="2 of 5 ") as error:
+        input_files(Beir(folder=tmp_path))
+    assert "NAME=null" not in str(error.value)
