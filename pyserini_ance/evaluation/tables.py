@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pyserini_ance.recipe.components import similar_name
 from pyserini_ance.runs.provenance import config_hash_of
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
@@ -79,8 +80,6 @@ def read_results(run: Path) -> dict[str, Any]:
     """
     path = RunDir(run).measures
     if not run.is_dir():
-        from pyserini_ance.encoders.family import similar_name  # imports torch
-
         raise FileNotFoundError(
             f"{run}: no such folder{similar_name(run)}; pass a run directory, as `train` writes it to "
             "runs/NAME"
