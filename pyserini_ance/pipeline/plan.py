@@ -110,8 +110,26 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
             "",
             table_with_legend(rows, STAGE_COLUMNS, *STAGE_LEGEND),
             *_teachers(recipe, data),
+            *_warnings(recipe, len(data.split.queries)),
         ]
     )
+
+
+def _warnings(recipe: Recipe, training_queries: int) -> list[str]:
+    """Lines on values that are allowed, but hardly meant: they have no effect, or repeat queries."""
+    lines = []
+    for name, stage in recipe.stages.items():
+        if stage.refresh and stage.refresh.every_steps > stage.steps:
+            lines.append(
+                f"WARNING: stages.{name}.refresh.every_steps is {stage.refresh.every_steps:,}, but the stage "
+                f"has {stage.steps:,} steps: its negatives are mined at its start and never refreshed"
+            )
+        if stage.batch_queries > training_queries:
+            lines.append(
+                f"WARNING: stages.{name}.batch_queries is {stage.batch_queries:,}, but there are "
+                f"{training_queries:,} training queries: a batch has the same query more than once"
+            )
+    return ["", *lines] if lines else []
 
 
 def _teachers(recipe: Recipe, data: PreparedData) -> list[str]:

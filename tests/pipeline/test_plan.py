@@ -32,6 +32,19 @@ def test_a_stage_says_who_makes_what_and_how_much(small_recipe, stage, row):
     assert cells(plan(small_recipe({"b": stage})), "b")[5:-1] == row
 
 
+def test_what_has_no_effect_or_repeats_queries_is_warned_of(small_recipe):
+    rare = {**STAGE, "refresh": {"every_steps": 21}, "batch_queries": 16}
+    assert plan(small_recipe({"b": rare})).splitlines()[-3:] == [
+        "",
+        "WARNING: stages.b.refresh.every_steps is 21, but the stage has 20 steps: its negatives are mined at "
+        "its start and never refreshed",
+        "WARNING: stages.b.batch_queries is 16, but there are 15 training queries: a batch has the same "
+        "query more than once",
+    ]
+    limits = {**STAGE, "refresh": {"every_steps": 20}, "batch_queries": 15}
+    assert "WARNING" not in plan(small_recipe({"b": limits}))
+
+
 def test_the_share_of_texts_that_are_cut_is_said(small_recipe):
     text = plan(small_recipe({"b": STATIC}))
     (line,) = [line for line in text.splitlines() if line.startswith("length: ")]
