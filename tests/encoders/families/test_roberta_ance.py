@@ -182,3 +182,12 @@ def test_weights_in_half_precision_are_trained_in_full(encoder, saved):
     folder = saved(encoder)
     edit_weights(folder, lambda weights: {name: value.half() for name, value in weights.items()})
     assert {parameter.dtype for parameter in load_encoder(folder).towers.parameters()} == {torch.float32}
+
+
+def test_what_a_recipe_leaves_out_is_that_of_the_saved_encoder(family, tiny_roberta, saved):
+    settings = {"dimension": 16, "layer_norm": False, "normalize": True, "head": "new"}
+    folder = saved(initial_encoder(family("roberta_ance", tiny_roberta, **settings), seed=1))
+    started = family("roberta_ance", folder)
+    assert (started.dimension, started.layer_norm, started.normalize) == (16, False, True)
+    assert started.head == "load"
+    assert initial_encoder(started, seed=2).dimension == 16
