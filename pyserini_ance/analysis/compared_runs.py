@@ -1,4 +1,4 @@
-"""The runs that a comparison is about: each seed of a row once, and what variants of a recipe differ in."""
+"""The runs of a comparison: each seed once, rows by folder, and what variants of a recipe differ in."""
 
 import logging
 import re
@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.analysis.run_comparison import Results, have_equal_measures
+from pyserini_ance.analysis.run_comparison import Results, have_equal_measures, labels
 from pyserini_ance.evaluation.tables import last_stage, read_results
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.variant import SHOWN, differences
@@ -46,6 +46,19 @@ def read_distinct(runs: Sequence[Path]) -> tuple[list[Path], list[dict[str, Any]
         earlier.append((run, results))
         distinct.append((run, results))
     return [run for run, _ in distinct], [results for _, results in distinct]
+
+
+def row_named(name: str, results: Sequence[Results]) -> str:
+    """The label of a table's row: `name`, or that of the runs in the folder `name`, a run or a grid.
+
+    Raises ValueError if the folder has runs in several rows. A name that is neither is returned as it is.
+    """
+    folder = Path(name).resolve()
+    pairs = zip(labels(results), results, strict=True)
+    rows = {label: None for label, of in pairs if Path(of["run"]).resolve().is_relative_to(folder)}
+    if len(rows) > 1:
+        raise ValueError(f"{name} has runs in several rows: {', '.join(rows)}; pass one of them")
+    return next(iter(rows), name)
 
 
 def variant_legend(results: Sequence[Results], rows: Iterable[str]) -> list[str]:

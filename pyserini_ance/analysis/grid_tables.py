@@ -13,6 +13,7 @@ from pyserini_ance.evaluation.tables import common_measures, last_stage, mean_ra
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.grid_spec import RECIPE
 from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RECIPE as RECIPE_FILE
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json
 
@@ -167,8 +168,8 @@ def runs_in(paths: Sequence[Path]) -> list[Path]:
 def _runs_of(folder: Path) -> list[Path]:
     if (record := folder / GRID_FILE).exists():
         return _finished(folder, read_json(record)["runs"])
-    own = (RunDir(folder).recipe, RunDir(folder).measures)
-    if not any(path.exists() for path in own) and any(folder.glob("*/recipe.yaml")):
+    is_run = RunDir(folder).recipe.exists() or RunDir(folder).measures.exists()
+    if not is_run and any(any(folder.glob(f"*/{name}")) for name in (RECIPE_FILE, GRID_FILE)):
         raise FileNotFoundError(f"{folder} is not a run directory, but holds some; pass {folder}/*")
     return [folder]
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.analysis import report_page as html
-from pyserini_ance.analysis.compared_runs import read_distinct, variant_legend
+from pyserini_ance.analysis.compared_runs import read_distinct, row_named, variant_legend
 from pyserini_ance.analysis.report import legend_lines, memory_table
 from pyserini_ance.analysis.report_curves import Histories, negatives, training
 from pyserini_ance.analysis.report_page import Section
@@ -94,6 +94,7 @@ def _results(finished: Sequence[Path], baseline: str | None, test: str) -> Secti
         return section
     finished, results = read_distinct(finished)
     rows, columns = compare(results)
+    baseline = baseline and row_named(baseline, results)
     trained = [row["recipe"] for row in rows if row["runs"] is not None]
     against = baseline or (BM25 if len(trained) == 1 and rows[0]["recipe"] == BM25 else trained[0])
     has_seeds = any(row["runs"] not in (None, 1) for row in rows)

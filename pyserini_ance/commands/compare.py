@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from pyserini_ance.analysis.dev_curves import DevPoint
 
 DETAILS = """\
+ROW is the name of a row of the table, or a run directory (or the folder of a grid) that has one row.
 --significance adds a column for each measure: the mean difference from ROW over the test queries,
 its p value, and the queries won, tied and lost."""
 EXAMPLE = "pyserini-ance compare runs/demo-ance runs/demo-rand --significance demo/rand --curve curve.svg"
@@ -19,17 +20,19 @@ EXAMPLE = "pyserini-ance compare runs/demo-ance runs/demo-rand --significance de
 
 def main(arguments: list[str] | None = None) -> None:
     args = _parse(arguments)
-    from pyserini_ance.analysis.compared_runs import read_distinct, variant_legend
+    from pyserini_ance.analysis.compared_runs import read_distinct, row_named, variant_legend
     from pyserini_ance.analysis.dev_curves import plot_curves
     from pyserini_ance.analysis.grid_tables import runs_in
     from pyserini_ance.analysis.run_comparison import significance_legend
     from pyserini_ance.evaluation.legends import table_with_legend
 
     runs, results = read_distinct(runs_in(args.runs))
-    rows, columns = _table(args, runs, results)
+    baseline = row_named(args.significance, results) if args.significance else None
+    only = [row_named(name, results) for name in args.rows]
+    rows, columns = _table(args, runs, results, baseline, only)
     more = variant_legend(results, (row["recipe"] for row in rows))
-    if args.significance:
-        more.append(significance_legend(args.significance, args.test))
+    if baseline:
+        more.append(significance_legend(baseline, args.test))
     print(table_with_legend(rows, columns, *more))
     if args.curve:
         plot_curves(_curves(results, runs), args.curve)
@@ -106,9 +109,13 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _table(
-    args: argparse.Namespace, runs: list[Path], results: Sequence[dict[str, Any]]
+    args: argparse.Namespace,
+    runs: list[Path],
+    results: Sequence[dict[str, Any]],
+    baseline: str | None,
+    only: Sequence[str],
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows and columns of the table that the options select."""
+    """Rows and columns of the table that the options select; `baseline` and `only` are labels of its rows."""
     from pyserini_ance.analysis.dev_curves import time_to_target
     from pyserini_ance.analysis.forgetting import forgetting
     from pyserini_ance.analysis.grid_tables import improvements
@@ -127,11 +134,10 @@ def _table(
     if args.time_to_target is not None:
         target = None if math.isnan(args.time_to_target) else args.time_to_target
         return time_to_target(_curves(results, runs), target)
-    baseline = args.significance
-    rows, columns = compare(results, args.rows and [*args.rows, *[baseline] * bool(baseline)])
+    rows, columns = compare(results, only and [*only, *([baseline] if baseline else [])])
     if not baseline:
         return rows, columns
-    differences = significance(runs, results, baseline, args.test, args.rows)
+    differences = significance(runs, results, baseline, args.test, only)
     rows = [{**row, **significance_cells(differences.get(row["recipe"], {}), baseline)} for row in rows]
     return rows, [*columns, *(significance_column(measure, baseline) for measure in results[0]["measures"])]
 

@@ -55,7 +55,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     test = parser.add_argument_group("significance, with several runs")
     test.add_argument(
-        "--significance", metavar="ROW", help="test against this row of the table (default: the first recipe)"
+        "--significance",
+        metavar="ROW",
+        help="test against this row, or that of a run (default: the first recipe)",
     )
     test.add_argument("--test", choices=console.TESTS, default="t", help="paired test (default: %(default)s)")
     return parser

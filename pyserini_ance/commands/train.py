@@ -127,7 +127,8 @@ def _parser() -> argparse.ArgumentParser:
         action="extend",
         metavar="key=a,b",
         help="train all combinations of values, or those of a grid file, and write one table of them; the "
-        "same command started several times shares the runs, and other values of its keys join the table",
+        "same command started several times shares the runs, and other values of its keys join the table. "
+        "Pass overrides before --grid: every key after it is one of the grid",
     )
     grid.add_argument(
         "--jobs",

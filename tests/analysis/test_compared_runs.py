@@ -1,9 +1,9 @@
-"""The runs of a comparison: repetitions of a seed, and variants of a recipe."""
+"""The runs of a comparison: repetitions of a seed, rows by folder, and variants of a recipe."""
 
 import pytest
 from helpers.finished_run import finished
 
-from pyserini_ance.analysis.compared_runs import read_distinct, variant_legend
+from pyserini_ance.analysis.compared_runs import read_distinct, row_named, variant_legend
 from pyserini_ance.analysis.run_comparison import compare
 
 
@@ -74,3 +74,20 @@ def test_a_legend_shows_some_keys(make_run):
     runs = [make_run("one", 0.4), make_run("two", 0.4, *keys)]
     lines = variant_legend(results := read_distinct(runs)[1], [row["recipe"] for row in compare(results)[0]])
     assert len(lines) == 2 and all(line.endswith("; and 1 more") and line.count("=") == 3 for line in lines)
+
+
+def test_a_folder_names_the_row_of_its_runs(make_run, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    runs = [
+        make_run("grid/42", 0.4),
+        make_run("grid/43", 0.5, "seed=43"),
+        make_run("other", 0.6, "bm25.k1=0.5"),
+    ]
+    _, results = read_distinct(runs)
+    rows = [row["recipe"] for row in compare(results)[0]]
+    tagged = f"set/ance [{results[0]['config_hash'][:6]}]"
+    assert row_named("grid/42", results) == row_named(str(tmp_path / "grid"), results) == tagged
+    assert row_named("other/", results) in rows and row_named("other/", results) != tagged
+    assert row_named("bm25", results) == "bm25" and row_named("absent", results) == "absent"
+    with pytest.raises(ValueError, match=r"^\. has runs in several rows: set/ance \[.*; pass one of them"):
+        row_named(".", results)

@@ -246,10 +246,10 @@ def test_a_shell_names_files_too(tmp_path, caplog):
         runs_in(files[-1:])
 
 
-def test_a_folder_of_runs_is_not_a_run(tmp_path):
+@pytest.mark.parametrize("file", ["recipe.yaml", "grid.json"])
+def test_a_folder_of_runs_is_not_a_run(tmp_path, file):
     (tmp_path / "a").mkdir()
-    (tmp_path / "a" / "recipe.yaml").touch()
-    assert runs_in([tmp_path / "a"]) == [tmp_path / "a"]
+    (tmp_path / "a" / file).touch()
     with pytest.raises(
         FileNotFoundError, match=f"is not a run directory, but holds some; pass {tmp_path}/\\*$"
     ):

@@ -264,6 +264,14 @@ def test_the_table_has_a_column_more_for_each_measure(make_run, capsys):
     )
 
 
+def test_run_directories_name_their_rows(make_run, capsys):
+    runs = [str(make_run("1", "good", [1, 1, 1, 2])), str(make_run("2", "bad", [4, 4, 4, 3]))]
+    command.main([*runs, "--significance", runs[0], "--rows", runs[1]])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("|")]
+    assert "RR@10 against good" in lines[0]
+    assert [line.split("|")[1].strip() for line in lines[2:]] == ["bad", "good"]
+
+
 def test_a_baseline_that_is_not_a_row_is_rejected(make_run):
     with pytest.raises(
         ValueError,
