@@ -109,8 +109,8 @@ def test_the_result_in_another_precision_is_named_as_missing(make_run, caplog):
 
 def test_a_table_of_means_over_seeds(make_run, capsys):
     runs = [
-        make_run(name, ("ance", 0, [2, 2]), ("ance", 40, ranks))
-        for name, ranks in (("1", [3, 3]), ("2", [3, 1]))
+        make_run(seed, ("ance", 0, [2, 2]), ("ance", 40, ranks), overrides=(f"seed={seed}",))
+        for seed, ranks in (("1", [3, 3]), ("2", [3, 1]))
     ]
     compare.main([*map(str, runs), "--forgetting"])
     assert (
