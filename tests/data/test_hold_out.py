@@ -155,3 +155,9 @@ def test_rows_stay_in_the_order_of_the_file(folder):
     train = data(folder, queries=4).read().split("train")
     numbers = np.array([int(id[1:]) for id in train.queries.ids])
     assert (np.diff(numbers) > 0).all()
+
+
+def test_a_list_of_cuts_is_refused_with_the_way_to_make_two(folder):
+    with pytest.raises(ValidationError, match="hold_out cuts one split; .* `pyserini-ance convert ") as error:
+        Beir(folder=folder, hold_out=[{"queries": 2}, {"queries": 2, "split": "test"}])
+    assert error.value.error_count() == 1
