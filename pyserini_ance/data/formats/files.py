@@ -76,7 +76,7 @@ def input_files(data: "Format") -> list[Path]:
             f"{len(missing)} of {len(data.files())} files of the recipe do not exist, "
             + "neither plain nor as .gz:\n"
             + "\n".join(missing.values())
-            + "\nput them there, or set their paths with KEY=PATH "
+            + "\nput them there, or set their paths, with KEY=PATH on the command line "
             + f"(relative paths start at the working directory, now {Path.cwd()})"
             + _without_split(data, missing)
         )
