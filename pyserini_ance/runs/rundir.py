@@ -189,11 +189,14 @@ class RunDir:
         `create` does.
         """
         if not self.state.exists():
-            raise FileNotFoundError(f"{self.folder} holds no run to resume; remove --resume to start one")
+            raise FileNotFoundError(
+                f"{self.folder} holds no run to resume; start one without resume (--resume)"
+            )
         where = self.read_state()["where"]
         if not self.recipe.exists():
             raise FileNotFoundError(
-                f"{self.folder} holds a run without its {self.recipe.name}; use --overwrite to start it again"
+                f"{self.folder} holds a run without its {self.recipe.name}; start it again with overwrite "
+                "(--overwrite)"
             )
         self._clean_up(self.trainer.acquire(where))
         self.error.unlink(missing_ok=True)
@@ -265,14 +268,18 @@ class RunDir:
         return f"a run that {doing} at {state['where']}"
 
     def _cure(self) -> str:
-        """What to type for a directory that is not empty."""
+        """What to do about a directory that is not empty, with the options, and in Python the arguments."""
         if not self.state.exists():
-            return "Pass another --output."
+            return "Pass another output (--output)."
         if (LockFile(self.state).read() or {}).get("status") == "finished":
             return (
-                "Use --overwrite to replace it, another --output, or --resume to repeat its final evaluation."
+                "Replace it with overwrite (--overwrite), pass another output (--output), or repeat its "
+                "final evaluation with resume (--resume)."
             )
-        return "Use --resume to continue it, --overwrite to replace it, or another --output."
+        return (
+            "Continue it with resume (--resume), replace it with overwrite (--overwrite), or pass another "
+            "output (--output)."
+        )
 
     def _clean_up(self, previous: dict | None) -> None:
         """Remove what dead processes left unfinished. The `previous` trainer is dead: its lock was acquired.

@@ -95,8 +95,8 @@ def check_resumable(run: RunDir, recipe: Recipe) -> None:
     for path in (run.state, run.recipe, run.environment):
         if not path.exists():
             raise FileNotFoundError(
-                f"{run.folder} holds no run to resume ({path.name} is missing). Remove --resume to "
-                "start a new run"
+                f"{run.folder} holds no run to resume ({path.name} is missing). Start a new one "
+                "without resume (--resume)"
             )
     check_same_recipe(run, recipe, run.resume_command())
 

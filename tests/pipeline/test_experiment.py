@@ -216,7 +216,7 @@ def test_a_run_is_not_overwritten_by_mistake(train, undisturbed):
     assert (
         done["code"] == 1
         and "error: " in done["stderr"]
-        and "a finished run. Use --overwrite" in done["stderr"]
+        and "a finished run. Replace it with overwrite (--overwrite)" in done["stderr"]
     )
 
 
@@ -248,7 +248,8 @@ def test_a_killed_run_resumes_to_bitwise_the_same(train, undisturbed, tmp_path):
     refused = train(folder)
     assert (
         refused["code"] == 1
-        and "holds a run that died at the final evaluation of stage ance. Use --resume" in refused["stderr"]
+        and "holds a run that died at the final evaluation of stage ance. Continue it with resume (--resume)"
+        in refused["stderr"]
     )
     done = train(folder, "--resume")
     assert done["code"] == 0, done["stderr"]

@@ -59,7 +59,8 @@ def test_an_existing_run_is_described_in_the_error(run):
     run.mark("stopped", "stage ance, step 100")
     with pytest.raises(
         FileExistsError,
-        match=r"holds a run that stopped at stage ance, step 100\. Use --resume .* --overwrite .* --output",
+        match=r"holds a run that stopped at stage ance, step 100\. Continue it with resume \(--resume\), "
+        r".* \(--overwrite\), .* \(--output\)",
     ):
         RunDir(run.folder).create("name: b\n")
     assert run.recipe.read_text() == "name: a\n"
@@ -77,7 +78,7 @@ def test_overwrite_replaces_a_whole_run(run):
 
 def test_overwrite_clears_only_runs(tmp_path):
     (tmp_path / "thesis.tex").write_text("precious")
-    with pytest.raises(FileExistsError, match="holds other files"):
+    with pytest.raises(FileExistsError, match=r"holds other files"):
         RunDir(tmp_path).create("name: a\n")
     with pytest.raises(FileExistsError, match=r"is not a run directory .*--overwrite does not clear it"):
         RunDir(tmp_path).create("name: a\n", overwrite=True)
@@ -86,7 +87,7 @@ def test_overwrite_clears_only_runs(tmp_path):
 
 def test_a_folder_of_other_files_names_cures_that_work(tmp_path):
     (tmp_path / "notes.txt").write_text("")
-    with pytest.raises(FileExistsError, match="holds other files. Pass another --output.$"):
+    with pytest.raises(FileExistsError, match=r"holds other files. Pass another output \(--output\)\.$"):
         RunDir(tmp_path).create("")
 
 

@@ -76,7 +76,7 @@ def input_files(data: "Format") -> list[Path]:
             f"{len(missing)} of {len(data.files())} files of the recipe do not exist, "
             + f"neither plain nor as .gz{_missing_folders(missing)}:\n"
             + "\n".join(_describe(key, path, data.official.of(path)) for key, path in missing)
-            + "\nput them there, or set their paths with KEY=PATH "
+            + "\nput them there, or set their paths, with KEY=PATH on the command line "
             + f"(relative paths start at the working directory, now {Path.cwd()})"
             + _without_split(data, [key for key, _ in missing])
         )
