@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -252,6 +253,20 @@ class Collection:
             query: {ids[row]: grade for row, grade in zip(rows.tolist(), grades.tolist(), strict=True)}
             for query, (rows, grades) in zip(chosen.queries.ids, judged, strict=True)
         }
+
+    def to_beir(self, folder: str | Path) -> None:
+        """Write BEIR's files, which a recipe reads: `data: {kind: beir, folder: FOLDER}`.
+
+        The folder appears when it is complete. Raises FileExistsError if it is not empty, ValueError for a
+        split without judgments.
+        """
+        from pyserini_ance.data.collection_files import write_beir  # imports this module
+        from pyserini_ance.storage.publish import whole_folder
+
+        if unjudged := [name for name, split in self.splits.items() if not split.is_judged]:
+            raise ValueError(f"split {unjudged[0]!r} has no judgments, which BEIR's files need; add them")
+        with whole_folder(Path(folder)) as temporary:
+            write_beir(self, temporary)
 
     @cached_property
     def digest(self) -> str:

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import datasets
 import numpy as np
@@ -6,6 +7,7 @@ import pandas
 import pytest
 
 from pyserini_ance.data.answer_matching import read_answers
+from pyserini_ance.data.collection import Qrels, Split
 from pyserini_ance.data.formats.beir import Beir
 from pyserini_ance.data.given_collection import make_collection
 
@@ -48,6 +50,20 @@ def test_mappings_make_the_collection_of_beirs_files(expected):
     assert make_collection(DOCUMENTS, QUERIES, JUDGMENTS).digest == expected.digest
     texts = make_collection({"d1": "a text"}, {"train": {"q1": "q"}}, ONE).documents
     assert texts[0] == {"title": "", "text": "a text"}
+
+
+def test_beirs_files_make_the_same_collection_again(tmp_path):
+    made, folder = make_collection(DOCUMENTS, QUERIES, JUDGMENTS), tmp_path / "new" / "set"
+    made.to_beir(folder)
+    again = Beir(folder=folder, splits={split: f"qrels/{split}.tsv" for split in QUERIES}).read()
+    assert again.digest == made.digest
+    with pytest.raises(FileExistsError, match="is not empty"):
+        made.to_beir(folder)
+    queries = made.split("test").queries
+    unjudged = Split("asked", queries, Qrels.of([], [], [], len(queries)))
+    with pytest.raises(ValueError, match="split 'asked' has no judgments"):
+        replace(made, splits={"asked": unjudged}).to_beir(tmp_path / "other")
+    assert not (tmp_path / "other").exists()
 
 
 def test_judgments_leave_as_they_came(expected):
