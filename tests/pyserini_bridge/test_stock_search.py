@@ -260,10 +260,13 @@ def test_a_pair_in_dprs_form_is_read_by_our_own_encode_and_class(runs, vectors):
 
 @pytest.mark.parametrize("choice", CHOICES)
 def test_stock_search_takes_the_maximum_over_passages_as_we_do(runs, in_passages, vectors, choice):
-    """Whatever is indexed of a document. The queries' vectors are those of the first run: the same
-    weights.
+    """Whatever is indexed of a document. Queries are encoded one by one, as the search does: in a batch their
+    rounding differs (`vectors`), by more than the steps that are allowed here.
     """
-    folder, (queries, _) = in_passages[choice], vectors[0]
+    folder = in_passages[choice]
+    encoder = QueryEncoder(str(folder / "model"))
+    queries = np.stack([encoder.encode(text) for _, text in QUERIES])
+    np.testing.assert_allclose(queries, vectors[0][0], atol=1e-5)  # the first run has the same weights
     ids, indexed = (folder / "index" / "docid").read_text().split(), np.load(folder / "encoded.npy")
     counts = [sum(id.startswith(f"{document}#") for id in ids) for document, _, _ in DOCUMENTS]
     assert set(counts) == ({3} if choice[1] else {1, 2, 3}) and len(ids) == len(indexed) == sum(counts)
@@ -310,19 +313,16 @@ def assert_same_ranking(path, queries, documents):
 
 
 def assert_same_scores(found, expected) -> None:
-    """To 1e-4, or to 16 steps of float32 where these are larger.
-
-    ANCE's scores are near 700, with steps of 6e-5, and a query has other rounding errors in a batch than
-    alone: against float64 these are up to 8 steps in the one case, and up to 13 in the other.
-    """
+    """To 1e-4, or to 8 steps of float32 where these are larger: ANCE's scores are near 700, with steps of
+    6e-5, and Faiss adds up the products in another order."""
     found, expected = np.asarray(found, float), np.asarray(expected, np.float32)
-    assert (np.abs(found - expected) <= np.maximum(1e-4, 16 * np.spacing(np.abs(expected)))).all()
+    assert (np.abs(found - expected) <= np.maximum(1e-4, 8 * np.spacing(np.abs(expected)))).all()
 
 
 @pytest.mark.parametrize(
-    ("score", "near", "far"), [(1.0, 0.9e-4, 1.1e-4), (60.0, 0.9e-4, 1.1e-4), (700.0, 9.7e-4, 9.8e-4)]
+    ("score", "near", "far"), [(1.0, 0.9e-4, 1.1e-4), (90.0, 0.9e-4, 1.1e-4), (700.0, 4.8e-4, 5.0e-4)]
 )
-def test_scores_are_the_same_to_the_fourth_decimal_or_sixteen_steps(score, near, far):
+def test_scores_are_the_same_to_the_fourth_decimal_or_eight_steps(score, near, far):
     assert_same_scores([score, score + near], [score, score])
     with pytest.raises(AssertionError):
         assert_same_scores([score, score + far], [score, score])
