@@ -73,7 +73,6 @@ def _encode(args: argparse.Namespace, output: "VectorFormat") -> int:
             output,
             args.precision,
             args.tokens_per_batch,
-            world.device,
             Path(scratch),
             world,
             shard,

@@ -91,7 +91,6 @@ def encode_corpus(
     format: VectorFormat,
     precision: str,
     tokens_per_batch: int | None,
-    device: str,
     scratch: Path,
     world: World,
     shard: Shard | None = None,
@@ -110,10 +109,10 @@ def encode_corpus(
     """
     if shard is None:
         _check_absent(output)
-    model = load_any_encoder(encoder, device, "document", settings)
+    model = load_any_encoder(encoder, world.device, "document", settings)
     format.check(model.dimension)
-    resolved = world.on_main(lambda: resolve_precision(precision, device))
-    budget = tokens_at_once(tokens_per_batch, device)
+    resolved = world.on_main(lambda: resolve_precision(precision, world.device))
+    budget = tokens_at_once(tokens_per_batch, world.device)
     provenance = {**_about(encoder_source(encoder), model.family), "precision": resolved}
     reader = Corpus(corpus=corpus, splits={}, empty_documents=empty_documents)
     if shard:

@@ -196,15 +196,8 @@ def mine_negatives(
     context = MiningContext(GENERATION, key=(seed, 0, 0, 0, 0))
     draw_rng = random_stream("negatives", seed, 0, 0, 0, 1)  # stages count their terms from 1
     if not isinstance(source, TableSource):
-        if choose_all:
-            raise ValueError(
-                f"num_negatives is None, but source {source.kind!r} has no candidates to choose all of: it "
-                "draws from all documents; pass a number, such as num_negatives=8"
-            )
-        rows = source.draw(anchor_set.anchors, None, anchor_set, draw_rng)
-        scores = np.zeros(rows.shape, np.float32)
-        table = NegativeTable("query", "document", anchor_set.anchors, rows, scores, source.kind)
-        return MinedNegatives(collection, chosen, table, rows, 0, {})
+        table = _drawn_table(source, choose_all, anchor_set, draw_rng)
+        return MinedNegatives(collection, chosen, table, table.candidates, 0, {})
     if "bm25" in source.needs:
         bm25 = bm25.model_copy(update={"hits": _bm25_hits(source, anchor_set, bm25.hits)})
     # A recipe without data and stages: the settings that tokenize and cached_rankings read.
@@ -232,6 +225,20 @@ def mine_negatives(
     world.barrier()  # NFS removes no folder in which a process still has a file open
     world.on_main(lambda: remove_unless_leased(scratch))
     return MinedNegatives(collection, chosen, table, rows, num_short, dict(snapshot.seconds))
+
+
+def _drawn_table(
+    source: Source, choose_all: bool, anchor_set: AnchorSet, rng: np.random.Generator
+) -> NegativeTable:
+    """What a source without candidates of its own draws, as a table."""
+    if choose_all:
+        raise ValueError(
+            f"num_negatives is None, but source {source.kind!r} has no candidates to choose all of: it draws "
+            "from all documents; pass a number, such as num_negatives=8"
+        )
+    rows = source.draw(anchor_set.anchors, None, anchor_set, rng)
+    scores = np.zeros(rows.shape, np.float32)
+    return NegativeTable("query", "document", anchor_set.anchors, rows, scores, source.kind)
 
 
 def _judged(collection: Collection, split: str) -> Split:

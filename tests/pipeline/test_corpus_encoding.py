@@ -63,7 +63,7 @@ def encode(corpus, tmp_path):
     ) -> int:
         scratch = tmp_path / f"scratch-{name}-{len(list(tmp_path.iterdir()))}"
         return encode_corpus(
-            corpus, encoder, tmp_path / name, format, "fp32", tokens, "cpu", scratch, World(), shard
+            corpus, encoder, tmp_path / name, format, "fp32", tokens, scratch, World(), shard
         )
 
     return run

@@ -171,7 +171,7 @@ lines = [f'{{"id": "{i}", "contents": "{text}"}}\\n' for i, text in enumerate(te
 (folder / "topics.tsv").write_text("1\\tred text\\n2\\tblue\\n")
 for name, shard in [("whole", None), *((f"s{n}", Shard(n, 3)) for n in (1, 2, 3))]:
     output, scratch = folder / name, folder / f"{name}.scratch"
-    how = VectorFormat(), "fp32", 64, "cpu", scratch, World(), shard
+    how = VectorFormat(), "fp32", 64, scratch, World(), shard
     encode_corpus(folder / "corpus.jsonl", model, output, *how)
 for run, names in {"one": ["whole"], "several": ["s1", "s2", "s3"]}.items():
     files = ["--topics", str(folder / "topics.tsv"), "--output", str(folder / run), "--hits", "7"]

@@ -50,7 +50,7 @@ for folder in (stock, lowered, auto, pair, dpr):
     choices.append(stock_class(read_side_file(folder / "model"), folder / "model", query_texts))
     command = search_command(topics, folder / "index", folder / "run.pyserini.txt", choices[-1], 100)
     (folder / "command").write_text(command)
-how = VectorFormat(), "fp32", 4096, "cpu"
+how = VectorFormat(), "fp32", 4096
 encode_corpus(lowered / "corpus.jsonl", dpr / "model", dpr / "again", *how, dpr / "scratch", World())
 for folder in in_passages:
     corpus, scratch = lowered / "corpus.jsonl", folder / "scratch"
