@@ -10,6 +10,7 @@ directory, and `data/samples` as recipes/samples/derive.py makes it.
 import argparse
 import hashlib
 import json
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -18,10 +19,17 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from helpers.small_set import make_tiny_roberta
+
 FP32 = "encoding.precision=fp32 precision=fp32"
+BF16 = "encoding.precision=bf16 precision=bf16"
 DEMO = f"data.max_documents=500 {FP32}"
 # So few steps may not improve on the start, which would be the result then.
 LAST = "stage_defaults.evaluate.keep_best=false"
+SHORT_ANCE = "stages.bm25-neg.steps=6 stages.ance.steps=12 stages.ance.refresh.every_steps=6 "
+SHORT_LTRE = "stages.bm25-neg.steps=6 stages.ltre.steps=12 stages.ltre.evaluate.every_steps=6"
 RUNS = {
     "ance": (
         "demo/ance",
@@ -33,10 +41,7 @@ RUNS = {
         f"{DEMO} {LAST} stages.bm25-neg.steps=6 stages.ance.steps=24 stages.ance.refresh.every_steps=8 "
         "stages.ance.evaluate.every_steps=12",
     ),
-    "ltre": (
-        "demo/ltre-bm25",
-        f"{DEMO} {LAST} stages.bm25-neg.steps=6 stages.ltre.steps=12 stages.ltre.evaluate.every_steps=6",
-    ),
+    "ltre": ("demo/ltre-bm25", f"{DEMO} {LAST} {SHORT_LTRE}"),
     "dance": (
         "demo/dance",
         f"{DEMO} {LAST} stages.bm25-neg.steps=6 stages.ance.steps=6 stages.norm.steps=6 stages.dual.steps=12 "
@@ -54,16 +59,54 @@ RUNS = {
         "samples/nq",
         f"{FP32} {LAST} encoder.tied=false stages.dpr.steps=8 stages.dpr.evaluate.every_steps=4",
     ),
+    "distilled": (
+        "demo/distilled",
+        f"{DEMO} {LAST} stages.distilled.steps=12 stages.distilled.refresh.every_steps=6",
+    ),
+    "recommended": (
+        "demo/recommended",
+        f"{DEMO} {LAST} stages.recommended.steps=12 stages.recommended.refresh.every_steps=6",
+    ),
+    "rocketqa-v2": (
+        "demo/rocketqa-v2",
+        f"{DEMO} {LAST} data.max_documents=300 teachers.re-ranker-1.steps=4 teachers.re-ranker-2.steps=4 "
+        "stages.warm-up.steps=4 stages.iteration-1.steps=4 stages.iteration-2.steps=4 "
+        "stages.iteration-1.refresh.every_steps=4 stages.iteration-2.refresh.every_steps=4",
+    ),
+    "ltre-lambdarank": ("demo/ltre-lambdarank", f"{DEMO} {LAST} {SHORT_LTRE}"),
+    "ltre-opq12": ("demo/ltre-opq12", f"{DEMO} {LAST} {SHORT_LTRE}"),
+    "simans": ("demo/simans", f"{DEMO} {LAST} {SHORT_ANCE}"),
+    "roberta-ance": (
+        "demo/ance",
+        f"{DEMO} {LAST} {SHORT_ANCE} encoder.kind=roberta_ance encoder.model={{roberta}} encoder.pooling=null "
+        "encoder.normalize=null",
+    ),
+    "answers": (
+        "samples/nq",
+        f"{FP32} {LAST} stages.dpr.steps=8 stages.dpr.evaluate.every_steps=4 stages.dpr.refresh.every_steps=4 "
+        "'stages.dpr.terms.query.negatives=[{{kind: ann, top_k: 100, filters: [answers], "
+        "on_shortage: fill_random}}]'",
+    ),
+    "bf16": ("demo/ance", f"data.max_documents=500 {BF16} {LAST} {SHORT_ANCE}"),
+    "two-ranks": ("demo/ance", f"{DEMO} {LAST} {SHORT_ANCE}"),
 }
+RANKS = {"two-ranks": 2}
 
 
-def golden(recipe: str, overrides: str) -> dict:
-    """Train `recipe` on one thread with an empty cache; return hashes and measures."""
+def golden(name: str) -> dict:
+    """Train the run `name` on one thread with an empty cache; return hashes and measures."""
+    recipe, overrides = RUNS[name]
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
-        command = [sys.executable, "-m", "pyserini_ance.train", recipe, *overrides.split(), "threads=1"]
-        command += [f"cache={folder}/cache", "--output", str(run)]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        roberta = make_tiny_roberta(Path(folder) / "roberta") if "{roberta}" in overrides else ""
+        command = [sys.executable, "-m"]
+        if ranks := RANKS.get(name):
+            command += ["torch.distributed.run", "--standalone", f"--nproc-per-node={ranks}", "-m"]
+        command += ["pyserini_ance.train", recipe, *shlex.split(overrides.format(roberta=roberta))]
+        command += ["threads=1", f"cache={folder}/cache", "--output", str(run)]
+        ended = subprocess.run(command, text=True, capture_output=True)
+        if ended.returncode:
+            raise RuntimeError(f"{name}: exit code {ended.returncode}\n{ended.stdout}\n{ended.stderr}")
         weights = sorted((run / "model").rglob("*.safetensors"))
         tables = sorted((run / "negatives").glob("*"))
         rows = json.loads((run / "measures.json").read_text())["rows"]
@@ -104,7 +147,7 @@ def main() -> int:
     parser.add_argument("file", type=Path)
     parser.add_argument("--only", nargs="+", choices=RUNS, default=list(RUNS))
     args = parser.parse_args()
-    results = {name: golden(*RUNS[name]) for name in args.only}
+    results = {name: golden(name) for name in args.only}
     if not args.file.exists():
         args.file.write_text(json.dumps(results, indent=1))
         return 0
