@@ -24,7 +24,6 @@ BENCHMARKS = {
     "plan": ("rows", "the rows of training steps"),
     "train": ("training", "optimizer steps"),
     "ltre": ("training", "the search, and the rest, of a step with live negatives"),
-    "memory": ("memory", "memory that encoding, mining and training state, and take"),
     "startup": ("startup", "commands and imports, from start to end"),
 }
 DESCRIPTION = """Measure this package beside its installed peers: sentence-transformers, Pyserini, faiss.
@@ -96,22 +95,22 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         help="any Hugging Face encoder; all contenders use mean pooling (default: %(default)s)",
     )
     for flag, default, text in (
-        ("--passages", 1000, "encode, memory: documents; base: an eighth of them"),
+        ("--passages", 1000, "encode: documents; base: an eighth of them"),
         ("--queries", 500, "queries: queries"),
-        ("--length-tokens", 256, "encode, base, queries, train, memory: the length at which texts are cut"),
-        ("--documents", 200_000, "mine, ltre, memory: vectors to search; ids, plan: documents"),
-        ("--searches", 500, "mine, ids, memory: queries"),
-        ("--dimension", 384, "mine, ltre, memory: numbers of a vector"),
-        ("--top-k", 200, "mine, ids, memory: documents to find for each query"),
+        ("--length-tokens", 256, "encode, base, queries, train: the length at which texts are cut"),
+        ("--documents", 200_000, "mine, ltre: vectors to search; ids, plan: documents"),
+        ("--searches", 500, "mine, ids: queries"),
+        ("--dimension", 384, "mine, ltre: numbers of a vector"),
+        ("--top-k", 200, "mine, ids: documents to find for each query"),
         ("--training-queries", 500_000, "plan: queries to draw from"),
-        ("--steps", 10, "train, memory: steps of a round"),
-        ("--batch", 16, "train, memory: queries of a step"),
+        ("--steps", 10, "train: steps of a round"),
+        ("--batch", 16, "train: queries of a step"),
     ):
         work.add_argument(flag, type=count, default=default, help=f"{text} (default: %(default)s)")
     work.add_argument(
         "--memory-gib",
         type=float,
         metavar="GIB",
-        help="mine: the recipe key encoding.memory_gib, beside none; memory: with it",
+        help="mine: the recipe key encoding.memory_gib, beside none",
     )
     return parser.parse_args(arguments)
