@@ -69,7 +69,8 @@ RUNS = {
     ),
     "rocketqa-v2": (
         "demo/rocketqa-v2",
-        f"{DEMO} {LAST} data.max_documents=300 teachers.re-ranker-1.steps=4 teachers.re-ranker-2.steps=4 "
+        f"data.max_documents=120 encoder.layers=[0,1] {FP32} {LAST} "
+        "teachers.re-ranker-1.steps=4 teachers.re-ranker-2.steps=4 "
         "stages.warm-up.steps=4 stages.iteration-1.steps=4 stages.iteration-2.steps=4 "
         "stages.iteration-1.refresh.every_steps=4 stages.iteration-2.refresh.every_steps=4",
     ),
