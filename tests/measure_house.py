@@ -181,6 +181,7 @@ def measure(root: Path, with_step: bool) -> dict[str, str]:
     lines = line_count(package)
     trees = [ast.parse(path.read_text(encoding="utf-8")) for path in package]
     names = commands(root)
+    batch = root / "pyserini_ance" / "trainer" / "batch.py"
     values = {
         "package, lines": f"{lines:,}",
         "package, files": f"{len(package):,}",
@@ -189,7 +190,7 @@ def measure(root: Path, with_step: bool) -> dict[str, str]:
         "short private functions used once": f"{short_functions_used_once(package):,}",
         "imports, share of lines": f"{sum(map(import_lines, package)) / lines:.1%}",
         "the eight files of the path, lines": f"{line_count([root / name for name in PATH]):,}",
-        "import closure of trainer/batch.py": f"{len(closure(root, root / 'pyserini_ance/trainer/batch.py'))}",
+        "import closure of trainer/batch.py": f"{len(closure(root, batch))}",
         "commands": f"{len(names)}",
         "options": f"{len(long_options(root, names))}",
         "recipe keys": f"{recipe_keys(root)}",
