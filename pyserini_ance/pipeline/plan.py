@@ -15,7 +15,7 @@ from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.negatives.mined import resolved_top_k
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
-from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize
+from pyserini_ance.pipeline.preparation import encoder_record, prepare, stored_collection, tokenize
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product, Refresh
@@ -23,6 +23,7 @@ from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.stage import Stage
 
 GIB = 1 << 30
+SIZES_VERSION = 8  # raise it whenever a family builds other towers: sizes are recorded
 STAGE_COLUMNS = [
     "stage",
     "init_from",
@@ -106,11 +107,16 @@ def _describe(recipe: Recipe, data: PreparedData) -> str:
 
 def _sizes(recipe: Recipe, data: PreparedData) -> str:
     """A line with the largest files of the run directory and how many of each it holds at its fullest."""
-    encoder = initial_encoder(recipe.encoder, recipe.seed)
-    if any(stage.trainable == "query_tower" for stage in recipe.stages.values()):
-        encoder.untie()
-    weights = sum(parameter.numel() * parameter.element_size() for parameter in encoder.towers.parameters())
-    vectors = len(data.documents) * encoder.dimension * 4  # float32, a row for each passage
+    untied = any(stage.trainable == "query_tower" for stage in recipe.stages.values())
+    record = encoder_record(recipe, f"sizes{' untied' * untied}", SIZES_VERSION)
+    if (sizes := record.load()) is None:
+        encoder = initial_encoder(recipe.encoder, recipe.seed)  # which takes seconds, and checks its start
+        if untied:
+            encoder.untie()
+        weight_bytes = sum(weight.nbytes for weight in encoder.towers.parameters())
+        record.save(sizes := {"weights": weight_bytes, "dimension": encoder.dimension})
+    weights = sizes["weights"]
+    vectors = len(data.documents) * sizes["dimension"] * 4  # float32, a row for each passage
     return (
         f"sizes: vectors {vectors / GIB:.2f} GiB x {vectors_at_once(recipe)}, checkpoints "
         f"{weights * recipe.encoder.weight_files / GIB:.2f} GiB x {checkpoints_at_once(recipe)}, those of "
