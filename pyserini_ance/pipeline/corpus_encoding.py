@@ -36,7 +36,7 @@ from pyserini_ance.runs.rundir import RECIPE, RunDir
 from pyserini_ance.storage.files import read_json_object, sha256_file, sha256_json
 from pyserini_ance.vectors.encoding import encode_shards
 from pyserini_ance.vectors.faiss_index import FLAT, check_index
-from pyserini_ance.vectors.shard_tasks import Shard, text_windows
+from pyserini_ance.vectors.shards import Shard, text_windows
 
 log = logging.getLogger(__name__)
 
