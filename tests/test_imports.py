@@ -3,6 +3,7 @@ bridge.
 """
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,8 +29,9 @@ ORDER = [
     "trainer",
     "refresher",
     "pyserini_bridge",
-    "analysis",
     "pipeline",
+    "reports",
+    "analysis",
     "downstream",
     "api",
     "bench",
@@ -46,9 +48,6 @@ FORBIDDEN = {
     ("refresher", "trainer"),
     ("pyserini_bridge", "trainer"),
     ("pyserini_bridge", "refresher"),
-    ("analysis", "trainer"),
-    ("analysis", "refresher"),
-    ("analysis", "pyserini_bridge"),
 }
 
 IMPORT_ALL = """
@@ -111,6 +110,20 @@ def test_imports_go_down_only():
         if package != "__init__" and imported in height and height[imported] > height[package]
     ]
     assert upwards == []
+
+
+def test_writers_never_import_readers():
+    """What writes runs imports nothing that only reads finished ones, and nothing of benchmarks/."""
+    readers, above = {"reports", "benchmarks"}, set(ORDER[ORDER.index("reports") :])
+    assert [
+        (file, imported)
+        for file, package, imported in imports()
+        if imported in readers and package not in above
+    ] == []
+    assert not any(
+        re.search(r"^\s*(from|import) benchmarks\b", path.read_text(encoding="utf-8"), re.MULTILINE)
+        for path in PACKAGE.rglob("*.py")
+    )
 
 
 def test_forbidden_imports_do_not_occur():

@@ -7,17 +7,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.analysis.forgetting import refresh_intervals
 from pyserini_ance.analysis.measured import DEPTHS, MeasuredRow, SplitMeasure
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.evaluation.metrics import LATENCY, holes, means, overlap
 from pyserini_ance.evaluation.tables import BM25, last_stage, read_results
 from pyserini_ance.recipe.published_figures import MILLISECONDS, Section, section_of
+from pyserini_ance.reports.forgetting import refresh_intervals
+from pyserini_ance.reports.reranking import FIRST_STAGE
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_file
 
 NOT_TIMED = "search not timed"  # `rerank --time-first-stage N` times it
-FIRST_STAGE = "first stage"  # the row of a reranking folder before reranking
 DOWNSTREAM = ("about.json", "measures.json")  # files of a finished folder of `rerank` or `answer`
 
 

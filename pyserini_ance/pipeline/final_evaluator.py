@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from ir_measures import Measure
 
-from pyserini_ance.analysis.forgetting import CUTOFF
 from pyserini_ance.data.collection import Split
 from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import PreparedData
@@ -31,6 +30,7 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines, read_json_object, whole_file, write_json
 from pyserini_ance.vectors.search import search_arrays
 
+CUTOFF = 100  # of the ranking of the training queries
 QUERIES = "queries "  # prefix of the columns of query retrieval
 
 

@@ -78,14 +78,14 @@ RUNS = {
     "simans": ("demo/simans", f"{DEMO} {LAST} {SHORT_ANCE}"),
     "roberta-ance": (
         "demo/ance",
-        f"{DEMO} {LAST} {SHORT_ANCE} encoder.kind=roberta_ance encoder.model={{roberta}} encoder.pooling=null "
-        "encoder.normalize=null",
+        f"{DEMO} {LAST} {SHORT_ANCE} encoder.kind=roberta_ance encoder.model={{roberta}} "
+        "encoder.pooling=null encoder.normalize=null",
     ),
     "answers": (
         "samples/nq",
-        f"{FP32} {LAST} stages.dpr.steps=8 stages.dpr.evaluate.every_steps=4 stages.dpr.refresh.every_steps=4 "
-        "'stages.dpr.terms.query.negatives=[{{kind: ann, top_k: 100, filters: [answers], "
-        "on_shortage: fill_random}}]'",
+        f"{FP32} {LAST} stages.dpr.steps=8 stages.dpr.evaluate.every_steps=4 "
+        "stages.dpr.refresh.every_steps=4 'stages.dpr.terms.query.negatives=[{{kind: ann, top_k: 100, "
+        "filters: [answers], on_shortage: fill_random}}]'",
     ),
     "bf16": ("demo/ance", f"data.max_documents=500 {BF16} {LAST} {SHORT_ANCE}"),
     "two-ranks": ("demo/ance", f"{DEMO} {LAST} {SHORT_ANCE}"),

@@ -5,10 +5,10 @@ Sources: Xiong et al. 2021 (ANCE), arXiv:2007.00808, appendix A.5; Li et al. 202
 
 from collections.abc import Iterable, Sequence
 
-from pyserini_ance.downstream.query_comparison import compare_queries
 from pyserini_ance.downstream.studies.figures import Line, Panel, lines
 from pyserini_ance.downstream.studies.studied_run import Findings, NotKept, Row, StudiedRun
 from pyserini_ance.evaluation.tables import BM25, UNTRAINED
+from pyserini_ance.reports.query_comparison import compare_queries
 
 TITLE = "Queries won and lost"
 MEASURE, CHARACTERS, SHOWN = "nDCG@10", 200, 3

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from pyserini_ance.analysis.forgetting import CUTOFF, intervals_of, reciprocal_ranks
 from pyserini_ance.downstream.studies.figures import Line, Panel, bars, lines
 from pyserini_ance.downstream.studies.studied_run import Findings, NotKept, Row, StudiedRun
 from pyserini_ance.random_streams import random_stream
+from pyserini_ance.reports.forgetting import CUTOFF, intervals_of, reciprocal_ranks
 
 TITLE = "Forgetting from refresh to refresh"
 FOLLOWED = 10  # queries in the picture of single queries, as in the paper

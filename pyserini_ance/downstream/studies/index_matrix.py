@@ -6,10 +6,10 @@ Source: Zhan et al. 2020 (LTRe), arXiv:2010.10469, Table 4.
 from collections.abc import Iterator, Sequence
 from statistics import fmean
 
-from pyserini_ance.analysis.grid_tables import EXACT
 from pyserini_ance.downstream.studies.figures import Panel, heat_map
 from pyserini_ance.downstream.studies.studied_run import Findings, NotKept, Row, StudiedRun
 from pyserini_ance.evaluation.tables import last_stage
+from pyserini_ance.reports.grid_tables import EXACT
 
 TITLE = "Training index by evaluation index"
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyserini_ance.analysis.forgetting import CUTOFF, reciprocal_ranks
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.downstream.studies.figures import Line, Panel, bars, lines, points
 from pyserini_ance.downstream.studies.studied_run import Findings, NotInstalled, NotKept, Row, StudiedRun
 from pyserini_ance.downstream.studies.t_sne import check_scikit_learn, embed
+from pyserini_ance.reports.forgetting import CUTOFF, reciprocal_ranks
 from pyserini_ance.runs.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
