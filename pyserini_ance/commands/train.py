@@ -50,12 +50,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
         reason = "--grid resumes stopped runs by itself, and trains no other runs"
         refuse(reason, "--resume", "--replay", "--dry-steps", "--no-prerequisites")
     if plan:
-        refuse(f"{plan} trains nothing", "--dry-steps", "--resume", "--replay", "--jobs")
+        refuse(f"{plan} trains nothing", "--dry-steps", "--resume", "--replay", "--jobs", "--only")
     if args.dry_steps:
         reason = "--dry-steps measures the first steps of this recipe in a temporary folder"
         refuse(reason, "--resume", "--replay", "--no-prerequisites")
-    if args.jobs > 1 and not args.grid:
-        parser.error("--jobs trains several runs of a grid at once; add --grid, or remove --jobs")
+    if not args.grid:
+        refuse("these options are of a grid, and --grid is missing", "--jobs", "--only")
     return args
 
 
@@ -126,9 +126,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         action="extend",
         metavar="key=a,b",
-        help="train all combinations of values, or those of a grid file, and write one table of them; the "
-        "same command started several times shares the runs, and other values of its keys join the table. "
-        "Pass overrides before --grid: every key after it is one of the grid",
+        help="train all combinations of values, or those of a grid file, and write one table of them. Pass "
+        "overrides before --grid: every key after it is one of the grid",
     )
     grid.add_argument(
         "--jobs",
@@ -136,6 +135,11 @@ def _parser() -> argparse.ArgumentParser:
         default=1,
         metavar="N",
         help="train N runs at once, each with an equal share of the cores (default: 1)",
+    )
+    grid.add_argument(
+        "--only",
+        metavar="I/N",
+        help="train part I of N of the runs, as a task of a job array: the tasks share one folder and table",
     )
     return parser
 
@@ -181,14 +185,16 @@ def _train(args: argparse.Namespace) -> str | None:
 
 def _train_grid(args: argparse.Namespace) -> int:
     """Train the runs of a grid; exit code 0 if all have finished."""
-    from pyserini_ance.pipeline.grid_runs import GridRuns
+    from pyserini_ance.pipeline.grid import GridRuns
     from pyserini_ance.pipeline.initial_weights import describe_initial_weights
     from pyserini_ance.pipeline.plan import plan
     from pyserini_ance.recipe.grid_spec import Grid
     from pyserini_ance.reports.finish import write_card_and_report
     from pyserini_ance.runs.rundir import RunDir, load_recipe, run_folder
+    from pyserini_ance.vectors.shards import Shard
 
     grid = Grid.parse(args.grid)
+    only = Shard.parse(args.only, "--only") if args.only else None
     if not (args.recipe or grid.names_recipes):
         raise ValueError(
             "--grid needs recipes: pass one, as in `pyserini-ance train demo/ance --grid ...`, or put them "
@@ -202,7 +208,7 @@ def _train_grid(args: argparse.Namespace) -> int:
             print(f"{runs.folder / name}:", *describe_initial_weights(recipe), sep="\n", flush=True)
             print(plan(recipe), end="\n\n", flush=True)
         return 0
-    have_all_finished = runs.run(recipes, args.overwrite, args.jobs)
+    have_all_finished = runs.run(recipes, args.overwrite, args.jobs, only)
     for name in recipes:
         if RunDir(runs.folder / name).measures.exists():
             write_card_and_report(runs.folder / name, only_missing=True)
