@@ -22,9 +22,9 @@ def main(arguments: list[str] | None = None) -> None:
     from pyserini_ance.distributed.process_group import device_of
     from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, require_sentence_transformers
     from pyserini_ance.evaluation.tables import read_results, table
-    from pyserini_ance.pipeline.mined_lists import MinedLists
     from pyserini_ance.pipeline.ranking_inputs import collection_of
     from pyserini_ance.pipeline.teacher_training import (
+        MinedLists,
         TeacherSettings,
         default_length,
         start_weights,

@@ -19,13 +19,13 @@ from typing import Literal
 
 from tqdm.contrib.logging import logging_redirect_tqdm
 
-from pyserini_ance.evaluation.grid_rows import GRID_FILE, SEED, GridRow, columns_of, over_seeds, read_row
 from pyserini_ance.distributed.failures import FAILED, INTERRUPTED, interrupt_on_termination
 from pyserini_ance.encoders.hardware import usable_cores
+from pyserini_ance.evaluation.grid_rows import GRID_FILE, SEED, GridRow, columns_of, over_seeds, read_row
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import as_csv
 from pyserini_ance.pipeline.experiment import train
-from pyserini_ance.recipe.grid_spec import RECIPE, Grid, settings_of
+from pyserini_ance.recipe.grid_spec import RECIPE, Grid
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir, load_recipe
@@ -98,11 +98,7 @@ class GridRuns:
         return recipes
 
     def run(
-        self,
-        recipes: Mapping[str, Recipe],
-        overwrite: bool = False,
-        jobs: int = 1,
-        only: Shard | None = None,
+        self, recipes: Mapping[str, Recipe], overwrite: bool = False, jobs: int = 1, only: Shard | None = None
     ) -> bool:
         """Train the unfinished runs, `jobs` of them at once, and update the tables after each.
 
@@ -121,20 +117,16 @@ class GridRuns:
         running: dict[str, _Job] = {}
         try:
             while True:
-                self._write(
-                    {name: "running" if name in running else "waiting" for name in [*waiting, *running]},
-                    failed,
-                )
-                if not (waiting or running):
-                    return all(self._row(name, {}, failed).status == "finished" for name in chosen)
                 unfinished = {*waiting, *running}
-                ready = [
-                    name for name in waiting if unfinished.isdisjoint(self._required_runs(recipes[name]))
-                ]
+                ready = [run for run in waiting if unfinished.isdisjoint(self._required_runs(recipes[run]))]
                 for name in ready[: jobs - len(running)]:
                     waiting.remove(name)
                     log.info("%s begins", places[name])
                     running[name] = self._start(name, recipes[name], overwrite, min(jobs, len(chosen)))
+                statuses: dict[str, Status] = dict.fromkeys(waiting, "waiting")
+                self._write(statuses | dict.fromkeys(running, "running"), failed)
+                if not running:
+                    return all(self._row(name, {}, failed).status == "finished" for name in chosen)
                 ended = wait([handle for job in running.values() for handle in job.handles])
                 for name in [name for name, job in running.items() if not {*job.handles}.isdisjoint(ended)]:
                     job = running.pop(name)
@@ -142,9 +134,7 @@ class GridRuns:
                         failed[name] = reason
                         log.error("%s has failed: %s", places[name], reason)
                     else:
-                        log.info(
-                            "%s has finished in %.0f seconds", places[name], time.perf_counter() - job.start
-                        )
+                        log.info("%s has finished in %.0f seconds", places[name], job.seconds)
         except BaseException:
             for job in running.values():
                 job.process.terminate()
@@ -162,6 +152,7 @@ class GridRuns:
     def _load(self, name: str, earlier: Collection[str]) -> Recipe:
         """The recipe of a combination; its stages start from runs of the `earlier` ones where they can."""
         source = self.grid.points[name].get(RECIPE, self.recipe)
+        assert source is not None, "no combination names a recipe"  # see Grid.names_recipes
         overrides = [*self.overrides, *self.grid.overrides(name)]
         try:
             recipe = load_recipe(source, *overrides).recipe
@@ -215,7 +206,7 @@ class GridRuns:
 
     def _row(self, name: str, statuses: Mapping[str, Status], failed: Mapping[str, str]) -> GridRow:
         """The row of a run: of this command by its status, of another task of the job array by its state."""
-        run, settings = self._run(name), settings_of(self.grid.points[name], self.grid.labels)
+        run, settings = self._run(name), self.grid.settings(name)
         if name in failed:
             return GridRow(run.folder, settings, "failed", reason=failed[name])
         try:
@@ -272,7 +263,7 @@ class _Job:
         fork = multiprocessing.get_context("fork")
         self._messages, sender = fork.Pipe(duplex=False)
         self.process = fork.Process(target=_work, args=(work, sender, label))
-        self.start = time.perf_counter()
+        self._start = time.perf_counter()
         self.process.start()
         sender.close()  # so that `recv` ends if the child dies while it sends
         self.handles = (self._messages, self.process.sentinel)
@@ -283,7 +274,7 @@ class _Job:
         with suppress(EOFError):  # read first: the child blocks on a text longer than the pipe's buffer
             reason = self._messages.recv() if self._messages.poll() else None
         self.process.join()
-        code = self.process.exitcode
+        self.seconds, code = time.perf_counter() - self._start, self.process.exitcode
         if not code:
             return None
         return reason or (f"killed by signal {-code}" if code < 0 else f"exit code {code}")

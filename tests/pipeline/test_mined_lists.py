@@ -6,8 +6,8 @@ from helpers.mined_run import make_mined_run
 
 from pyserini_ance.data.collection import Collection, Qrels, Split, Texts
 from pyserini_ance.negatives.table import PADDING, NegativeTable
-from pyserini_ance.pipeline.mined_lists import MinedLists
 from pyserini_ance.pipeline.ranking_inputs import collection_of
+from pyserini_ance.pipeline.teacher_training import MinedLists
 from pyserini_ance.runs.rundir import RunDir
 
 

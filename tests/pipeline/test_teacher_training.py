@@ -22,10 +22,10 @@ from pyserini_ance.evaluation.tables import last_stage
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.pipeline import teacher_training
 from pyserini_ance.pipeline.data_checks import check_before_reading
-from pyserini_ance.pipeline.mined_lists import MinedLists
 from pyserini_ance.pipeline.ranking_inputs import collection_of
 from pyserini_ance.pipeline.teacher_training import (
     ABOUT,
+    MinedLists,
     TeacherSettings,
     _new_model,
     default_length,
