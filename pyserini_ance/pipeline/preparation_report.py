@@ -11,11 +11,12 @@ from pyserini_ance.data.collection_cache import collection_folder
 from pyserini_ance.data.formats.empty_documents import DOCUMENTS
 from pyserini_ance.data.formats.files import SplitCounts, input_files
 from pyserini_ance.evaluation.legends import legend, table_with_legend
-from pyserini_ance.evaluation.tables import table
+from pyserini_ance.evaluation.tables import BM25, table
 from pyserini_ance.pipeline.bm25_rankings import (
+    RANKINGS,
     bm25_for_evaluation,
     bm25_for_training,
-    cached_folders,
+    bm25_index,
     cached_rankings,
 )
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
@@ -71,10 +72,12 @@ def prepare_data(recipe: Recipe) -> str:
     if recipe.bm25:
         for_training = bm25_for_training(recipe)
         requests = [*([for_training] if for_training else []), *bm25_for_evaluation(recipe)]
-        steps.run("BM25", lambda: cached_rankings(recipe, collection, requests))
-        steps.add_output(*cached_folders(recipe, collection))
+        bm25, cache = recipe.bm25, recipe.cache
+        steps.run("BM25", lambda: cached_rankings(bm25, cache, collection, requests))
+        index = [bm25_index(bm25, cache, collection)] if bm25.index == "build" else []
+        steps.add_output(*index, cache / BM25 / RANKINGS)
     warnings = [*count_warnings(recipe, collection), *describe_initial_weights(recipe)]
-    if blank := blank_warning(recipe, data):
+    if blank := blank_warning(recipe.encoder, data):
         warnings.append(f"warning: documents: {blank}")
     sections = [
         table_with_legend(list(count_rows(recipe, collection, tokenized)), COUNT_COLUMNS, *COUNT_LEGEND),

@@ -11,7 +11,7 @@ from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.evaluation.metrics import evaluate
-from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, reversed_qrels
+from pyserini_ance.pipeline.final_evaluator import PADDING, FinalEvaluator, reversed_qrels, sort_by_score
 from pyserini_ance.pipeline.model_export import export, write_qrels
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.evaluation_settings import parse_measures
@@ -344,3 +344,10 @@ def test_an_index_that_finds_few_passages_ranks_few_documents(run_processes, sma
         read_run(RunDir(tmp_path).run_files / f"{row}.test.trec") for row in ("a+IVF8,Flat", "a")
     )
     assert all(0 < len(few[query]) < len(all_found[query]) == 20 for query in all_found)
+
+
+def test_ties_are_in_the_order_of_rows_and_nothing_comes_last():
+    rows = np.array([[2, 0, 1, PADDING], [1, PADDING, PADDING, 0]], np.int32)
+    scores, ordered = sort_by_score(np.array([[1.0, 3.0, 3.0, 0], [-5.0, 0, 0, -4.0]], np.float32), rows)
+    assert ordered.tolist() == [[0, 1, 2, PADDING], [0, 1, PADDING, PADDING]]
+    assert scores[0, :3].tolist() == [3.0, 3.0, 1.0] and scores[1, :2].tolist() == [-4.0, -5.0]
