@@ -32,7 +32,6 @@ ORDER = [
     "pipeline",
     "downstream",
     "api",
-    "bench",
     "commands",
     "train",
     "__main__",

@@ -18,11 +18,11 @@ from pyserini_ance.negatives.mined import AUTO, MinedSource
 from pyserini_ance.negatives.source import Source
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.generation import read_positive_ranks
+from pyserini_ance.runs.rundir import TRAINING_RANKS_CUTOFF as CUTOFF
 from pyserini_ance.runs.rundir import RunDir, step_of
 from pyserini_ance.storage.files import read_json_lines
 
 log = logging.getLogger(__name__)
-CUTOFF = 100
 COLUMNS = {"forgotten": "forgotten", "learnt": "learnt", f"train RR@{CUTOFF}": "mean"}
 
 

@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 from ir_measures import Measure
 
-from pyserini_ance.analysis.derived_measures import FIRST_STAGE
 from pyserini_ance.data.trec import Qrels, Run, best_first, read_run, write_run
 from pyserini_ance.encoders.cross_encoder_model import Pair, record_text
 from pyserini_ance.evaluation.metrics import latency, row_of
@@ -35,6 +34,7 @@ from pyserini_ance.storage.progress import progress_bar
 
 Scorer = Callable[[Sequence[Pair]], np.ndarray]  # (P,) float32
 DECIMALS = 6  # of the scores in TREC runs
+FIRST_STAGE = "first stage"  # the row of `measures.json` before reranking
 
 
 @dataclass(frozen=True)
