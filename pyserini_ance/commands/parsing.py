@@ -1,4 +1,4 @@
-"""From a typed signature to a command: its arguments and annotations are the options, its docstring the help."""
+"""From a typed signature to a command: annotations are the options, the docstring is the help."""
 
 import inspect
 import sys
@@ -76,7 +76,9 @@ def refuse(message: str) -> NoReturn:
 
 def refuse_options(reason: str, **options: object) -> None:
     """Refuse options that have a value although they have no effect here; `top_k` is `--top-k`."""
-    given = [f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, False, [])]
+    given = [
+        f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, False, [])
+    ]
     if given:
         refuse(f"{reason}; remove {', '.join(given)}")
 
