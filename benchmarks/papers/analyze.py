@@ -21,8 +21,8 @@ def main(arguments: list[str] | None = None) -> None:
     args = _parse(arguments)
     console.log_to_stderr()
     from benchmarks.papers.studies.studied_run import NotInstalled, NotKept, StudiedRun, StudySettings
-    from pyserini_ance.analysis.report_plots import check_installed
     from pyserini_ance.distributed.process_group import device_of
+    from pyserini_ance.reports.report_plots import check_installed
 
     check_installed()
     output = args.output or console.output_folder(args.runs[0] / OUTPUT if len(args.runs) == 1 else OUTPUT)

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.papers.measured import DEPTHS, MeasuredRow, SplitMeasure
-from pyserini_ance.analysis.forgetting import refresh_intervals
 from pyserini_ance.data.trec import read_qrels, read_run
 from pyserini_ance.evaluation.metrics import LATENCY, holes, means, overlap
 from pyserini_ance.evaluation.tables import BM25, last_stage, read_results
 from pyserini_ance.recipe.published_figures import MILLISECONDS, Section, section_of
+from pyserini_ance.reports.forgetting import refresh_intervals
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, sha256_file
 

@@ -224,7 +224,7 @@ def _measure_answers(
 
 
 def _compare_queries(rankings: Sequence[str], measure: str, split: str | None, most: int) -> None:
-    from pyserini_ance.downstream.query_comparison import compare_queries
+    from pyserini_ance.reports.query_comparison import compare_queries
 
     if len(rankings) != 2 or rankings[0] == rankings[1]:
         parsing.refuse("pass two different rankings")

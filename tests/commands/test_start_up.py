@@ -6,9 +6,9 @@ import sys
 import pytest
 
 from pyserini_ance.__main__ import COMMANDS
-from pyserini_ance.analysis import report as analysis_report
 from pyserini_ance.commands import console, coverage, evaluate, report
 from pyserini_ance.evaluation import answer_measures, metrics, significance
+from pyserini_ance.reports import report as analysis_report
 
 HEAVY = (
     "accelerate",

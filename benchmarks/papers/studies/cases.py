@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from benchmarks.papers.studies.figures import Line, Panel, lines
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
-from pyserini_ance.downstream.query_comparison import compare_queries
 from pyserini_ance.evaluation.tables import BM25, UNTRAINED
+from pyserini_ance.reports.query_comparison import compare_queries
 
 TITLE = "Queries won and lost"
 MEASURE, CHARACTERS, SHOWN = "nDCG@10", 200, 3

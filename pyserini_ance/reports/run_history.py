@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from pyserini_ance.analysis.dev_curves import dev_points, training_seconds
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.reports.dev_curves import dev_points, training_seconds
 from pyserini_ance.runs.generation import mined_sources
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines

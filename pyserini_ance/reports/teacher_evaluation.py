@@ -9,7 +9,6 @@ from ir_measures import Measure
 
 from pyserini_ance.data.collection import Collection, Split
 from pyserini_ance.data.trec import Qrels, Run, best_first, read_run
-from pyserini_ance.downstream.reranking import Scorer, merge_reranked
 from pyserini_ance.encoders.cross_encoder_model import record_text
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.evaluation.metrics import evaluate, per_query
@@ -20,6 +19,7 @@ from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.dev_evaluation import as_qrels, as_run
+from pyserini_ance.reports.reranking import Scorer, merge_reranked
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.vectors.faiss_library import FaissIndex, import_faiss
 from pyserini_ance.vectors.search import exact_search

@@ -33,6 +33,7 @@ from pyserini_ance.storage.files import (
 from pyserini_ance.storage.progress import progress_bar
 
 Scorer = Callable[[Sequence[Pair]], np.ndarray]  # (P,) float32
+FIRST_STAGE = "first stage"  # the row before reranking
 DECIMALS = 6  # of the scores in TREC runs
 FIRST_STAGE = "first stage"  # the row of `measures.json` before reranking
 

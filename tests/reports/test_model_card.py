@@ -8,8 +8,8 @@ import pytest
 import yaml
 from helpers.finished_run import finished
 
-from pyserini_ance.analysis.model_card import card_at_end, write_model_card
 from pyserini_ance.commands import publish
+from pyserini_ance.reports.model_card import write_model_card
 from pyserini_ance.runs.rundir import RunDir
 
 
@@ -91,12 +91,6 @@ def test_another_form_names_a_hub_model_and_no_sentence_transformers(base, tmp_p
     assert (card.data.base_model, card.data.license) == ("org/base", None)
     assert "sentence-transformers" not in card.content and "me/mine" in card.text
     assert "paired t test" not in card.text
-
-
-def test_a_run_without_a_card_is_finished_all_the_same(run, caplog):
-    run.measures.unlink()
-    card_at_end(run)
-    assert "no model card: " in caplog.text and not (run.model / "README.md").exists()
 
 
 class Hub:

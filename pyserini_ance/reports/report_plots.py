@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pyserini_ance.analysis.run_history import Series
+from pyserini_ance.reports.run_history import Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

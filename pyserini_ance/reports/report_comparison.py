@@ -4,21 +4,21 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.analysis import report_page as html
-from pyserini_ance.analysis.compared_runs import read_distinct, row_named, variant_legend
-from pyserini_ance.analysis.report import legend_lines, memory_table
-from pyserini_ance.analysis.report_curves import Histories, negatives, training
-from pyserini_ance.analysis.report_page import Section
-from pyserini_ance.analysis.run_comparison import (
+from pyserini_ance.evaluation.tables import BM25
+from pyserini_ance.recipe.variant import differences
+from pyserini_ance.reports import report_page as html
+from pyserini_ance.reports.compared_runs import read_distinct, row_named, variant_legend
+from pyserini_ance.reports.report import legend_lines, memory_table
+from pyserini_ance.reports.report_curves import Histories, negatives, training
+from pyserini_ance.reports.report_page import Section
+from pyserini_ance.reports.run_comparison import (
     compare,
     significance,
     significance_cells,
     significance_column,
     significance_legend,
 )
-from pyserini_ance.analysis.run_history import RunHistory
-from pyserini_ance.evaluation.tables import BM25
-from pyserini_ance.recipe.variant import differences
+from pyserini_ance.reports.run_history import RunHistory
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_object
 

@@ -2,7 +2,7 @@ import json
 
 import pytest
 
-from pyserini_ance.analysis.dev_curves import DevPoint, dev_curve, mean_curves, plot_curves, time_to_target
+from pyserini_ance.reports.dev_curves import DevPoint, dev_curve, mean_curves, plot_curves, time_to_target
 
 RECORDS = [
     {"event": "refresh", "stage": "a", "step": 0, "seconds": 5.0},

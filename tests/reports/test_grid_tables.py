@@ -4,15 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from pyserini_ance.analysis.grid_tables import (
-    GridRow,
-    columns_of,
-    improvements,
-    over_seeds,
-    read_row,
-    runs_in,
-)
 from pyserini_ance.commands import compare
+from pyserini_ance.evaluation.grid_rows import GridRow, columns_of, over_seeds, read_row
+from pyserini_ance.reports.grid_tables import improvements, runs_in
 
 KEYS = {
     "recipe": "recipe",

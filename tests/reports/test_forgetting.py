@@ -6,9 +6,9 @@ import shutil
 import numpy as np
 import pytest
 
-from pyserini_ance.analysis.forgetting import RefreshInterval, forgetting, refresh_intervals
 from pyserini_ance.commands import compare
 from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.reports.forgetting import RefreshInterval, forgetting, refresh_intervals
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.publish import publishing
 

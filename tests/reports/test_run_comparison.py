@@ -3,10 +3,10 @@ import json
 import pytest
 from helpers.small_set import ONE_STEP
 
-from pyserini_ance.analysis.run_comparison import compare, significance
 from pyserini_ance.commands import compare as command
 from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.recipe.load import dump
+from pyserini_ance.reports.run_comparison import compare, significance
 from pyserini_ance.runs.rundir import RunDir
 
 QUERIES = "abcd"  # the relevant document of each is `x`

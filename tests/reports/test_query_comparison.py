@@ -1,8 +1,8 @@
 """Cases of five queries whose ranks are given: two wins, a tie, two losses."""
 
 from pyserini_ance.data.collection import Texts
-from pyserini_ance.downstream.query_comparison import QueryComparison
 from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.reports.query_comparison import QueryComparison
 
 QUERIES = Texts(list("abcde"), {"text": [f"what is {query} | that" for query in "abcde"]})
 DOCUMENTS = Texts(

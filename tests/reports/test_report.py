@@ -9,12 +9,12 @@ import pytest
 from helpers import report_pages
 from helpers.finished_run import finished
 
-from pyserini_ance.analysis.report import report_at_end, run_report, write_report
-from pyserini_ance.analysis.report_comparison import comparison_report
-from pyserini_ance.analysis.report_page import Section, page, paragraph, table
-from pyserini_ance.analysis.report_plots import COLOURS, INK, line_plot, running_mean, thinned, unique_ids
-from pyserini_ance.analysis.run_history import RunHistory, Series
 from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.reports.report import run_report, write_report
+from pyserini_ance.reports.report_comparison import comparison_report
+from pyserini_ance.reports.report_page import Section, page, paragraph, table
+from pyserini_ance.reports.report_plots import COLOURS, INK, line_plot, running_mean, thinned, unique_ids
+from pyserini_ance.reports.run_history import RunHistory, Series
 from pyserini_ance.runs.rundir import RunDir
 
 QRELS = "a 0 x 1\nb 0 x 1\nc 0 x 1\n"
@@ -160,15 +160,6 @@ def test_without_matplotlib_the_command_to_type_is_named(base, tmp_path, monkeyp
         RuntimeError, match=r"a report needs matplotlib: pip install 'pyserini_ance\[report\]'"
     ):
         write_report(RunDir(tmp_path))
-
-
-def test_a_run_ends_without_a_report_if_there_can_be_none(tmp_path, monkeypatch, caplog):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    report_at_end(RunDir(tmp_path))
-    assert caplog.messages == [
-        "no report.html: a report needs matplotlib: pip install 'pyserini_ance[report]'; for one, remove the "
-        f"cause and call: pyserini-ance report {tmp_path}"
-    ]
 
 
 def test_runs_are_compared_by_row_setting_and_curve(finished_run):

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from pyserini_ance.analysis.report_plots import unique_ids
 from pyserini_ance.evaluation.tables import cell_text
+from pyserini_ance.reports.report_plots import unique_ids
 
 NO_NETWORK = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 # Lines and bars: Okabe and Ito's colours, which colour-blind readers tell apart, and lighter ones for dark.

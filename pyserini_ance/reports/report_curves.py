@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
-from pyserini_ance.analysis import report_page as html
-from pyserini_ance.analysis.report_page import Section
-from pyserini_ance.analysis.report_plots import line_plot, stacked_shares
-from pyserini_ance.analysis.run_history import WEIGHTED_SUM, Record, RunHistory, Series
+from pyserini_ance.reports import report_page as html
+from pyserini_ance.reports.report_page import Section
+from pyserini_ance.reports.report_plots import line_plot, stacked_shares
+from pyserini_ance.reports.run_history import WEIGHTED_SUM, Record, RunHistory, Series
 
 UNFOLDED_TABLES, SHOWN_TABLES = 8, 60
 MARKS = "Ticks on the axis: refreshed negatives."

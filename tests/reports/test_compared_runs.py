@@ -3,8 +3,8 @@
 import pytest
 from helpers.finished_run import finished
 
-from pyserini_ance.analysis.compared_runs import read_distinct, row_named, variant_legend
-from pyserini_ance.analysis.run_comparison import compare
+from pyserini_ance.reports.compared_runs import read_distinct, row_named, variant_legend
+from pyserini_ance.reports.run_comparison import compare
 
 
 @pytest.fixture

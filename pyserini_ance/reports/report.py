@@ -1,17 +1,10 @@
 """`report.html`: what a run did, as tables and plots on one page that opens without network."""
 
 import logging
-import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.analysis import report_page as html
-from pyserini_ance.analysis.report_curves import negatives, training
-from pyserini_ance.analysis.report_page import Section
-from pyserini_ance.analysis.report_plots import bar_plot, check_installed
-from pyserini_ance.analysis.run_comparison import significance_in_run
-from pyserini_ance.analysis.run_history import RunHistory
 from pyserini_ance.evaluation.expected import expected_rows
 from pyserini_ance.evaluation.legends import legend
 from pyserini_ance.evaluation.significance import Difference
@@ -19,6 +12,12 @@ from pyserini_ance.evaluation.tables import SECONDS, last_stage
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.recipe.teacher_training import TrainedTeacher
+from pyserini_ance.reports import report_page as html
+from pyserini_ance.reports.report_curves import negatives, training
+from pyserini_ance.reports.report_page import Section
+from pyserini_ance.reports.report_plots import bar_plot, check_installed
+from pyserini_ance.reports.run_comparison import significance_in_run
+from pyserini_ance.reports.run_history import RunHistory
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_object, write_whole
@@ -39,15 +38,6 @@ def write_report(run: RunDir, path: Path | None = None) -> Path:
     path = path or run.folder / REPORT
     write_whole(path, run_report(RunHistory(run)))
     return path
-
-
-def report_at_end(run: RunDir) -> None:
-    """Write the report of a run that ends; without one it is finished all the same, and the log says why."""
-    try:
-        log.info("report: %s", write_report(run))
-    except Exception as error:  # whatever it is, the results of hours of training are there
-        command = shlex.join(["pyserini-ance", "report", str(run.folder)])
-        log.warning("no %s: %s; for one, remove the cause and call: %s", REPORT, error, command)
 
 
 def run_report(history: RunHistory) -> str:

@@ -5,8 +5,8 @@ import math
 
 import pytest
 
-from pyserini_ance.analysis.run_history import RunHistory, Series
 from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.reports.run_history import RunHistory, Series
 from pyserini_ance.runs.rundir import RunDir
 
 MARGIN = {"mean": 0.5, "p10": 0.1, "p50": 0.5, "p90": 0.9}

@@ -8,13 +8,13 @@ from typing import Any
 
 import yaml
 
-from pyserini_ance.analysis.run_comparison import significance_in_run
 from pyserini_ance.encoders.family import is_local, resolve_model
 from pyserini_ance.encoders.hub import model_file
 from pyserini_ance.encoders.saved_settings import SIDE_FILE
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import last_stage, read_results, table
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.reports.run_comparison import significance_in_run
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_object, write_whole
 
@@ -68,14 +68,6 @@ scores = model.similarity(model.encode_query(["a query"]), model.encode_document
 ```
 {remarks}
 """
-
-
-def card_at_end(run: RunDir) -> None:
-    """Write the card of a run that ends; without one it is finished all the same, and the log says why."""
-    try:
-        write_model_card(run)
-    except Exception as error:  # whatever it is, the results of hours of training are there
-        log.warning("no model card: %s; `pyserini-ance publish` will write one", error)
 
 
 def write_model_card(run: RunDir, name: str = MODEL) -> Path:

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.analysis.run_comparison import Results, have_equal_measures, labels
 from pyserini_ance.evaluation.tables import last_stage, read_results
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.variant import SHOWN, differences
+from pyserini_ance.reports.run_comparison import Results, have_equal_measures, labels
 from pyserini_ance.runs.provenance import hashed_settings, seeds_of
 from pyserini_ance.runs.rundir import RunDir
 
