@@ -15,7 +15,6 @@ COMMANDS = {
     "evaluate": "measure run files by judgments or answers, or compare two query by query",
     "compare": "put finished runs into one table, with significance tests and curves",
     "report": "write the report of a run, or of several on one page, as HTML",
-    "train-teacher": "train a cross-encoder on a run's mined negatives, to teach and to rerank",
     "rerank": "rerank the first hits of a ranking with a cross-encoder",
     "fuse": "combine rankings, for example dense and BM25",
     "convert": "write a collection, mined negatives or rankings in other formats",
