@@ -84,8 +84,12 @@ def main(
     from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, encode_corpus
     from pyserini_ance.pyserini_bridge.shards import merge_folders
     from pyserini_ance.storage.liveness import remove_leftovers, temp_path
+<<<<<<< HEAD
     from pyserini_ance.vectors.faiss_index import FLAT
     from pyserini_ance.vectors.shard_tasks import Shard
+=======
+    from pyserini_ance.vectors.shards import Shard
+>>>>>>> main
 
     written = VectorFormat(format, index_factory or FLAT, number_type or "fp32")
     if merge:
