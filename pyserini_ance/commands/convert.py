@@ -29,7 +29,7 @@ def main(
             help="of a run: the negatives, such as ance-00000100/query.0 (default: the last generation's)",
         ),
     ] = None,
-    negatives: Annotated[
+    num_negatives: Annotated[
         int | None,
         Option(
             min=1,
@@ -46,5 +46,5 @@ def main(
     path = (parsing.output_folder if to in FOLDERS else parsing.output_file)(output)
     from pyserini_ance.pipeline.conversion import convert
 
-    key = convert(source, to, path, table, split, tuple(overrides or ()), negatives)
+    key = convert(source, to, path, table, split, tuple(overrides or ()), num_negatives)
     print(f"{path}: written; in a recipe it is\n{key}")

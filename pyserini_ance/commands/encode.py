@@ -67,8 +67,15 @@ def main(
         parsing.refuse("pass --corpus with --encoder, or --from-index alone, or --merge alone")
     if not corpus:
         reason = f"{'--from-index' if from_index else '--merge'} takes vectors as they are"
-        of_encoding = {"tokens_per_batch": tokens_per_batch, "shard": shard, **foreign}
-        parsing.refuse_options(reason, **of_encoding)
+        parsing.refuse_options(
+            reason,
+            tokens_per_batch=tokens_per_batch,
+            shard=shard,
+            pooling=pooling,
+            normalize=normalize is not None,
+            query_length=query_length,
+            document_length=document_length,
+        )
     if merge:
         parsing.refuse_options("--merge writes the shards' format", index_factory=index_factory)
     if index_factory and format != "faiss":
@@ -84,12 +91,8 @@ def main(
     from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, encode_corpus
     from pyserini_ance.pyserini_bridge.shards import merge_folders
     from pyserini_ance.storage.liveness import remove_leftovers, temp_path
-<<<<<<< HEAD
     from pyserini_ance.vectors.faiss_index import FLAT
-    from pyserini_ance.vectors.shard_tasks import Shard
-=======
     from pyserini_ance.vectors.shards import Shard
->>>>>>> main
 
     written = VectorFormat(format, index_factory or FLAT, number_type or "fp32")
     if merge:

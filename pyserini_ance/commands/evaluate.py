@@ -15,10 +15,13 @@ if TYPE_CHECKING:
 MEASURES = ("nDCG@10", "RR@10", "R@100")
 CUTOFFS = (5, 20, 100)
 COMPARED = "RR@10"
-MOST = 10
+SHOWN = 10
+CHARACTERS = 300  # of each text that --compare-queries shows
+OF_RUNS = ("Hole@", "Overlap@")
 ENDINGS = (".json", ".csv")  # of --output
 ANSWERED = "Success@k: share of the questions with an answer in one of the first k passages"
-DETAILS = f"""Hole rate and overlap, as in ANCE's tables, are means over the judged queries with hits.
+DETAILS = f"""Measures are those of ir-measures, and ANCE's: Hole@k, the share of the first k that is not judged, and
+Overlap@k (default: 100), means over the judged queries with hits in the run.
 
 With --answers, the measures are Success@k: how often the first k passages contain an answer. Without --run,
 the rankings of the results table are measured on the questions of the test splits (if a split has judgments,
@@ -53,13 +56,11 @@ def main(
             f"{', '.join(map(str, CUTOFFS))}; with --compare-queries: {COMPARED}",
         ),
     ] = None,
-    holes: Annotated[
-        list[int] | None,
-        Option(min=1, metavar="K ...", help="add the share of unjudged documents among the first K"),
-    ] = None,
     overlap: Annotated[
         Path | None,
-        Option(metavar="FILE", help="add the share of the first 100 that this run also has among its first"),
+        Option(
+            metavar="FILE", help="add Overlap@k: the share of the first k that this run has among its own"
+        ),
     ] = None,
     per_query: Annotated[bool, Option("--per-query", help="also show each judged query")] = False,
     output: Annotated[
@@ -74,8 +75,9 @@ def main(
         Option("--regular-expressions", help="with --answers: they are regular expressions (CuratedTREC)"),
     ] = False,
     split: parsing.Split = None,
-    most: Annotated[
-        int | None, Option(min=1, metavar="N", help=f"queries of --compare-queries to show (default: {MOST})")
+    first: Annotated[
+        int | None,
+        Option(min=1, metavar="N", help=f"show the N most different queries of a side (default: {SHOWN})"),
     ] = None,
 ) -> None:
     """Measure run files against judgments or answers, or compare two rankings query by query."""
@@ -84,19 +86,19 @@ def main(
             "--answers is missing", questions=questions, regular_expressions=regular_expressions
         )
     if not compare_queries:
-        parsing.refuse_options("--compare-queries is missing", most=most)
+        parsing.refuse_options("--compare-queries is missing", first=first)
     if answers or compare_queries:
         reason = f"{'--answers' if answers else '--compare-queries'} has its own measures"
-        of_files = {"holes": holes, "overlap": overlap, "per_query": per_query, "output": output}
+        of_files = {"overlap": overlap, "per_query": per_query, "output": output}
         parsing.refuse_options(reason, qrels=qrels, **of_files)
     if compare_queries:
         parsing.refuse_options("--compare-queries names its rankings", run=run, answers=answers)
-        _compare_queries(compare_queries, (measures or [COMPARED])[0], split, most or MOST)
+        _compare_queries(compare_queries, (measures or [COMPARED])[0], split, first or SHOWN)
     elif answers:
         _measure_answers(answers, run, questions, split, measures, regular_expressions)
     elif run and qrels:
         parsing.refuse_options("a file is a ranking of one split", split=split)
-        _measure_files(run, qrels, measures or MEASURES, holes or [], overlap, per_query, output)
+        _measure_files(run, qrels, measures or MEASURES, overlap, per_query, output)
     elif run:
         parsing.refuse(f"--run needs --qrels: the judgments of its queries. {_qrels_of_runs(run)}")
     else:
@@ -107,7 +109,6 @@ def _measure_files(
     runs: Sequence[Path],
     qrels_file: Path,
     names: Sequence[str],
-    holes: Sequence[int],
     overlap: Path | None,
     per_query: bool,
     output: Path | None,
@@ -124,13 +125,16 @@ def _measure_files(
         if output.suffix not in ENDINGS:
             parsing.refuse(f"--output {output}: measures are written as {' or '.join(ENDINGS)}")
         check_not_input(output, [*runs, qrels_file, *[overlap] * bool(overlap)])
-    measures = parse_measures(names)
+    holes, overlaps = ([_cutoff(name) for name in names if name.startswith(kind)] for kind in OF_RUNS)
+    if overlaps and not overlap or len(overlaps) > 1:
+        parsing.refuse("Overlap@k is measured once, against the run of --overlap FILE")
+    measures = parse_measures([name for name in names if not name.startswith(OF_RUNS)] or MEASURES)
     other = read_ranked(overlap) if overlap else None
     try:
         qrels = read_qrels(qrels_file)
     except (OSError, ValueError) as error:
         raise ValueError(f"--qrels: {error}. {_qrels_of_runs(runs)}") from error
-    report = RunReport(qrels, measures, holes, other, CUTOFF)
+    report = RunReport(qrels, measures, holes, other, (overlaps or [CUTOFF])[0])
     are_distinct = len({path.name for path in runs}) == len(runs)
     labels = [path.name if are_distinct else str(path) for path in runs]
     rows: list[dict[str, Any]] = []
@@ -155,6 +159,13 @@ def _measure_files(
     columns += ["query"] if len(records) == 1 or per_query else []
     counts = notes[:1] if len(set(notes)) == 1 else map(": ".join, zip(labels, notes, strict=True))
     print(table_with_legend(rows, [*columns, *records[0]["measures"]], *counts))
+
+
+def _cutoff(name: str) -> int:
+    kind, _, number = name.partition("@")
+    if not (number.isascii() and number.isdecimal() and int(number)):
+        parsing.refuse(f"{name}: expected {kind}@k with a whole number k from 1 on")
+    return int(number)
 
 
 def _qrels_of_runs(runs: Sequence[Path]) -> str:
@@ -182,9 +193,9 @@ def _measure_answers(
 ) -> None:
     if questions_file and (split or not runs):
         parsing.refuse("--questions requires --run with rankings of these questions, and excludes --split")
-    cutoffs = [int(name.partition("@")[2] or 0) for name in measures or ()] or CUTOFFS
-    if any(not name.startswith("Success@") for name in measures or ()) or 0 in cutoffs:
-        parsing.refuse(f"--answers measures Success@k, not {' '.join(measures or ())}")
+    if others := [name for name in measures or () if not name.startswith("Success@")]:
+        parsing.refuse(f"--answers measures Success@k, not {' '.join(others)}")
+    cutoffs = [_cutoff(name) for name in measures or ()] or CUTOFFS
     logging.basicConfig(format="%(message)s")
     from pyserini_ance.data.formats.dpr import read_questions
     from pyserini_ance.data.trec import read_run
@@ -223,9 +234,9 @@ def _measure_answers(
     print(table_with_legend(rows, list(rows[0]), ANSWERED))
 
 
-def _compare_queries(rankings: Sequence[str], measure: str, split: str | None, most: int) -> None:
+def _compare_queries(rankings: Sequence[str], measure: str, split: str | None, shown: int) -> None:
     from pyserini_ance.reports.query_comparison import compare_queries
 
     if len(rankings) != 2 or rankings[0] == rankings[1]:
         parsing.refuse("pass two different rankings")
-    print(compare_queries(*rankings, measure, split).as_markdown(most))
+    print(compare_queries(*rankings, measure, split, CHARACTERS).as_markdown(shown))

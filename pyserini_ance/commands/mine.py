@@ -42,9 +42,6 @@ def main(
             help="duplicates, relative_margin=0.05, range_min=10, ..., or YAML mappings, in this order",
         ),
     ] = None,
-    bm25: Annotated[
-        str, Option(metavar="SETTINGS", help="of --source bm25, as in a recipe: '{k1: 0.82, b: 0.68}'")
-    ] = "{}",
     format: Annotated[
         Literal["sentence-transformers", "tevatron"],
         Option(metavar="FORMAT", help="sentence-transformers or tevatron"),
@@ -70,7 +67,7 @@ def main(
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.mining import NUM_NEGATIVES, collection_files, mine_negatives, read_source
     from pyserini_ance.recipe.load import read_options, read_yaml
-    from pyserini_ance.recipe.models import Bm25, Encoding
+    from pyserini_ance.recipe.models import Encoding
     from pyserini_ance.runs.any_encoder import load_any_encoder
     from pyserini_ance.storage.files import check_not_input
 
@@ -80,8 +77,6 @@ def main(
     chosen = read_source(
         settings, [filter_settings(text) for text in filters or ()], num_negatives or NUM_NEGATIVES
     )
-    if "bm25" not in chosen.needs and bm25 != "{}":
-        parsing.refuse(f"--source {source} searches without BM25; remove --bm25")
     own_files = [Path(settings["file"])] if settings.get("file") else []
     check_not_input(output, [collection, *collection_files(collection), *own_files])
     output.parent.mkdir(parents=True, exist_ok=True)
@@ -96,7 +91,6 @@ def main(
             chosen,
             split,
             seed=seed,
-            bm25=read_options(Bm25, **read_yaml(bm25, "--bm25")),
             encoding=read_options(Encoding, precision=precision, tokens_per_batch=tokens_per_batch),
             cache=api.cache_folder(cache),
             world=world,

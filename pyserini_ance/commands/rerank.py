@@ -10,6 +10,7 @@ from pyserini_ance.commands import parsing
 from pyserini_ance.distributed.failures import interrupt_on_termination
 
 FIRST = 100
+BATCH_PAIRS = 32
 EXAMPLE = """pyserini-ance rerank runs/demo-ance --model cross-encoder/ms-marco-MiniLM-L6-v2 --first 20 100 \\
     --output reranked"""
 
@@ -46,7 +47,6 @@ def main(
     length_tokens: Annotated[
         int | None, Option(min=1, metavar="N", help="truncate pairs to N tokens (default: the model's limit)")
     ] = None,
-    batch_pairs: Annotated[int, Option(min=1, metavar="N", help="pairs per batch")] = 32,
     precision: parsing.PrecisionOption = "fp32",
     device: parsing.Device = "auto",
     measures: parsing.Measures = None,
@@ -76,9 +76,9 @@ def main(
     reranking = Reranking(ranked, cutoffs, output, chosen, judgments, template)
     timer = search_timer(source, ranked, time_first_stage) if time_first_stage else list[float]
     used = resolve_precision(precision, device)
-    scorer = CrossEncoderModel(model, None if device == "auto" else device, batch_pairs, length_tokens, used)
+    scorer = CrossEncoderModel(model, None if device == "auto" else device, BATCH_PAIRS, length_tokens, used)
     reranking.begin(
-        model, length_tokens=length_tokens, precision=used, batch_pairs=batch_pairs, device=scorer.device
+        model, length_tokens=length_tokens, precision=used, batch_pairs=BATCH_PAIRS, device=scorer.device
     )
     reranking.score(scorer.logits)
     rows = reranking.rows(timer())

@@ -86,5 +86,5 @@ def test_incomparable_rankings_are_refused(make_run, capsys):
         main(["--compare-queries", run, run])
     assert "two different rankings" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        main(["--compare-queries", run, other, "--most", "0"])
+        main(["--compare-queries", run, other, "--first", "0"])
     assert "greater than or equal to 1" in capsys.readouterr().err
