@@ -4,17 +4,20 @@ weights."""
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 
 import torch
-from accelerate import Accelerator
 from torch import Tensor
+from torch.nn.utils import clip_grad_norm_
 from tqdm import tqdm
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import PeerError, uninterrupted
 from pyserini_ance.distributed.gradient_sum import GradientSum
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.hardware import DTYPES, resolve_precision
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
@@ -55,7 +58,6 @@ class StageTrainer:
         name: str,
         data: PreparedData,
         run: RunDir,
-        accelerator: Accelerator,
         world: World,
         executor_of: Callable[[Product], RefreshExecutor],
         initial: Checkpoint,
@@ -64,7 +66,7 @@ class StageTrainer:
         callbacks: Sequence[TrainerCallback] = (),
     ):
         self.recipe, self.name, self.data, self.run = recipe, name, data, run
-        self.accelerator, self.world, self.log = accelerator, world, RunLog(run, world.is_main)
+        self.world, self.log = world, RunLog(run, world.is_main)
         self.callbacks = tuple(callbacks) if world.is_main else ()
         self.stage: Stage = recipe.stages[name]
         self.number = list(recipe.stages).index(name)
@@ -93,8 +95,10 @@ class StageTrainer:
             use_onednn_linears(self.encoder.towers)
         self.optimizer = build_optimizer(self.encoder.towers, self.stage.optimizer)
         # Gradients too small for fp16 are scaled up with the loss; other precisions need no scale.
-        is_fp16 = accelerator.mixed_precision == "fp16"
-        self.scaler = torch.amp.GradScaler(self.encoder.device.type) if is_fp16 else None
+        # The main process resolves `auto` for all ranks: every rank encodes a step in the same precision.
+        self.precision = world.on_main(lambda: resolve_precision(recipe.precision, world.device))
+        is_scaled = self.precision == "fp16"
+        self.scaler = torch.amp.GradScaler(self.encoder.device.type) if is_scaled else None
         if resumed.checkpoint or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer, self.scaler)
         self.gradients = GradientSum(self.encoder.towers.parameters(), world)
@@ -134,11 +138,12 @@ class StageTrainer:
         )
 
     def _batch_encoder(self) -> BatchEncoder:
+        in_fp32, dtype = self.precision == "fp32", DTYPES[self.precision]
         return BatchEncoder(
             self.stage,
             self.data,
             self.encoder,
-            self.accelerator.autocast,
+            nullcontext if in_fp32 else partial(torch.autocast, self.encoder.device.type, dtype),
             self.recipe.encoding.training_tokens_per_batch,
             (self.recipe.seed, self.number),
             self.world,
@@ -214,7 +219,7 @@ class StageTrainer:
         towers, max_norm = self.encoder.towers, self.stage.optimizer.max_grad_norm
         self.gradients.finish()
         scale = self._unscale()
-        report.send(self.accelerator.clip_grad_norm_(towers.parameters(), max_norm), scale)
+        report.send(clip_grad_norm_(towers.parameters(), max_norm), scale)
         if not self.runs_ahead:
             report.check(self.name)
         with uninterrupted():  # at its end, weights, log and progress are those of the same step
