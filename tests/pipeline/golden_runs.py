@@ -25,7 +25,8 @@ from helpers.small_set import make_tiny_roberta
 
 FP32 = "encoding.precision=fp32 precision=fp32"
 BF16 = "encoding.precision=bf16 precision=bf16"
-DEMO = f"data.max_documents=500 {FP32}"
+SMALL = "data.max_documents=300 encoder.layers=[0,1]"
+DEMO = f"{SMALL} {FP32}"
 # So few steps may not improve on the start, which would be the result then.
 LAST = "stage_defaults.evaluate.keep_best=false"
 SHORT_ANCE = "stages.bm25-neg.steps=6 stages.ance.steps=12 stages.ance.refresh.every_steps=6 "
@@ -69,25 +70,27 @@ RUNS = {
     ),
     "rocketqa-v2": (
         "demo/rocketqa-v2",
-        f"{DEMO} {LAST} data.max_documents=300 teachers.re-ranker-1.steps=4 teachers.re-ranker-2.steps=4 "
+        f"{DEMO} {LAST} data.max_documents=120 "
+        "teachers.re-ranker-1.steps=4 teachers.re-ranker-2.steps=4 "
         "stages.warm-up.steps=4 stages.iteration-1.steps=4 stages.iteration-2.steps=4 "
         "stages.iteration-1.refresh.every_steps=4 stages.iteration-2.refresh.every_steps=4",
     ),
     "ltre-lambdarank": ("demo/ltre-lambdarank", f"{DEMO} {LAST} {SHORT_LTRE}"),
-    "ltre-opq12": ("demo/ltre-opq12", f"{DEMO} {LAST} {SHORT_LTRE}"),
+    "ltre-opq12": ("demo/ltre-opq12", f"{DEMO} {LAST} {SHORT_LTRE} data.max_documents=500"),
     "simans": ("demo/simans", f"{DEMO} {LAST} {SHORT_ANCE}"),
     "roberta-ance": (
         "demo/ance",
-        f"{DEMO} {LAST} {SHORT_ANCE} encoder.kind=roberta_ance encoder.model={{roberta}} encoder.pooling=null "
-        "encoder.normalize=null",
+        f"{DEMO} {LAST} {SHORT_ANCE} encoder.kind=roberta_ance encoder.model={{roberta}} "
+        "encoder.pooling=null encoder.normalize=null encoder.layers=null",
     ),
     "answers": (
         "samples/nq",
-        f"{FP32} {LAST} stages.dpr.steps=8 stages.dpr.evaluate.every_steps=4 stages.dpr.refresh.every_steps=4 "
+        f"{FP32} {LAST} stages.dpr.steps=8 stages.dpr.evaluate.every_steps=4 "
+        "stages.dpr.refresh.every_steps=4 "
         "'stages.dpr.terms.query.negatives=[{{kind: ann, top_k: 100, filters: [answers], "
         "on_shortage: fill_random}}]'",
     ),
-    "bf16": ("demo/ance", f"data.max_documents=500 {BF16} {LAST} {SHORT_ANCE}"),
+    "bf16": ("demo/ance", f"{SMALL} {BF16} {LAST} {SHORT_ANCE}"),
     "two-ranks": ("demo/ance", f"{DEMO} {LAST} {SHORT_ANCE}"),
 }
 RANKS = {"two-ranks": 2}
