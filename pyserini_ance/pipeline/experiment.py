@@ -43,7 +43,7 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json
 from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
-from pyserini_ance.trainer.resume import check_same_run, replay_logs
+from pyserini_ance.trainer.resume import check_same_run
 from pyserini_ance.trainer.trackers import tracking
 from pyserini_ance.trainer.trainer import StageTrainer
 
@@ -284,7 +284,6 @@ class Experiment:
                 executor_of,
                 initial,
                 resume,
-                replay_logs(self.run_dir.replay, name),
                 self.callbacks,
             ).train()
 

@@ -8,7 +8,8 @@ from helpers.stage_fixture import Training
 
 from pyserini_ance.pipeline.experiment import check_device
 from pyserini_ance.storage.files import read_json_lines
-from pyserini_ance.trainer.callbacks import LossNotFinite, StepReport, TrainerCallback
+from pyserini_ance.trainer.callbacks import TrainerCallback
+from pyserini_ance.trainer.step_report import LossNotFinite, StepReport
 
 TERMS = {
     "query": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 0.1}}
@@ -89,10 +90,10 @@ def report(loss: float, grad_norm: float, scale: float | None) -> StepReport:
 
 def test_what_no_scale_would_mend_stops_training():
     inf = float("inf")
-    report(1.0, inf, 2.0).check("a")
+    report(1.0, inf, 2.0).read("a")
     for loss, norm, scale in ((1.0, inf, None), (1.0, inf, 0.5), (inf, inf, 64.0), (inf, 1.0, 64.0)):
         with pytest.raises(LossNotFinite, match="stage a, step 3"):
-            report(loss, norm, scale).check("a")
+            report(loss, norm, scale).read("a")
 
 
 def test_training_on_a_cpu_refuses_fp16(small_recipe):

@@ -42,15 +42,12 @@ def dev_values(made: Training, values: dict[int, float]):
     )
 
 
-def test_the_progress_bar_shows_loss_generation_and_age_in_this_order():
-    negatives = SimpleNamespace(shown_at=lambda step: {"gen": "4", "age": str(step - 4)})
-    clock = SimpleNamespace(stepped=lambda step, seconds: None)
-    stage = SimpleNamespace(
-        clock=clock, refreshes=SimpleNamespace(negatives=negatives), callbacks=(), name="a"
-    )
-    report = SimpleNamespace(step=7, read=lambda: ({}, {"loss": 0.5, "seconds": 1.0}))
+def test_the_progress_bar_shows_loss_generation_and_age_in_this_order(training):
+    stage = training(RANDOM).stage()
+    stage.negatives.shown_at = lambda step: {"gen": "4", "age": str(step - 4)}
+    stage.unread = [SimpleNamespace(step=7, read=lambda stage: ({}, {"loss": 0.5, "seconds": 1.0}))]
     bar = tqdm(total=9, file=io.StringIO())
-    StageTrainer._tell(stage, [report], bar)
+    stage._report_steps(bar)
     assert bar.postfix == "loss=0.500, gen=4, age=3"
 
 

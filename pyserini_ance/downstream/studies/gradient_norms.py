@@ -18,8 +18,8 @@ from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.data.trec import PADDING
 from pyserini_ance.downstream.studies.figures import Line, Panel, bars, lines, points
 from pyserini_ance.downstream.studies.studied_run import Findings, Row, StudiedRun
+from pyserini_ance.negatives.random_filling import fill_random
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.negatives.source import fill_random
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.term import Term
 from pyserini_ance.trainer.batch import Batch, TermRows
