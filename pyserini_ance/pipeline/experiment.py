@@ -263,15 +263,7 @@ class Experiment:
             return sync_executor if product.mode == "sync" else async_executor
 
         return StageTrainer(
-            self.recipe,
-            name,
-            data,
-            self.run_dir,
-            self.world,
-            executor_of,
-            initial,
-            resume,
-            self.callbacks,
+            self.recipe, name, data, self.run_dir, self.world, executor_of, initial, resume, self.callbacks
         ).train()
 
 
