@@ -25,9 +25,9 @@ def model(kind: str = "bert", attention: str = "sdpa", **settings) -> nn.Module:
 def not_amd(monkeypatch):
     """A processor on which fp32 is not packed."""
     monkeypatch.setattr(inference_copy, "cpu_is_amd", lambda: False)
-    packs_linears.cache_clear()
+    inference_copy._operators_agree.cache_clear()
     yield
-    packs_linears.cache_clear()
+    inference_copy._operators_agree.cache_clear()
 
 
 @pytest.fixture
