@@ -20,7 +20,7 @@ PROCESSOR_SETTING = "PYSERINI_ANCE_PROCESSOR"
 
 
 class Processor(NamedTuple):
-    """AMD's family (25: Zen 3 and 4, 26: Zen 5; None: another vendor's), and whether it multiplies in bf16."""
+    """AMD's family (25: Zen 3 and 4, 26: Zen 5; None: another vendor), and whether bf16 is fast."""
 
     amd_family: int | None
     has_fast_bf16: bool
