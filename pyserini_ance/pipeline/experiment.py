@@ -11,8 +11,6 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
-from pyserini_ance.analysis.model_card import card_at_end
-from pyserini_ance.analysis.report import report_at_end
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
@@ -26,7 +24,6 @@ from pyserini_ance.pipeline.bm25_rankings import (
     bm25_for_training,
     write_rankings,
 )
-from pyserini_ance.pipeline.cpu_memory import stating_memory
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
 from pyserini_ance.pipeline.hybrid_row import fusion_command, hybrid_row
 from pyserini_ance.pipeline.initial_weights import INITIAL, InitialWeights, starting_checkpoint
@@ -39,7 +36,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, drop_moments, publish_checkpoint
-from pyserini_ance.runs.provenance import environment, highest_peak_bytes, library_bytes
+from pyserini_ance.runs.provenance import environment, highest_peak_bytes
 from pyserini_ance.runs.retention import clean_up
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
@@ -88,7 +85,6 @@ class Experiment:
         self.accelerator = accelerator_of(recipe.model_copy(update={"precision": precision}))
         self.log = RunLog(self.run_dir, self.world.is_main)
         self.session = RunSession(recipe, self.run_dir, world)
-        self.stated_bytes = 0  # the most memory that a stage was to take, where that was forecast
 
     def run(
         self, overwrite: bool = False, resume: bool = False, replay: Path | None = None
@@ -108,7 +104,6 @@ class Experiment:
             data = prepare(self.recipe, self.world)
             hashes = self.world.on_main(lambda: self._begin(data, stack, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start
-            library_bytes()  # before anything is encoded or trained: what `--print` counts
             initial = {name: self.initial_checkpoint(name, of_name) for name, of_name in hashes.items()}
             rows, exported = self._rows(data, initial, resume)
             # An earlier, killed attempt has not recorded its duration.
@@ -118,16 +113,10 @@ class Experiment:
                 total: round(time.perf_counter() - start, 1),
             }
             warnings = self.world.on_main(lambda: unimproved_stages(self.recipe, self.log))
-            stated = {"stated": self.stated_bytes} if self.stated_bytes else {}
-            memory = highest_peak_bytes(self.world) | stated
+            memory = highest_peak_bytes(self.world)
             results = Results(self.recipe, rows, seconds, exported, warnings, memory)
-            self.world.on_main(lambda: self._write_results(results))
+            self.world.on_main(lambda: write_json(self.run_dir.measures, results.as_json()))
         return results if self.world.is_main else None
-
-    def _write_results(self, results: Results) -> None:
-        write_json(self.run_dir.measures, results.as_json())
-        card_at_end(self.run_dir)
-        report_at_end(self.run_dir)
 
     def _begin(
         self, data: PreparedData, stack: ExitStack, overwrite: bool, resume: bool, replay: Path | None
@@ -278,21 +267,19 @@ class Experiment:
         def executor_of(product: Product) -> SyncExecutor | AsyncExecutor:
             return sync_executor if product.mode == "sync" else async_executor
 
-        with stating_memory(self.recipe, name, data, self.world) as stated:
-            self.stated_bytes = max(self.stated_bytes, stated)
-            return StageTrainer(
-                self.recipe,
-                name,
-                data,
-                self.run_dir,
-                self.accelerator,
-                self.world,
-                executor_of,
-                initial,
-                resume,
-                replay_logs(self.run_dir.replay, name),
-                self.callbacks,
-            ).train()
+        return StageTrainer(
+            self.recipe,
+            name,
+            data,
+            self.run_dir,
+            self.accelerator,
+            self.world,
+            executor_of,
+            initial,
+            resume,
+            replay_logs(self.run_dir.replay, name),
+            self.callbacks,
+        ).train()
 
 
 def accelerator_of(recipe: Recipe) -> Accelerator:
