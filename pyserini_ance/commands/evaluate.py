@@ -20,8 +20,8 @@ CHARACTERS = 300  # of each text that --compare-queries shows
 OF_RUNS = ("Hole@", "Overlap@")
 ENDINGS = (".json", ".csv")  # of --output
 ANSWERED = "Success@k: share of the questions with an answer in one of the first k passages"
-DETAILS = f"""Measures are those of ir-measures, and ANCE's: Hole@k, the share of the first k that is not judged, and
-Overlap@k (default: 100), means over the judged queries with hits in the run.
+DETAILS = f"""Measures are those of ir-measures, and two of ANCE's: Hole@k, the share of the first k that is not
+judged, and Overlap@k (default: 100), both means over the judged queries with hits in the run.
 
 With --answers, the measures are Success@k: how often the first k passages contain an answer. Without --run,
 the rankings of the results table are measured on the questions of the test splits (if a split has judgments,
@@ -126,7 +126,7 @@ def _measure_files(
             parsing.refuse(f"--output {output}: measures are written as {' or '.join(ENDINGS)}")
         check_not_input(output, [*runs, qrels_file, *[overlap] * bool(overlap)])
     holes, overlaps = ([_cutoff(name) for name in names if name.startswith(kind)] for kind in OF_RUNS)
-    if overlaps and not overlap or len(overlaps) > 1:
+    if (overlaps and not overlap) or len(overlaps) > 1:
         parsing.refuse("Overlap@k is measured once, against the run of --overlap FILE")
     measures = parse_measures([name for name in names if not name.startswith(OF_RUNS)] or MEASURES)
     other = read_ranked(overlap) if overlap else None
