@@ -20,8 +20,8 @@ CHARACTERS = 300  # of each text that --compare-queries shows
 OF_RUNS = ("Hole@", "Overlap@")
 ENDINGS = (".json", ".csv")  # of --output
 ANSWERED = "Success@k: share of the questions with an answer in one of the first k passages"
-DETAILS = f"""Measures are those of ir-measures, and two of ANCE's: Hole@k, the share of the first k that is not
-judged, and Overlap@k (default: 100), both means over the judged queries with hits in the run.
+DETAILS = f"""Measures are those of ir-measures, and two of ANCE's: Hole@k, the share of the first k that is
+not judged, and Overlap@k (default: 100), both means over the judged queries with hits in the run.
 
 With --answers, the measures are Success@k: how often the first k passages contain an answer. Without --run,
 the rankings of the results table are measured on the questions of the test splits (if a split has judgments,
