@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.kept_memory import TRAINING_PRIMITIVES, limit_primitive_caches
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
@@ -43,7 +40,7 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json
 from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
-from pyserini_ance.trainer.resume import check_same_run, replay_logs
+from pyserini_ance.trainer.resume import check_same_run
 from pyserini_ance.trainer.trackers import tracking
 from pyserini_ance.trainer.trainer import StageTrainer
 from pyserini_ance.vectors.faiss_index import FLAT, check_index
@@ -81,9 +78,7 @@ class Experiment:
             torch.set_num_threads(recipe.threads)
         if self.device == "cpu":
             limit_primitive_caches(TRAINING_PRIMITIVES)  # before the encoder sets that for encoding
-        # The main process resolves `auto` for all ranks: every rank encodes a step in the same precision.
-        precision = world.on_main(lambda: resolve_precision(recipe.precision, recipe.device))
-        self.accelerator = accelerator_of(recipe.model_copy(update={"precision": precision}))
+        check_device(recipe)
         self.log = RunLog(self.run_dir, self.world.is_main)
         self.session = RunSession(recipe, self.run_dir, world)
 
@@ -271,36 +266,19 @@ class Experiment:
             return sync_executor if product.mode == "sync" else async_executor
 
         return StageTrainer(
-            self.recipe,
-            name,
-            data,
-            self.run_dir,
-            self.accelerator,
-            self.world,
-            executor_of,
-            initial,
-            resume,
-            replay_logs(self.run_dir.replay, name),
-            self.callbacks,
+            self.recipe, name, data, self.run_dir, self.world, executor_of, initial, resume, self.callbacks
         ).train()
 
 
-def accelerator_of(recipe: Recipe) -> Accelerator:
-    """The Accelerator of the recipe's device and precision.
-
-    Raises ValueError if torch finds no GPU for `device: cuda`, or for `precision: fp16`.
-    """
+def check_device(recipe: Recipe) -> None:
+    """Raise ValueError if torch finds no GPU for `device: cuda`, or for `precision: fp16`."""
     if recipe.device == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             "device is cuda, but torch finds no GPU. Run `pyserini-ance doctor` for the cause, or use "
             "device: auto"
         )
-    precision = resolve_precision(recipe.precision, recipe.device)
-    if precision == "fp16" and (recipe.device == "cpu" or not torch.cuda.is_available()):
+    if recipe.precision == "fp16" and (recipe.device == "cpu" or not torch.cuda.is_available()):
         raise ValueError(
             "precision is fp16, but training is on the CPU, where fp16 is slower than fp32; use precision: "
             "auto, bf16 or fp32"
         )
-    # A process may train several recipes; accelerate would keep the first one's precision and device.
-    AcceleratorState._reset_state(reset_partial_state=True)
-    return Accelerator(cpu=recipe.device == "cpu", mixed_precision="no" if precision == "fp32" else precision)

@@ -1,4 +1,4 @@
-"""Train a cross-encoder on lists of the positives and the mined negatives of a run.
+"""Train a cross-encoder of a run on lists of positives and mined negatives.
 
 sentence-transformers' CrossEncoderTrainer trains. The retriever can then be trained again with the
 cross-encoder as teacher: the alternation of AR2 (Zhang et al. 2021, arXiv:2110.03611), whose ranker learns
@@ -25,16 +25,11 @@ from pyserini_ance.encoders.cross_encoder_model import record_text, require_sent
 from pyserini_ance.encoders.family import longest_input, quiet_transformers
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.hub import find_model
-from pyserini_ance.encoders.load_save import tower_folder
 from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.random_streams import random_stream
-from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.teacher_training import TeacherTraining
-from pyserini_ance.runs.checkpoint import ENCODER
-from pyserini_ance.runs.generation import in_use, open_generation
-from pyserini_ance.runs.run_log import RunLog
-from pyserini_ance.runs.rundir import RunDir, step_of
+from pyserini_ance.runs.rundir import step_of
 from pyserini_ance.storage.files import read_json, sha256_json, write_json
 from pyserini_ance.storage.publish import whole_folder
 
@@ -47,8 +42,7 @@ LOG_EVERY_STEPS = 10
 CHECKPOINTS = 10  # of a training
 ABOUT = "pyserini_ance_teacher.json"
 OTHER_WEIGHTS = (
-    "start from another cross-encoder or encoder: --model FOLDER-OR-HUB-NAME, in a recipe "
-    "teachers.NAME.init_from={model: FOLDER-OR-HUB-NAME}"
+    "start from another cross-encoder or encoder: teachers.NAME.init_from={model: FOLDER-OR-HUB-NAME}"
 )
 
 
@@ -67,30 +61,7 @@ class MinedLists:
     generations: dict[str, str]
 
     @classmethod
-    def of(cls, run: RunDir, recipe: Recipe, collection: Collection) -> "MinedLists":
-        """Open the tables of the last stage that has any for queries.
-
-        Raises ValueError if no stage mined negatives, RuntimeError if a table is damaged.
-        """
-        adoptions = RunLog(run, writes=False).decisions("adopt")
-        for name, stage in reversed(recipe.stages.items()):
-            used = in_use(stage, [record for record in adoptions if record["stage"] == name])
-            generations = {record["folder"]: record["weights"] for record in used}
-            tables = {}
-            for folder, weights in generations.items():
-                tables.update(open_generation(run.folder / folder, {"weights": weights}).tables)
-            of_queries = tuple(table for table in tables.values() if table.anchor_side == "query")
-            if of_queries:
-                by_name = {Path(folder).name: weights for folder, weights in generations.items()}
-                split = collection.split(recipe.train_split.name)
-                return cls.of_tables(collection, split, of_queries, by_name)
-        raise ValueError(
-            f"{run.folder} has no mined negatives: its stages train on random, in-batch or live negatives "
-            "only. Pass a run with a source such as `ann` or `bm25`, for example one of demo/ance"
-        )
-
-    @classmethod
-    def of_tables(
+    def of(
         cls,
         collection: Collection,
         split: Split,
@@ -154,22 +125,6 @@ class TeacherSettings(TeacherTraining):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
 
 
-def start_weights(run: RunDir) -> str:
-    """The folder of the untrained encoder's query tower. Raises FileNotFoundError if it is missing."""
-    encoder = run.checkpoint("initial", 0) / ENCODER
-    if not encoder.is_dir():
-        raise FileNotFoundError(
-            f"{encoder} is missing, the encoder that the run started from; {OTHER_WEIGHTS}"
-        )
-    return str(tower_folder(encoder, "query"))
-
-
-def default_length(recipe: Recipe) -> int:
-    """A pair's tokens as the retriever reads them: its query's and its document's."""
-    tokenization = recipe.encoder.tokenization
-    return tokenization.query.length_tokens + tokenization.document.length_tokens
-
-
 def train_teacher(
     lists: MinedLists,
     source: str,
@@ -194,7 +149,7 @@ def train_teacher(
     work = folder.with_name(f".{folder.name}.training")
     with whole_folder(folder) as output:
         quiet_transformers()
-        start = find_model(source, "--model")
+        start = find_model(source, "init_from.model")
         steps = settings.steps_over(len(lists.queries))
         origin = sha256_json([settings.model_dump(), steps, lists.generations, model_digest(start)])
         for left in set(work.glob("*")) - {work / origin}:  # by a killed process, or for other settings

@@ -24,23 +24,18 @@ from pyserini_ance.data.collection_cache import open_collection
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import FAILED
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.load_save import tower_folder
 from pyserini_ance.negatives.positives import find_positives
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext, TableSource
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.negatives.teachers.cross_encoder import forget_model
 from pyserini_ance.pipeline.refresher_subprocess import MOST_LAST_WORDS, subprocess_environment
-from pyserini_ance.pipeline.teacher_training import (
-    MinedLists,
-    TeacherSettings,
-    default_length,
-    start_weights,
-    train_teacher,
-)
+from pyserini_ance.pipeline.teacher_training import MinedLists, TeacherSettings, train_teacher
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.teacher_training import TeacherStart, TeacherTraining
 from pyserini_ance.refresher.mined_tables import mine_table
-from pyserini_ance.runs.checkpoint import Checkpoint
+from pyserini_ance.runs.checkpoint import ENCODER, Checkpoint
 from pyserini_ance.runs.generation import TableKey, open_generation, publish_generation, table_name
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
@@ -118,11 +113,13 @@ def _train(recipe: Recipe, name: str, run: RunDir, data: PreparedData, world: Wo
         torch.cuda.empty_cache()
     start = teacher.init_from
     given = teacher.model_dump(include=set(TeacherTraining.model_fields) - {"length_tokens"})
-    given |= {"length_tokens": teacher.length_tokens or default_length(recipe)}
+    tokenization = recipe.encoder.tokenization  # by default a pair has the tokens that the retriever reads
+    length_tokens = tokenization.query.length_tokens + tokenization.document.length_tokens
+    given |= {"length_tokens": teacher.length_tokens or length_tokens}
     if isinstance(start, TeacherStart):
         source = start.model or str(run.teacher(start.teacher or "").absolute())
-    else:
-        source = start_weights(run)
+    else:  # the untrained encoder's query tower
+        source = str(tower_folder(run.checkpoint("initial", 0) / ENCODER, "query").absolute())
     request = {
         "cache": str(recipe.cache.absolute()),
         "collection": data.collection.digest,
@@ -186,7 +183,7 @@ def main() -> int:
         generation = open_generation(Path(request["generation"]), {})
         tables = [generation.tables[key] for key in sorted(generation.tables)]
         weights = {generation.folder.name: generation.weights}
-        lists = MinedLists.of_tables(collection, collection.split(request["split"]), tables, weights)
+        lists = MinedLists.of(collection, collection.split(request["split"]), tables, weights)
         settings, output = TeacherSettings(**request["settings"]), Path(request["output"])
         train_teacher(lists, request["start"], settings, request["device"], output, request["about"])
     except (ValueError, OSError, RuntimeError) as error:

@@ -29,7 +29,7 @@ from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.storage.publish import publishing
-from pyserini_ance.trainer.callbacks import LossNotFinite
+from pyserini_ance.trainer.step_report import LossNotFinite
 
 OPTIMIZER = {"learning_rate": 1e-3}
 LOSS = {"kind": "nll", "scale": 0.1}

@@ -93,7 +93,7 @@ def train_as_the_command_does(run: Path, name: str, start: str, output: Path) ->
     recipe, collection = opened.read_recipe(), collection_of(opened)
     generation = open_generation(opened.generation(name, 0), {})
     tables, weights = list(generation.tables.values()), {f"{name}-00000000": generation.weights}
-    lists = MinedLists.of_tables(collection, collection.split("train"), tables, weights)
+    lists = MinedLists.of(collection, collection.split("train"), tables, weights)
     given = {key: value for key, value in FEW.items() if key != "negatives"}
     settings = TeacherSettings(**given, length_tokens=24 + 32, seed=recipe.seed, precision=recipe.precision)
     about = {key: read_json(opened.teacher(name) / ABOUT)[key] for key in ("retriever", "start")}

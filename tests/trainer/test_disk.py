@@ -5,7 +5,6 @@ import pytest
 from helpers.stage_fixture import MIXED, Training
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.pipeline.experiment import accelerator_of
 from pyserini_ance.pipeline.plan import checkpoints_at_once, vectors_at_once
 from pyserini_ance.recipe.models import Retention
 from pyserini_ance.runs.generation import publish_evaluation
@@ -114,7 +113,6 @@ def test_a_run_directory_is_never_fuller_than_planned(small_recipe, tmp_path, ad
         "a",
         made.data,
         made.run,
-        accelerator_of(made.recipe),
         World(),
         lambda product: executor,
         made.start,
