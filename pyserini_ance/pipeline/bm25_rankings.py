@@ -88,7 +88,7 @@ def cached_rankings(
             if wanted := {path: request for path, request in by_path.items() if not path.exists()}:
                 _retrieve(bm25, bm25_index(bm25, cache, collection), collection, wanted)
     elif paths:
-        log.info("BM25: found all rankings in %s", paths[0].parent)
+        log.debug("BM25: found all rankings in %s", paths[0].parent)
     return paths
 
 

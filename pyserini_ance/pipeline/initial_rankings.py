@@ -72,7 +72,7 @@ class InitialRankings:
         for name, path in self._files.items():
             path.parent.mkdir(exist_ok=True)
             copy_whole(self._folder / name, path)
-        log.info("row %s: ranked by an earlier run, found in %s", self.row, self._folder)
+        log.debug("row %s: ranked by an earlier run, found in %s", self.row, self._folder)
         return True
 
     def copy_to_cache(self) -> None:

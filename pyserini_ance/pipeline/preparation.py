@@ -139,7 +139,7 @@ def read_rankings(recipe: Recipe, collection: Collection) -> None:
             settings = {"negatives": source.model_dump(mode="json"), "data": data}
             record = InputRecord(recipe.cache, settings, source.files)
             if record.load() is None:
-                log.info("checking the rankings of negatives: %s", ", ".join(map(str, source.files)))
+                log.debug("checking the rankings of negatives: %s", ", ".join(map(str, source.files)))
                 source.read_ahead(collection, AnchorSet.of(collection, training, anchor))
                 record.save({})
 
