@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from benchmarks.papers.studies.figures import Line, Panel, lines
 from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
-from pyserini_ance.downstream.query_comparison import compare_queries
 from pyserini_ance.evaluation.tables import BM25, UNTRAINED
+from pyserini_ance.reports.query_comparison import compare_queries
 
 TITLE = "Queries won and lost"
 MEASURE, CHARACTERS, SHOWN = "nDCG@10", 200, 3
@@ -16,7 +16,7 @@ MEASURE, CHARACTERS, SHOWN = "nDCG@10", 200, 3
 
 def study(runs: Sequence[StudiedRun]) -> Findings:
     """The first run against each other one; a single run against its own row of BM25, or else of the
-    untrained encoder. The numbers are those of `compare-queries`, by nDCG@10."""
+    untrained encoder. The numbers are those of `evaluate --compare-queries`, by nDCG@10."""
     first, split = str(runs[0].run.folder), runs[0].recipe.final_evaluation.split[0]
     if not runs[0].run.qrels(split).exists():
         raise NotKept(f"{first} has no judgments of split {split}; `coverage` measures it by its answers")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from pyserini_ance.analysis.dev_curves import COLOURS, LINES
-from pyserini_ance.analysis.report_plots import check_installed
+from pyserini_ance.reports.dev_curves import COLOURS, LINES
+from pyserini_ance.reports.report_plots import check_installed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,8 +13,8 @@ import numpy as np
 from benchmarks.papers.studies.figures import Line, Panel, bars, lines, points
 from benchmarks.papers.studies.studied_run import Findings, NotInstalled, NotKept, Row, StudiedRun
 from benchmarks.papers.studies.t_sne import check_scikit_learn, embed
-from pyserini_ance.analysis.forgetting import CUTOFF, reciprocal_ranks
 from pyserini_ance.data.trec import PADDING
+from pyserini_ance.reports.forgetting import CUTOFF, reciprocal_ranks
 from pyserini_ance.runs.checkpoint import Checkpoint
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from benchmarks.papers.studies.figures import Panel
-from pyserini_ance.analysis.run_history import RunHistory
 from pyserini_ance.data.known_positives import KnownPositives, is_known_positive
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.data.rankings import read_ranking
@@ -25,6 +24,7 @@ from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.pyserini_bridge.vector_files import read_index
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.models import START_PREFIX, Recipe
+from pyserini_ance.reports.run_history import RunHistory
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import Generation, TableKey, open_generation
 from pyserini_ance.runs.run_log import RunLog
