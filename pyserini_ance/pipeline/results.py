@@ -6,9 +6,8 @@ from pathlib import Path
 from textwrap import indent
 from typing import Any
 
-from pyserini_ance.evaluation.expected import expectation
 from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.tables import BM25, HYBRID, SECONDS, UNTRAINED, last_stage
+from pyserini_ance.evaluation.tables import BM25, HYBRID, SECONDS, UNTRAINED, expected_rows, last_stage, table
 from pyserini_ance.pipeline.final_evaluator import extra_columns, measure_columns
 from pyserini_ance.recipe.components import did_you_mean
 from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
@@ -67,7 +66,7 @@ class Results:
 
     def as_text(self) -> str:
         """The results table, the last stage next to the expected figures, and the search command."""
-        expected = expectation(self.recipe, last_stage(self.rows))
+        expected = _expectation(self.recipe, self.rows)
         return results_text(self.as_json(), self.recipe.final_evaluation, expected)
 
 
@@ -89,6 +88,12 @@ def results_text(values: Mapping[str, Any], settings: FinalEvaluation, expected:
     if fusion := exported.get("hybrid"):
         lines += ["fuse it with BM25, as in row hybrid:", indent(fusion, "  ")]
     return "\n".join(lines)
+
+
+def _expectation(recipe: Recipe, rows: Sequence[dict[str, Any]]) -> str:
+    """A table of the expected figures beside those of the last stage; "" if nothing is expected."""
+    expected = expected_rows(recipe, last_stage(rows))
+    return table(expected, list(expected[0])) if expected else ""
 
 
 def unimproved_stages(recipe: Recipe, run_log: RunLog) -> list[str]:
@@ -168,7 +173,7 @@ class Run:
         run = self._finished()
         values = read_json(run.measures)
         try:
-            expected = expectation(run.read_recipe(), last_stage(values["rows"]))
+            expected = _expectation(run.read_recipe(), values["rows"])
         except ValueError as error:
             expected = f"without the figures that the recipe expects: {error}"
         return results_text(values, run.read_final_evaluation(), expected)
