@@ -160,14 +160,17 @@ def _check_needs_no_run(source: Source | type[Source], name: str) -> None:
 
 
 class ScoringSettings(NamedTuple):
-    """Where teachers that filters ask keep their scores, and how BM25 ranks: what a recipe says in a run."""
+    """All that the teachers of filters read of a recipe: where they keep scores, and how BM25 ranks."""
 
     cache: Path
     bm25: Bm25
 
 
 class SnapshotInMemory(Snapshot):
-    """The view of an encoder that need not have a folder; its vectors are written to `scratch`."""
+    """The view of an encoder that need not have a folder; its vectors are written to `scratch`.
+
+    settings: a recipe, or `ScoringSettings`.
+    """
 
     def __init__(
         self,
@@ -176,7 +179,7 @@ class SnapshotInMemory(Snapshot):
         encoding: Encoding,
         scratch: Path,
         world: World,
-        settings: ScoringSettings,
+        settings: Any,
     ):
         given = Path(encoder.family.model), encoder_digest(encoder), data, encoding, scratch
         super().__init__(*given, str(encoder.device), world, recipe=settings)
