@@ -4,12 +4,9 @@ import argparse
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyserini_ance.commands import console
-
-if TYPE_CHECKING:
-    from pyserini_ance.reports.dev_curves import DevPoint
 
 DETAILS = """\
 ROW is the name of a row of the table, or a run directory (or the folder of a grid) that has one row.
@@ -21,21 +18,15 @@ EXAMPLE = "pyserini-ance compare runs/demo-ance runs/demo-rand --significance de
 def main(arguments: list[str] | None = None) -> None:
     args = _parse(arguments)
     from pyserini_ance.evaluation.legends import table_with_legend
-    from pyserini_ance.reports.compared_runs import read_distinct, row_named, variant_legend
-    from pyserini_ance.reports.dev_curves import plot_curves
-    from pyserini_ance.reports.grid_tables import runs_in
-    from pyserini_ance.reports.run_comparison import significance_legend
+    from pyserini_ance.reports import compare, plots
 
-    runs, results = read_distinct(runs_in(args.runs))
-    baseline = row_named(args.significance, results) if args.significance else None
-    only = [row_named(name, results) for name in args.rows]
-    rows, columns = _table(args, runs, results, baseline, only)
-    more = variant_legend(results, (row["recipe"] for row in rows))
-    if baseline:
-        more.append(significance_legend(baseline, args.test))
-    print(table_with_legend(rows, columns, *more))
+    runs, results = compare.read_distinct(compare.runs_in(args.runs))
+    rows, columns, more = _table(args, runs, results)
+    print(
+        table_with_legend(rows, columns, *compare.variant_legend(results, (r["recipe"] for r in rows)), *more)
+    )
     if args.curve:
-        plot_curves(_curves(results, runs), args.curve)
+        plots.plot_curves(_curves(results, runs), args.curve)
         print(f"drawn: {args.curve}")
 
 
@@ -109,42 +100,34 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 
 
 def _table(
-    args: argparse.Namespace,
-    runs: list[Path],
-    results: Sequence[dict[str, Any]],
-    baseline: str | None,
-    only: Sequence[str],
-) -> tuple[list[dict[str, Any]], list[str]]:
-    """Rows and columns of the table that the options select; `baseline` and `only` are labels of its rows."""
-    from pyserini_ance.reports.dev_curves import time_to_target
+    args: argparse.Namespace, runs: list[Path], results: Sequence[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[str], list[str]]:
+    """Rows, columns and lines of the legend of the table that the options select."""
+    from pyserini_ance.reports import compare
     from pyserini_ance.reports.forgetting import forgetting
-    from pyserini_ance.reports.grid_tables import improvements
-    from pyserini_ance.reports.run_comparison import (
-        compare,
-        labels,
-        significance,
-        significance_cells,
-        significance_column,
-    )
 
     if args.improvement_over:
-        return improvements(args.runs[0], args.improvement_over)
+        return *compare.improvements(args.runs[0], args.improvement_over), []
     if args.forgetting:
-        return forgetting(list(zip(labels(results), runs, strict=True)))
+        return *forgetting(list(zip(compare.labels(results), runs, strict=True))), []
     if args.time_to_target is not None:
         target = None if math.isnan(args.time_to_target) else args.time_to_target
-        return time_to_target(_curves(results, runs), target)
-    rows, columns = compare(results, only and [*only, *([baseline] if baseline else [])])
+        return *compare.time_to_target(_curves(results, runs), target), []
+    baseline = compare.row_named(args.significance, results) if args.significance else None
+    only = [compare.row_named(name, results) for name in args.rows]
+    rows, columns = compare.compare(results, only and [*only, *([baseline] if baseline else [])])
     if not baseline:
-        return rows, columns
-    differences = significance(runs, results, baseline, args.test, only)
-    rows = [{**row, **significance_cells(differences.get(row["recipe"], {}), baseline)} for row in rows]
-    return rows, [*columns, *(significance_column(measure, baseline) for measure in results[0]["measures"])]
+        return rows, columns, []
+    tested = compare.significance(runs, results, baseline, args.test, only)
+    cells = {row: compare.significance_cells(of_row, baseline) for row, of_row in tested.items()}
+    columns = [*columns, *(f"{measure} against {baseline}" for measure in results[0]["measures"])]
+    legend = compare.significance_legend(baseline, args.test, len(tested))
+    return [{**row, **cells.get(row["recipe"], {})} for row in rows], columns, [legend]
 
 
-def _curves(results: Sequence[dict[str, Any]], runs: list[Path]) -> "dict[str, list[DevPoint]]":
-    from pyserini_ance.reports.dev_curves import mean_curves
-    from pyserini_ance.reports.run_comparison import labels
+def _curves(results: Sequence[dict[str, Any]], runs: list[Path]) -> dict[str, Any]:
+    from pyserini_ance.reports.compare import labels, mean_curves
 
-    metrics = (run / "metrics.jsonl" for run in runs)
-    return mean_curves(list(zip(labels(results), metrics, strict=True)))
+    return mean_curves(
+        [(name, run / "metrics.jsonl") for name, run in zip(labels(results), runs, strict=True)]
+    )

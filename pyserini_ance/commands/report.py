@@ -17,14 +17,11 @@ COMPARED = "comparison.html"
 def main(arguments: list[str] | None = None) -> None:
     parser = _parser()
     args = parser.parse_args(arguments)
-    from pyserini_ance.reports.grid_tables import runs_in
-    from pyserini_ance.reports.report import write_report
-    from pyserini_ance.reports.report_comparison import comparison_report
-    from pyserini_ance.reports.report_plots import check_installed
+    from pyserini_ance.reports.compare import runs_in
+    from pyserini_ance.reports.report import comparison_report, write_report
     from pyserini_ance.runs.rundir import RunDir
     from pyserini_ance.storage.files import write_whole
 
-    check_installed()
     runs = runs_in(args.runs)
     if len(runs) == 1:
         reason = f"{runs[0]} alone is compared with no other run"

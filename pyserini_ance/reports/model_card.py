@@ -14,7 +14,7 @@ from pyserini_ance.encoders.saved_settings import SIDE_FILE
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import last_stage, read_results, table
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.reports.run_comparison import significance_in_run
+from pyserini_ance.reports.compare import significance_in_run, tested_rows
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_object, write_whole
 
@@ -199,15 +199,8 @@ def _measures(run: RunDir, results: Mapping[str, Any]) -> str:
         log.info("the model card has no significance tests: %s", error)
         tests = {}
     if tests:
-        made = [
-            {"row": row, **{m: f"{d} ({d.wins}/{d.ties}/{d.losses})" for m, d in of.items()}}
-            for row, of in tests.items()
-        ]
-        parts += [
-            f"Mean difference of {result} from each row over the test queries, p value of a paired t test "
-            "with Holm's correction for the number of rows, and queries (won/tied/lost):",
-            table(made, ["row", *dict.fromkeys(m for of in tests.values() for m in of)]),
-        ]
+        made, columns, note = tested_rows(tests, result)
+        parts += [f"{note}:", table(made, columns)]
     return "\n\n".join(parts)
 
 
