@@ -26,6 +26,7 @@ from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.reports.plots import COLOURS
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.storage.publish import publishing
 from pyserini_ance.trainer.step_report import LossNotFinite
