@@ -1,7 +1,6 @@
 """Whether a cross-encoder ranks better than the retriever that it shall teach, on dev queries."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.dev_evaluation import as_qrels, as_run
 from pyserini_ance.reports.reranking import Scorer, merge_reranked
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.vectors.faiss_library import FaissIndex, import_faiss
+from pyserini_ance.vectors.faiss_library import import_faiss
 from pyserini_ance.vectors.search import exact_search
 
 SHORTEST = 10  # hits, which the measures look at
@@ -67,19 +66,14 @@ class DevRanking:
         split = collection.split(name)
         if not split.is_judged:
             raise ValueError(f"split {name!r} has no judgments; pass another --split")
-        rows = np.arange(len(split.queries))
+        rows, hits = np.arange(len(split.queries)), max(hits, SHORTEST)
         if num_queries is not None and num_queries < len(rows):
-            rows = np.sort(
-                random_stream("teacher dev queries", seed).choice(rows, num_queries, replace=False)
-            )
-        ids, hits = [split.queries.ids[row] for row in rows.tolist()], max(hits, SHORTEST)
+            drawn = random_stream("teacher dev queries", seed).choice(rows, num_queries, replace=False)
+            rows = np.sort(drawn)
         if run.final_run(name).exists():
             whole = read_run(run.final_run(name))
-            ranking = {
-                id: {document: whole[id][document] for document in best_first(whole[id])[:hits]}
-                for id in ids
-                if id in whole
-            }
+            ids = [id for row in rows.tolist() if (id := split.queries.ids[row]) in whole]
+            ranking = {id: {doc: whole[id][doc] for doc in best_first(whole[id])[:hits]} for id in ids}
         else:
             scores, documents = _search(run, recipe, collection, split, rows, hits, device)
             ranking = as_run(collection, split, rows, documents, scores)
@@ -99,8 +93,8 @@ class DevRanking:
         ]
         scores = np.split(scorer(pairs), np.cumsum([len(top) for top in tops.values()])[:-1])
         return {
-            query: merge_reranked(self.run[query], of_query.tolist())
-            for query, of_query in zip(tops, scores, strict=True)
+            query: merge_reranked(self.run[query], scores_of_query.tolist())
+            for query, scores_of_query in zip(tops, scores, strict=True)
         }
 
     def compare(self, reranked: Run, name: str) -> tuple[list[dict[str, Any]], Difference]:
@@ -108,11 +102,11 @@ class DevRanking:
         runs = {"retriever": self.run, name: reranked}
         rows = [{"ranking": label, **evaluate(self.qrels, run, self.measures)} for label, run in runs.items()]
         column = str(self.measures[-1])
-        values = {
-            label: np.array([one[column] for one in per_query(self.qrels, run, self.measures).values()])
-            for label, run in runs.items()
-        }
-        return rows, differences({name: values[name]}, values["retriever"])[name]
+        before, after = (
+            np.array([values[column] for values in per_query(self.qrels, run, self.measures).values()])
+            for run in runs.values()
+        )
+        return rows, differences({name: after}, before)[name]
 
 
 def _search(
@@ -126,21 +120,18 @@ def _search(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Search the run's index with its model: scores (Q, k) and document rows (Q, k), as the final evaluation
     does."""
-    index = _open_index(run.index / "index")
+    path, faiss = run.index / "index", import_faiss()
+    if not path.exists():
+        raise FileNotFoundError(
+            f"{path} is missing, with the documents' vectors; restore it, or train the run again with this "
+            "split in final_evaluation.split"
+        )
+    index = faiss.read_index(str(path))
     # A view: a copy would double the memory.
-    vectors = import_faiss().rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(index.ntotal, -1)
+    vectors = faiss.rev_swig_ptr(index.get_xb(), index.ntotal * index.d).reshape(index.ntotal, -1)
     queries = load_encoder(run.model, device).encode(split.queries.take(rows.tolist()), "query")
     hits = min(hits, len(collection.documents))
     passages = tokenize(recipe, collection).passages
     if passages is None:
         return exact_search(queries, vectors, hits, device=device)
     return passages.search(lambda asked, k: exact_search(asked, vectors, k, device=device), queries, hits)
-
-
-def _open_index(path: Path) -> FaissIndex:
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{path} is missing, with the documents' vectors; restore it, or train the run again with this "
-            "split in final_evaluation.split"
-        )
-    return import_faiss().read_index(str(path))
