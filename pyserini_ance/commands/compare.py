@@ -1,12 +1,11 @@
 """`pyserini-ance compare`: finished runs in one table, and their dev curves."""
 
-import argparse
-import math
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated
 
-from pyserini_ance.commands import console
+from typer import Argument, Option
+
+from pyserini_ance.commands import parsing
 
 DETAILS = """\
 ROW is the name of a row of the table, or a run directory (or the folder of a grid) that has one row.
@@ -15,119 +14,89 @@ its p value, and the queries won, tied and lost."""
 EXAMPLE = "pyserini-ance compare runs/demo-ance runs/demo-rand --significance demo/rand --curve curve.svg"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    args = _parse(arguments)
+@parsing.command(EXAMPLE, DETAILS)
+def main(
+    runs: Annotated[
+        list[Path], Argument(metavar="RUN", help="run directories with a measures.json, or a grid's folder")
+    ],
+    significance: Annotated[
+        str | None, Option(metavar="ROW", help="also test the other rows against this row, query by query")
+    ] = None,
+    test: parsing.Test = None,
+    rows: Annotated[
+        list[str] | None,
+        Option(
+            metavar="ROW ...",
+            help="show these rows alone, and that of --significance; p values are corrected for their number",
+        ),
+    ] = None,
+    time_to_target: Annotated[
+        str | None,
+        Option(
+            metavar="DEV",
+            help="instead, seconds of training to this dev measure; `best`: the highest that all runs reach",
+        ),
+    ] = None,
+    improvement_over: Annotated[
+        str | None,
+        Option(
+            metavar="RECIPE",
+            help="instead, the relative improvement of a grid's recipes over this one, by the other settings "
+            "and each of final_evaluation.indexes",
+        ),
+    ] = None,
+    forgetting: Annotated[
+        bool,
+        Option(
+            "--forgetting",
+            help="instead, the training queries whose positives rank worse after a refresh than before",
+        ),
+    ] = False,
+    curve: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE.svg",
+            help="also draw the dev measure over steps and over minutes of training (SVG or PNG)",
+        ),
+    ] = None,
+) -> None:
+    """Compare finished runs in one table; runs of a recipe with different seeds share a row."""
+    if (significance is not None) + (time_to_target is not None) + bool(improvement_over) + forgetting > 1:
+        parsing.refuse("pass one of --significance, --time-to-target, --improvement-over and --forgetting")
+    if time_to_target is not None or improvement_over or forgetting:
+        parsing.refuse_options("--rows chooses rows of the table of measures", rows=rows)
+    if not significance:
+        parsing.refuse_options("--test is that of --significance", test=test)
+    if improvement_over and len(runs) > 1:
+        parsing.refuse("--improvement-over reads one grid: pass its folder alone")
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.reports import compare, plots
+    from pyserini_ance.reports.forgetting import forgetting as forgotten
 
-    runs, results = compare.read_distinct(compare.runs_in(args.runs))
-    rows, columns, more = _table(args, runs, results)
-    print(
-        table_with_legend(rows, columns, *compare.variant_legend(results, (r["recipe"] for r in rows)), *more)
-    )
-    if args.curve:
-        plots.plot_curves(_curves(results, runs), args.curve)
-        print(f"drawn: {args.curve}")
-
-
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = console.command_parser(
-        "compare",
-        "Compare finished runs in one table; runs of a recipe with different seeds share a row.",
-        EXAMPLE,
-        DETAILS,
-    )
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        type=Path,
-        metavar="RUN",
-        help="run directories with a measures.json, or the folder of a grid",
-    )
-    tables = parser.add_argument_group("tables (at most one)").add_mutually_exclusive_group()
-    tables.add_argument(
-        "--significance", metavar="ROW", help="also test the other rows against this row, query by query"
-    )
-    tables.add_argument(
-        "--time-to-target",
-        nargs="?",
-        type=float,
-        const=math.nan,
-        metavar="DEV",
-        help="instead, seconds of training to this dev measure (default: the highest that all runs reach)",
-    )
-    tables.add_argument(
-        "--improvement-over",
-        metavar="RECIPE",
-        help="instead, the relative improvement of a grid's recipes over this one, by the other settings "
-        "and each of final_evaluation.indexes",
-    )
-    tables.add_argument(
-        "--forgetting",
-        action="store_true",
-        help="instead, the training queries whose positives rank worse after a refresh than before",
-    )
-    parser.add_argument(
-        "--rows",
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="ROW",
-        help="show these rows alone, and that of --significance; p values are corrected for their number",
-    )
-    test = parser.add_argument_group("significance test")
-    test.add_argument(
-        "--test",
-        choices=console.TESTS,
-        default="t",
-        help="paired test of --significance, p corrected for the number of rows (default: %(default)s)",
-    )
-    figure = parser.add_argument_group("figure")
-    figure.add_argument(
-        "--curve",
-        type=Path,
-        metavar="FILE.svg",
-        help="also draw the dev measure over steps and over minutes of training (SVG or PNG)",
-    )
-    args = parser.parse_args(arguments)
-    if args.time_to_target is not None or args.improvement_over or args.forgetting:
-        console.refuse_options(parser, args, "--rows chooses rows of the table of measures", "--rows")
-    if not args.significance:
-        console.refuse_options(parser, args, "--test is that of --significance", "--test")
-    if args.improvement_over and len(args.runs) > 1:
-        parser.error("--improvement-over reads one grid: pass its folder alone")
-    return args
-
-
-def _table(
-    args: argparse.Namespace, runs: list[Path], results: Sequence[dict[str, Any]]
-) -> tuple[list[dict[str, Any]], list[str], list[str]]:
-    """Rows, columns and lines of the legend of the table that the options select."""
-    from pyserini_ance.reports import compare
-    from pyserini_ance.reports.forgetting import forgetting
-
-    if args.improvement_over:
-        return *compare.improvements(args.runs[0], args.improvement_over), []
-    if args.forgetting:
-        return *forgetting(list(zip(compare.labels(results), runs, strict=True))), []
-    if args.time_to_target is not None:
-        target = None if math.isnan(args.time_to_target) else args.time_to_target
-        return *compare.time_to_target(_curves(results, runs), target), []
-    baseline = compare.row_named(args.significance, results) if args.significance else None
-    only = [compare.row_named(name, results) for name in args.rows]
-    rows, columns = compare.compare(results, only and [*only, *([baseline] if baseline else [])])
-    if not baseline:
-        return rows, columns, []
-    tested = compare.significance(runs, results, baseline, args.test, only)
-    cells = {row: compare.significance_cells(of_row, baseline) for row, of_row in tested.items()}
-    columns = [*columns, *(f"{measure} against {baseline}" for measure in results[0]["measures"])]
-    legend = compare.significance_legend(baseline, args.test, len(tested))
-    return [{**row, **cells.get(row["recipe"], {})} for row in rows], columns, [legend]
-
-
-def _curves(results: Sequence[dict[str, Any]], runs: list[Path]) -> dict[str, Any]:
-    from pyserini_ance.reports.compare import labels, mean_curves
-
-    return mean_curves(
-        [(name, run / "metrics.jsonl") for name, run in zip(labels(results), runs, strict=True)]
-    )
+    folders, results = compare.read_distinct(compare.runs_in(runs))
+    labelled = list(zip(compare.labels(results), folders, strict=True))
+    more: list[str] = []
+    if improvement_over:
+        cells, columns = compare.improvements(runs[0], improvement_over)
+    elif forgetting:
+        cells, columns = forgotten(labelled)
+    elif time_to_target is not None:
+        target = None if time_to_target == "best" else float(time_to_target)
+        cells, columns = compare.time_to_target(compare.mean_curves(labelled), target)
+    else:
+        baseline = compare.row_named(significance, results) if significance else None
+        only = [compare.row_named(name, results) for name in rows or ()]
+        cells, columns = compare.compare(results, only and [*only, *([baseline] if baseline else [])])
+        if baseline:
+            tested = compare.significance(folders, results, baseline, test or "t", only)
+            shown = {
+                row: compare.significance_cells(by_measure, baseline) for row, by_measure in tested.items()
+            }
+            cells = [{**row, **shown.get(row["recipe"], {})} for row in cells]
+            columns = [*columns, *(f"{measure} against {baseline}" for measure in results[0]["measures"])]
+            more.append(compare.significance_legend(baseline, test or "t", len(tested)))
+    variants = compare.variant_legend(results, (row["recipe"] for row in cells))
+    print(table_with_legend(cells, columns, *variants, *more))
+    if curve:
+        plots.plot_curves(compare.mean_curves(labelled), curve)
+        print(f"drawn: {curve}")

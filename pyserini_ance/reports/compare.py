@@ -354,7 +354,7 @@ def _common_qrels(runs: Sequence[RunDir]) -> dict[str, Qrels]:
         )
         if not qrels:
             raise ValueError(
-                f"{message}: --significance needs judged queries; remove it, and see pyserini-ance coverage"
+                f"{message}: --significance needs judged queries; see pyserini-ance evaluate --answers"
             )
         log.warning("%s: --significance skips them", message)
     return qrels
@@ -435,14 +435,14 @@ def improvements(folder: Path, baseline: str) -> Table:
 def mean_curves(runs: Sequence[tuple[str, Path]]) -> dict[str, pd.DataFrame]:
     """For each label, the mean curve (`dev_curve`) of its runs, over the steps at which all were evaluated.
 
-    With `patience`, runs end at different steps. `runs`: (label, metrics.jsonl). Raises ValueError if the
+    With `patience`, runs end at different steps. `runs`: (label, run directory). Raises ValueError if the
     runs of a label have no common step.
     """
     curves: dict[str, list[pd.DataFrame]] = defaultdict(list)
     key = ["stage", "step", "measure"]
-    for label, metrics in runs:
+    for label, run in runs:
         points = pd.DataFrame(
-            dev_curve(read_json_lines(metrics)), columns=[*key, "steps", "seconds", "value"]
+            dev_curve(read_json_lines(RunDir(run).metrics)), columns=[*key, "steps", "seconds", "value"]
         )
         curves[label].append(points.drop_duplicates(key, keep="last"))
     means = {}

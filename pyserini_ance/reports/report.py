@@ -9,9 +9,8 @@ from typing import Any
 
 import pandas as pd
 
-from pyserini_ance.evaluation.expected import expected_rows
 from pyserini_ance.evaluation.legends import legend
-from pyserini_ance.evaluation.tables import BM25, SECONDS, cell_text, last_stage
+from pyserini_ance.evaluation.tables import BM25, SECONDS, cell_text, expected_rows, last_stage
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.recipe.variant import differences
@@ -149,7 +148,6 @@ def _what_was_run(history: RunHistory) -> Section:
     command = made.get("command", f"pyserini-ance train {run.recipe} --output {run.folder}")
     facts = {
         "recipe": recipe.name + (f": {recipe.description}" if recipe.description else ""),
-        "variant of": recipe.variant_of,
         "command": command + (f"; resumed {resumes} x" if resumes else ""),
         "folder": str(run.folder),
         "seed": str(recipe.seed),
@@ -253,11 +251,10 @@ def _results(history: RunHistory, results: Mapping[str, Any] | None) -> Section:
     section.table(rows, columns, result=result, legend=_legend(columns))
     for warning in results.get("warnings", ()):
         section.text(warning, "warning")
-    expected, expected_columns, sentence = expected_rows(history.recipe, last)
-    if expected:
-        section.table(expected, expected_columns, "Expected and measured")
+    if expected := expected_rows(history.recipe, last):
+        section.table(expected, list(expected[0]), "Expected and measured")
     else:
-        section.text(sentence or "The recipe expects no scores.")
+        section.text("The recipe expects no scores, or is changed.")
     others = [row["row"] for row in rows if row["row"] != result]
     try:
         tested = compare.significance_in_run(history.run, result, others)

@@ -528,7 +528,8 @@ RECORDS = [
 
 def write(path, records, factor=1.0):
     scaled = [{**r, **{key: r[key] * factor for key in r if "seconds" in key}} for r in records]
-    path.write_text("".join(json.dumps(record) + "\n" for record in scaled))
+    path.mkdir(exist_ok=True)
+    (path / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in scaled))
     return path
 
 
