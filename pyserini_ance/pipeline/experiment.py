@@ -24,7 +24,7 @@ from pyserini_ance.pipeline.bm25_rankings import (
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, fusion_command
 from pyserini_ance.pipeline.initial_weights import INITIAL, InitialWeights, starting_checkpoint
 from pyserini_ance.pipeline.model_export import export, write_qrels
-from pyserini_ance.pipeline.preparation import check_tools, prepare, recorded_splits
+from pyserini_ance.pipeline.preparation import check_tools, prepare, recipe_data
 from pyserini_ance.pipeline.refresher_subprocess import check_refresher, refresh_command
 from pyserini_ance.pipeline.results import Results, unimproved_stages
 from pyserini_ance.pipeline.run_session import RunSession
@@ -132,7 +132,9 @@ class Experiment:
         provenance |= {"initial_weights": initial.as_json()}
         stack.enter_context(self.session.opened(provenance, overwrite, resume, replay))
         stack.enter_context(tracking(self.recipe, self.run_dir))
-        for split in map(data.collection.split, recorded_splits(self.recipe)):
+        hold_out = recipe_data(self.recipe).hold_out  # its split is cut from the training queries
+        tested = [*self.recipe.final_evaluation.split, *([hold_out.split] if hold_out else [])]
+        for split in map(data.collection.split, dict.fromkeys(tested)):
             if split.is_judged:
                 write_qrels(data.collection, split.name, self.run_dir.qrels(split.name))
         return {INITIAL.stage: self.publish_untrained(untrained), **initial.publish()}

@@ -72,13 +72,6 @@ def recipe_data(recipe: Recipe) -> Format:
     )
 
 
-def recorded_splits(recipe: Recipe) -> list[str]:
-    """The splits whose judgments a run directory records: those that are tested on, and one that is cut from
-    the training queries."""
-    hold_out = recipe_data(recipe).hold_out
-    return list(dict.fromkeys([*recipe.final_evaluation.split, *([hold_out.split] if hold_out else [])]))
-
-
 def read_collection(recipe: Recipe, into: Reading | None = None) -> Collection:
     """Read the data and check that it has the splits, measures and negatives that the recipe needs.
 
