@@ -12,15 +12,6 @@ from pyserini_ance.distributed.failures import interrupt_on_termination
 if TYPE_CHECKING:
     from pyserini_ance.negatives.source import Source
 
-# The options that give queries more candidates, by the setting of a recipe.
-REMEDIES = {
-    "num_negatives": "lower --num-negatives",
-    "top_k": "raise --top-k",
-    "oversample": "raise --oversample",
-    "filters": "loosen --filters",
-    "min_candidates": "leave them out with min_candidates: --source '{kind: KIND, min_candidates: N}'",
-    "on_shortage": "add --on-shortage fill_random to fill up with random ones",
-}
 FORMATS = ("sentence-transformers", "tevatron")
 
 
@@ -50,7 +41,6 @@ def _mine(args: argparse.Namespace, source: "Source", world: Any) -> str:
     """Mine on all processes of `world` and write on the main one; what the main one prints."""
     from pyserini_ance import api
     from pyserini_ance.distributed.process_group import device_of
-    from pyserini_ance.negatives.source import Shortage
     from pyserini_ance.pipeline.mining import mine_negatives
     from pyserini_ance.recipe.load import read_options
     from pyserini_ance.recipe.models import Bm25, Encoding
@@ -61,20 +51,17 @@ def _mine(args: argparse.Namespace, source: "Source", world: Any) -> str:
     encoder = load_any_encoder(args.encoder, device_of(world.device), given=console.foreign_settings(args))
     if world.size > 1:  # the others then find it in the cache
         world.on_main(lambda: api.load_collection(args.collection, cache=args.cache) and None)
-    try:
-        mined = mine_negatives(
-            encoder,
-            api.load_collection(args.collection, cache=args.cache),
-            source,
-            args.split,
-            seed=args.seed,
-            bm25=bm25,
-            encoding=encoding,
-            cache=api.cache_folder(args.cache),
-            world=world,
-        )
-    except Shortage as shortage:
-        raise ValueError(shortage.describe(REMEDIES)) from shortage
+    mined = mine_negatives(
+        encoder,
+        api.load_collection(args.collection, cache=args.cache),
+        source,
+        args.split,
+        seed=args.seed,
+        bm25=bm25,
+        encoding=encoding,
+        cache=api.cache_folder(args.cache),
+        world=world,
+    )
     world.on_main(lambda: mined.to_jsonl(args.output, args.format))
     return f"{mined.describe()}\n\n{args.output}: {len(mined):,} queries" if world.is_main else ""
 

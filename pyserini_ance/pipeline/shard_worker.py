@@ -14,8 +14,7 @@ from typing import Any
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.batching import tokens_at_once
-from pyserini_ance.negatives.checkpoint_vectors import vectors_folder
-from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.snapshot import Snapshot, vectors_folder
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.rundir import RunDir

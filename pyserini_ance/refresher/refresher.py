@@ -13,9 +13,8 @@ import numpy as np
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives.checkpoint_vectors import EncodeDocuments, vectors_folder
 from pyserini_ance.negatives.positives import find_positives
-from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.snapshot import EncodeDocuments, Snapshot, vectors_folder
 from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import NegativeTable, promoted_in
 from pyserini_ance.negatives.teachers.base import TeacherContext, TeacherScores, score_tables

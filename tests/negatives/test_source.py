@@ -8,7 +8,7 @@ from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.mix import Mix
 from pyserini_ance.negatives.random import Random
-from pyserini_ance.negatives.source import MiningContext, Shortage, TableSource, mine_in_shares
+from pyserini_ance.negatives.source import MiningContext, TableSource, mine_in_shares
 from pyserini_ance.negatives.table import PADDING, NegativeTable
 from pyserini_ance.recipe.components import SettingError
 
@@ -63,37 +63,18 @@ def test_queries_with_too_few_candidates_are_listed(split_of):
     assert Ann(num_negatives=2).check(table([1, 2]), None, split_of([0])) == 0
 
 
-LEAVE_OUT = "set min_candidates to the same number, which leaves them out"
-
-
-@pytest.mark.parametrize(
-    ("source", "remedies"),
-    [
-        # A query has all that the source found: a higher top_k would give it no more.
-        (
-            Ann(num_negatives=4),
-            f"The source found no more for them. Lower num_negatives, {LEAVE_OUT}, or set on_shortage: "
-            "fill_random to fill up with random ones.",
-        ),
-        (
-            Ann(num_negatives=4, top_k=2),
-            f"Lower num_negatives, raise top_k, {LEAVE_OUT}, or set on_shortage: fill_random",
-        ),
+def test_a_shortage_names_the_keys_that_help(split_of):
+    for source, cures in (
+        (Ann(num_negatives=4), "Lower num_negatives, raise top_k, set min_candidates: 4 to leave them out"),
         (
             Ann(num_negatives=4, filters=["duplicates"]),
-            f"Lower num_negatives, raise oversample, loosen filters, {LEAVE_OUT}, or set on_shortage: ",
+            "raise top_k, loosen filters or raise oversample, set",
         ),
-        (
-            Ann(num_negatives=4, top_k=2, filters=["duplicates"]),
-            f"Lower num_negatives, raise top_k, raise oversample, loosen filters, {LEAVE_OUT}, or set ",
-        ),
-    ],
-)
-def test_only_settings_that_help_are_advised(split_of, source, remedies):
-    with pytest.raises(Shortage) as error:
-        source.check(table([1, 2]), None, split_of([0]))
-    assert f" candidates, first q0 (2). {remedies}" in str(error.value)
-    assert error.value.needs_new_recipe
+    ):
+        with pytest.raises(SettingError) as error:
+            source.check(table([1, 2]), None, split_of([0]))
+        assert " candidates, first q0 (2). Lower" in str(error.value) and cures in str(error.value)
+        assert error.value.needs_new_recipe
 
 
 @pytest.mark.parametrize(("least", "kept"), [(0, [0, 1, 2]), (1, [0, 1, 2]), (2, [0, 1]), (3, [1])])

@@ -9,7 +9,7 @@ import pytest
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
-from pyserini_ance.negatives import checkpoint_vectors
+from pyserini_ance.negatives import snapshot as snapshots
 from pyserini_ance.negatives.filters.duplicates import Duplicates
 from pyserini_ance.negatives.table import PER_ANCHOR
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
@@ -84,14 +84,14 @@ def made(small_recipe, tmp_path) -> Made:
 @pytest.fixture
 def encodings(monkeypatch) -> list[Path]:
     """The folder of each encoding of all documents."""
-    done, encode_shards = [], checkpoint_vectors.encode_shards
+    done, encode_shards = [], snapshots.encode_shards
 
-    def counted(*arguments):
-        vectors = encode_shards(*arguments)
+    def counted(*arguments, **hold):
+        vectors = encode_shards(*arguments, **hold)
         done.append(arguments[0])
         return vectors
 
-    monkeypatch.setattr(checkpoint_vectors, "encode_shards", counted)
+    monkeypatch.setattr(snapshots, "encode_shards", counted)
     return done
 
 
@@ -290,15 +290,15 @@ def test_mining_and_measuring_a_checkpoint_share_one_encoding(made, encodings):
 
 def test_what_is_worked_on_is_not_removed(made, monkeypatch):
     """The checkpoint and its vectors, though nobody else needs them any more."""
-    encode_shards, left = checkpoint_vectors.encode_shards, []
+    encode_shards, left = snapshots.encode_shards, []
 
-    def pruned_meanwhile(folder, *rest):
+    def pruned_meanwhile(folder, *rest, **hold):
         encode_shards(folder, *rest)
         prune_stage(made.run, "a", Retention(), (), (), ())
         left.append((made.run.checkpoint("a", 2).exists(), folder.exists()))
         return encode_shards(folder, *rest)
 
-    monkeypatch.setattr(checkpoint_vectors, "encode_shards", pruned_meanwhile)
+    monkeypatch.setattr(snapshots, "encode_shards", pruned_meanwhile)
     checkpoint, _ = made.checkpoint(2), made.checkpoint(4, change=0.05)
     made.tables(checkpoint)
     assert left == [(True, True)]

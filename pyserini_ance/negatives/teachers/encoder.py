@@ -15,7 +15,7 @@ from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.encoders.saved_settings import SIDE_FILE
 from pyserini_ance.encoders.tokenization import token_folder, token_store
-from pyserini_ance.negatives.checkpoint_vectors import TEACHER_VECTORS
+from pyserini_ance.negatives.snapshot import TEACHER_VECTORS
 from pyserini_ance.negatives.teachers.base import Pairs, Teacher, TeacherContext
 from pyserini_ance.recipe.components import component_of
 from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode_some
