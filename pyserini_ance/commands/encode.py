@@ -46,7 +46,7 @@ def _encode(args: argparse.Namespace, output: "VectorFormat") -> int:
     from pyserini_ance.distributed.world import World
     from pyserini_ance.pipeline.corpus_encoding import encode_corpus
     from pyserini_ance.storage.liveness import remove_leftovers, temp_path
-    from pyserini_ance.vectors.shard_tasks import Shard
+    from pyserini_ance.vectors.shards import Shard
 
     shard = Shard.parse(args.shard) if args.shard else None
     if not any(path.exists() for path in names_of_file(args.corpus)):

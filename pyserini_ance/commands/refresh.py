@@ -31,11 +31,6 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument(
         "--output", type=Path, metavar="RUN", help="the run directory (default: runs/<recipe name>)"
     )
-    parser.add_argument(
-        "--worker",
-        action="store_true",
-        help="encode shards of the corpus for the run's refresher (refresher.shards=N), beside other workers",
-    )
     args = parser.parse_intermixed_args(arguments)
     console.log_to_stderr()
     from pyserini_ance.runs.rundir import load_recipe, run_folder
@@ -44,8 +39,7 @@ def main(arguments: list[str] | None = None) -> None:
     interrupt_on_termination()
     from pyserini_ance.pipeline import refresher_process
 
-    serve = refresher_process.work if args.worker else refresher_process.refresh
     with logging_redirect_tqdm():
-        reason = serve(loaded.recipe, args.output or run_folder(loaded.recipe.name))
+        reason = refresher_process.refresh(loaded.recipe, args.output or run_folder(loaded.recipe.name))
     if console.is_main():
-        print(f"the {'worker' if args.worker else 'refresher'} exits: {reason}")
+        print(f"the refresher exits: {reason}")

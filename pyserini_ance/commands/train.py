@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
         "plan of each run",
     )
     plan.add_argument(
-        "--plan", action="store_true", help="show the plan alone: steps, epochs, encodings, memory and disk"
+        "--plan", action="store_true", help="show the plan alone: steps, epochs, encodings, sizes"
     )
     plan.add_argument(
         "--dry-steps",

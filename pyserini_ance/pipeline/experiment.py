@@ -21,7 +21,6 @@ from pyserini_ance.pipeline.bm25_rankings import (
     bm25_for_training,
     write_rankings,
 )
-from pyserini_ance.pipeline.cpu_memory import stating_memory
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
 from pyserini_ance.pipeline.hybrid_row import fusion_command, hybrid_row
 from pyserini_ance.pipeline.initial_weights import INITIAL, InitialWeights, starting_checkpoint
@@ -34,7 +33,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, drop_moments, publish_checkpoint
-from pyserini_ance.runs.provenance import environment, highest_peak_bytes, library_bytes
+from pyserini_ance.runs.provenance import environment, highest_peak_bytes
 from pyserini_ance.runs.retention import clean_up
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
@@ -81,7 +80,6 @@ class Experiment:
         check_device(recipe)
         self.log = RunLog(self.run_dir, self.world.is_main)
         self.session = RunSession(recipe, self.run_dir, world)
-        self.stated_bytes = 0  # the most memory that a stage was to take, where that was forecast
 
     def run(
         self, overwrite: bool = False, resume: bool = False, replay: Path | None = None
@@ -101,7 +99,6 @@ class Experiment:
             data = prepare(self.recipe, self.world)
             hashes = self.world.on_main(lambda: self._begin(data, stack, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start
-            library_bytes()  # before anything is encoded or trained: what `--print` counts
             initial = {name: self.initial_checkpoint(name, of_name) for name, of_name in hashes.items()}
             rows, exported = self._rows(data, initial, resume)
             # An earlier, killed attempt has not recorded its duration.
@@ -111,8 +108,7 @@ class Experiment:
                 total: round(time.perf_counter() - start, 1),
             }
             warnings = self.world.on_main(lambda: unimproved_stages(self.recipe, self.log))
-            stated = {"stated": self.stated_bytes} if self.stated_bytes else {}
-            memory = highest_peak_bytes(self.world) | stated
+            memory = highest_peak_bytes(self.world)
             results = Results(self.recipe, rows, seconds, exported, warnings, memory)
             self.world.on_main(lambda: write_json(self.run_dir.measures, results.as_json()))
         return results if self.world.is_main else None
@@ -266,19 +262,9 @@ class Experiment:
         def executor_of(product: Product) -> SyncExecutor | AsyncExecutor:
             return sync_executor if product.mode == "sync" else async_executor
 
-        with stating_memory(self.recipe, name, data, self.world) as stated:
-            self.stated_bytes = max(self.stated_bytes, stated)
-            return StageTrainer(
-                self.recipe,
-                name,
-                data,
-                self.run_dir,
-                self.world,
-                executor_of,
-                initial,
-                resume,
-                self.callbacks,
-            ).train()
+        return StageTrainer(
+            self.recipe, name, data, self.run_dir, self.world, executor_of, initial, resume, self.callbacks
+        ).train()
 
 
 def check_device(recipe: Recipe) -> None:

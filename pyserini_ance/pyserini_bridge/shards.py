@@ -27,7 +27,7 @@ from pyserini_ance.pyserini_bridge.vector_files import (
 from pyserini_ance.storage.files import read_json_object, whole_file
 from pyserini_ance.storage.publish import whole_folder
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.shard_tasks import Shard
+from pyserini_ance.vectors.shards import Shard
 
 log = logging.getLogger(__name__)
 ABOUT, SHARD = "encoder.json", "shard"

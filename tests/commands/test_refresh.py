@@ -27,14 +27,6 @@ def test_it_reports_why_it_exits(asked, capsys):
     assert capsys.readouterr().out == "the refresher exits: the run has finished\n"
 
 
-def test_a_worker_does_its_own_job(asked, monkeypatch, capsys):
-    calls = []
-    monkeypatch.setattr(refreshing, "work", lambda *arguments: calls.append(arguments) or "it was enough")
-    refresh.main(["demo/ance", "--worker", "--output", "somewhere", "refresher.device=cpu"])
-    assert calls == [(load("demo/ance", "refresher.device=cpu").recipe, Path("somewhere"))] and not asked
-    assert capsys.readouterr().out == "the worker exits: it was enough\n"
-
-
 def test_the_folder_is_that_of_train(asked):
     refresh.main(["demo/ance", "refresher.device=cpu", "name=my/run"])
     ((recipe, folder),) = asked

@@ -162,7 +162,7 @@ from pathlib import Path
 from pyserini_ance.pipeline.corpus_encoding import VectorFormat, encode_corpus
 from pyserini_ance.distributed.world import World
 from pyserini_ance.pyserini_bridge.launcher import run_module
-from pyserini_ance.vectors.shard_tasks import Shard
+from pyserini_ance.vectors.shards import Shard
 
 model, folder = map(Path, sys.argv[1:])
 texts = [["red", "green", "blue"][i % 3] + " text" * (i % 5) for i in range(40)]  # each at least twice
