@@ -11,6 +11,7 @@ from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders import hardware
 from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.negatives import snapshot as snapshots
 from pyserini_ance.negatives.ann import Ann
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING
