@@ -49,15 +49,6 @@ def test_rankings_are_those_of_the_checkpoint(snapshot):
     assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
 
 
-def test_everything_is_computed_once_on_first_use(snapshot, monkeypatch):
-    assert snapshot.seconds == {} and not snapshot.scratch.exists()
-    search(snapshot, 5)
-    assert {"load", "encode_documents", "encode_queries", "build", "search"} == set(snapshot.seconds)
-    monkeypatch.setattr(type(snapshot.encoder), "encode_rows", None)  # nothing is encoded again
-    assert search(snapshot, 3)[1].tolist() == search(snapshot, 5)[1][:, :3].tolist()
-    assert search(snapshot, 1000)[1].shape == (15, 30)
-
-
 def test_a_gpu_searches_in_the_vectors_that_it_holds(snapshot):
     vectors = np.ones((30, 32), np.float32)
     documents = ShardedVectors([vectors], held=torch.ones(30, 32))
@@ -221,13 +212,6 @@ def test_documents_are_held_when_a_gpu_encodes_them_and_not_on_a_cpu(snapshot, m
         assert snapshot.document_vectors is None
         del vars(snapshot)["document_vectors"]
     assert asked == [{"hold": False}, {"hold": True}]
-
-
-def test_vectors_of_selected_rows_equal_those_of_all(snapshot):
-    rows = np.array([4, 29, 0])
-    assert np.allclose(snapshot.encode_documents(rows)[0], snapshot.document_vectors[rows], atol=1e-5)
-    selected = snapshot.encode_queries("train", rows[[0, 2]])
-    assert np.allclose(selected, snapshot.query_vectors[[4, 0]], atol=1e-5)
 
 
 def test_documents_are_not_encoded_again_when_only_the_query_tower_differs(snapshot):

@@ -33,13 +33,6 @@ def test_random_draws_are_uniform_over_non_positives(split_of):
     )  # 11 degrees of freedom, p = 0.001
 
 
-def test_random_draws_can_use_every_remaining_document(split_of):
-    drawn = Random(num_negatives=2).draw(
-        np.array([1, 1, 1]), None, AnchorSet(split_of([2], [0, 1, 3]), "query", 5), np.random.default_rng(0)
-    )
-    assert np.sort(drawn, axis=1).tolist() == [[2, 4]] * 3
-
-
 @pytest.mark.parametrize(
     "source", [Random(num_negatives=3), Ann(num_negatives=3), Ann(num_negatives=3, on_shortage="fill_random")]
 )
@@ -107,13 +100,6 @@ def test_random_fill_up_has_no_repeats(split_of):
         assert len(set(first)) == len(set(second)) == 4
 
 
-def test_a_full_table_needs_no_random_documents(split_of):
-    drawn = Ann(num_negatives=2, on_shortage="fill_random").draw(
-        np.array([0]), table([1, 2]), AnchorSet(split_of([0]), "query", 3), np.random.default_rng(0)
-    )
-    assert sorted(drawn[0].tolist()) == [1, 2]
-
-
 def test_top_sampling_takes_the_first_in_rank_order(split_of):
     split, made = split_of([0], [5], [9]), table([4, 1, 2], [3, 4, 1], [7, PADDING, PADDING])
     source, anchor_set = (
@@ -138,17 +124,6 @@ def test_random_sampling_is_uniform_over_the_candidates(split_of):
     assert (
         set(counts) == {1, 2, 4} and sum((count - 1000) ** 2 / 1000 for count in counts.values()) < 13.8
     )  # 2 degrees of freedom, p = 0.001
-
-
-def test_equal_generators_give_equal_draws(split_of):
-    split = split_of([0], [1], [2])
-    first, second = (
-        Random(num_negatives=3).draw(
-            np.arange(3), None, AnchorSet(split, "query", 50), np.random.default_rng(7)
-        )
-        for _ in range(2)
-    )
-    assert first.tolist() == second.tolist()
 
 
 class Own(TableSource):

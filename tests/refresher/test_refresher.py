@@ -28,7 +28,7 @@ from pyserini_ance.runs.generation import (
 )
 from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.publish import MANIFEST, read_manifest
+from pyserini_ance.storage.publish import MANIFEST
 from pyserini_ance.trainer.batch import anchor_sets_of, plan_batch
 
 KEY, DEPTH = ("query", 0), 5
@@ -105,37 +105,6 @@ def test_tables_are_the_best_that_are_no_positives(made):
         assert found == pytest.approx(scores[query][candidates], rel=1e-4)
 
 
-def test_tables_are_published_with_what_they_were_mined_from(made):
-    checkpoint = made.checkpoint(0)
-    generation = made.tables(checkpoint)
-    assert generation.folder == made.run.generation("a", 0)
-    about = {
-        "stage": "a",
-        "step": 0,
-        "weights": checkpoint.weights,
-        "collection": made.data.collection.digest,
-    }
-    manifest = read_manifest(generation.folder)
-    assert {key: manifest[key] for key in about} == about and manifest[
-        "tokenization"
-    ] == made.data.tokenization
-    assert {"load", "encode_documents", "encode_queries", "build", "search", "filter", "write"} == set(
-        generation.report["seconds"]
-    )
-
-
-def test_what_is_made_is_not_made_again(made, encodings):
-    checkpoint = made.checkpoint(2)
-    paths = made.run.generation("a", 2) / MANIFEST, made.run.evaluation("a", 2)
-    for _ in range(2):
-        made.tables(checkpoint), made.dev(checkpoint)
-        written = [path.stat().st_mtime_ns for path in paths]
-    assert [path.stat().st_mtime_ns for path in paths] == written and made.said == [
-        "tables of a-00000002",
-        "dev of a-00000002",
-    ]
-
-
 def test_the_report_agrees_with_a_slow_loop(made):
     first, checkpoint = made.tables(made.checkpoint(0)), made.checkpoint(2, change=0.05)
     generation = made.tables(checkpoint)
@@ -204,16 +173,6 @@ def test_a_refresh_in_chunks_mines_for_some_queries_in_turn(small_recipe, tmp_pa
     assert mined[1].tables["query", 1].candidates.tolist() == table.candidates[3:7].tolist()
 
 
-def test_a_chunk_has_its_share_of_each_joined_split(small_recipe, tmp_path):
-    stage = {**STAGE, "refresh": {"every_steps": 2, "query_chunks": 3}}
-    made = Made(small_recipe({"a": stage}, train_split={"splits": ["dev", "train"]}), tmp_path / "run")
-    mined = [
-        made.tables(made.checkpoint(step, change=step / 10)).tables[KEY].anchors.tolist()
-        for step in (0, 2, 4)
-    ]
-    assert mined == [[0, *range(5, 10)], [1, 2, *range(10, 15)], [3, 4, *range(15, 20)]]
-
-
 def test_steps_leave_out_queries_with_too_few_candidates(small_recipe, tmp_path):
     """As the trainer of microsoft/ANCE for OpenQA, which skips lines with fewer than two negatives."""
     file = tmp_path / "ranked.trec"
@@ -237,23 +196,6 @@ def test_steps_leave_out_queries_with_too_few_candidates(small_recipe, tmp_path)
     assert np.unique(np.concatenate(drawn)).tolist() == enough
 
 
-def test_static_negatives_are_mined_of_the_first_checkpoint_only(small_recipe, tmp_path):
-    (tmp_path / "ranked.trec").write_text(
-        "".join(f"train-{query} Q0 blue-tiger 1 2 t\n" for query in range(15))
-    )
-    sources = [{"kind": "ranking", "file": str(tmp_path / "ranked.trec")}, {"kind": "ann", "top_k": DEPTH}]
-    made = Made(small_recipe({"a": {**STAGE, "terms": {"query": {"negatives": sources}}}}), tmp_path / "run")
-    mined = [made.tables(made.checkpoint(step, change=step / 10)) for step in (0, 2)]
-    assert [sorted(generation.tables) for generation in mined] == [
-        [("query", 0), ("query", 1)],
-        [("query", 1)],
-    ]
-    of_file, of_model = mined[0].report["tables"].values()
-    # The file ranks no positive: their ranks are those in its own ranking, not in the model's.
-    assert of_file["positives"] == {"ranked": 0, "mean_reciprocal_rank": 0} and "margin" not in of_file
-    assert of_model["positives"]["ranked"] > 0 and "margin" in of_model
-
-
 def test_positives_have_ranks_and_a_margin_in_a_ranking_from_a_file(small_recipe, tmp_path):
     """Query 0, whose positives are red-apple and red-tiger, ranks the second of them second."""
     lines = ["train-0 Q0 blue-tiger 1 9 t", "train-0 Q0 red-tiger 2 8 t", "train-0 Q0 blue-horse 3 5 t"]
@@ -269,15 +211,6 @@ def test_positives_have_ranks_and_a_margin_in_a_ranking_from_a_file(small_recipe
     assert read_positive_ranks(generation.folder, "query.0").tolist() == [2, *[0] * 14]
     assert report["positives"] == {"ranked": 1, "mean_reciprocal_rank": round(0.5 / 15, 4)}
     assert report["margin"]["mean"] == 8 - (9 + 5) / 2
-
-
-def test_the_dev_measure_is_that_of_the_ranking(made):
-    checkpoint = made.checkpoint(2)
-    scores, qrels = made.scores(checkpoint, "dev"), made.data.collection.split("dev").qrels
-    ranks = [np.argsort(-scores[query]).tolist().index(qrels.relevant(query)[0]) + 1 for query in range(5)]
-    value = made.dev(checkpoint)["value"]
-    assert value == pytest.approx(statistics.fmean(1 / rank if rank <= 10 else 0 for rank in ranks))
-    assert 0 < value < 1
 
 
 def test_mining_and_measuring_a_checkpoint_share_one_encoding(made, encodings):

@@ -51,7 +51,11 @@ class EncoderTeacher(Teacher):
 
     def score(self, pairs: Pairs, context: TeacherContext) -> np.ndarray:
         snapshot = context.snapshot
-        encoder = self._load(snapshot.device)
+        if self.encoder is not None:
+            encoder = initial_encoder(self.encoder, 0, snapshot.device)
+        else:
+            assert self.folder is not None, "one of the two is set"
+            encoder = load_encoder(self._saved(self.folder), snapshot.device)
         documents = self._document_vectors(encoder, context)
         rows, positions = np.unique(pairs.queries, return_inverse=True)
         queries = encode_some(
@@ -90,12 +94,6 @@ class EncoderTeacher(Teacher):
             "documents of the teacher",
             snapshot.world,
         )
-
-    def _load(self, device: str) -> Encoder:
-        if self.encoder is not None:
-            return initial_encoder(self.encoder, 0, device)
-        assert self.folder is not None
-        return load_encoder(self._saved(self.folder), device)
 
     @staticmethod
     def _saved(folder: Path) -> Path:
