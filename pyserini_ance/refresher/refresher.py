@@ -19,7 +19,6 @@ from pyserini_ance.negatives.source import MiningContext
 from pyserini_ance.negatives.table import NegativeTable, promoted_in
 from pyserini_ance.negatives.teachers.base import TeacherContext, TeacherScores, score_tables
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.refresh_settings import Refresh
 from pyserini_ance.refresher.dev_evaluation import evaluate_on_dev
 from pyserini_ance.refresher.mined_tables import mine_table
 from pyserini_ance.runs.checkpoint import Checkpoint
@@ -110,13 +109,17 @@ class Refresher:
             previous_stage = PreviousStage.of(self.recipe, self.run, request.stage, self.world)
             previous_tables = previous_stage.tables(self.data.identity)
         compared = self._tables_before(request, leases) or previous_tables
-        chunk = self._query_chunk(request.step, stage.effective_refresh)
+        refresh, chunk = stage.effective_refresh, None  # the training queries to mine for; None: all
+        if refresh.query_chunks > 1:  # an equal share of each split
+            queries = np.arange(len(self.data.split.queries))
+            splits = [queries[rows] for rows in self.data.split_rows]
+            chunk = np.concatenate([split[refresh.chunk(request.step, len(split))] for split in splits])
         generation = self.run.generation(request.stage, request.step)
         key_of_stage = self.recipe.seed, list(self.recipe.stages).index(request.stage), request.step
         tables: dict[TableKey, NegativeTable] = {}
         reports: dict[str, dict[str, Any]] = {}
         with snapshot.timed("filter"):
-            positives = find_positives(snapshot, stage.effective_refresh.positives_top_k)
+            positives = find_positives(snapshot, refresh.positives_top_k)
         for key, source in mined_sources(stage, dynamic_only=request.step > 0).items():
             with snapshot.timed("filter"):
                 (term, position), part = key, chunk if source.is_dynamic else None
@@ -215,14 +218,6 @@ class Refresher:
             )
         self._snapshot.seconds.clear()
         return self._snapshot
-
-    def _query_chunk(self, step: int, refresh: Refresh) -> np.ndarray | None:
-        """Return the rows of the training queries to mine for, an equal share of each split; None: all."""
-        if refresh.query_chunks == 1:
-            return None
-        queries = np.arange(len(self.data.split.queries))
-        splits = [queries[rows] for rows in self.data.split_rows]
-        return np.concatenate([split[refresh.chunk(step, len(split))] for split in splits])
 
     def _tables_before(self, request: RefreshRequest, leases: ExitStack) -> dict[TableKey, NegativeTable]:
         """Return the tables of the last generation, to compare; none if training is removing them."""

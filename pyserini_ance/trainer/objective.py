@@ -39,8 +39,7 @@ def term_losses(
         if term.regularizer is not None:
             losses[name] = term.regularizer(*_regularized(batch, rows, vectors, passages))
             continue
-        pool = _in_batch_pool if term.in_batch_negatives else _own_pool
-        columns, labels, mask = pool(rows, known_positives)
+        columns, labels, mask = _pool(rows, known_positives, term.in_batch_negatives)
         if term.loss.graded:
             labels = labels * grades_of(known_positives, rows.anchors, np.broadcast_to(columns, labels.shape))
         anchors, columns = (
@@ -164,26 +163,19 @@ def _best_scores(
     return scores.masked_fill(~to_device(scores.device, mask)[0], -torch.inf).max(-1).values
 
 
-# Rows (columns,) or (B, columns), labels (B, columns) bool, and mask (B, columns) bool.
-Pool = tuple[np.ndarray, np.ndarray, np.ndarray]
+def _pool(
+    rows: TermRows, known_positives: KnownPositives, in_batch: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Rows (columns,) or (B, columns), labels (B, columns) bool, and mask (B, columns) bool.
 
-
-def _own_pool(rows: TermRows, known_positives: KnownPositives) -> Pool:
-    """Each anchor's own positives (B, P), then its own negatives (B, n).
-
-    Known positives are labelled in both.
+    Each anchor's own positives (B, P), then its own negatives (B, n); known positives are labelled in both.
+    In batch: all candidates drawn for any anchor of the batch, as many times as they were drawn. The
+    positives of an anchor are then those in its own pool; their copies elsewhere and its other known
+    positives are masked.
     """
     columns = np.concatenate([rows.positives, rows.negatives], axis=1)
-    return columns, is_known_positive(known_positives, rows.anchors, columns), columns != PADDING
-
-
-def _in_batch_pool(rows: TermRows, known_positives: KnownPositives) -> Pool:
-    """All candidates drawn for any anchor of the batch, as many times as they were drawn.
-
-    The positives of an anchor are those in its own pool; their copies elsewhere and its other known positives
-    are masked.
-    """
-    columns = np.concatenate([rows.positives, rows.negatives], axis=1)
+    if not in_batch:
+        return columns, is_known_positive(known_positives, rows.anchors, columns), columns != PADDING
     own = np.repeat(np.eye(len(columns), dtype=bool), columns.shape[1], axis=1)
     columns = columns.ravel()
     known = is_known_positive(known_positives, rows.anchors, np.broadcast_to(columns, own.shape))

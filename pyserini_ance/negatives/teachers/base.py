@@ -78,11 +78,9 @@ class TeacherContext:
 class Teacher(Component):
     """A model, or a ranking, whose scores of pairs the retriever learns from.
 
-    follows_student: the scores change with the model that is being trained.
     compares_candidates: a pair's score depends on the other pairs of its anchor in the same call.
     """
 
-    follows_student: ClassVar[bool] = False
     compares_candidates: ClassVar[bool] = False
 
     @property
