@@ -248,14 +248,8 @@ class BatchEncoder:
         all queries: the batch is one chunk, and `chunk_queries` makes it go through GradCache. Live sources
         find the positives `known_positives` of queries; None: the judged ones.
         """
-        is_coupled = any(term.in_batch_negatives for term in self.stage.terms.values())
-        if is_coupled:
-            chunks = [batch]
-        elif self.stage.chunk_queries:  # of each process
-            chunks = batch.chunks(self.stage.chunk_queries * self.world.size)
-        else:
-            chunks = self._within_budget(batch)
-        make_pass = GradCache if is_coupled and self.stage.chunk_queries else PlainPass
+        make_pass = GradCache if self._is_coupled and self.stage.chunk_queries else PlainPass
+        chunks = self._chunks(batch)
         for number, chunk in enumerate(chunks):
             key, share = (*self.key, step, number), len(chunk.queries) / len(batch.queries)
             towers, device = self.encoder.towers, self.encoder.device
@@ -268,6 +262,17 @@ class BatchEncoder:
                 )
             passages = self.data.training_rows_of(chunk.unique("document"))[1]
             yield EncodedChunk(chunk, vectors, passages, share, encoding, number == len(chunks) - 1)
+
+    @property
+    def _is_coupled(self) -> bool:
+        return any(term.in_batch_negatives for term in self.stage.terms.values())
+
+    def _chunks(self, batch: Batch) -> list[Batch]:
+        if self._is_coupled:
+            return [batch]
+        if self.stage.chunk_queries:  # of each process
+            return batch.chunks(self.stage.chunk_queries * self.world.size)
+        return self._within_budget(batch)
 
     def _within_budget(self, batch: Batch) -> list[Batch]:
         """Split the batch, equally on all processes, until no chunk's texts exceed `tokens_per_chunk` on a

@@ -49,20 +49,20 @@ def test_rankings_are_those_of_the_checkpoint(snapshot):
     assert np.allclose(np.take_along_axis(expected, rows, 1), scores, atol=1e-4)
 
 
-def test_a_gpu_searches_in_the_vectors_that_it_holds(snapshot):
+def test_a_gpu_searches_in_the_vectors_that_it_holds(snapshot, monkeypatch):
+    searched = []
+    monkeypatch.setattr(snapshots, "searcher", lambda vectors, *_: searched.append(vectors))
+    monkeypatch.setattr(snapshots, "search_shards", lambda *_: None)
     vectors = np.ones((30, 32), np.float32)
     documents = ShardedVectors([vectors], held=torch.ones(30, 32))
-    assert snapshot._own(documents) is vectors and not snapshot.seconds  # nothing is encoded for it
+    snapshot.rank(vectors, documents, 1)
+    assert set(snapshot.seconds) == {"build", "search"}  # nothing is encoded for it
     vars(snapshot)["document_vectors"] = documents
-    assert snapshot._own(documents) is vectors
-    snapshot.device = "cuda:0"
-    assert snapshot._own(documents) is documents.held
-    assert snapshot._own(ShardedVectors([vectors])) is vectors
-    snapshot.free_device()
-    assert documents.held is None and "resident_vectors" not in vars(snapshot)
-    documents.held = torch.ones(30, 32)
-    snapshot.encoding = snapshot.encoding.model_copy(update={"search": "faiss"})
-    assert snapshot._own(documents) is vectors
+    snapshot.rank(vectors, documents, 1)
+    snapshot.device, snapshot._on_cpu = "cuda:0", False
+    for given in (documents, ShardedVectors([vectors])):
+        snapshot.rank(vectors, given, 1)
+    assert [one is documents.held for one in searched] == [False, False, True, False]
 
 
 CHOICES = [(around, empty) for around in ("per_passage", "per_document") for empty in (False, True)]

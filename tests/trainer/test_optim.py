@@ -217,7 +217,7 @@ def test_tensors_together_move_to_the_same_bits_as_one_by_one(together):
         with torch.no_grad():
             one_by_one(expected, state, 0.1 * (5 - step), 0.01)
             if together:
-                optimizer._move(parameters, 0.1 * (5 - step), BETAS, EPS, 0.01)
+                optimizer._move(parameters, {**optimizer.param_groups[0], "lr": 0.1 * (5 - step)})
         if not together:
             optimizer.param_groups[0]["lr"] = 0.1 * (5 - step)
             optimizer.step()
