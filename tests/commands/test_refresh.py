@@ -45,7 +45,7 @@ def test_help_says_what_it_is_for(capsys):
         refresh.main(["--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert (
-        shown.startswith("usage: pyserini-ance refresh ") and "mode: async" in shown and "--output" in shown
+        shown.startswith("Usage: pyserini-ance refresh ") and "mode: async" in shown and "--output" in shown
     )
 
 
@@ -75,4 +75,4 @@ def test_invalid_requests_are_reported(monkeypatch, tmp_path, arguments, error, 
 def test_without_a_recipe_it_says_how_it_is_called(capsys):
     with pytest.raises(SystemExit, match="2"):
         refresh.main([])
-    assert "usage: pyserini-ance refresh" in capsys.readouterr().err
+    assert "Usage: pyserini-ance refresh" in capsys.readouterr().err
