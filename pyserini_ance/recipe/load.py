@@ -23,9 +23,26 @@ from pyserini_ance.recipe.merging import (
 )
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.problems import at_its_source, explain, in_words, new_stage
-from pyserini_ance.recipe.variant import with_own_figures
+from pyserini_ance.recipe.variant import differences
 
 COMMAND_LINE = "command line"
+# `expect` holds if overrides change nothing but these: chance, machine, paths, shown splits and measures.
+KEEPS_EXPECT = (
+    *(
+        "name",
+        "description",
+        "expect",
+        "seed",
+        "device",
+        "threads",
+        "precision",
+        "cache",
+        "log_with",
+        "encoding",
+    ),
+    *("refresher", "retention", "data.folder", "bm25.index", "bm25.threads", "final_evaluation.split"),
+    *("final_evaluation.measures", "final_evaluation.query_measures"),
+)
 
 
 @dataclass(frozen=True)
@@ -40,25 +57,26 @@ def load(name: str | Path, *overrides: str, overrides_origin: str = COMMAND_LINE
     """Load a recipe by name or path and apply `dotted.key=value` overrides.
 
     `extends:` names files in the same folder (or any recipe); mappings merge, anything else replaces, and
-    null removes an inherited stage or split. `stage_defaults:` gives defaults to each stage. Figures of
-    `expect` hold for the recipe of the file that lists them: a recipe that differs in what influences the
-    result drops them (variant.py). Settings under `final_evaluation` for splits that the data lacks and that
-    are not evaluated are dropped as well. `overrides_origin` is the origin of overridden values, which errors
+    null removes an inherited stage or split. `stage_defaults:` gives defaults to each stage. `expect` holds
+    for the recipe of the file that lists it: it is not inherited, and overrides other than KEEPS_EXPECT drop
+    it. Settings under `final_evaluation` for splits that the data lacks and that are not evaluated are
+    dropped as well. `overrides_origin` is the origin of overridden values, which errors
     name. Raises ValueError naming file or override, key and value.
     """
     path = find_recipe(str(name))
     origins: dict[str, str] = {}
     splits: set[str] = set()
     raw = _read_chain(path, origins, splits, ())
+    empty: dict = {"bm25": {}, "final_evaluation": {}}
+    in_file = _copy(raw)
     for override in overrides:
         _apply(raw, override, origins, overrides_origin)
+    keeps_expect = all(key.startswith(KEEPS_EXPECT) for key, *_ in differences(empty | in_file, empty | raw))
     raw.setdefault("name", f"{path.resolve().parent.name}/{path.stem}")
     filled = _fill_stage_defaults(raw, origins)
     _drop_replaced_splits(raw, splits)
-    overridden = overrides_origin if overrides else None
-    recipe = with_own_figures(
-        _check(raw, path, origins, filled), origins, str(path), overridden, lambda origin: load(origin).recipe
-    )
+    recipe = _check(raw, path, origins, filled)
+    recipe = recipe if keeps_expect else recipe.model_copy(update={"expect": {}})
     vars(recipe)["file"] = path.resolve()  # a cached property, not a setting
     return LoadedRecipe(recipe, origins)
 
@@ -117,6 +135,7 @@ def _read_chain(path: Path, origins: dict[str, str], splits: set[str], seen: tup
     merged: dict = {}
     for base in _bases(own, path):
         merge(merged, _read_chain(base, origins, splits, (*seen, path.resolve())), {}, "")
+    merged.pop("expect", None)
     splits.update(mapping(mapping(own, "data"), "splits"))
     inherited = Inherited.of(merged)
     merge(merged, own, origins, "", str(path))
