@@ -152,16 +152,15 @@ def _print_plan(args: argparse.Namespace) -> str | None:
     from pyserini_ance.pipeline.initial_weights import describe_initial_weights
     from pyserini_ance.pipeline.plan import plan, plan_of_chain
     from pyserini_ance.pipeline.prerequisites import prerequisites, recipe_in_file
-    from pyserini_ance.recipe.annotated_yaml import annotated_yaml
+    from pyserini_ance.recipe.load import dump
     from pyserini_ance.runs.rundir import load_recipe
 
-    loaded = load_recipe(args.recipe, *args.overrides)
+    recipe = load_recipe(args.recipe, *args.overrides).recipe
     if not console.is_main():
         return None
-    recipe = loaded.recipe
     chain = [] if args.no_prerequisites else prerequisites(recipe, recipe_in_file(recipe))
     first = {one.folder: one.recipe for one in chain if one.status != "finished"}
-    lines = [annotated_yaml(loaded)] if args.show else []
+    lines = [dump(recipe).rstrip()] if args.show else []
     lines += [*describe_initial_weights(recipe, first), *(one.describe() for one in chain)]
     if lines:
         print(*lines, sep="\n", flush=True)

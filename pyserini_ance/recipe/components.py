@@ -1,7 +1,4 @@
-"""Base classes of recipe settings, and the lookup of the component class behind each `kind`.
-
-Keys, values and kinds of earlier versions are rejected with their current names (`renamed_keys.py`).
-"""
+"""Base classes of recipe settings, and the lookup of the component class behind each `kind`."""
 
 import difflib
 import importlib
@@ -22,8 +19,6 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
-
-from pyserini_ance.recipe.renamed_keys import renamed_key, renamed_kind, renamed_value
 
 
 class SettingError(ValueError):
@@ -61,9 +56,15 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def check_keys(cls, values: Any) -> Any:
-        """Report every unknown key and every value of an earlier version at once, each at its own place."""
-        items = values.items() if isinstance(values, dict) else ()
-        problems = [problem for key, value in items if (problem := _key_problem(cls, key, value))]
+        """Report every unknown key at once, each at its own place, with the keys that there are."""
+        names = sorted(keys_of(cls))
+        unknown = [key for key in values if key not in names] if isinstance(values, dict) else []
+        problems = []
+        for key in map(str, unknown):
+            hint = cls.key_hint(key) or did_you_mean(key, names)
+            message = f"unknown key {key!r}{hint}; keys here: {', '.join(names)}"
+            error = PydanticCustomError("unknown_key", "{message}", {"message": message})
+            problems.append(InitErrorDetails(type=error, loc=(key,), input=values.get(key)))
         if problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
         return values
@@ -101,26 +102,6 @@ def _absolute(value: Any) -> Any:
 def keys_of(settings: type[Settings]) -> dict[str, FieldInfo]:
     """The fields of settings by their keys in a recipe; a key that is a Python keyword is an alias."""
     return {field.alias or name: field for name, field in settings.model_fields.items()}
-
-
-def _key_problem(settings: type[Settings], key: Any, value: Any) -> InitErrorDetails | None:
-    """The error for a key that `settings` lacks, or for a value that the key had in an earlier version."""
-    names, kind = sorted(keys_of(settings)), settings.model_fields.get("kind")
-    if key in names:
-        is_shipped = settings.__module__.partition(".")[0] == __name__.partition(".")[0]
-        message = renamed_value(key, value) if is_shipped else None
-    else:
-        message = renamed_key(key, value, names, kind.default if kind else None) or (
-            f"unknown key {str(key)!r}{settings.key_hint(str(key)) or did_you_mean(str(key), names)}; "
-            f"keys here: {', '.join(names)}"
-        )
-    if message is None:
-        return None
-    return InitErrorDetails(
-        type=PydanticCustomError("unknown_key", "{message}", {"message": message}),
-        loc=(str(key),),
-        input=value,
-    )
 
 
 class Component(Settings):
@@ -195,8 +176,7 @@ def component_class(package: str, kind: str) -> type[Component]:
     names = kinds(package)
     if kind not in names:
         raise ValueError(
-            renamed_kind(package, kind)
-            or f"unknown kind {kind!r} of {package}{_own_class_hint(kind) or did_you_mean(kind, names)}; "
+            f"unknown kind {kind!r} of {package}{_own_class_hint(kind) or did_you_mean(kind, names)}; "
             f"kinds: {', '.join(names)}"
         )
     module = importlib.import_module(f"{COMPONENT_PACKAGES[package]}.{kind}")

@@ -20,8 +20,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from pyserini_ance.recipe.components import Settings, did_you_mean
 from pyserini_ance.recipe.evaluation_settings import Score, canonical_name
-from pyserini_ance.recipe.load import read_yaml
-from pyserini_ance.recipe.problems import explain
+from pyserini_ance.recipe.load import read_settings, read_yaml
 
 FILE = "_published.yaml"
 EXACT_INDEX = "IndexFlatIP"  # exact search, as Faiss and the papers call it
@@ -159,12 +158,7 @@ def read_published(folder: Path) -> Published:
     path = folder / FILE
     if not path.exists():
         return Published()
-    try:
-        return Published.model_validate(read_yaml(path.read_bytes(), str(path)))
-    except ValidationError as error:
-        raise ValueError(
-            "\n".join([f"{path} is not valid:", *(explain(problem, path, {}) for problem in error.errors())])
-        ) from None
+    return read_settings(Published, read_yaml(path.read_bytes(), str(path)), str(path))
 
 
 def _problem(position: int, key: str, message: str, value: str) -> InitErrorDetails:

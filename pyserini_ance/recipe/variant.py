@@ -4,7 +4,7 @@ Figures belong to the recipe as the file that lists them has it. Another configu
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,47 +56,6 @@ def describe_variant(recipe: Recipe, base: Recipe) -> str:
     differing = [f"{key} {new} instead of {old}" for key, old, new in differences(influences(base), settings)]
     more = f"; and {len(differing) - SHOWN} more" if len(differing) > SHOWN else ""
     return f"{base.name}: {'; '.join(differing[:SHOWN])}{more}" if differing else ""
-
-
-def with_own_figures(
-    recipe: Recipe,
-    origins: Mapping[str, str],
-    own: str,
-    overridden: str | None,
-    load: Callable[[str], Recipe],
-) -> Recipe:
-    """The recipe without those figures of `expect` that another configuration has.
-
-    A figure holds if the recipe as its file has it, which `load` reads, does not differ in an influence.
-    `own` is the recipe's own file, `overridden` the origin of overrides, if there are any: their figures hold
-    for what they make of the recipe. `variant_of` says why overrides have left none of the file's own.
-    """
-    variants: dict[str, str] = {}
-
-    def holds(origin: str) -> bool:
-        if origin == overridden or (origin == own and overridden is None):
-            return True
-        if origin not in variants:
-            variants[origin] = describe_variant(recipe, _listed(load, origin))
-        return not variants[origin]
-
-    expect = {
-        split: {name: value for name, value in scores.items() if holds(origins[f"expect.{split}.{name}"])}
-        for split, scores in recipe.expect.items()
-    }
-    expect = {split: scores for split, scores in expect.items() if scores or not recipe.expect[split]}
-    update = {"expect": expect, "variant_of": recipe.variant_of if expect else variants.get(own, "")}
-    return recipe.model_copy(update=update) if any(variants.values()) else recipe
-
-
-def _listed(load: Callable[[str], Recipe], origin: str) -> Recipe:
-    try:
-        return load(origin)
-    except ValueError as error:
-        raise ValueError(
-            f"{origin}: expect: figures belong to a whole recipe, and this file is not one; move `expect` to "
-            f"the recipes that extend it. {error}"
-        ) from None
 
 
 def differences(old: Any, new: Any, key: str = "") -> Iterator[tuple[str, str, str]]:

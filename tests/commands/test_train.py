@@ -41,16 +41,10 @@ def test_flags_that_make_no_sense(recipe, capsys, flags, message):
     assert message in capsys.readouterr().err
 
 
-def test_print_shows_the_recipe_its_origins_and_the_plan_and_trains_nothing(recipe, capsys, tmp_path):
+def test_print_shows_the_recipe_and_the_plan_and_trains_nothing(recipe, capsys, tmp_path):
     train.main([recipe, "stages.a.steps=9", "--print"])
     shown = capsys.readouterr().out
-    assert any(
-        line.strip().startswith("steps: 9") and line.endswith("# command line") for line in shown.splitlines()
-    )
-    assert any(
-        line.strip().startswith("batch_queries: 2") and line.endswith(f"# {recipe}")
-        for line in shown.splitlines()
-    )
+    assert "    steps: 9\n" in shown and "    batch_queries: 2\n" in shown
     assert "| a " in shown and "documents: 30 of " in shown
     assert list((tmp_path / "here").iterdir()) == []
 

@@ -162,13 +162,10 @@ from pyserini_ance.recipe.load import load
             "retention.vectors: unknown key 'vectors'; keys here: keep_negatives, save_total_limit, got 1",
         ),
         ("retention.save_total_limit=0", "retention.save_total_limit: Input should be greater than 0, got 0"),
-        (
-            "retention.keep_negatives=0",
-            "retention.keep_negatives: expected `all` or a number from 1, got 0 (set in command line)",
-        ),
+        ("retention.keep_negatives=0", "retention.keep_negatives: expected `all` or a number from 1, got 0"),
         (
             "retention.keep_negatives=some",
-            "retention.keep_negatives: expected `all` or a number from 1, got 'some' (set in command line)",
+            "retention.keep_negatives: expected `all` or a number from 1, got 'some'",
         ),
         (
             "encoder.tokenization.query={length_tokens: 5, template: nothing}",
@@ -178,7 +175,7 @@ from pyserini_ance.recipe.load import load
 )
 def test_a_wrong_value_is_named_with_its_key(base, override, message):
     said = refused(base, override)
-    assert said.startswith(f"recipe {base} is not valid:\n") and message in said
+    assert said.startswith(f"recipe {base}, with {override} is not valid:\n") and message in said
 
 
 def test_moments_cannot_change_their_optimizer(base, write):
@@ -233,9 +230,7 @@ def test_a_wrong_refresh_is_named_once(base, refresh, key, message):
         "stages.only.terms.query.negatives=[{kind: ann}]",
         f"stages.only.refresh={{every_steps: 4, {refresh}}}",
     ).splitlines()
-    assert said.startswith(f"  stages.only.refresh{key}: {message}") and said.endswith(
-        " (set in command line)"
-    )
+    assert said.startswith(f"  stages.only.refresh{key}: {message}")
 
 
 @pytest.mark.parametrize(
@@ -256,7 +251,7 @@ def test_a_staleness_bound_that_cannot_hold_is_rejected_with_the_least(base, ref
     assert (
         f"stages.only.refresh: max_staleness_steps {bound} cannot be kept: with every_steps 4 and this "
         "`adopt` negatives are up to "
-        f"{least} steps old; raise it to {least}, or refresh more often (set in command line)"
+        f"{least} steps old; raise it to {least}, or refresh more often"
     ) in refused(base, *overrides)
     assert (
         load(base, overrides[0], f"stages.only.refresh={{{settings}: {least}}}")
