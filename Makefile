@@ -53,7 +53,7 @@ lint: $(INSTALLED)
 
 bench: $(INSTALLED)
 	@$(PIP) install --constraint constraints.txt --no-build-isolation --editable '.[rerank]'
-	$(RUN) -m pyserini_ance bench all --json bench.json
+	$(RUN) -m benchmarks.speed all --json bench.json
 
 docs: .venv/.installed-docs
 	NO_MKDOCS_2_WARNING=1 $(RUN) -m mkdocs build --strict --quiet

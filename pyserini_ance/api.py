@@ -26,16 +26,16 @@ from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation import metrics
 from pyserini_ance.negatives.filters.base import Filter
 from pyserini_ance.negatives.source import Source
-from pyserini_ance.pipeline import experiment, mining
+from pyserini_ance.pipeline import mining
 from pyserini_ance.pipeline.mined_negatives import MinedNegatives
 from pyserini_ance.pipeline.mining import NUM_NEGATIVES, mine_negatives, read_source
 from pyserini_ance.pipeline.one_training import only_training
 from pyserini_ance.pipeline.opened_run import Run
-from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
 from pyserini_ance.recipe.components import Component
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.load import read_component, read_settings
 from pyserini_ance.recipe.models import Bm25, Encoding, Recipe
+from pyserini_ance.reports import finish
 from pyserini_ance.runs import rundir
 from pyserini_ance.runs.any_encoder import load_any_encoder
 from pyserini_ance.trainer.callbacks import TrainerCallback, check_callbacks
@@ -99,12 +99,8 @@ def train(
     recipe = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
     directory = rundir.run_folder(recipe.name) if output is None else Path(output)
     decisions = None if replay is None else Path(replay)
-    how = (recipe, directory, overwrite, resume, decisions, callbacks)
     with only_training(directory):
-        if prerequisites:
-            train_with_prerequisites(*how, recipe_in_file(recipe))
-        else:
-            experiment.train(*how)
+        finish.train(recipe, directory, overwrite, resume, decisions, callbacks, prerequisites)
     return Run(directory)
 
 
@@ -115,6 +111,7 @@ def resume(run_directory: str | Path | Run, callbacks: Sequence[TrainerCallback]
     """
     run = run_directory if isinstance(run_directory, Run) else Run(run_directory)
     if rundir.RunDir(run.directory).read_state()["status"] == "finished":
+        finish.write_card_and_report(run.directory, only_missing=True)
         return run
     return train(run.recipe, run.directory, resume=True, callbacks=callbacks)
 

@@ -3,6 +3,7 @@ bridge.
 """
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,11 +29,9 @@ ORDER = [
     "trainer",
     "refresher",
     "pyserini_bridge",
-    "analysis",
     "pipeline",
-    "downstream",
+    "reports",
     "api",
-    "bench",
     "commands",
     "train",
     "__main__",
@@ -46,9 +45,6 @@ FORBIDDEN = {
     ("refresher", "trainer"),
     ("pyserini_bridge", "trainer"),
     ("pyserini_bridge", "refresher"),
-    ("analysis", "trainer"),
-    ("analysis", "refresher"),
-    ("analysis", "pyserini_bridge"),
 }
 
 IMPORT_ALL = """
@@ -111,6 +107,17 @@ def test_imports_go_down_only():
         if package != "__init__" and imported in height and height[imported] > height[package]
     ]
     assert upwards == []
+
+
+def test_writers_never_import_readers():
+    """What writes runs is below `reports`, which only reads them; nothing imports benchmarks/."""
+    writers = set(ORDER[: ORDER.index("reports")])
+    assert {"pipeline", "trainer", "refresher", "runs"} <= writers
+    assert [
+        file for file, package, imported in imports() if package in writers and imported == "reports"
+    ] == []
+    benchmarks = re.compile(r"^\s*(from|import) benchmarks\b", re.MULTILINE)
+    assert [path for path in PACKAGE.rglob("*.py") if benchmarks.search(path.read_text("utf-8"))] == []
 
 
 def test_forbidden_imports_do_not_occur():

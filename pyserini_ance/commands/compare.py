@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from pyserini_ance.commands import console
 
 if TYPE_CHECKING:
-    from pyserini_ance.analysis.dev_curves import DevPoint
+    from pyserini_ance.reports.dev_curves import DevPoint
 
 DETAILS = """\
 ROW is the name of a row of the table, or a run directory (or the folder of a grid) that has one row.
@@ -20,11 +20,11 @@ EXAMPLE = "pyserini-ance compare runs/demo-ance runs/demo-rand --significance de
 
 def main(arguments: list[str] | None = None) -> None:
     args = _parse(arguments)
-    from pyserini_ance.analysis.compared_runs import read_distinct, row_named, variant_legend
-    from pyserini_ance.analysis.dev_curves import plot_curves
-    from pyserini_ance.analysis.grid_tables import runs_in
-    from pyserini_ance.analysis.run_comparison import significance_legend
     from pyserini_ance.evaluation.legends import table_with_legend
+    from pyserini_ance.reports.compared_runs import read_distinct, row_named, variant_legend
+    from pyserini_ance.reports.dev_curves import plot_curves
+    from pyserini_ance.reports.grid_tables import runs_in
+    from pyserini_ance.reports.run_comparison import significance_legend
 
     runs, results = read_distinct(runs_in(args.runs))
     baseline = row_named(args.significance, results) if args.significance else None
@@ -116,10 +116,10 @@ def _table(
     only: Sequence[str],
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Rows and columns of the table that the options select; `baseline` and `only` are labels of its rows."""
-    from pyserini_ance.analysis.dev_curves import time_to_target
-    from pyserini_ance.analysis.forgetting import forgetting
-    from pyserini_ance.analysis.grid_tables import improvements
-    from pyserini_ance.analysis.run_comparison import (
+    from pyserini_ance.reports.dev_curves import time_to_target
+    from pyserini_ance.reports.forgetting import forgetting
+    from pyserini_ance.reports.grid_tables import improvements
+    from pyserini_ance.reports.run_comparison import (
         compare,
         labels,
         significance,
@@ -143,8 +143,8 @@ def _table(
 
 
 def _curves(results: Sequence[dict[str, Any]], runs: list[Path]) -> "dict[str, list[DevPoint]]":
-    from pyserini_ance.analysis.dev_curves import mean_curves
-    from pyserini_ance.analysis.run_comparison import labels
+    from pyserini_ance.reports.dev_curves import mean_curves
+    from pyserini_ance.reports.run_comparison import labels
 
     metrics = (run / "metrics.jsonl" for run in runs)
     return mean_curves(list(zip(labels(results), metrics, strict=True)))

@@ -10,7 +10,7 @@ from pyserini_ance.commands import console
 
 def main(arguments: list[str] | None = None) -> None:
     args = _parse(arguments)
-    from pyserini_ance.downstream.query_comparison import compare_queries
+    from pyserini_ance.reports.query_comparison import compare_queries
 
     comparison = compare_queries(args.run, args.other, args.measure, args.split, args.characters)
     print(comparison.as_markdown(args.most))

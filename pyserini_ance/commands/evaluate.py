@@ -1,4 +1,4 @@
-"""`pyserini-ance evaluate`: measure run files against judgments, or compare runs with published figures."""
+"""`pyserini-ance evaluate`: measure run files against judgments."""
 
 import argparse
 from collections.abc import Sequence
@@ -12,33 +12,14 @@ if TYPE_CHECKING:
 
 MEASURES = ("nDCG@10", "RR@10", "R@100")
 OVERLAP_CUTOFF = 100
-RUNS = Path("runs")
-RUN_OPTIONS = ("--qrels", "--measures", "--holes", "--overlap", "--overlap-cutoff", "--per-query")
-ENDINGS = (".json", ".csv")  # of the measures of --run
+ENDINGS = (".json", ".csv")  # of --output
 DETAILS = """Hole rate and overlap, as in ANCE's tables, are means over the judged queries with hits in
-the run. --table makes the papers' table of a set from the run directories that exist."""
-EXAMPLE = """pyserini-ance evaluate --run run.trec --qrels qrels.txt --measures nDCG@10 R@100
-  pyserini-ance evaluate --table recipes/msmarco-passage"""
+the run."""
+EXAMPLE = "pyserini-ance evaluate --run run.trec --qrels qrels.txt --measures nDCG@10 R@100"
 
 
 def main(arguments: list[str] | None = None) -> None:
     args = _parse(arguments)
-    if args.table:
-        _print_table(args)
-    else:
-        _print_runs(args)
-
-
-def _print_table(args: argparse.Namespace) -> None:
-    from pyserini_ance.analysis.published_tables import PublishedTable
-
-    published = PublishedTable.of(args.table, args.runs)
-    if args.output:
-        published.write(args.output)
-    print(published.as_markdown())
-
-
-def _print_runs(args: argparse.Namespace) -> None:
     from pyserini_ance.data.rankings import read_ranked
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.evaluation.metrics import RunReport
@@ -110,55 +91,37 @@ def _query_counts(qrels: "Qrels", run: "Run") -> str:
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = _parser()
     args = parser.parse_args(arguments)
-    if args.run and not args.qrels:
+    if not args.qrels:
         parser.error(f"--run needs --qrels: the judgments of its queries. {_qrels_of_runs(args.run)}")
     if args.overlap_cutoff and not args.overlap:
         parser.error("--overlap-cutoff needs --overlap: the run to compare with")
-    if args.table:
-        reason = "--table shows the measures recorded by the runs"
-        console.refuse_options(parser, args, reason, *RUN_OPTIONS)
-    else:
-        console.refuse_options(parser, args, "--run names the rankings; --runs is of --table", "--runs")
-        if args.output and args.output.suffix not in ENDINGS:
-            parser.error(
-                f"--output {args.output}: measures are written as {' or '.join(ENDINGS)}; give the file one "
-                "of these endings"
-            )
-    if args.table and args.runs != RUNS and not args.runs.is_dir():
-        parser.error(f"--runs {args.runs}: no such folder")
+    if args.output and args.output.suffix not in ENDINGS:
+        parser.error(
+            f"--output {args.output}: measures are written as {' or '.join(ENDINGS)}; give the file one of "
+            "these endings"
+        )
     return args
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = console.command_parser(
-        "evaluate",
-        "Measure run files with ir-measures, or compare runs with published figures.",
-        EXAMPLE,
-        DETAILS,
-    )
-    subject = parser.add_argument_group("what to evaluate").add_mutually_exclusive_group(required=True)
-    subject.add_argument(
+    parser = console.command_parser("evaluate", "Measure run files with ir-measures.", EXAMPLE, DETAILS)
+    parser.add_argument(
         "--run",
         type=Path,
+        required=True,
         nargs="+",
         action="extend",
         metavar="FILE",
         help="runs of TREC or MS MARCO, plain or .gz; several give a row each",
     )
-    subject.add_argument(
-        "--table",
-        metavar="SET",
-        help="the papers' table of a set of recipes: recipes/msmarco-passage, or a folder of your own",
-    )
-    of_run = parser.add_argument_group("options of --run")
-    of_run.add_argument(
+    parser.add_argument(
         "--qrels",
         type=Path,
         metavar="FILE",
         help="judgments: RUN/qrels.SPLIT.txt, TREC's or BEIR's, plain or .gz",
     )
-    of_run.add_argument("--measures", nargs="+", action="extend", help=f"default: {' '.join(MEASURES)}")
-    of_run.add_argument(
+    parser.add_argument("--measures", nargs="+", action="extend", help=f"default: {' '.join(MEASURES)}")
+    parser.add_argument(
         "--holes",
         type=console.positive_int,
         nargs="+",
@@ -167,32 +130,20 @@ def _parser() -> argparse.ArgumentParser:
         metavar="K",
         help="add the share of unjudged documents among the first K",
     )
-    of_run.add_argument(
+    parser.add_argument(
         "--overlap",
         type=Path,
         metavar="FILE",
         help="add the share of the first documents that this run also has among its first",
     )
-    of_run.add_argument(
+    parser.add_argument(
         "--overlap-cutoff",
         type=console.positive_int,
         metavar="K",
         help=f"documents that --overlap compares (default: {OVERLAP_CUTOFF})",
     )
-    of_run.add_argument("--per-query", action="store_true", help="also show each judged query")
-    of_table = parser.add_argument_group("options of --table")
-    of_table.add_argument(
-        "--runs",
-        type=Path,
-        default=RUNS,
-        metavar="FOLDER",
-        help="the folder of the run directories (default: %(default)s)",
-    )
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--output",
-        type=console.output_file,
-        metavar="FILE",
-        help="also write the measures as .json or .csv; a table as .md, .json or .csv",
+    parser.add_argument("--per-query", action="store_true", help="also show each judged query")
+    parser.add_argument(
+        "--output", type=console.output_file, metavar="FILE", help="also write the measures as .json or .csv"
     )
     return parser

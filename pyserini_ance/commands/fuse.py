@@ -24,8 +24,8 @@ def main(arguments: list[str] | None = None) -> None:
     if args.weight is not None:
         METHODS[args.method].check_weight(args.weight)
     from pyserini_ance.data.trec import read_qrels
-    from pyserini_ance.downstream.fusion import Hybrid
     from pyserini_ance.evaluation.legends import table_with_legend
+    from pyserini_ance.reports.fusion import Hybrid
     from pyserini_ance.storage.files import check_not_input
 
     inputs = [Path(name) for name in args.rankings] + [args.qrels] * bool(args.qrels)

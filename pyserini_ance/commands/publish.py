@@ -14,7 +14,7 @@ def main(arguments: list[str] | None = None) -> None:
     console.log_to_stderr()
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # but public
 
-    from pyserini_ance.analysis.model_card import write_model_card
+    from pyserini_ance.reports.model_card import write_model_card
     from pyserini_ance.runs.any_encoder import encoder_source
     from pyserini_ance.runs.rundir import RECIPE, RunDir
 

@@ -17,10 +17,10 @@ COMPARED = "comparison.html"
 def main(arguments: list[str] | None = None) -> None:
     parser = _parser()
     args = parser.parse_args(arguments)
-    from pyserini_ance.analysis.grid_tables import runs_in
-    from pyserini_ance.analysis.report import write_report
-    from pyserini_ance.analysis.report_comparison import comparison_report
-    from pyserini_ance.analysis.report_plots import check_installed
+    from pyserini_ance.reports.grid_tables import runs_in
+    from pyserini_ance.reports.report import write_report
+    from pyserini_ance.reports.report_comparison import comparison_report
+    from pyserini_ance.reports.report_plots import check_installed
     from pyserini_ance.runs.rundir import RunDir
     from pyserini_ance.storage.files import write_whole
 

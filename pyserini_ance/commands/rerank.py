@@ -18,12 +18,12 @@ def main(arguments: list[str] | None = None) -> None:
     logging.basicConfig(format="%(message)s")
     interrupt_on_termination()
     from pyserini_ance.data.trec import read_qrels
-    from pyserini_ance.downstream.reranking import Reranking, search_timer
     from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
     from pyserini_ance.encoders.hardware import resolve_precision
     from pyserini_ance.evaluation.legends import table_with_legend
     from pyserini_ance.pipeline.ranking_inputs import open_ranking
     from pyserini_ance.recipe.evaluation_settings import parse_measures
+    from pyserini_ance.reports.reranking import Reranking, search_timer
 
     ranked = open_ranking(args.source, args.run, args.split)
     measures = ranked.recipe.final_evaluation.measures_of(ranked.split)

@@ -168,17 +168,13 @@ def _print_plan(args: argparse.Namespace) -> str | None:
 
 
 def _train(args: argparse.Namespace) -> str | None:
-    from pyserini_ance.pipeline.experiment import train
-    from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
+    from pyserini_ance.reports.finish import train
     from pyserini_ance.runs.rundir import load_recipe, run_folder
 
     recipe = load_recipe(args.recipe, *args.overrides).recipe
     how = (recipe, args.output or run_folder(recipe.name), args.overwrite, args.resume, args.replay)
     with logging_redirect_tqdm():
-        if args.no_prerequisites:
-            results = train(*how)
-        else:
-            results = train_with_prerequisites(*how, as_in_file=recipe_in_file(recipe))
+        results = train(*how, prerequisites=not args.no_prerequisites)
     return f"\n{results.as_text()}" if results else None
 
 
@@ -188,7 +184,8 @@ def _train_grid(args: argparse.Namespace) -> int:
     from pyserini_ance.pipeline.initial_weights import describe_initial_weights
     from pyserini_ance.pipeline.plan import plan
     from pyserini_ance.recipe.grid_spec import Grid
-    from pyserini_ance.runs.rundir import load_recipe, run_folder
+    from pyserini_ance.reports.finish import write_card_and_report
+    from pyserini_ance.runs.rundir import RunDir, load_recipe, run_folder
 
     grid = Grid.parse(args.grid)
     if not (args.recipe or grid.names_recipes):
@@ -205,5 +202,8 @@ def _train_grid(args: argparse.Namespace) -> int:
             print(plan(recipe), end="\n\n", flush=True)
         return 0
     have_all_finished = runs.run(recipes, args.overwrite, args.jobs)
+    for name in recipes:
+        if RunDir(runs.folder / name).measures.exists():
+            write_card_and_report(runs.folder / name, only_missing=True)
     print(runs.describe())
     return 0 if have_all_finished else FAILED

@@ -20,7 +20,6 @@ def main(arguments: list[str] | None = None) -> None:
     if "LOCAL_RANK" in os.environ:
         raise ValueError("train-teacher runs as one process; start it without torchrun")
     from pyserini_ance.distributed.process_group import device_of
-    from pyserini_ance.downstream.teacher_evaluation import DevRanking, dev_split
     from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel, require_sentence_transformers
     from pyserini_ance.evaluation.tables import read_results, table
     from pyserini_ance.pipeline.mined_lists import MinedLists
@@ -32,6 +31,7 @@ def main(arguments: list[str] | None = None) -> None:
         train_teacher,
     )
     from pyserini_ance.recipe.load import read_options
+    from pyserini_ance.reports.teacher_evaluation import DevRanking, dev_split
     from pyserini_ance.runs.rundir import RunDir
 
     require_sentence_transformers()

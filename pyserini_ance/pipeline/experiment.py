@@ -11,8 +11,6 @@ import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 
-from pyserini_ance.analysis.model_card import card_at_end
-from pyserini_ance.analysis.report import report_at_end
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
@@ -121,13 +119,8 @@ class Experiment:
             stated = {"stated": self.stated_bytes} if self.stated_bytes else {}
             memory = highest_peak_bytes(self.world) | stated
             results = Results(self.recipe, rows, seconds, exported, warnings, memory)
-            self.world.on_main(lambda: self._write_results(results))
+            self.world.on_main(lambda: write_json(self.run_dir.measures, results.as_json()))
         return results if self.world.is_main else None
-
-    def _write_results(self, results: Results) -> None:
-        write_json(self.run_dir.measures, results.as_json())
-        card_at_end(self.run_dir)
-        report_at_end(self.run_dir)
 
     def _begin(
         self, data: PreparedData, stack: ExitStack, overwrite: bool, resume: bool, replay: Path | None

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from ir_measures import Measure
 
-from pyserini_ance.analysis.forgetting import CUTOFF
 from pyserini_ance.data.collection import Split
 from pyserini_ance.data.known_positives import is_known_positive
 from pyserini_ance.data.prepared import PreparedData
@@ -27,7 +26,7 @@ from pyserini_ance.recipe.evaluation_settings import RERANK_SUFFIX, FinalEvaluat
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.run_log import RunLog
-from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.runs.rundir import TRAINING_RANKS_CUTOFF, RunDir
 from pyserini_ance.storage.files import read_json_lines, read_json_object, whole_file, write_json
 from pyserini_ance.vectors.search import search_arrays
 
@@ -111,10 +110,10 @@ class FinalEvaluator:
         )
 
     def _training_ranks(self, snapshot: Snapshot) -> np.ndarray:
-        """(Q,) int32: the ranks of the training queries' positives; 0 beyond the first CUTOFF."""
+        """(Q,) int32: the ranks of the training queries' positives; 0 beyond TRAINING_RANKS_CUTOFF."""
         share = self.world.rank, self.world.size
         anchor_set = replace(snapshot.anchor_set("query"), share=share)
-        rows = snapshot.search("query", anchor_set.anchors, "document", CUTOFF)[1]
+        rows = snapshot.search("query", anchor_set.anchors, "document", TRAINING_RANKS_CUTOFF)[1]
         known = is_known_positive(anchor_set.known_positives, anchor_set.anchors, rows)
         return self.world.gather_rows(positive_ranks(known))
 

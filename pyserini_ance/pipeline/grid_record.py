@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.analysis.grid_tables import GRID_FILE, SEED, GridRow, columns_of, over_seeds, read_row
+from pyserini_ance.evaluation.grid_rows import GRID_FILE, SEED, GridRow, columns_of, over_seeds, read_row
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.evaluation.tables import as_csv
 from pyserini_ance.recipe.grid_spec import Grid, Point, settings_of

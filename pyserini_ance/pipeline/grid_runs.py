@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.analysis.grid_tables import GridRow, read_row
 from pyserini_ance.encoders.hardware import usable_cores
+from pyserini_ance.evaluation.grid_rows import GridRow, read_row
 from pyserini_ance.pipeline.grid_progress import Progress
 from pyserini_ance.pipeline.grid_record import GridRecord, has_begun, is_finished
 from pyserini_ance.pipeline.subprocess_run import beside, train_in_subprocess

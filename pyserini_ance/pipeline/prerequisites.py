@@ -1,7 +1,7 @@
 """Prerequisites: the runs that a recipe starts from (`init_from: {recipe: NAME}`), trained before it."""
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -157,12 +157,14 @@ def train_with_prerequisites(
     replay: Path | None = None,
     callbacks: Sequence["TrainerCallback"] = (),
     as_in_file: Recipe | None = None,
+    finish: Callable[[Path], None] = lambda folder: None,
 ) -> "Results | None":
     """`experiment.train`, after the runs that the recipe starts from: each in its default directory.
 
     A finished one is used, an unfinished one resumed, a missing one trained; `overwrite`, `resume`, `replay`
     and `callbacks` are those of `recipe` alone. The files of all recipes, and `folder`, are checked before
-    the first run. Called by all processes of torchrun.
+    the first run. The main process calls `finish` with the folder of each run that was trained. Called by all
+    processes of torchrun.
     """
     from pyserini_ance.pipeline.experiment import train  # imports accelerate, which a plan does not need
 
@@ -171,8 +173,13 @@ def train_with_prerequisites(
             before = world.on_main(lambda: _plan(recipe, folder, overwrite, resume, as_in_file))
         for number, one in enumerate(before, start=1):
             log.info("prerequisite %d of %d: %s", number, len(before), one["line"])
-            train(Recipe.model_validate(one["recipe"]), Path(one["folder"]), one["overwrite"], one["resume"])
-    return train(recipe, folder, overwrite, resume, replay, callbacks)
+            required, its_folder = Recipe.model_validate(one["recipe"]), Path(one["folder"])
+            if train(required, its_folder, one["overwrite"], one["resume"]):
+                finish(its_folder)
+    results = train(recipe, folder, overwrite, resume, replay, callbacks)
+    if results:
+        finish(folder)
+    return results
 
 
 def _plan(

@@ -144,7 +144,6 @@ COMPONENT_PACKAGES = {
     "teacher": "pyserini_ance.negatives.teachers",
     "loss": "pyserini_ance.trainer.losses",
     "regularizer": "pyserini_ance.trainer.regularizers",
-    "reader": "pyserini_ance.downstream.readers",
 }
 # The base classes of a group, one of which a component has; by name, as importing them imports torch.
 COMPONENT_BASES = {
@@ -155,7 +154,6 @@ COMPONENT_BASES = {
     "teacher": ("pyserini_ance.negatives.teachers.base:Teacher",),
     "loss": ("pyserini_ance.trainer.losses.base:Loss", "pyserini_ance.trainer.losses.base:DistillationLoss"),
     "regularizer": ("pyserini_ance.trainer.regularizers:Regularizer",),
-    "reader": ("pyserini_ance.downstream.readers.base:Reader",),
 }
 
 

@@ -20,6 +20,7 @@ from pyserini_ance.storage.role_lock import RoleLock, Status
 LAYOUT = 3
 RUNS = Path("runs")
 RECIPE = "recipe.yaml"
+TRAINING_RANKS_CUTOFF = 100  # of the ranks in training-queries.positive_ranks.npy
 FILES_OF_SPLITS = ("run.*.trec", "run.*.txt", "qrels.*.txt", "topics.*.*")
 
 

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from pyserini_ance.analysis import dev_curves
 from pyserini_ance.commands import compare
+from pyserini_ance.reports import dev_curves
 
 
 def run(folder, recipe: str, value: float, seconds: float = 1.0):

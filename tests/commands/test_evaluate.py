@@ -145,37 +145,8 @@ def test_runs_of_one_name_go_by_their_paths_and_queries_without_hits_have_no_hol
         evaluate.main([*flags, "--holes", "0"])
 
 
-def test_the_papers_table_of_a_set(capsys, tmp_path):
-    evaluate.main(
-        ["--table", "openqa-multi", "--runs", str(tmp_path), "--output", str(tmp_path / "table.md")]
-    )
-    shown = capsys.readouterr().out
-    assert (
-        tmp_path / "table.md"
-    ).read_text() == shown and "| ANCE, multi    | ance, table 4 | -    | 0.821 " in shown
-
-
-def test_a_table_and_a_run_exclude_each_other(flags, capsys, tmp_path):
-    options = [
-        "--measures",
-        "nDCG@10",
-        "--holes",
-        "1",
-        "--overlap",
-        "b",
-        "--overlap-cutoff",
-        "3",
-        "--per-query",
-    ]
-    refused = {
-        "not allowed with argument": ["--table", "nq", "--run", "a"],
-        "one of the arguments --run --table is required": ["--qrels", "q"],
-        "--run needs --qrels": flags[:2],
-        "--overlap-cutoff needs --overlap": [*flags, "--overlap-cutoff", "3"],
-        "remove --qrels\n": ["--table", "nq", *flags[2:4]],
-        "remove --measures, --holes, --overlap, --overlap-cutoff, --per-query": ["--table", "nq", *options],
-        "no such folder": ["--table", "nq", "--runs", str(tmp_path / "absent")],
-    }
+def test_options_that_lack_another_are_refused(flags, capsys):
+    refused = {"--run needs --qrels": flags[:2], "--overlap-cutoff needs": [*flags, "--overlap-cutoff", "3"]}
     for message, arguments in refused.items():
         with pytest.raises(SystemExit):
             evaluate.main(arguments)
@@ -194,10 +165,7 @@ def test_measures_in_two_options_are_all_shown_and_written_as_csv(flags, capsys,
 
 
 def test_what_has_no_effect_on_runs_is_refused(flags, capsys, tmp_path):
-    refused = {
-        "--run names the rankings; --runs is of --table; remove --runs": ["--runs", "nowhere"],
-        "out.txt: measures are written as .json or .csv": ["--output", str(tmp_path / "out.txt")],
-    }
+    refused = {"out.txt: measures are written as .json or .csv": ["--output", str(tmp_path / "out.txt")]}
     for message, options in refused.items():
         with pytest.raises(SystemExit, match="2"):
             evaluate.main([*flags, *options])

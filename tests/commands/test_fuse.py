@@ -7,7 +7,7 @@ from helpers.small_set import ONE_STEP, make_finished_run
 
 from pyserini_ance.commands import fuse
 from pyserini_ance.data.trec import best_first, read_run
-from pyserini_ance.downstream import fusion
+from pyserini_ance.reports import fusion
 
 QRELS = {split: f"{split}-0 0 red 1\n{split}-1 0 green 1\n" for split in ("dev", "test")}
 BM25 = "{0}-0 Q0 red 1 9 t\n{0}-0 Q0 blue 2 8 t\n{0}-1 Q0 pink 1 9 t\n{0}-1 Q0 green 2 1 t\n"

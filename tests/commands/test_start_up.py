@@ -6,10 +6,9 @@ import sys
 import pytest
 
 from pyserini_ance.__main__ import COMMANDS
-from pyserini_ance.analysis import report as analysis_report
 from pyserini_ance.commands import console, coverage, evaluate, report
 from pyserini_ance.evaluation import answer_measures, metrics, significance
-from pyserini_ance.runs import rundir
+from pyserini_ance.reports import report as analysis_report
 
 HEAVY = (
     "accelerate",
@@ -71,4 +70,3 @@ def test_options_agree_with_the_code_that_they_are_for():
     assert report.REPORT == analysis_report.REPORT
     assert coverage.CUTOFFS == answer_measures.CUTOFFS
     assert evaluate.OVERLAP_CUTOFF == metrics.CUTOFF
-    assert evaluate.RUNS == rundir.RUNS

@@ -3,6 +3,7 @@
 import shlex
 from pathlib import Path
 
+from benchmarks.papers import __main__ as papers
 from pyserini_ance.commands import evaluate
 
 PAGE = (Path(__file__).parents[2] / "docs" / "guides" / "evaluating.md").read_text(encoding="utf-8")
@@ -19,6 +20,6 @@ def test_the_command_shown_prints_the_table_shown(shared_data, monkeypatch, caps
 
 
 def test_the_papers_table_shown_is_what_is_published(tmp_path, capsys):
-    evaluate.main(["--table", "openqa-multi", "--runs", str(tmp_path)])
+    papers.main(["tables", "openqa-multi", "--runs", str(tmp_path)])
     tables, _, sources = capsys.readouterr().out.rpartition("\n\n- ance: ")
     assert sources and len(tables.splitlines()) == 15 and tables in PAGE

@@ -5,11 +5,11 @@ import pytest
 from helpers.small_set import ONE_STEP, make_finished_run
 
 from pyserini_ance.commands import fuse
-from pyserini_ance.downstream import fusion
-from pyserini_ance.downstream.reranking import Reranking
 from pyserini_ance.pipeline.preparation import stored_collection
 from pyserini_ance.pipeline.ranking_inputs import open_ranking
 from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.reports import fusion
+from pyserini_ance.reports.reranking import Reranking
 from pyserini_ance.storage.files import write_json
 
 # "which year" is answered by p4 and p5, "which thing" by p0, p3, ..., "what" by p11, "who" by none

@@ -15,7 +15,7 @@ from helpers.stage_fixture import Training
 from helpers.step_gradients import compute_gradients
 from torch import nn
 
-from pyserini_ance.bench import gpu
+from benchmarks.speed import gpu
 from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.recipe.load import dump

@@ -11,8 +11,8 @@ import pytest
 from helpers.run_outcome import outcome
 from ir_measures import R, nDCG
 
-from pyserini_ance.analysis.grid_tables import read_row
 from pyserini_ance.data.trec import read_run
+from pyserini_ance.evaluation.grid_rows import read_row
 from pyserini_ance.evaluation.tables import read_results
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.pipeline.preparation import read_collection

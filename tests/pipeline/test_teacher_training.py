@@ -15,7 +15,6 @@ from transformers import BertConfig, BertForSequenceClassification, CLIPConfig
 
 from pyserini_ance.commands import train_teacher
 from pyserini_ance.data.trec import read_run
-from pyserini_ance.downstream.teacher_evaluation import DevRanking, dev_split
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
 from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.evaluation.metrics import evaluate
@@ -35,6 +34,7 @@ from pyserini_ance.pipeline.teacher_training import (
 from pyserini_ance.pipeline.teacher_training import train_teacher as train_cross_encoder
 from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.load import load
+from pyserini_ance.reports.teacher_evaluation import DevRanking, dev_split
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, read_json_lines
 

@@ -28,6 +28,7 @@ from pyserini_ance.pipeline.ranking_inputs import collection_of
 from pyserini_ance.pipeline.teacher_training import ABOUT, TeacherSettings, train_teacher
 from pyserini_ance.pipeline.trained_teachers import _environment
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.reports.report import write_report
 from pyserini_ance.runs.checkpoint import Checkpoint
 from pyserini_ance.runs.generation import open_generation
 from pyserini_ance.runs.rundir import RunDir
@@ -122,7 +123,7 @@ def test_retriever_and_cross_encoder_take_turns(run, run_processes, tmp_path):
         assert report["tables"]["query.0"]["judged_by"] == {f"cross_encoder {name}": digests[name]}
     seconds = [record for record in read_json_lines(run.metrics) if record["event"] == "teacher"]
     assert [record["teacher"] for record in seconds] == ["first", "second"]
-    report = (run.folder / "report.html").read_text()
+    report = write_report(run).read_text()
     assert "Cross-encoders trained between stages" in report and "teacher first" in report
     assert Checkpoint.open(run.checkpoints / ends["again"]["result"]).weights != ends["taught"]["weights"]
 

@@ -1,0 +1,87 @@
+"""The async gap: how the negatives in use age while the model trains on.
+
+Source: Xiong et al. 2021 (ANCE), arXiv:2007.00808, appendix A.3; Zhan et al. 2020 (LTRe), arXiv:2010.10469,
+Figure 3(d).
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.papers.studies.figures import Line, Panel, lines
+from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
+from pyserini_ance.reports.report_plots import SMOOTH_SHARE, running_mean
+from pyserini_ance.reports.run_history import WEIGHTED_SUM, Record, RunHistory, Series
+
+TITLE = "The gap between the negatives in use and the model"
+
+
+def study(runs: Sequence[StudiedRun]) -> Findings:
+    """For each refreshed table: its age in steps when the next one is mined, the share of the next one's
+    negatives that it has already (`overlap`), and the steps that the next one was late (`lag`).
+
+    At its own checkpoint a table has all negatives of the model, by its making. All is read from
+    `metrics.jsonl`, so no table need be kept.
+    """
+    rows = [row for run in runs for row in gaps(run.history, run.name)]
+    if not rows:
+        raise NotKept(
+            "none of these runs has mined twice for the same queries with its own model in one stage; train "
+            "with refresh.every_steps below the stage's steps"
+        )
+    overlaps: dict[str, Series] = {}
+    for row in rows:
+        line = overlaps.setdefault(f"{row['run']}: {row['table']}", Series())
+        line.add(row["mined_at"], 100.0)
+        line.add(row["next_mined_at"], 100 * row["overlap"])
+        line.interrupt()
+    ages = {run.name: Line(age.x, age.y) for run in runs if (age := run.history.ages()).x}
+    losses = {run.name: loss for run in runs if (loss := _loss(run.history)) is not None}
+    panels = [
+        Panel(
+            "Negatives that the model itself would mine",
+            "step of all stages",
+            "share (%)",
+            lines({name: Line(line.x, line.y) for name, line in overlaps.items()}),
+        ),
+        Panel("Age of the negatives in use", "step of all stages", "steps", lines(ages, points=False)),
+    ]
+    if losses:
+        drawn = lines(losses, points=False)
+        panels.append(Panel("Loss (running mean)", "step of all stages", "loss", drawn))
+    return Findings(rows, panels)
+
+
+def gaps(history: RunHistory, run: str) -> list[Row]:
+    """A row for each table and the one that replaces it, of tables for the same queries."""
+    before: dict[tuple[str, str], Record] = {}
+    rows = []
+    for table in history.tables:
+        key, record = (table.stage, table.name), table.record
+        overlap = table.values.get("new_share")
+        if key in before and overlap is not None:
+            mined_at, next_mined_at = (
+                history.position(of, "checkpoint_step") for of in (before[key], record)
+            )
+            rows.append(
+                {
+                    "run": run,
+                    "table": f"{table.stage} {table.label}",
+                    "mined_at": mined_at,
+                    "next_mined_at": next_mined_at,
+                    "age": next_mined_at - mined_at,
+                    "lag": int(record["step"]) - int(record["checkpoint_step"]),
+                    "overlap": 1 - float(overlap),
+                }
+            )
+        before[key] = record
+    return rows
+
+
+def _loss(history: RunHistory) -> Line | None:
+    losses = history.losses()
+    series = losses.get(WEIGHTED_SUM) or next(iter(losses.values()), None)
+    if series is None:
+        return None
+    y = running_mean(np.array(series.y, float), max(1, len(series.y) // SMOOTH_SHARE))
+    return Line(series.x, y.tolist())

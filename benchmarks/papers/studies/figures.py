@@ -1,0 +1,178 @@
+"""The pictures of studies: panels with titles and units, as PNG and SVG, in colours for the colour-blind."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from pyserini_ance.reports.dev_curves import COLOURS, LINES
+from pyserini_ance.reports.report_plots import check_installed
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PANEL_INCHES, COLUMNS, DOTS_PER_INCH = (5.2, 3.9), 3, 150
+MARKERS = "os^Dv*PX"
+MOST_INSIDE = 6  # names of a legend among the lines
+STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "study",  # equal pictures give equal files
+    "font.size": 9,
+    "axes.titlesize": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.axisbelow": True,
+    "legend.frameon": False,
+    "legend.fontsize": 8,
+}
+
+
+class Line(NamedTuple):
+    """The x and y of a line and, for a band around it, its lower and upper y."""
+
+    x: Sequence[float]
+    y: Sequence[float]
+    lower: Sequence[float] = ()
+    upper: Sequence[float] = ()
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One plot of a picture: `draw` is called with its axes."""
+
+    title: str
+    x_label: str
+    y_label: str
+    draw: Callable[["Axes"], None]
+
+
+def save(title: str, panels: Sequence[Panel], folder: Path, name: str) -> list[Path]:
+    """Draw the panels side by side into `name`.png and `name`.svg; return the files.
+
+    Raises RuntimeError without matplotlib.
+    """
+    check_installed()
+    from matplotlib import rc_context
+    from matplotlib.figure import Figure
+
+    columns = 2 if len(panels) == 4 else min(COLUMNS, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    width, height = PANEL_INCHES
+    with rc_context(STYLE):
+        figure = Figure(figsize=(columns * width, rows * height + 0.4), layout="constrained")
+        figure.suptitle(title)
+        grid = figure.subplots(rows, columns, squeeze=False)
+        for axes, panel in zip(grid.flat, panels, strict=False):
+            axes.grid(alpha=0.3, linewidth=0.6)
+            panel.draw(axes)
+            axes.set(title=panel.title, xlabel=panel.x_label, ylabel=panel.y_label)
+            if (names := len(axes.get_legend_handles_labels()[1])) > 1:
+                # Bars, and many lines, leave no room for a legend among them.
+                is_full = axes.patches or names > MOST_INSIDE
+                axes.legend(**({"loc": "upper left", "bbox_to_anchor": (1, 1)} if is_full else {}))
+        for axes in grid.flat[len(panels) :]:
+            axes.remove()
+        files = [folder / f"{name}.{ending}" for ending in ("png", "svg")]
+        for file in files:
+            about = {"Date": None, "Creator": None} if file.suffix == ".svg" else None
+            figure.savefig(file, dpi=DOTS_PER_INCH, metadata=about)
+    return files
+
+
+def style(index: int) -> dict[str, Any]:
+    """Colour, dash and marker of the line or the points number `index`."""
+    return {
+        "color": COLOURS[index % len(COLOURS)],
+        "linestyle": LINES[index // len(COLOURS) % len(LINES)],
+        "marker": MARKERS[index % len(MARKERS)],
+    }
+
+
+def lines(of: Mapping[str, Line], *, points: bool = True, log_x: bool = False) -> Callable[["Axes"], None]:
+    """Lines by name; with `points`, a mark at each value."""
+
+    def draw(axes: "Axes") -> None:
+        for index, (name, line) in enumerate(of.items()):
+            look = style(index) | ({} if points else {"marker": ""})
+            axes.plot(line.x, line.y, label=name, linewidth=1.4, markersize=4, **look)
+            if len(line.lower):
+                axes.fill_between(
+                    line.x, line.lower, line.upper, color=look["color"], alpha=0.18, linewidth=0
+                )
+        if log_x:
+            axes.set_xscale("log")
+
+    return draw
+
+
+def bars(
+    groups: Mapping[str, Mapping[str, float]], *, stacked: bool = False, log_y: bool = False
+) -> Callable[["Axes"], None]:
+    """Bars of the named values of each group, side by side or stacked; a missing value has no bar."""
+
+    def draw(axes: "Axes") -> None:
+        names = list(dict.fromkeys(name for values in groups.values() for name in values))
+        places, bottoms = np.arange(len(groups), dtype=float), np.zeros(len(groups))
+        width = 0.8 if stacked else 0.8 / max(1, len(names))
+        for index, name in enumerate(names):
+            heights = np.array([values.get(name, np.nan) for values in groups.values()], float)
+            shift = 0 if stacked else (index - (len(names) - 1) / 2) * width
+            hatch = ("", "//", "..", "xx")[index // len(COLOURS) % 4]  # beyond the seventh colour
+            axes.bar(
+                places + shift,
+                heights,
+                width,
+                bottoms if stacked else 0,
+                label=name,
+                hatch=hatch,
+                color=COLOURS[index % len(COLOURS)],
+                edgecolor="white",
+                linewidth=0.5,
+            )
+            bottoms += np.nan_to_num(heights)
+        turned: dict[str, Any] = (
+            {"rotation": 20, "ha": "right"} if max(map(len, groups), default=0) > 10 else {}
+        )
+        axes.set_xticks(places, list(groups), **turned)
+        axes.grid(axis="x", visible=False)
+        if log_y:
+            axes.set_yscale("log")
+
+    return draw
+
+
+def points(
+    of: Mapping[str, tuple[Sequence[float], Sequence[float]]], *, log: bool = False, emphasized: int = 0
+) -> Callable[["Axes"], None]:
+    """The points (x, y) of each name; of the first names, the marks are larger and on top."""
+
+    def draw(axes: "Axes") -> None:
+        for index, (name, (x, y)) in enumerate(of.items()):
+            size = max(4, 4 + 3 * (emphasized - index))
+            look = style(index) | {"linestyle": "", "markersize": size, "alpha": 0.8}
+            axes.plot(x, y, label=name, zorder=2 + 1 / (index + 1), **look)
+        if log:
+            axes.set(xscale="log", yscale="log")
+
+    return draw
+
+
+def heat_map(values: Mapping[str, Mapping[str, float]]) -> Callable[["Axes"], None]:
+    """A cell with its number for each row and column: {row: {column: value}}; a missing value is empty."""
+
+    def draw(axes: "Axes") -> None:
+        columns = list(dict.fromkeys(column for of_row in values.values() for column in of_row))
+        cells = np.array([[of.get(column, np.nan) for column in columns] for of in values.values()], float)
+        axes.imshow(cells, cmap="cividis", aspect="auto")
+        middle = (np.nanmin(cells) + np.nanmax(cells)) / 2
+        for (y, x), value in np.ndenumerate(cells):
+            if not math.isnan(value):
+                ink = "white" if value < middle else "black"
+                axes.text(x, y, f"{value:.3f}", ha="center", va="center", color=ink)
+        axes.set_xticks(range(len(columns)), columns, rotation=20, ha="right")
+        axes.set_yticks(range(len(values)), list(values))
+        axes.grid(visible=False)
+
+    return draw

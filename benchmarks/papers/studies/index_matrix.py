@@ -1,0 +1,52 @@
+"""The index that is searched in training against the index that is searched in evaluation.
+
+Source: Zhan et al. 2020 (LTRe), arXiv:2010.10469, Table 4.
+"""
+
+from collections.abc import Iterator, Sequence
+from statistics import fmean
+
+from benchmarks.papers.studies.figures import Panel, heat_map
+from benchmarks.papers.studies.studied_run import Findings, NotKept, Row, StudiedRun
+from pyserini_ance.evaluation.tables import last_stage
+from pyserini_ance.reports.grid_tables import EXACT
+
+TITLE = "Training index by evaluation index"
+
+
+def study(runs: Sequence[StudiedRun]) -> Findings:
+    """The first measure of each run's result by the index that ranks; a line for each training index, the
+    mean over its runs (seeds). A stage without live negatives trains on exact search."""
+    rows = [row for run in runs for row in _rows(run)]
+    if all(row["evaluation_index"] == EXACT for row in rows):
+        raise NotKept(
+            "none of these runs was evaluated with another index; train with "
+            "final_evaluation.indexes=['OPQ24,IVF1,PQ24', ...]"
+        )
+    measure = str(runs[0].results["measures"][0])
+    cells: dict[str, dict[str, list[float]]] = {}
+    for row in rows:
+        of_training = cells.setdefault(row["training_index"], {})
+        of_training.setdefault(row["evaluation_index"], []).append(row[measure])
+    means = {train: {index: fmean(of) for index, of in by.items()} for train, by in cells.items()}
+    panel = Panel(measure, "evaluation index", "training index", heat_map(means))
+    summary = [{"training index": train, **by_index} for train, by_index in means.items()]
+    return Findings(rows, [panel], summary)
+
+
+def _rows(run: StudiedRun) -> Iterator[Row]:
+    results = run.results
+    last = last_stage(results["rows"])
+    sources = run.recipe.stages[run.last_stage].components
+    trained = next((str(getattr(source, "index", EXACT)) for source in sources if source.live), EXACT)
+    for row in results["rows"]:
+        name, _, index = str(row["row"]).partition("+")
+        if name == last["row"]:
+            measured = {measure: row[measure] for measure in results["measures"]}
+            training = EXACT if trained == "flat" else trained
+            yield {
+                "run": run.name,
+                "training_index": training,
+                "evaluation_index": index or EXACT,
+                **measured,
+            }

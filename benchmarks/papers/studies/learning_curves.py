@@ -1,0 +1,69 @@
+"""Learning curves: loss, dev measure, and what each step's search retrieved.
+
+Sources: Zhan et al. 2020 (LTRe), arXiv:2010.10469, Figure 3(a)-(c); Li et al. 2021 (DANCE), Figure 2; Sun et
+al. 2022 (ANCE-Tele), arXiv:2210.17167, Figure 2.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from benchmarks.papers.studies.figures import Line, Panel, lines
+from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
+from pyserini_ance.reports.report_plots import SMOOTH_SHARE, running_mean
+from pyserini_ance.reports.run_history import WEIGHTED_SUM, Series
+
+TITLE = "Learning curves"
+STEP = "step of all stages"
+
+
+def study(runs: Sequence[StudiedRun]) -> Findings:
+    """By step of all stages: the loss, the dev measure, and for live negatives the measures of each step's
+    search (RR@10, R@k, overlap with BM25), from `metrics.jsonl`.
+
+    Differs from LTRe's Figure 3: a run searches in each step only with live negatives; `training-retrieval`
+    searches with the kept checkpoints of any run.
+    """
+    series = {run.name: _series(run) for run in runs}
+    rows: list[Row] = [
+        {"run": run, "series": name, "step": x, "value": y}
+        for run, of_run in series.items()
+        for name, line in of_run.items()
+        for x, y in zip(line.x, line.y, strict=True)
+        if not np.isnan(y)
+    ]
+    panels = []
+    for name in dict.fromkeys(name for of_run in series.values() for name in of_run):
+        own = {run: of_run[name] for run, of_run in series.items() if name in of_run}
+        is_dev = name.startswith("dev ")
+        drawn = {run: Line(line.x, line.y if is_dev else _smooth(line)) for run, line in own.items()}
+        title = name if is_dev else f"{name} (running mean)"
+        panels.append(Panel(title, STEP, name, lines(drawn, points=is_dev)))
+    return Findings(
+        rows, panels, [_summary(run, name, line) for run, of in series.items() for name, line in of.items()]
+    )
+
+
+def _series(run: StudiedRun) -> dict[str, Series]:
+    history = run.history
+    losses = history.losses()
+    total = losses.get(WEIGHTED_SUM) or next(iter(losses.values()), None)
+    dev = {f"dev {name}": line for name, line in history.dev().items()}
+    return {**({"loss": total} if total else {}), **dev, **history.live_searches()}
+
+
+def _smooth(line: Series) -> list[float]:
+    return running_mean(np.array(line.y, float), max(1, len(line.y) // SMOOTH_SHARE)).tolist()
+
+
+def _summary(run: str, name: str, line: Series) -> Row:
+    values = np.array(line.y, float)
+    best = int(np.nanargmin(values) if name == "loss" else np.nanargmax(values))
+    return {
+        "run": run,
+        "series": name,
+        "first": float(values[0]),
+        "best": float(values[best]),
+        "at step": int(line.x[best]),
+        "last": float(values[~np.isnan(values)][-1]),
+    }

@@ -1,0 +1,268 @@
+"""Two classes of negatives between which a training query swings, as cases and as a picture by t-SNE.
+
+Source: Sun et al. 2022 (ANCE-Tele), arXiv:2210.17167, section 3.2, Figure 6; appendix F, Table 10.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from benchmarks.papers.studies.figures import Line, Panel, bars, lines, points
+from benchmarks.papers.studies.studied_run import Findings, NotInstalled, NotKept, Row, StudiedRun
+from benchmarks.papers.studies.t_sne import check_scikit_learn, embed
+from pyserini_ance.data.trec import PADDING
+from pyserini_ance.reports.forgetting import CUTOFF, reciprocal_ranks
+from pyserini_ance.runs.checkpoint import Checkpoint
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+TITLE = "Negatives between which a training query swings"
+CASES = 8  # as in Table 10
+CLASSES = ("class A", "class B")
+QUERY, RELEVANT, OTHER = "query", "relevant", "other negative"
+GROUPS = (*CLASSES, RELEVANT, OTHER)  # in this order they have the same colours in all panels
+
+
+@dataclass(frozen=True)
+class Mined:
+    """A generation's negatives of each sampled query, in the order of `anchors`; what mined them."""
+
+    name: str
+    position: int
+    weights: str
+    negatives: Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A query (its place among the anchors) with its classes; class A is new in generation `first`."""
+
+    query: int
+    first: int
+    classes: tuple[Sequence[int], Sequence[int]]
+
+    @property
+    def rank(self) -> tuple[int, int, int, int]:
+        """Ascending from the clearest case: both classes large, then A, then early."""
+        a, b = map(len, self.classes)
+        return -min(a, b), -a, self.query, self.first
+
+
+def study(runs: Sequence[StudiedRun]) -> Findings:
+    """The eight clearest cases; for the first, or `--query`, how many negatives of each class each generation
+    has, their scores by the models that mined, and t-SNE of the vectors by each of these models.
+
+    Class A: negatives that a generation has first, the next lacks, and the one after it has again. Class B:
+    the same, one generation later. Models are those of the checkpoints that are kept.
+    """
+    rows: list[Row] = []
+    summary: list[Row] = []
+    panels: list[Panel] = []
+    notes: list[str] = []
+    for run in runs:
+        suffix = f": {run.name}" if len(runs) > 1 else ""
+        anchors = _anchors(run)
+        mined = _mined(run, anchors)
+        each = [[generation.negatives[place] for generation in mined] for place in range(len(anchors))]
+        found = sorted(
+            (case for place, of in enumerate(each) if (case := case_of(place, of))),
+            key=lambda case: case.rank,
+        )
+        if not found:
+            raise NotKept(
+                f"{run.run.folder}: none of {len(anchors)} training queries has negatives that one "
+                "generation dropped and the next had again; --queries samples more"
+            )
+        both = sum(bool(case.classes[1]) for case in found)
+        notes.append(
+            f"{run.name}: {len(found)} of {len(anchors)} training queries swing, {both} with both classes"
+        )
+        for case in found[:CASES]:
+            rows += _case_rows(run, anchors, mined, case)
+            summary.append(_case_summary(run, anchors, case))
+        placed, note = _points(run, int(anchors[found[0].query]), mined, found[0])
+        rows += placed
+        notes += [note] * bool(note)
+        panels += _panels(suffix, mined, found[0], placed, _ranks(run, int(anchors[found[0].query])))
+    return Findings(rows, panels, summary, notes)
+
+
+def swinging(generations: Sequence[Sequence[int]]) -> list[list[int]]:
+    """For each generation of a query's negatives but the last two, those that it has first, the next lacks
+    and the one after it has again, in their order."""
+    seen: set[int] = set()
+    found = []
+    for place, own in enumerate(generations[:-2]):
+        following, after = map(set, generations[place + 1 : place + 3])
+        found.append([row for row in dict.fromkeys(own) if row not in seen | following and row in after])
+        seen |= set(own)
+    return found
+
+
+def case_of(query: int, generations: Sequence[Sequence[int]]) -> Case | None:
+    """The clearest case of a query with these negatives; None if none returns."""
+    found = swinging(generations)
+    cases = [Case(query, place, (of, [*found, []][place + 1])) for place, of in enumerate(found) if of]
+    return min(cases, key=lambda case: case.rank, default=None)
+
+
+def _anchors(run: StudiedRun) -> np.ndarray:
+    """(Q,) the sampled training queries, or the one of `--query`."""
+    wanted = run.settings.query
+    if wanted is None:
+        return run.sampled_anchors("study negative-swing")
+    anchors = run.data.anchor_sets["query"].known_positives.anchors
+    row = run.data.split.queries.rows.get(wanted)
+    if row is None or row not in anchors:
+        raise NotKept(
+            f"--query {wanted}: split {run.data.train_split} has no such query with a relevant document"
+        )
+    return np.array([row], np.int32)
+
+
+def _mined(run: StudiedRun, anchors: np.ndarray) -> list[Mined]:
+    """The generations that have negatives for all `anchors`, in order."""
+    run.check_no_generation_was_removed()
+    mined = []
+    weights_of = [generation.weights for _, generation in run.generations]
+    for weights, (name, position, tables) in zip(weights_of, run.tables_in_use, strict=True):
+        own = [table for table in tables.values() if table.anchor_side == "query"]
+        if own and all(np.isin(anchors, table.anchors).all() for table in own):
+            found = np.concatenate([table.candidates[table.positions(anchors)] for table in own], axis=1)
+            mined.append(Mined(name, position, weights, [of[of != PADDING].tolist() for of in found]))
+    if len(mined) < 3:
+        raise NotKept(
+            f"{run.run.folder} has {len(mined)} generations of negatives for the same queries; swing needs 3"
+        )
+    return mined
+
+
+def _case_rows(run: StudiedRun, anchors: np.ndarray, mined: Sequence[Mined], case: Case) -> Iterator[Row]:
+    for name, documents in zip(CLASSES, case.classes, strict=True):
+        for row in documents:
+            has = [generation.name for generation in mined if row in generation.negatives[case.query]]
+            yield {
+                "run": run.name,
+                "query": run.data.split.queries.ids[anchors[case.query]],
+                "class": name,
+                "id": run.data.collection.documents.ids[row],
+                "generations": has,
+                "text": _text(run, row),
+            }
+
+
+def _case_summary(run: StudiedRun, anchors: np.ndarray, case: Case) -> Row:
+    queries, anchor = run.data.split.queries, int(anchors[case.query])
+    shown = {
+        name: f"{len(of)}: {_text(run, of[0])}" if of else ""
+        for name, of in zip(CLASSES, case.classes, strict=True)
+    }
+    return {"run": run.name, "query": queries.ids[anchor], "text": queries.columns["text"][anchor], **shown}
+
+
+def _text(run: StudiedRun, row: int) -> str:
+    return " ".join(" ".join(run.data.collection.documents[row].values()).split())[:100]
+
+
+def _points(run: StudiedRun, anchor: int, mined: Sequence[Mined], case: Case) -> tuple[list[Row], str]:
+    """A row for each text of the picture by each kept checkpoint that mined; and what is missing, in words.
+
+    A document of several passages scores as the best and is drawn at their mean.
+    """
+    kept = {
+        Checkpoint.open(run.run.checkpoints / name, verify=False).weights: name
+        for name in run.kept_checkpoints
+    }
+    shown = [generation for generation in mined[case.first : case.first + 4] if generation.weights in kept]
+    if not shown:
+        return [], f"{run.name}: no checkpoint that mined is kept; train with retention.save_total_limit=100"
+    note = ""
+    try:
+        check_scikit_learn()
+    except NotInstalled as error:
+        note = str(error)
+    ids, rows = run.data.collection.documents.ids, []
+    for generation in shown:
+        groups = _groups(run, anchor, generation, case)
+        snapshot, documents = run.snapshot(kept[generation.weights]), np.array(list(groups), np.int32)
+        query = snapshot.encode_queries(run.data.train_split, np.array([anchor]))
+        vectors, passages = snapshot.encode_documents(documents)
+        scores = vectors @ query[0]
+        if passages is not None:
+            starts = passages.offsets[:-1]
+            scores = np.maximum.reduceat(scores, starts)
+            vectors = np.add.reduceat(vectors, starts) / np.diff(passages.offsets)[:, None]
+        whole = np.concatenate([query, vectors])
+        places = np.full((len(whole), 2), np.nan) if note else embed(whole, run.settings.seed)
+        names = [(run.data.split.queries.ids[anchor], QUERY), *((ids[row], groups[row]) for row in groups)]
+        for (id, group), score, (x, y) in zip(names, [np.nan, *scores], places, strict=True):
+            about = {"run": run.name, "generation": generation.name, "step": generation.position}
+            rows.append(
+                about | {"class": group, "id": id, "score": float(score), "x": float(x), "y": float(y)}
+            )
+    return rows, note
+
+
+def _groups(run: StudiedRun, anchor: int, generation: Mined, case: Case) -> dict[int, str]:
+    """The documents of the picture, each with its group."""
+    known = run.data.anchor_sets["query"].known_positives
+    groups = dict.fromkeys(known.of(anchor).tolist(), RELEVANT)
+    for name, documents in zip(CLASSES, case.classes, strict=True):
+        groups |= dict.fromkeys(documents, name)
+    return groups | {row: OTHER for row in generation.negatives[case.query] if row not in groups}
+
+
+def _ranks(run: StudiedRun, anchor: int) -> dict[str, float]:
+    """RR@100 of a training query by generation; empty if the run's rankings are too short for it."""
+    place = np.searchsorted(run.data.anchor_sets["query"].known_positives.anchors, anchor)
+    try:
+        return {name: float(of[place]) for name, of in reciprocal_ranks(run.run.folder).items()}
+    except ValueError:
+        return {}
+
+
+def _panels(
+    suffix: str, mined: Sequence[Mined], case: Case, placed: Sequence[Row], ranks: Mapping[str, float]
+) -> Iterator[Panel]:
+    has = {
+        generation.name: {
+            name: float(len(set(of) & set(generation.negatives[case.query])))
+            for name, of in zip(CLASSES, case.classes, strict=True)
+        }
+        for generation in mined
+    }
+    yield Panel(f"The query's negatives{suffix}", "generation of negatives", "negatives", bars(has))
+    if not placed:
+        return
+    scores = {group: _mean_scores(placed, group) for group in GROUPS}
+    yield Panel(
+        f"By the model of each generation{suffix}",
+        "step of all stages",
+        "mean score with the query",
+        lines(scores),
+    )
+    for name in dict.fromkeys(row["generation"] for row in placed if row["x"] == row["x"]):
+        own = [row for row in placed if row["generation"] == name]
+        title = name + (f", RR@{CUTOFF} {ranks[name]:.2f}" if name in ranks else "") + suffix
+        yield Panel(title, "first t-SNE dimension", "second t-SNE dimension", partial(_draw, own))
+
+
+def _draw(rows: Sequence[Row], axes: "Axes") -> None:
+    """The documents of one picture, and the query as a star."""
+    of_group = {group: [row for row in rows if row["class"] == group] for group in GROUPS}
+    places = {group: ([row["x"] for row in of], [row["y"] for row in of]) for group, of in of_group.items()}
+    points(places, emphasized=2)(axes)
+    [(x, y)] = [(row["x"], row["y"]) for row in rows if row["class"] == QUERY]
+    axes.plot(x, y, "k*", label=QUERY, markersize=14, zorder=4)
+
+
+def _mean_scores(placed: Sequence[Row], group: str) -> Line:
+    own: dict[int, list[float]] = {}
+    for row in placed:
+        if row["class"] == group:
+            own.setdefault(row["step"], []).append(row["score"])
+    return Line(list(own), [float(np.mean(scores)) for scores in own.values()])

@@ -1,0 +1,101 @@
+"""Neighbours of a query's positive as forerunners of its next negatives (lookahead).
+
+Source: Sun et al. 2022 (ANCE-Tele), arXiv:2210.17167, section 6.4, Figure 9(c).
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from benchmarks.papers.studies.figures import Panel, bars
+from benchmarks.papers.studies.studied_run import (
+    Findings,
+    NotKept,
+    Row,
+    StudiedRun,
+    first_negatives,
+    shared_share,
+)
+from pyserini_ance.data.trec import PADDING
+from pyserini_ance.negatives.table import is_in_line
+from pyserini_ance.runs.checkpoint import Checkpoint
+
+TITLE = "Neighbours of the positive among the next negatives"
+KINDS = {"new": "new negatives", "all": "all negatives", "by chance": "by chance"}
+
+
+def study(runs: Sequence[StudiedRun]) -> Findings:
+    """For each generation whose checkpoint is kept, the share of the next generation's negatives that are
+    among the `top_k` neighbours of the query's first positive by that checkpoint: of its new ones (that no
+    generation had before), of all, and by chance.
+
+    The paper has 20 to 30 % of the new ones.
+    """
+    rows = [row for run in runs for row in _rows(run)]
+    if not rows:
+        raise NotKept(
+            "none of these runs has kept a checkpoint that negatives were mined with and whose next "
+            "negatives are kept; train with retention.save_total_limit=100"
+        )
+    groups = {
+        f"{row['next']}" + (f", {row['run']}" if len(runs) > 1 else ""): {
+            shown: 100 * row[key] for key, shown in KINDS.items() if row[key] is not None
+        }
+        for row in rows
+    }
+    panel = Panel(
+        "Covered by neighbours that the checkpoint before has found",
+        "generation of negatives",
+        "share (%)",
+        bars(groups),
+    )
+    return Findings(rows, [panel])
+
+
+def _rows(run: StudiedRun) -> Iterator[Row]:
+    run.check_no_generation_was_removed()
+    checkpoints = {
+        Checkpoint.open(run.run.checkpoints / name, verify=False).weights: name
+        for name in run.kept_checkpoints
+    }
+    anchors = run.sampled_anchors("study positive-neighbors")
+    before: np.ndarray | None = None  # (A, n) the negatives of all generations so far
+    last: tuple[str, str] | None = None  # name and weights of the last generation
+    weights_of = [generation.weights for _, generation in run.generations]
+    for weights, (name, _, tables) in zip(weights_of, run.tables_in_use, strict=True):
+        of_queries = [table for table in tables.values() if table.anchor_side == "query"]
+        if any(not np.isin(anchors, table.anchors).all() for table in of_queries):
+            continue  # it was mined for other queries
+        found = [table.candidates[table.positions(anchors)] for table in of_queries]
+        negatives = np.concatenate(found, axis=1) if found else np.full((len(anchors), 0), PADDING, np.int32)
+        if before is not None and last is not None and last[1] in checkpoints and negatives.shape[1]:
+            neighbours = _neighbours(run, checkpoints[last[1]], anchors)
+            new = np.where(is_in_line(negatives, before), np.int32(PADDING), negatives)
+            yield {
+                "run": run.name,
+                "generation": last[0],
+                "next": name,
+                "new": _mean(shared_share(new, neighbours)),
+                "all": _mean(shared_share(negatives, neighbours)),
+                "by chance": float(
+                    (neighbours != PADDING).sum(1).mean() / len(run.data.collection.documents)
+                ),
+                "queries": len(anchors),
+            }
+        before = negatives if before is None else np.concatenate([before, negatives], axis=1)
+        last = name, weights
+
+
+def _neighbours(run: StudiedRun, checkpoint: str, anchors: np.ndarray) -> np.ndarray:
+    """(A, top_k) the documents nearest to each query's first positive, without its known positives."""
+    snapshot, k = run.snapshot(checkpoint), run.settings.top_k
+    known = run.data.anchor_sets["query"].known_positives
+    positives, of_anchor = np.unique(known.rows[known.offsets[anchors]], return_inverse=True)
+    depth = k + known.largest[1]
+    passages = snapshot.passages
+    hits = snapshot.rank_for_documents(positives, snapshot.document_vectors, depth, passages)[1]
+    return first_negatives(known, anchors, hits[of_anchor], k)
+
+
+def _mean(shares: np.ndarray) -> float | None:
+    return None if np.isnan(shares).all() else float(np.nanmean(shares))

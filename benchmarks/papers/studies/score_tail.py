@@ -1,0 +1,75 @@
+"""The long tail of scores: the first documents of a query above the mean score of all documents.
+
+Source: Xiong et al. 2021 (ANCE), arXiv:2007.00808, Figure 7.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from benchmarks.papers.studies.figures import Line, Panel, lines
+from benchmarks.papers.studies.studied_run import Findings, Row, StudiedRun
+from pyserini_ance.data.trec import PADDING
+from pyserini_ance.negatives.snapshot import Snapshot
+
+TITLE = "Long tail of retrieval scores"
+SHOWN_RANKS = (1, 10, 100, 1000)
+DOCUMENTS_PER_BLOCK = 65_536
+
+
+def study(runs: Sequence[StudiedRun]) -> Findings:
+    """Scores by rank for sampled test queries, minus the mean score of the query over the corpus: the mean
+    over the queries, and the 10th and 90th percentile.
+
+    The ranks are those up to ten times `top_k`. Document vectors are those of `RUN/index`.
+    """
+    rows = [row for run in runs for row in _rows(run)]
+    drawn = {}
+    for run in runs:
+        own = [row for row in rows if row["run"] == run.name]
+        drawn[run.name] = Line(*([row[key] for row in own] for key in ("rank", "mean", "p10", "p90")))
+    panel = Panel(
+        "Mean over test queries; band: 10th to 90th percentile",
+        "rank",
+        "score above the corpus mean",
+        lines(drawn, points=False, log_x=True),
+    )
+    return Findings(rows, [panel], [row for row in rows if row["rank"] in SHOWN_RANKS])
+
+
+def _rows(run: StudiedRun) -> Iterator[Row]:
+    snapshot, split = run.result, run.recipe.final_evaluation.split[0]
+    total, count = len(run.data.collection.split(split).queries), run.settings.queries
+    asked = np.unique(np.linspace(0, total - 1, min(total, count)).astype(int))
+    queries = snapshot.encode_queries(split, asked, precision="fp32")
+    scores, hits = snapshot.rank(
+        queries, snapshot.document_vectors, 10 * run.settings.top_k, snapshot.passages
+    )
+    above = above_mean(queries, scores, mean_vector(snapshot))
+    above[hits == PADDING] = np.nan
+    for rank, of_rank in enumerate(above.T, start=1):
+        p10, p90 = np.nanpercentile(of_rank, [10, 90])
+        yield {
+            "run": run.name,
+            "rank": rank,
+            "mean": float(np.nanmean(of_rank)),
+            "p10": float(p10),
+            "p90": float(p90),
+            "queries": len(asked),
+        }
+
+
+def above_mean(queries: np.ndarray, scores: np.ndarray, mean: np.ndarray) -> np.ndarray:
+    """(Q, k) the scores (Q, k) minus those that the mean document (D,) has for the queries (Q, D).
+
+    A dot product with the mean vector is the mean of the dot products.
+    """
+    return scores - (queries @ mean)[:, None]
+
+
+def mean_vector(snapshot: Snapshot) -> np.ndarray:
+    """(D,) float32: the mean of the document vectors (of their passages), read in blocks."""
+    vectors = snapshot.document_vectors
+    starts = range(0, len(vectors), DOCUMENTS_PER_BLOCK)
+    sums = [vectors[start : start + DOCUMENTS_PER_BLOCK].sum(0, dtype=np.float64) for start in starts]
+    return (np.sum(sums, axis=0) / len(vectors)).astype(np.float32)

@@ -1,0 +1,272 @@
+"""A run that is studied, and what a study finds: numbers, a picture, and notes."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.papers.studies.figures import Panel
+from pyserini_ance.data.known_positives import KnownPositives, is_known_positive
+from pyserini_ance.data.prepared import PreparedData
+from pyserini_ance.data.rankings import read_ranking
+from pyserini_ance.data.trec import PADDING
+from pyserini_ance.distributed.world import World
+from pyserini_ance.evaluation.tables import read_results
+from pyserini_ance.negatives.snapshot import Snapshot
+from pyserini_ance.negatives.table import NegativeTable, is_in_line
+from pyserini_ance.pipeline.preparation import prepare
+from pyserini_ance.pyserini_bridge.vector_files import read_index
+from pyserini_ance.random_streams import random_stream
+from pyserini_ance.recipe.models import START_PREFIX, Recipe
+from pyserini_ance.reports.run_history import RunHistory
+from pyserini_ance.runs.checkpoint import Checkpoint
+from pyserini_ance.runs.generation import Generation, TableKey, open_generation
+from pyserini_ance.runs.run_log import RunLog
+from pyserini_ance.runs.rundir import RunDir, step_of
+from pyserini_ance.storage.files import read_json
+from pyserini_ance.storage.publish import is_complete
+from pyserini_ance.trainer.resume import data_digest
+from pyserini_ance.vectors.encoding import ShardedVectors
+
+Row = dict[str, Any]
+INDEX_ABOUT = "encoder.json"  # of the index of a run: the weights that encoded it
+
+
+class NotKept(ValueError):
+    """The run lacks what a study reads; the message names the recipe key that keeps it, if one does."""
+
+
+class NotInstalled(RuntimeError):
+    """A study needs a library that is not installed; the message names the command that installs it."""
+
+
+@dataclass(frozen=True)
+class StudySettings:
+    """What a study is made with: `queries` are sampled with `seed`; `top_k` is the depth of rankings; `query`
+    is the id of the query that a picture shows: of the test query for t-sne, of a training query for
+    negative-swing."""
+
+    device: str = "cpu"
+    queries: int = 200
+    top_k: int = 100
+    seed: int = 42
+    query: str | None = None
+
+
+@dataclass(frozen=True)
+class Findings:
+    """All numbers of a study, as rows; the rows of the printed table (None: all); the picture's panels."""
+
+    rows: Sequence[Row]
+    panels: Sequence[Panel]
+    summary: Sequence[Row] | None = None
+    notes: Sequence[str] = field(default=())
+
+    def as_json(self) -> dict[str, Any]:
+        """The rows and the notes, for a file: JSON has no NaN, so it is null."""
+        rows = [{key: None if value != value else value for key, value in row.items()} for row in self.rows]
+        return {"rows": rows, "notes": list(self.notes)}
+
+
+class StudiedRun:
+    """A run directory by name, with its history, its data and its models, each opened on first use.
+
+    `open` removes, at its end, the vectors that studies have encoded.
+    """
+
+    def __init__(self, name: str, folder: Path, settings: StudySettings):
+        self.name, self.run, self.settings = name, RunDir(folder), settings
+        if not self.run.recipe.is_file():
+            raise FileNotFoundError(
+                f"{folder} is not a run directory ({self.run.recipe.name} is missing). Pass a directory "
+                "written by `pyserini-ance train`"
+            )
+        self.history = RunHistory(self.run)
+        self.world = World(device=settings.device)
+        self._snapshots: dict[str, Snapshot] = {}
+
+    @classmethod
+    @contextmanager
+    def open(cls, folders: Mapping[str, Path], settings: StudySettings) -> Iterator[list["StudiedRun"]]:
+        """The runs of these names."""
+        runs = [cls(name, folder, settings) for name, folder in folders.items()]
+        try:
+            yield runs
+        finally:
+            for run in runs:
+                if "scratch" in vars(run):
+                    shutil.rmtree(run.scratch, ignore_errors=True)
+
+    @property
+    def recipe(self) -> Recipe:
+        return self.history.recipe
+
+    @property
+    def last_stage(self) -> str:
+        """The name of the recipe's last stage."""
+        return list(self.recipe.stages)[-1]
+
+    @cached_property
+    def scratch(self) -> Path:
+        """A folder for vectors, in the recipe's cache."""
+        self.recipe.cache.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="analysis-", dir=self.recipe.cache))
+
+    @cached_property
+    def data(self) -> PreparedData:
+        """The data of the run; read again only if the cache of its recipe does not hold it."""
+        data = prepare(self.recipe, self.world, data_digest(self.run))
+        if (bm25 := self.run.bm25_negatives(data.train_split)).exists():
+            data.run_files["bm25"] = bm25
+        return data
+
+    @cached_property
+    def results(self) -> Row:
+        """The run's `measures.json`. Raises FileNotFoundError if the run has not finished."""
+        return read_results(self.run.folder)
+
+    @cached_property
+    def result(self) -> Snapshot:
+        """The run's result over its data, with the vectors of `RUN/index`."""
+        return self.snapshot(self._result_name())
+
+    @cached_property
+    def generations(self) -> list[tuple[str, Generation]]:
+        """The adopted generations of negatives that are on disk, in order, each with its stage."""
+        generations = []
+        for record in self.history.of_event("generation"):
+            folder = self.run.generation(record["stage"], record["checkpoint_step"])
+            if is_complete(folder):
+                generations.append((record["stage"], open_generation(folder, self.data.identity)))
+        return generations
+
+    def check_no_generation_was_removed(self) -> None:
+        """Raise NotKept if the tables of a refresh were removed: what was new at another is then unknown."""
+        adopted, kept = len(self.history.of_event("generation")), len(self.generations)
+        if kept < adopted:
+            raise NotKept(
+                f"{self.run.folder} has kept the tables of {kept} of {adopted} refreshes; train with "
+                "retention.keep_negatives=all"
+            )
+
+    @property
+    def tables_in_use(self) -> Iterator[tuple[str, int, dict[TableKey, NegativeTable]]]:
+        """After each adoption: the generation's name, its checkpoint's position, and all tables in use."""
+        in_use: dict[str, dict[TableKey, NegativeTable]] = {}
+        for stage, generation in self.generations:
+            in_use[stage] = {**in_use.get(stage, {}), **generation.tables}
+            name, first = f"{stage}-{generation.step}", self.history.stages[stage][0]
+            yield name, first + generation.step, in_use[stage]
+
+    @property
+    def kept_checkpoints(self) -> list[str]:
+        """The checkpoints on disk by name, the untrained encoder first, then in the order of training."""
+        stages = self.recipe.stages
+        order = ["initial", *(f"{START_PREFIX}{stage}" for stage in stages), *stages]
+        names = [path.name for path in self.run.checkpoints.glob("*-????????") if is_complete(path)]
+        known = [name for name in names if name.rpartition("-")[0] in order]
+        return sorted(known, key=lambda name: (order.index(name.rpartition("-")[0]), step_of(name)))
+
+    def snapshot(self, checkpoint: str) -> Snapshot:
+        """A checkpoint over the run's data. Its documents are encoded unless `RUN/index` has its vectors."""
+        if checkpoint not in self._snapshots:
+            self._snapshots[checkpoint] = self._snapshot(checkpoint)
+        return self._snapshots[checkpoint]
+
+    def sampled_anchors(self, purpose: str) -> np.ndarray:
+        """(Q,) int32, ascending: at most `queries` of the training queries that have a positive."""
+        anchors = self.data.anchor_sets["query"].known_positives.anchors
+        count = self.settings.queries
+        if len(anchors) <= count:
+            return anchors
+        rng = random_stream(purpose, self.settings.seed)
+        return np.sort(rng.choice(anchors, count, replace=False))
+
+    def document_vectors(self, documents: np.ndarray) -> np.ndarray:
+        """(R, D) the result's vectors of `documents` (R,); of several passages, their mean."""
+        vectors, passages = self.result.encode_documents(documents)
+        if passages is None:
+            return vectors
+        return np.add.reduceat(vectors, passages.offsets[:-1]) / np.diff(passages.offsets)[:, None]
+
+    def top_negatives(self, snapshot: Snapshot, anchors: np.ndarray) -> np.ndarray:
+        """(A, top_k) the documents that a model ranks first for the training queries `anchors` (A,), without
+        known positives, then PADDING."""
+        positives, k = self.data.anchor_sets["query"].known_positives, self.settings.top_k
+        queries = snapshot.encode_queries(self.data.train_split, anchors)
+        depth = k + positives.largest[1]
+        hits = snapshot.rank(queries, snapshot.document_vectors, depth, snapshot.passages)[1]
+        return first_negatives(positives, anchors, hits, k)
+
+    def bm25_negatives(self, anchors: np.ndarray) -> np.ndarray | None:
+        """(A, top_k) BM25's first documents for the same queries; None if the run has no such ranking."""
+        if (path := self.data.run_files.get("bm25")) is None:
+            return None
+        positives, k = self.data.anchor_sets["query"].known_positives, self.settings.top_k
+        depth = k + positives.largest[1]
+        ranked = read_ranking(path, self.data.split, self.data.collection, depth, anchors)
+        return first_negatives(positives, anchors, ranked.rows, k)
+
+    def _snapshot(self, checkpoint: str) -> Snapshot:
+        opened = Checkpoint.open(self.run.checkpoints / checkpoint, verify=False)
+        precision = self.recipe.final_evaluation.precision
+        snapshot = Snapshot(
+            opened.encoder,
+            opened.weights,
+            self.data,
+            self.recipe.encoding.model_copy(update={"precision": precision}),
+            self.scratch,
+            self.settings.device,
+            self.world,
+            opened.document_weights,
+            self.recipe,
+        )
+        if (vectors := self._exported(opened.weights)) is not None:
+            vars(snapshot)["document_vectors"] = vectors
+        return snapshot
+
+    def _exported(self, weights: str) -> ShardedVectors | None:
+        """The vectors in `RUN/index` if they are of these weights."""
+        about = self.run.index / INDEX_ABOUT
+        if not about.exists() or read_json(about).get("weights") != weights:
+            return None
+        return ShardedVectors.split(read_index(self.run.index)[0], self.world)
+
+    def _result_name(self) -> str:
+        ended = [
+            record
+            for record in RunLog(self.run, writes=False).decisions("stage_end")
+            if record["stage"] == self.last_stage
+        ]
+        if not ended:
+            raise NotKept(f"{self.run.folder}: stage {self.last_stage} has not ended; continue the run first")
+        if not is_complete(self.run.checkpoints / ended[-1]["result"]):
+            raise NotKept(f"{self.run.checkpoints / ended[-1]['result']} was removed; train the run again")
+        return str(ended[-1]["result"])
+
+
+def first_negatives(
+    known_positives: KnownPositives, anchors: np.ndarray, rows: np.ndarray, k: int
+) -> np.ndarray:
+    """(A, k) the first k of `rows` (A, n) that are no known positives of their anchor, then PADDING."""
+    kept = (rows != PADDING) & ~is_known_positive(known_positives, anchors, rows)
+    order = np.argsort(~kept, axis=1, kind="stable")[:, :k]
+    chosen = np.where(
+        np.take_along_axis(kept, order, 1), np.take_along_axis(rows, order, 1), np.int32(PADDING)
+    )
+    return np.pad(chosen, ((0, 0), (0, k - chosen.shape[1])), constant_values=PADDING)
+
+
+def shared_share(rows: np.ndarray, among: np.ndarray) -> np.ndarray:
+    """(A,) float64: the share of each line of `rows` (A, n) that is in its line of `among` (A, k).
+
+    PADDING counts in neither; NaN for a line of `rows` without any.
+    """
+    with np.errstate(invalid="ignore"):
+        return is_in_line(rows, among).sum(1) / (rows != PADDING).sum(1)

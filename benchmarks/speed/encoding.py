@@ -1,0 +1,229 @@
+"""Benchmarks `encode`, `base` and `queries`: documents in bulk, and queries as a search gets them.
+
+The texts are documentation strings of transformers, on which nothing here was tuned. All contenders read one
+folder of weights, cut texts at one length, and tokenize within the measured time.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.speed import exported
+from benchmarks.speed.rounds import Contender, Contest, Rounds
+from pyserini_ance.data.collection import Side
+from pyserini_ance.data.formats.docstrings import package_docstrings
+from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
+from pyserini_ance.encoders.load_save import load_encoder, save_encoder
+from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
+
+PACKAGE = "transformers"
+STOCK_BATCH = 64  # of pyserini.encode
+MODEL, TEXTS = "model", "texts.json"
+BASE: dict[str, Any] = {}  # the shape of `base`: BertConfig's own, that of BERT-base
+BASE_SHARE = 8  # it encodes one document of so many
+
+
+def encode(options: Mapping[str, Any], folder: Path) -> Contest:
+    """Documents, `options["passages"]` of them, cut at `options["length_tokens"]`."""
+    texts = write_inputs(options, folder, "document", options["passages"])
+    return Contest(
+        "encode",
+        f"{len(texts):,} documents of at most {options['length_tokens']} tokens",
+        [
+            *_contenders("document"),
+            Contender("pyserini", stock, {"side": "document"}, ("pyserini",), against=True),
+        ],
+        useful_flops(folder / MODEL, texts, options["length_tokens"]),
+        cosine,
+    )
+
+
+def base(options: Mapping[str, Any], folder: Path) -> Contest:
+    """Fewer documents, by a BERT of base size with random weights and the tokenizer of the encoder."""
+    write_inputs(options, folder, "document", 1)
+    (folder / MODEL).rename(folder / "small")
+    _write_random_bert(folder / "small", folder / "base")
+    given = {**options, "encoder": str(folder / "base")}
+    texts = write_inputs(given, folder, "document", max(1, options["passages"] // BASE_SHARE))
+    contenders = _contenders("document")
+    return Contest(
+        "base",
+        f"{len(texts):,} documents of at most {options['length_tokens']} tokens, a BERT of base size",
+        [replace(each, against=each.against or each.name == exported.INT8) for each in contenders],
+        useful_flops(folder / MODEL, texts, options["length_tokens"]),
+        cosine,
+    )
+
+
+def _write_random_bert(tokenizer: Path, folder: Path) -> None:
+    import torch
+    from transformers import AutoTokenizer, BertConfig, BertModel
+
+    own = AutoTokenizer.from_pretrained(tokenizer)
+    torch.manual_seed(0)
+    BertModel(BertConfig(vocab_size=len(own), **BASE)).save_pretrained(folder)
+    own.save_pretrained(folder)
+
+
+def queries(options: Mapping[str, Any], folder: Path) -> Contest:
+    """Queries, `options["queries"]` of them, in one call, and one by one."""
+    texts = write_inputs(options, folder, "query", options["queries"])
+    one = {"side": "query", "at_once": 1}
+    precisions: list[Precision] = ["fp32", "bf16"] if cpu_has_fast_bf16() else ["fp32"]
+    return Contest(
+        "queries",
+        f"{len(texts):,} queries",
+        [
+            *_contenders("query"),
+            *(Contender(f"ours {each}, one by one", ours, {"precision": each, **one}) for each in precisions),
+            Contender(
+                "sentence-transformers, one by one", sentence_transformers, one, ("sentence_transformers",)
+            ),
+            Contender("pyserini", stock, {"side": "query"}, ("pyserini",), against=True),
+        ],
+        useful_flops(folder / MODEL, texts, options["length_tokens"]),
+        cosine,
+    )
+
+
+def _contenders(side: Side) -> list[Contender]:
+    peer = ("sentence_transformers",)
+    contenders = [
+        Contender("ours fp32", ours, {"side": side, "precision": "fp32"}),
+        Contender("sentence-transformers fp32", sentence_transformers, {"side": side}, peer, against=True),
+    ]
+    if cpu_has_fast_bf16():
+        bf16 = {"side": side, "precision": "bf16"}
+        contenders += [
+            Contender("ours bf16", ours, bf16),
+            Contender("sentence-transformers bf16", sentence_transformers, bf16, peer, against=True),
+        ]
+    contenders += exported.contenders(side, MODEL, TEXTS)
+    # Releases of optimum so far need an older transformers: these two are for environments to come.
+    for backend, needs in {"onnx": ("optimum", "onnxruntime"), "openvino": ("optimum", "openvino")}.items():
+        settings = {"side": side, "backend": backend}
+        contenders.append(
+            Contender(f"sentence-transformers {backend}", sentence_transformers, settings, (*peer, *needs))
+        )
+    return contenders
+
+
+def write_inputs(options: Mapping[str, Any], folder: Path, side: Side, count: int) -> list[str]:
+    """The encoder in a folder that all contenders read, and the texts; returns these.
+
+    Raises ValueError if there are fewer texts than `count`.
+    """
+    from pyserini_ance import api  # it imports all of training
+
+    length = options["length_tokens"]
+    encoder = api.load_encoder(
+        options["encoder"], device="cpu", pooling="mean", normalize=True, length_tokens=length
+    )
+    (folder / MODEL).mkdir()
+    save_encoder(encoder, folder / MODEL)
+    write_sentence_transformers(folder / MODEL)
+    texts = some_texts(side, count)
+    (folder / TEXTS).write_text(json.dumps(texts), encoding="utf-8")
+    return texts
+
+
+def some_texts(side: Side, count: int) -> list[str]:
+    """Documentation strings of transformers: the first sentences for queries, the rest for documents."""
+    strings = islice(package_docstrings(PACKAGE), count)
+    texts = [string.sentence if side == "query" else string.rest for string in strings]
+    if len(texts) < count:
+        raise ValueError(f"{PACKAGE} has {len(texts):,} documentation strings, not {count:,}; ask for fewer")
+    return texts
+
+
+def useful_flops(model: Path, texts: Sequence[str], length_tokens: int) -> float | None:
+    """Floating-point operations of BERT's linear layers and attention over real tokens, without padding.
+
+    None for other architectures.
+    """
+    config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    if config["model_type"] != "bert":
+        return None
+    from transformers import AutoTokenizer
+
+    ids = AutoTokenizer.from_pretrained(model)(texts, truncation=True, max_length=length_tokens)["input_ids"]
+    return bert_flops(config, np.array([len(each) for each in ids]))
+
+
+def bert_flops(config: Mapping[str, int], lengths: np.ndarray) -> float:
+    """Operations of a BERT without embeddings and pooler over texts of `lengths` (N,) tokens."""
+    hidden, inner = config["hidden_size"], config["intermediate_size"]
+    per_token = 2 * (4 * hidden**2 + 2 * hidden * inner)
+    attention = 4 * hidden * lengths.astype(float)
+    return float(config["num_hidden_layers"] * (lengths * (per_token + attention)).sum())
+
+
+def cosine(own: np.ndarray, reference: np.ndarray) -> dict[str, float]:
+    """The lowest cosine of a text's two vectors."""
+    own, reference = (
+        vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        for vectors in (own.astype(np.float64), reference.astype(np.float64))
+    )
+    return {"lowest cosine": float((own * reference).sum(1).min())}
+
+
+def ours(rounds: Rounds, folder: Path, side: Side, precision: Precision, at_once: int | None = None) -> None:
+    encoder, texts = load_encoder(folder / MODEL), _texts(folder)
+    if side == "query":  # as the classes for Pyserini do
+        encoder.optimize_for_inference()
+    for _ in rounds:
+        rounds.output = np.concatenate(
+            [encoder.encode(part, side, precision) for part in _parts(texts, at_once)]
+        )
+
+
+def sentence_transformers(
+    rounds: Rounds,
+    folder: Path,
+    side: Side,
+    precision: Precision = "fp32",
+    backend: Any = "torch",
+    at_once: int | None = None,
+) -> None:
+    import torch
+    from sentence_transformers import SentenceTransformer
+
+    settings = {"dtype": torch.bfloat16} if precision == "bf16" else {}
+    model = SentenceTransformer(str(folder / MODEL), device="cpu", backend=backend, model_kwargs=settings)
+    encode, texts = getattr(model, f"encode_{side}"), _texts(folder)
+    for _ in rounds:
+        vectors = [encode(part, convert_to_tensor=True) for part in _parts(texts, at_once)]
+        rounds.output = torch.cat(vectors).float().numpy()
+
+
+def stock(rounds: Rounds, folder: Path, side: Side) -> None:
+    """Pyserini's class `auto`, as `pyserini.encode` and `pyserini.search.faiss` call it."""
+    from pyserini_ance.pyserini_bridge.java import import_pyserini
+
+    encode, texts = import_pyserini("pyserini.encode"), _texts(folder)
+    settings = {"device": "cpu", "pooling": "mean", "l2_norm": True}
+    if side == "query":
+        query_encoder = encode.AutoQueryEncoder(str(folder / MODEL), **settings)
+        for _ in rounds:
+            rounds.output = np.stack([query_encoder.encode(text) for text in texts])
+        return
+    encoder = encode.AutoDocumentEncoder(str(folder / MODEL), **settings)
+    length = load_encoder(folder / MODEL).length_tokens(side)
+    for _ in rounds:
+        parts = [encoder.encode(part, max_length=length) for part in _parts(texts, STOCK_BATCH)]
+        rounds.output = np.concatenate(parts)
+
+
+def _texts(folder: Path) -> list[str]:
+    texts: list[str] = json.loads((folder / TEXTS).read_text(encoding="utf-8"))
+    return texts
+
+
+def _parts(texts: list[str], at_once: int | None) -> list[list[str]]:
+    size = at_once or len(texts)
+    return [texts[start : start + size] for start in range(0, len(texts), size)]

@@ -1,0 +1,119 @@
+"""Tables of benchmarks, and the same as JSON."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.speed.rounds import Contest, Entry
+from pyserini_ance.evaluation.tables import table
+from pyserini_ance.storage.files import write_json
+
+MANY = 100  # figures from here on have no decimals
+LEGEND = {
+    "CPU s, clock s": "of one round, median: seconds of all threads on the CPU, and on the clock",
+    "x NAME": "times as fast as NAME by CPU time within a round: median (lowest-highest)",
+    "GFLOP/s": "useful operations, on real tokens or vectors, per second of CPU time",
+    "peak": "their share of the fastest product that was measured in that precision",
+    "MiB": "peak memory of the process",
+}
+
+
+def machine_as_text(machine: Mapping[str, Any]) -> str:
+    """A line for the machine, one for its peaks, one for the versions."""
+    versions = ", ".join(f"{name} {number}" for name, number in machine["versions"].items())
+    peaks = ", ".join(
+        f"{name} {value:.0f} {'GB/s' if name == 'copy' else 'GFLOP/s'}"
+        for name, value in machine["peaks"].items()
+        if not math.isnan(value)
+    )
+    commit = f", commit {machine['commit']}" if machine["commit"] else ""
+    return (
+        f"{machine['processor']} ({', '.join(machine['instructions'])}), {machine['threads']} thread(s), "
+        f"{machine['date']}{commit}\npeak of a core: {peaks}\n{versions}"
+    )
+
+
+def as_text(contest: Contest, entries: Sequence[Entry], machine: Mapping[str, Any]) -> str:
+    """Title, table and legend of a contest; contenders that did not take part are listed below."""
+    rows = table_rows(contest, entries, machine["peaks"])
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    left_out = [f"{entry.contender.name}: {entry.missing}" for entry in entries if entry.missing]
+    legend = [f"- {name}: {text}" for name, text in LEGEND.items() if _explains(name, columns)]
+    return "\n".join([f"{contest.name}: {contest.title}", "", table(rows, columns), "", *legend, *left_out])
+
+
+def _explains(name: str, columns: Sequence[str]) -> bool:
+    first = name.split(",")[0]
+    return first in columns or (name.startswith("x ") and any(column.startswith("x ") for column in columns))
+
+
+def table_rows(
+    contest: Contest, entries: Sequence[Entry], peaks: Mapping[str, float]
+) -> list[dict[str, Any]]:
+    """A row for each contender that has measured."""
+    present = [entry for entry in entries if entry.missing is None]
+    against = [entry for entry in present if entry.contender.against]
+    return [_row(contest, entry, present, against, peaks) for entry in present]
+
+
+def _row(
+    contest: Contest,
+    entry: Entry,
+    present: Sequence[Entry],
+    against: Sequence[Entry],
+    peaks: Mapping[str, float],
+) -> dict[str, Any]:
+    row: dict[str, Any] = {"contender": entry.contender.name}
+    row |= {"CPU s": _digits(entry.cpu_seconds()), "clock s": _digits(entry.seconds())}
+    for other in against:
+        median, lowest, highest = entry.speed_up(other)
+        itself = entry is other
+        row[f"x {other.contender.name}"] = "1" if itself else f"{median:.2f} ({lowest:.2f}-{highest:.2f})"
+    if contest.flops:
+        rate = contest.flops / entry.cpu_seconds() / 1e9
+        row["GFLOP/s"] = f"{rate:.0f}"
+        if fastest := _peak_of(entry, peaks):
+            row["peak"] = f"{100 * rate / fastest:.0f} %"
+    if peaks_mib := [each.peak_mib for each in entry.measurements if each.peak_mib is not None]:
+        row["MiB"] = f"{max(peaks_mib):.0f}"
+    reference = _reference(contest, present)
+    if contest.agreement and entry.output is not None and reference and reference.output is not None:
+        figures = contest.agreement(entry.output, reference.output)
+        row |= {name: f"{value:.6f}" if value < MANY else f"{value:.0f}" for name, value in figures.items()}
+    return row
+
+
+def _reference(contest: Contest, present: Sequence[Entry]) -> Entry | None:
+    """The entry that the others' outputs are compared with: the named one, or the first."""
+    named = [entry for entry in present if entry.contender.name == contest.reference]
+    return next((entry for entry in [*named, *present] if entry.output is not None), None)
+
+
+def _peak_of(entry: Entry, peaks: Mapping[str, float]) -> float | None:
+    precision = str(entry.contender.settings.get("precision", "fp32"))
+    found = [value for name, value in peaks.items() if name.startswith(precision) and not math.isnan(value)]
+    return max(found, default=None)
+
+
+def _digits(seconds: float) -> str:
+    return f"{seconds:.3g}" if seconds < 100 else f"{seconds:.0f}"
+
+
+def write_results(
+    path: Path, machine: Mapping[str, Any], rounds: int, results: Sequence[tuple[Contest, Sequence[Entry]]]
+) -> None:
+    """Write every measurement, with the machine and the tables' rows."""
+    contests = {
+        contest.name: {
+            "title": contest.title,
+            "flops": contest.flops,
+            "rows": table_rows(contest, entries, machine["peaks"]),
+            "measurements": {
+                entry.contender.name: entry.missing or [each._asdict() for each in entry.measurements]
+                for entry in entries
+            },
+        }
+        for contest, entries in results
+    }
+    write_json(path, {"machine": dict(machine), "rounds": rounds, "benchmarks": contests})

@@ -1,0 +1,114 @@
+"""Benchmark `mine`: exact search of many queries over vectors, as a refresh does it.
+
+The vectors are drawn from normal distributions around common centres, so that scores are spread as those of
+an encoder are, and mapped from disk, as all contenders may read them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.speed.rounds import Contender, Contest, Rounds
+from pyserini_ance.encoders.hardware import cpu_has_fast_bf16
+
+DOCUMENTS, QUERIES = "documents.npy", "queries.npy"
+CENTRES = 256
+ROWS_PER_BLOCK = 1 << 15
+
+
+def mine(options: Mapping[str, Any], folder: Path) -> Contest:
+    """The `options["top_k"]` best of `options["documents"]` vectors for `options["searches"]` queries."""
+    documents, queries, dimension = (options[key] for key in ("documents", "searches", "dimension"))
+    write_vectors(folder, documents, queries, dimension)
+    top_k, memory_gib = options["top_k"], options["memory_gib"]
+    k = {"k": top_k}
+    by_torch = {"backend": "torch", **k}
+    title = f"the {top_k} best of {documents:,} vectors of {dimension} numbers for {queries:,} queries"
+    contenders = [Contender("ours", ours, {"backend": "auto", **k})]
+    if memory_gib:  # the peers hold all vectors
+        bound = {"memory_gib": memory_gib}
+        name = f"ours within {memory_gib:g} GiB"
+        contenders = [replace(contenders[0], against=True)]
+        contenders.append(Contender(name, ours, {"backend": "auto", **k, **bound}))
+        contenders.append(Contender(f"{name}, by torch", ours, {**by_torch, **bound}))
+    else:
+        if cpu_has_fast_bf16():
+            repeated = {"backend": "auto", **k, "is_repeated": True}
+            contenders.append(Contender("ours, documents held in bf16", ours, repeated))
+            contenders.append(Contender("ours, in fp32", ours, {"backend": "faiss", **k}))
+        contenders.append(Contender("ours, by torch", ours, by_torch))
+        contenders.append(Contender("faiss IndexFlatIP", faiss, k, ("faiss",), against=True))
+        contenders.append(Contender("torch.mm and topk by blocks", plain, k, against=True))
+    flops = 2.0 * documents * queries * dimension
+    return Contest("mine", title, contenders, flops, recall, None if memory_gib else "faiss IndexFlatIP")
+
+
+def write_vectors(folder: Path, documents: int, queries: int, dimension: int) -> None:
+    """Write `documents.npy` (N, D) and `queries.npy` (Q, D), float32 of length 1."""
+    rng = np.random.default_rng(0)
+    centres = rng.standard_normal((CENTRES, dimension), np.float32)
+    file = np.lib.format.open_memmap(folder / DOCUMENTS, "w+", np.float32, (documents, dimension))
+    for start in range(0, documents, ROWS_PER_BLOCK):
+        file[start : start + ROWS_PER_BLOCK] = _around(
+            centres, len(file[start : start + ROWS_PER_BLOCK]), rng
+        )
+    file.flush()
+    np.save(folder / QUERIES, _around(centres, queries, rng))
+
+
+def _around(centres: np.ndarray, count: int, rng: np.random.Generator) -> np.ndarray:
+    vectors = rng.standard_normal((count, centres.shape[1]), np.float32)
+    vectors += centres[rng.integers(len(centres), size=count)]
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def recall(own: np.ndarray, reference: np.ndarray) -> dict[str, float]:
+    """The share of the reference's rows that were found, over all queries."""
+    pairs = zip(own, reference, strict=True)
+    return {"recall": sum(len(np.intersect1d(*pair)) for pair in pairs) / reference.size}
+
+
+def ours(rounds: Rounds, folder: Path, backend: Any, k: int, **settings: Any) -> None:
+    from pyserini_ance.distributed.world import World
+    from pyserini_ance.vectors.search import search_arrays, searcher
+
+    documents, queries = _read(folder)
+    search = searcher(documents, backend, "cpu", World(), **settings)
+    for _ in rounds:
+        rounds.output = search_arrays(search, queries, k)[1]
+
+
+def faiss(rounds: Rounds, folder: Path, k: int) -> None:
+    import faiss
+    import torch
+
+    faiss.omp_set_num_threads(torch.get_num_threads())
+    documents, queries = _read(folder)
+    index = faiss.IndexFlatIP(documents.shape[1])
+    index.add(documents)
+    for _ in rounds:
+        rounds.output = index.search(queries, k)[1]
+
+
+def plain(rounds: Rounds, folder: Path, k: int) -> None:
+    """What one writes first: scores of a block of documents, their best, and the best of the blocks."""
+    import torch
+
+    mapped, queries = _read(folder)
+    documents, asked = torch.from_numpy(np.array(mapped)), torch.from_numpy(queries)
+    for _ in rounds:
+        scores, rows = torch.empty((len(asked), 0)), torch.empty((len(asked), 0), dtype=torch.int64)
+        for start in range(0, len(documents), ROWS_PER_BLOCK):
+            block = documents[start : start + ROWS_PER_BLOCK]
+            best, found = (asked @ block.T).topk(min(k, len(block)), dim=1)
+            scores, rows = torch.cat([scores, best], 1), torch.cat([rows, found + start], 1)
+            scores, order = scores.topk(min(k, scores.shape[1]), dim=1)
+            rows = rows.gather(1, order)
+        rounds.output = rows.numpy()
+
+
+def _read(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    return np.load(folder / DOCUMENTS, mmap_mode="r"), np.load(folder / QUERIES)

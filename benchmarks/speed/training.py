@@ -1,0 +1,267 @@
+"""Benchmarks `train` and `ltre`: optimizer steps, and the parts of a step that retrieves its negatives.
+
+`train`: queries with one positive and one random negative each, and in-batch negatives, on documentation
+strings of transformers. A round is a number of steps.
+"""
+
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from benchmarks.speed.encoding import MODEL, PACKAGE, write_inputs
+from benchmarks.speed.rounds import Contender, Contest, Rounds
+from benchmarks.speed.searching import DOCUMENTS, QUERIES, write_vectors
+from pyserini_ance.data.formats.docstrings import package_docstrings
+from pyserini_ance.encoders.hardware import Precision, cpu_has_fast_bf16
+
+TRIPLES = "triples.json"
+SCALE, LEARNING_RATE = 20, 3e-5
+STEPS = 1_000_000  # more than any benchmark takes; training ends with the last round
+LTRE_QUERIES, LTRE_QUERY_TOKENS, LTRE_TOP_K = 16, 32, 200
+
+
+class LastRound(Exception):
+    """Leaves the training loop of a library after the last round."""
+
+
+def train(options: Mapping[str, Any], folder: Path) -> Contest:
+    """`options["steps"]` steps of `options["batch"]` queries, texts cut at `options["length_tokens"]`."""
+    write_inputs(options, folder, "query", 1)
+    (folder / TRIPLES).write_text(json.dumps(_triples()), encoding="utf-8")  # reading all sources takes 7 s
+    settings = {key: options[key] for key in ("steps", "batch", "length_tokens")}
+    own = {**settings, "encoder": options["encoder"], "threads": options["threads"]}
+    peer = ("sentence_transformers", "accelerate")
+    contenders = [
+        Contender("ours fp32", ours, {"precision": "fp32", **own}),
+        Contender("sentence-transformers fp32", sentence_transformers, settings, peer, against=True),
+        Contender("plain loop fp32", plain, settings, against=True),
+    ]
+    if cpu_has_fast_bf16():
+        bf16 = {"precision": "bf16"}
+        contenders += [
+            Contender("ours bf16", ours, {**own, **bf16}),
+            Contender("sentence-transformers bf16", sentence_transformers, {**settings, **bf16}, peer, True),
+        ]
+    title = (
+        f"{options['steps']} steps of {options['batch']} queries, a positive and a random negative each, "
+        f"in-batch negatives, at most {options['length_tokens']} tokens"
+    )
+    return Contest("train", title, contenders, None, lambda own, _: {"mean loss": float(own.mean())})
+
+
+def ours(
+    rounds: Rounds,
+    folder: Path,
+    encoder: str,
+    steps: int,
+    batch: int,
+    length_tokens: int,
+    threads: int,
+    precision: Precision,
+) -> None:
+    from pyserini_ance import api
+    from pyserini_ance.trainer.callbacks import TrainerCallback
+
+    losses_of_round: list[float] = []
+
+    class Turns(TrainerCallback):
+        def on_step_end(self, stage: str, step: int, losses: dict, metrics: dict) -> None:
+            _end_of_step(rounds, losses_of_round, metrics["loss"], steps)
+
+    recipe = own_recipe(encoder, STEPS, batch, length_tokens, threads, precision)
+    file = folder / f"ours-{precision}.yaml"
+    file.write_text(yaml.safe_dump(recipe), encoding="utf-8")
+    rounds.begin()
+    with suppress(LastRound):
+        api.train(file, folder / f"run-{precision}", callbacks=[Turns()])
+
+
+def own_recipe(
+    encoder: str, steps: int, batch: int, length_tokens: int, threads: int, precision: Precision, **data: int
+) -> dict[str, Any]:
+    """The recipe of these steps; `data` are more settings of its documentation strings."""
+    length = {"length_tokens": length_tokens}
+    return {
+        "data": {"kind": "docstrings", "packages": [PACKAGE], **data},
+        "encoder": {
+            "kind": "transformer",
+            "model": encoder,
+            "pooling": "mean",
+            "normalize": True,
+            "tokenization": {"query": length, "document": {**length, "template": "{text}"}},
+        },
+        "bm25": None,
+        "precision": precision,
+        "threads": threads,
+        "final_evaluation": {"rows": []},
+        "stages": {
+            "train": {
+                "init_from": "initial",
+                "steps": steps,
+                "batch_queries": batch,
+                "terms": {
+                    "query": {
+                        "in_batch_negatives": True,
+                        "negatives": [{"kind": "random"}],
+                        "loss": {"kind": "nll", "scale": SCALE},
+                    }
+                },
+                "optimizer": {"learning_rate": LEARNING_RATE},
+                "evaluate": None,
+            }
+        },
+    }
+
+
+def _end_of_step(rounds: Rounds, losses: list[float], loss: float, steps: int) -> None:
+    """Note the loss of a step; the last step of a round ends it. Raises LastRound when there is no other."""
+    losses.append(loss)
+    if len(losses) < steps:
+        return
+    rounds.output = np.array(losses)
+    losses.clear()
+    rounds.end()
+    if not rounds.begin():
+        raise LastRound
+
+
+def sentence_transformers(
+    rounds: Rounds, folder: Path, steps: int, batch: int, length_tokens: int, precision: Precision = "fp32"
+) -> None:
+    from datasets import Dataset
+    from sentence_transformers import (
+        SentenceTransformer,
+        SentenceTransformerTrainer,
+        SentenceTransformerTrainingArguments,
+    )
+    from sentence_transformers.losses import MultipleNegativesRankingLoss
+    from transformers import TrainerCallback
+
+    losses_of_round: list[float] = []
+
+    class Turns(TrainerCallback):
+        def on_log(
+            self, args: Any, state: Any, control: Any, logs: dict | None = None, **others: Any
+        ) -> None:
+            _end_of_step(rounds, losses_of_round, (logs or {})["loss"], steps)
+
+    triples = json.loads((folder / TRIPLES).read_text(encoding="utf-8"))
+    model = SentenceTransformer(str(folder / MODEL), device="cpu")
+    model.max_seq_length = length_tokens
+    arguments = SentenceTransformerTrainingArguments(
+        output_dir=str(folder / f"trainer-{precision}"),
+        max_steps=STEPS,
+        per_device_train_batch_size=batch,
+        learning_rate=LEARNING_RATE,
+        bf16=precision == "bf16",
+        use_cpu=True,
+        dataloader_drop_last=True,
+        save_strategy="no",
+        logging_steps=1,
+        report_to="none",
+        disable_tqdm=True,
+    )
+    trainer = SentenceTransformerTrainer(
+        model=model,
+        args=arguments,
+        train_dataset=Dataset.from_list(triples),
+        loss=MultipleNegativesRankingLoss(model, scale=SCALE),
+        callbacks=[Turns()],
+    )
+    rounds.begin()
+    with suppress(LastRound):
+        trainer.train()
+
+
+def plain(rounds: Rounds, folder: Path, steps: int, batch: int, length_tokens: int) -> None:
+    """A loop over padded batches with torch and transformers alone, as tutorials have it."""
+    import torch
+    from torch.nn import functional
+    from transformers import AutoModel, AutoTokenizer
+
+    tokenizer, model = (part.from_pretrained(folder / MODEL) for part in (AutoTokenizer, AutoModel))
+    model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE)
+    triples = json.loads((folder / TRIPLES).read_text(encoding="utf-8"))
+    rng = np.random.default_rng(0)
+
+    def vectors(texts: list[str]) -> torch.Tensor:
+        inputs = tokenizer(
+            texts, padding=True, truncation=True, max_length=length_tokens, return_tensors="pt"
+        )
+        mask = inputs["attention_mask"].unsqueeze(-1)
+        hidden = model(**inputs).last_hidden_state
+        return functional.normalize((hidden * mask).sum(1) / mask.sum(1), dim=-1)
+
+    for _ in rounds:
+        losses = []
+        for _ in range(steps):
+            rows = [triples[row] for row in rng.choice(len(triples), batch, replace=False)]
+            asked = vectors([row["anchor"] for row in rows])
+            read = vectors([row[key] for key in ("positive", "negative") for row in rows])
+            loss = functional.cross_entropy(SCALE * asked @ read.T, torch.arange(batch))
+            optimizer.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            losses.append(loss.item())
+        rounds.output = np.array(losses)
+
+
+def _triples() -> list[dict[str, str]]:
+    strings, rng = list(package_docstrings(PACKAGE)), np.random.default_rng(0)
+    others = rng.integers(len(strings), size=len(strings)).tolist()
+    return [
+        {"anchor": string.sentence, "positive": string.rest, "negative": strings[other].rest}
+        for string, other in zip(strings, others, strict=True)
+    ]
+
+
+def ltre(options: Mapping[str, Any], folder: Path) -> Contest:
+    """The two parts of LTRe's step: the search of the whole collection, and the query tower's step."""
+    documents, dimension = options["documents"], options["dimension"]
+    write_vectors(folder, documents, LTRE_QUERIES, dimension)
+    title = (
+        f"{LTRE_QUERIES} queries: the {LTRE_TOP_K} best of {documents:,} vectors of {dimension} numbers, "
+        f"and a step of a BERT of that size with queries of {LTRE_QUERY_TOKENS} tokens"
+    )
+    tower = Contender("query tower's step", query_step, {"dimension": dimension}, against=True)
+    return Contest("ltre", title, [Contender("search and gather", search_and_gather), tower])
+
+
+def search_and_gather(rounds: Rounds, folder: Path) -> None:
+    import torch
+
+    from pyserini_ance.distributed.world import World
+    from pyserini_ance.vectors.search import resident, searcher
+
+    documents = np.load(folder / DOCUMENTS)
+    queries = torch.from_numpy(np.load(folder / QUERIES))
+    search = searcher(documents, "auto", "cpu", World(), is_repeated=True)
+    held = resident(documents, "cpu")
+    for _ in rounds:
+        rows = search(queries, LTRE_TOP_K)[1]
+        held.index_select(0, rows.reshape(-1))
+
+
+def query_step(rounds: Rounds, folder: Path, dimension: int) -> None:
+    import torch
+    from transformers import BertConfig, BertModel
+
+    heads = max(1, dimension // 64)
+    config = BertConfig(hidden_size=dimension, num_attention_heads=heads, intermediate_size=4 * dimension)
+    model = BertModel(config, add_pooling_layer=False).train()
+    optimizer = torch.optim.AdamW(model.parameters(), LEARNING_RATE)
+    documents = torch.from_numpy(np.load(folder / DOCUMENTS, mmap_mode="r")[:LTRE_TOP_K].copy())
+    ids = torch.randint(1000, config.vocab_size, (LTRE_QUERIES, LTRE_QUERY_TOKENS))
+    for _ in rounds:
+        scores = model(ids).last_hidden_state[:, 0] @ documents.T
+        loss = torch.nn.functional.softplus(scores[:, 1:] - scores[:, :1]).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()

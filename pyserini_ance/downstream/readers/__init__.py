@@ -1,3 +1,0 @@
-"""Readers, one file a kind: models that answer a question from retrieved passages."""
-
-NOT_KINDS = ("base",)

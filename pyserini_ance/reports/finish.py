@@ -1,0 +1,53 @@
+"""Train runs, and write the model card and the report of each once the pipeline has finished it."""
+
+import logging
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from pyserini_ance.pipeline import experiment
+from pyserini_ance.pipeline.model_export import Results
+from pyserini_ance.pipeline.prerequisites import recipe_in_file, train_with_prerequisites
+from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.reports.model_card import CARD, write_model_card
+from pyserini_ance.reports.report import REPORT, write_report
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.trainer.callbacks import TrainerCallback
+
+log = logging.getLogger(__name__)
+
+
+def train(
+    recipe: Recipe,
+    folder: Path,
+    overwrite: bool = False,
+    resume: bool = False,
+    replay: Path | None = None,
+    callbacks: Sequence[TrainerCallback] = (),
+    prerequisites: bool = True,
+) -> Results | None:
+    """`experiment.train`, with `prerequisites` after the runs that the recipe starts from; then card and
+    report of each run that was trained."""
+    how = (recipe, folder, overwrite, resume, replay, callbacks)
+    if prerequisites:
+        return train_with_prerequisites(*how, recipe_in_file(recipe), write_card_and_report)
+    results = experiment.train(*how)
+    if results:
+        write_card_and_report(folder)
+    return results
+
+
+def write_card_and_report(folder: Path, only_missing: bool = False) -> None:
+    """Write the model card and `report.html` of a finished run.
+
+    Without one of them the run is finished all the same, and the log says why.
+    """
+    run = RunDir(folder)
+    for file, write in ((run.model / CARD, write_model_card), (run.folder / REPORT, write_report)):
+        try:
+            if not (only_missing and file.exists()):
+                log.info("written: %s", write(run))
+        except Exception as error:  # whatever it is, the results of hours of training are there
+            again = "publish" if file.name == CARD else "report"
+            command = shlex.join(["pyserini-ance", again, str(folder)])
+            log.warning("no %s: %s; for one, remove the cause and call: %s", file.name, error, command)

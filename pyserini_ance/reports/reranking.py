@@ -1,0 +1,232 @@
+"""Rerank the first documents of a ranking with a model that reads query and document together.
+
+The output folder is a query log, which an interrupted command continues; at the end it also has
+`measures.json`, and `first-K.trec` for each number K of documents reranked.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from ir_measures import Measure
+
+from pyserini_ance.data.trec import Qrels, Run, best_first, read_run, write_run
+from pyserini_ance.encoders.cross_encoder_model import Pair, record_text
+from pyserini_ance.evaluation.metrics import latency, row_of
+from pyserini_ance.evaluation.tables import BM25
+from pyserini_ance.pipeline.bm25_rankings import bm25_index
+from pyserini_ance.pipeline.data_checks import check_template_fields
+from pyserini_ance.pipeline.ranking_inputs import RankingInput, parse_ranking_name
+from pyserini_ance.storage.files import (
+    append_json_line,
+    read_json_lines,
+    read_json_object,
+    sha256_file,
+    sha256_json,
+    write_json,
+)
+from pyserini_ance.storage.progress import progress_bar
+
+Scorer = Callable[[Sequence[Pair]], np.ndarray]  # (P,) float32
+FIRST_STAGE = "first stage"  # the row before reranking
+DECIMALS = 6  # of the scores in TREC runs
+FIRST_STAGE = "first stage"  # the row of `measures.json` before reranking
+
+
+@dataclass(frozen=True)
+class QueryLog:
+    """The log in `folder`: `about.json` and `queries.jsonl`."""
+
+    folder: Path
+
+    def begin(self, settings: dict[str, Any], model: str) -> None:
+        """Start the log, or continue it.
+
+        `settings` (JSON values) and the weights of `model` decide the results. Raises FileExistsError if the
+        folder holds other files, or results of other settings; a command that failed before its first query
+        has left none.
+        """
+        settings = {**settings, "weights": weights_digest(model)}
+        path = self.folder / "about.json"
+        recorded = read_json_object(path)
+        if recorded is None:
+            if self.folder.exists() and any(self.folder.iterdir()):
+                raise FileExistsError(f"{self.folder} holds other files; pass another --output")
+        elif self.records:
+            for key, value in settings.items():
+                if recorded.get(key) != value:
+                    raise FileExistsError(
+                        f"{self.folder} was made with {key} {recorded.get(key)}, not {value}; pass another "
+                        "--output, or remove the folder"
+                    )
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(path, settings)
+
+    def append(self, record: dict[str, Any]) -> None:
+        """Add the record of one query, which has the key `query`."""
+        append_json_line(self._lines, record)
+
+    @property
+    def records(self) -> dict[str, dict[str, Any]]:
+        """The records by query, in the order in which the queries were finished."""
+        return {record["query"]: record for record in read_json_lines(self._lines)}
+
+    @property
+    def _lines(self) -> Path:
+        return self.folder / "queries.jsonl"
+
+
+def weights_digest(model: str) -> str | None:
+    """A digest of all weights in a model's folder, which may change under the same name; None for a name on a
+    hub."""
+    files = sorted(path for path in Path(model).glob("*") if path.suffix in (".safetensors", ".bin"))
+    return sha256_json({path.name: sha256_file(path) for path in files}) if files else None
+
+
+@dataclass(frozen=True)
+class Reranking:
+    """The first `cutoffs[-1]` documents of `ranked`, scored once, in slices that end at each of the rising
+    `cutoffs`.
+
+    The latency at a cutoff is therefore that of its slices, including batches that end there. qrels:
+    judgments to measure by, instead of the collection's, which may lack those that training does not need.
+    template: the text of a document, such as "{title} {text}"; default: all its fields. Raises ValueError if
+    it names a field that documents lack.
+    """
+
+    ranked: RankingInput
+    cutoffs: tuple[int, ...]
+    folder: Path
+    measures: Sequence[Measure]
+    qrels: Qrels | None = None
+    template: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.template is not None:
+            fields = self.ranked.collection.documents.columns
+            check_template_fields("--template", self.template, "document", fields)
+
+    def begin(self, model: str, **settings: Any) -> None:
+        """Check the input before the long scoring, and start the query log, or continue it.
+
+        Raises ValueError if the ranking has fewer documents than the last cutoff or cannot be measured,
+        FileExistsError if the folder holds something else.
+        """
+        self.ranked.check_hits(self.cutoffs[-1])
+        _ = self.first_stage_measures
+        settings = {"model": model, **settings, "template": self.template, "depths": list(self.cutoffs)}
+        self._log.begin(settings | self.ranked.identity, model)
+
+    def score(self, scorer: Scorer) -> None:
+        """Score the queries that are not scored yet.
+
+        The first query is scored twice: the first batch of a model is slow and would distort the latencies.
+        """
+        done = self._log.records
+        remaining = [query for query in self.ranked.ranked_queries if query not in done]
+        if remaining:
+            scorer(self._pairs(remaining[0], self._top(remaining[0])[: self.cutoffs[0]]))
+        total = sum(len(self._top(query)) for query in remaining)
+        with progress_bar(total=total, desc="rerank", unit="pair") as bar:
+            for query in remaining:
+                self._log.append(self._record(query, scorer))
+                bar.update(len(self._top(query)))
+
+    @cached_property
+    def first_stage_measures(self) -> dict[str, float]:
+        """The measures of the ranking before reranking."""
+        return self._measure(self.ranked.run)
+
+    def rows(self, first_stage_ms: Sequence[float] = ()) -> list[dict[str, Any]]:
+        """Write the runs and `measures.json`; returns the rows of a table, the ranking before reranking
+        first.
+
+        first_stage_ms: milliseconds of searches of the first stage, if they were timed.
+        """
+        records = list(self._log.records.values())
+        first_stage_latency = latency(first_stage_ms) if first_stage_ms else {}
+        rows: list[dict[str, Any]] = [
+            {"ranking": FIRST_STAGE, **self.first_stage_measures, **first_stage_latency}
+        ]
+        for position, cutoff in enumerate(self.cutoffs):
+            path = self.folder / f"first-{cutoff}.trec"
+            self._write(path, {record["query"]: record["scores"][:cutoff] for record in records})
+            milliseconds = [sum(record["ms"][: position + 1]) for record in records]
+            measures = self._measure(read_run(path))
+            rows.append({"ranking": f"first {cutoff}", **measures, **latency(milliseconds)})
+        write_json(self.folder / "measures.json", {"queries": len(records), "rows": rows})
+        return rows
+
+    def _measure(self, run: Run) -> dict[str, float]:
+        return self.ranked.measure(run, self.measures, self.qrels)
+
+    def _record(self, query: str, scorer: Scorer) -> dict[str, Any]:
+        top = self._top(query)
+        scores: list[float] = []
+        milliseconds: list[float] = []
+        for start, stop in pairwise((0, *self.cutoffs)):
+            began = time.perf_counter()
+            scores += scorer(self._pairs(query, top[start:stop])).tolist()
+            milliseconds.append(round(1000 * (time.perf_counter() - began), 3))
+        return {"query": query, "scores": scores, "ms": milliseconds}
+
+    def _top(self, query: str) -> list[str]:
+        return best_first(self.ranked.run[query])[: self.cutoffs[-1]]
+
+    def _pairs(self, query: str, documents: Sequence[str]) -> list[Pair]:
+        queries, texts = self.ranked.queries, self.ranked.collection.documents
+        query_text = queries.columns["text"][queries.rows[query]]
+        return [(query_text, record_text(texts[row_of(texts, id)], self.template)) for id in documents]
+
+    def _write(self, path: Path, scores: dict[str, list[float]]) -> None:
+        rows = (
+            (query, document, score)
+            for query in scores
+            for document, score in merge_reranked(self.ranked.run[query], scores[query]).items()
+        )
+        write_run(path, rows, "pyserini_ance")
+
+    @property
+    def _log(self) -> QueryLog:
+        return QueryLog(self.folder)
+
+
+def search_timer(source: str, ranked: RankingInput, queries: int) -> Callable[[], list[float]]:
+    """Return a function that times `queries` searches with a run's model or its BM25 (milliseconds per
+    query).
+
+    Raises ValueError for any other ranking.
+    """
+    from pyserini_ance.pyserini_bridge.searchers import time_bm25, time_dense
+
+    run, row = parse_ranking_name(source)
+    texts = [ranked.queries[ranked.queries.rows[query]]["text"] for query in ranked.ranked_queries[:queries]]
+    hits, bm25 = ranked.recipe.final_evaluation.hits, ranked.recipe.bm25
+    bm25_folder = bm25_index(ranked.recipe, ranked.collection)
+    if ranked.file == run.final_run(ranked.split) and run.index.is_dir():
+        return lambda: time_dense(run.model, run.index, texts, hits)
+    if row == BM25 and bm25 and bm25_folder.is_dir():
+        return lambda: time_bm25(bm25_folder, bm25.k1, bm25.b, texts, hits)
+    raise ValueError(
+        f"the searches of {ranked.name} cannot be timed: only a run directory's model (with {run.index}) and "
+        f"its row {BM25} (with {bm25_folder}) can be timed; remove --time-first-stage"
+    )
+
+
+def merge_reranked(hits: dict[str, float], scores: Sequence[float]) -> dict[str, float]:
+    """Replace the scores of the best `hits` by their new `scores`, best first in trec_eval's order.
+
+    The other hits follow in their order with scores below all new ones. Papers drop them, which does not
+    change measures of the reranked documents; with them, recall beyond those is still that of the first
+    stage.
+    """
+    order = best_first(hits)
+    new = {document: round(score, DECIMALS) for document, score in zip(order, scores, strict=False)}
+    floor = np.floor(min(new.values()))
+    rest = {document: float(floor - rank) for rank, document in enumerate(order[len(new) :], start=1)}
+    return {document: new[document] for document in best_first(new)} | rest

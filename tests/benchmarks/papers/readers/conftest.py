@@ -1,0 +1,20 @@
+"""Passages of words that the tiny tokenizer splits into letters, and questions."""
+
+import random
+
+import pytest
+from helpers.small_set import PASSAGE_WORDS as WORDS
+
+from benchmarks.papers.readers.base import Passage
+
+
+@pytest.fixture(scope="session")
+def passages() -> list[Passage]:
+    """Seven, from one word to some 150 tokens; the fourth has no title."""
+    chosen = random.Random(5)
+    records = [
+        {"title": " ".join(chosen.choices(WORDS, k=2)), "text": " ".join(chosen.choices(WORDS, k=k))}
+        for k in (6, 1, 40, 9, 22, 3, 14)
+    ]
+    records[3]["title"] = ""
+    return [Passage(record, 9.0 - place / 4) for place, record in enumerate(records)]

@@ -1,0 +1,99 @@
+"""DPR's reader with random weights against transformers' own decoding, one passage at a time."""
+
+from functools import lru_cache
+
+import pytest
+import torch
+from helpers.small_set import TINY_SHAPE
+from transformers import AutoTokenizer, DPRConfig, DPRReader, DPRReaderTokenizer
+
+from benchmarks.papers.readers.base import NO_ANSWER, Passage
+from benchmarks.papers.readers.dpr import DprReaderSettings
+
+LENGTH = 70
+QUESTIONS = ["Which river of the title", "who and the horse"]
+
+
+@pytest.fixture(scope="module")
+def model(tiny_bert, tmp_path_factory) -> str:
+    """As hubs have it: a vocabulary, and settings that say lower case."""
+    folder, tokenizer = tmp_path_factory.mktemp("dpr"), AutoTokenizer.from_pretrained(tiny_bert)
+    torch.manual_seed(4)
+    DPRReader(
+        DPRConfig(vocab_size=len(tokenizer), max_position_embeddings=128, projection_dim=0, **TINY_SHAPE)
+    ).save_pretrained(folder)
+    (folder / "vocab.txt").write_text((tiny_bert / "vocab.txt").read_text())
+    (folder / "tokenizer_config.json").write_text('{"do_lower_case": true, "model_max_length": 128}')
+    return str(folder)
+
+
+@lru_cache
+def loaded(folder: str):
+    return DPRReaderTokenizer.from_pretrained(folder), DPRReader.from_pretrained(folder).eval()
+
+
+@torch.inference_mode()
+def slowly(folder: str, question: str, passage: Passage) -> tuple[float, str]:
+    """Relevance, and the words that the best span of the text lies in, in lower case, without blanks."""
+    tokenizer, model = loaded(folder)
+    how = {
+        "titles": [passage.record["title"]],
+        "texts": [passage.record["text"]],
+        "max_length": LENGTH,
+        "truncation": True,
+        "return_tensors": "pt",
+    }
+    encoded = tokenizer(questions=question, **how)
+    found, tokens = model(**encoded), tokenizer.convert_ids_to_tokens(encoded["input_ids"][0])
+    text = [place for place, token in enumerate(tokens) if token == "[SEP]"][1] + 1
+    starts, ends = (logits[0, text:].tolist() for logits in (found.start_logits, found.end_logits))
+    ((begin, end),) = tokenizer._get_best_spans(starts, ends, max_answer_length=6, top_spans=1)
+    begin, end = begin + text, end + text
+    while tokens[begin].startswith("##"):
+        begin -= 1
+    while end + 1 < len(tokens) and tokens[end + 1].startswith("##"):
+        end += 1
+    return float(found.relevance_logits[0]), tokenizer.convert_tokens_to_string(
+        tokens[begin : end + 1]
+    ).replace(" ", "")
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_most_relevant_of_the_first_passages_answers(model, passages, question):
+    each = [slowly(model, question, passage) for passage in passages]
+    found = (
+        DprReaderSettings(model=model, length_tokens=LENGTH, answer_tokens=6, batch_passages=2)
+        .open("cpu")
+        .answers(question, passages, [1, 3, 7])
+    )
+    for depth, answer in zip([1, 3, 7], found, strict=True):
+        place = max(range(depth), key=lambda p: each[p][0])
+        assert answer.passage == place and answer.score == pytest.approx(each[place][0], abs=1e-5)
+        assert (
+            answer.text in passages[place].record["text"]
+            and answer.text.lower().replace(" ", "") == each[place][1]
+        )
+
+
+def test_every_passage_alone(model, passages):
+    reader = DprReaderSettings(model=model, length_tokens=LENGTH, answer_tokens=6).open("cpu")
+    for passage in passages:
+        ((relevance, text), (found,)) = (
+            slowly(model, QUESTIONS[0], passage),
+            reader.answers(QUESTIONS[0], [passage], [1]),
+        )
+        assert found.text.lower().replace(" ", "") == text and found.score == pytest.approx(
+            relevance, abs=1e-5
+        )
+
+
+def test_nothing_to_read(model):
+    reader = DprReaderSettings(model=model, length_tokens=20).open("cpu")
+    assert reader.answers("who", [], [1]) == [NO_ANSWER]
+    long = [Passage({"title": "a title that leaves no room for any text", "text": "river"}, 1.0)]
+    assert reader.answers("who", long, [1]) == [NO_ANSWER]
+
+
+def test_what_cannot_read_is_refused(model, tiny_bert):
+    with pytest.raises(ValueError, match="length_tokens is 350, but .* has 128 positions; lower it"):
+        DprReaderSettings(model=model).open("cpu")

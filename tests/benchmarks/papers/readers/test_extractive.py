@@ -1,0 +1,196 @@
+"""Extractive reading with random weights against a slow reader: one window at a time, every span tried."""
+
+import gzip
+import json
+from functools import lru_cache
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForQuestionAnswering, AutoTokenizer
+
+from benchmarks.papers.readers.base import NO_ANSWER, Answer, Passage, best_answers
+from benchmarks.papers.readers.extractive import Extractive, best_span
+
+QUESTIONS = ["which river of the title", "who and the horse of apple and stone", "?"]
+SETTINGS = {
+    "length_tokens": 60,
+    "overlap_tokens": 12,
+    "question_tokens": 16,
+    "answer_tokens": 7,
+    "batch_windows": 3,
+}
+
+
+@lru_cache
+def loaded(folder: str):
+    return AutoTokenizer.from_pretrained(folder), AutoModelForQuestionAnswering.from_pretrained(folder).eval()
+
+
+@torch.inference_mode()
+def slowly(folder: str, question: str, text: str) -> tuple[str, float] | None:
+    """The best span of a passage."""
+    tokenizer, model = loaded(folder)
+    asked = tokenizer(question, add_special_tokens=False)["input_ids"][: SETTINGS["question_tokens"]]
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    ids, offsets = encoded["input_ids"], encoded["offset_mapping"]
+    room = SETTINGS["length_tokens"] - len(asked) - 3
+    best, begin = None, 0
+    while ids:
+        part = ids[begin : begin + room]
+        row = [tokenizer.cls_token_id, *asked, tokenizer.sep_token_id, *part, tokenizer.sep_token_id]
+        types = [0] * (len(asked) + 2) + [1] * (len(part) + 1)
+        found = model(torch.tensor([row]), token_type_ids=torch.tensor([types]))
+        starts, ends = (
+            logits[0, len(asked) + 2 :].tolist() for logits in (found.start_logits, found.end_logits)
+        )
+        for i in range(len(part)):
+            for j in range(i, min(i + SETTINGS["answer_tokens"], len(part))):
+                if best is None or starts[i] + ends[j] > best[1] + 1e-5:
+                    best = text[offsets[begin + i][0] : offsets[begin + j][1]], starts[i] + ends[j]
+        if begin + room >= len(ids):
+            return best
+        begin += room - SETTINGS["overlap_tokens"]
+    return None
+
+
+@pytest.mark.parametrize("question", QUESTIONS)
+def test_the_best_span_of_the_first_passages(tiny_reader, passages, question):
+    each = [slowly(tiny_reader, question, passage.record["text"]) for passage in passages]
+    found = (
+        Extractive(model=tiny_reader, **SETTINGS).open("cpu").answers(question, passages, [1, 2, 4, 7, 100])
+    )
+    for depth, answer in zip([1, 2, 4, 7, 7], found, strict=True):
+        place = max(range(depth), key=lambda p: each[p][1])
+        assert (answer.text, answer.passage) == (each[place][0], place)
+        assert answer.score == pytest.approx(each[place][1], abs=1e-5)
+    assert len({answer.text for answer in found}) > 1
+
+
+def test_windows_cover_a_long_passage_and_never_hold_the_question(tiny_reader, passages):
+    reader = Extractive(model=tiny_reader, **SETTINGS).open("cpu")
+    windows = reader._windows(
+        reader._truncate(QUESTIONS[1]), [passage.record["text"] for passage in passages]
+    )
+    assert [window.passage for window in windows].count(2) > 2
+    whole = passages[2].record["text"]
+    held = [
+        span for window in windows if window.passage == 2 for span in window.offsets[window.inside].tolist()
+    ]
+    letters = {place for begin, end in held for place in range(begin, end)}
+    assert letters == {place for place, letter in enumerate(whole) if letter != " "}
+    assert len(held) > len(set(map(tuple, held)))  # neighbours overlap
+
+
+def test_a_template_adds_the_title(tiny_reader, passages):
+    reader = Extractive(model=tiny_reader, template="{title} {text}", **SETTINGS).open("cpu")
+    (found,) = reader.answers("who", [Passage({"title": "river", "text": ""}, 1.0)], [1])
+    assert found.text and found.text in "river"
+
+
+def test_nothing_to_read(tiny_reader):
+    reader = Extractive(model=tiny_reader, **SETTINGS).open("cpu")
+    assert reader.answers("who", [], [1, 5]) == [NO_ANSWER] * 2
+    assert reader.answers("who", [Passage({"text": " "}, 1.0)], [1]) == [NO_ANSWER]
+
+
+def test_what_cannot_read_is_refused(tiny_bert, tiny_reader):
+    with pytest.raises(
+        ValueError,
+        match="lacks 2 weights of .*, such as qa_outputs.bias: it was not trained to answer "
+        "questions this way",
+    ):
+        Extractive(model=str(tiny_bert)).open("cpu")
+    with pytest.raises(
+        ValueError, match="length_tokens is 100, which a question of 64 tokens and an overlap of 128 fill"
+    ):
+        Extractive(model="m", length_tokens=100)
+    with pytest.raises(
+        ValueError,
+        match="the longest input of .*tiny_reader.* is 128, which a question of 64 tokens and an "
+        "overlap of 128 fill",
+    ):
+        Extractive(model=tiny_reader).open("cpu")
+
+
+class Oracle(torch.nn.Module):
+    """Finds the first and the last token of given texts, wherever a window has both, and looks away from the
+    others.
+    """
+
+    def __init__(self, tokenizer, answer: str):
+        super().__init__()
+        self.ids = tokenizer(answer, add_special_tokens=False)["input_ids"]
+
+    def forward(self, input_ids, **others):
+        starts = torch.zeros(input_ids.shape)
+        ends = torch.zeros(input_ids.shape)
+        for window, row in enumerate(input_ids.tolist()):
+            behind = row.index(3)  # [SEP] after the question, which may hold the answer too
+            for place in range(behind, len(row) - len(self.ids) + 1):
+                if row[place : place + len(self.ids)] == self.ids:
+                    starts[window, place] = ends[window, place + len(self.ids) - 1] = 1
+                    break
+        return SimpleNamespace(start_logits=starts, end_logits=ends)
+
+
+def test_answers_of_real_questions_are_cut_out_as_they_stand(shared_data, tiny_reader):
+    """SQuAD: of what an oracle points to, windows, offsets and spans make the gold answer again."""
+    corpus = {
+        record["_id"]: record
+        for record in map(json.loads, gzip.open(shared_data / "squad-beir" / "corpus.jsonl.gz", "rt"))
+    }
+    asked = {
+        record["_id"]: record
+        for record in map(json.loads, gzip.open(shared_data / "squad-beir" / "queries.jsonl.gz", "rt"))
+    }
+    pairs = [
+        line.split()[:2]
+        for line in open(shared_data / "squad-beir" / "qrels" / "dev.tsv")
+        if not line.startswith("query-id")
+    ][::6]
+    reader = Extractive(
+        model=tiny_reader, length_tokens=128, overlap_tokens=60, question_tokens=30, answer_tokens=60
+    ).open("cpu")
+    cut_out = 0
+    for query, document in pairs:
+        gold = min(asked[query]["answers"], key=len)
+        reader.model = Oracle(reader.tokenizer, gold)
+        (found,) = reader.answers(asked[query]["text"], [Passage(corpus[document], 1.0)], [1])
+        assert (found.text == gold) == (
+            len(reader.model.ids) <= 60
+        )  # what is longer than the overlap may stand in no window whole
+        cut_out += found.text == gold
+    assert (len(pairs), cut_out) == (50, 47)
+
+
+def best_of_all_pairs(starts, ends, longest):
+    best = None
+    for i in range(len(starts)):
+        for j in range(i, min(i + longest, len(ends))):
+            score = float(starts[i] + ends[j])
+            if best is None or score > best[2]:
+                best = i, j, score
+    return best
+
+
+@pytest.mark.parametrize("longest", [1, 2, 5, 40])
+def test_a_span_is_the_best_of_all_pairs(longest):
+    rng = np.random.default_rng(longest)
+    for tokens in (1, 2, 7, 30):
+        for _ in range(20):
+            starts, ends = rng.integers(-3, 4, (2, tokens)).astype(np.float32)  # with many ties
+            assert best_span(starts, ends, longest) == best_of_all_pairs(starts, ends, longest)
+
+
+def test_a_span_by_hand():
+    """The highest end comes before the highest start."""
+    assert best_span(np.array([0, 1, 9], np.float32), np.array([9, 2, 0.5], np.float32), 3) == (2, 2, 9.5)
+    assert best_span(np.array([5, 0, 0], np.float32), np.array([0, 0, 9], np.float32), 2) == (1, 2, 9)
+
+
+def test_the_best_of_the_first_passages():
+    one, two, three = Answer("a", 1.0, 0), Answer("b", 3.0, 2), Answer("c", 3.0, 3)
+    assert best_answers([one, None, two, three], [1, 2, 3, 10]) == [one, one, two, two]
+    assert best_answers([None], [1]) == best_answers([], [1]) == [NO_ANSWER]

@@ -1,0 +1,42 @@
+"""One small run that all tests of studies read."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from benchmarks.papers.studies.studied_run import StudiedRun, StudySettings
+from pyserini_ance.pipeline import experiment
+
+SETTINGS = StudySettings(queries=10, top_k=5)
+
+
+def stage(kind: str, steps: int, **more) -> dict:
+    negatives = [{"kind": kind, "num_negatives": 1, **({"top_k": 8} if kind == "ann" else {})}]
+    return {
+        "steps": steps,
+        "batch_queries": 4,
+        "optimizer": {"learning_rate": 1e-3},
+        "terms": {"query": {"negatives": negatives, "loss": {"kind": "nll", "scale": 0.1}}},
+        **more,
+    }
+
+
+@pytest.fixture(scope="session")
+def small_run(small_recipe, tmp_path_factory) -> Path:
+    """A run with a warm-up and an ANCE stage with three refreshes, over the small collection."""
+    stages = {
+        "warm": stage("random", 4),
+        "ance": stage("ann", 6, refresh={"every_steps": 2}, evaluate={"every_steps": 2}),
+    }
+    folder = tmp_path_factory.mktemp("studied") / "run"
+    final = {"hits": 20, "measures": ["RR@10", "R@20"], "query_measures": ["RR@10"]}
+    recipe = small_recipe(stages, final_evaluation=final, retention={"save_total_limit": 9})
+    experiment.train(recipe, folder)
+    return folder
+
+
+@pytest.fixture
+def studied(small_run) -> Iterator[StudiedRun]:
+    with StudiedRun.open({"run": small_run}, SETTINGS) as [run]:
+        yield run

@@ -1,0 +1,307 @@
+"""Studies that read files alone, on numbers that are worked out by hand."""
+
+import json
+import math
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.finished_run import finished
+
+from benchmarks.papers.studies import (
+    async_gap,
+    cases,
+    composition,
+    forgetting,
+    index_matrix,
+    learning_curves,
+    recall_frequency,
+    timing,
+)
+from benchmarks.papers.studies.studied_run import Findings, NotKept, StudiedRun, StudySettings
+from pyserini_ance.negatives.table import NegativeTable, Origin
+
+EMPTY = -1
+
+
+@pytest.fixture
+def make_run(base, tmp_path):
+    """A finished run whose results, metrics and environment are those given."""
+
+    def make(
+        name: str, rows: list[dict], records: list[dict] = (), overrides: tuple[str, ...] = ()
+    ) -> StudiedRun:
+        folder = Path(finished(tmp_path / name, base, {"only": 0.5}, overrides))
+        measures = {
+            "recipe": "set/ance",
+            "config_hash": "v",
+            "measures": ["RR@10"],
+            "rows": rows,
+            "seconds": {},
+        }
+        (folder / "measures.json").write_text(json.dumps(measures))
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        data = {"digest": "d", "documents": 2000, "queries": {"train": 40, "test": 5}}
+        (folder / "environment.json").write_text(json.dumps({"data": data}))
+        return StudiedRun(name, folder, StudySettings())
+
+    return make
+
+
+def step(number: int, loss: float, seconds: float = 0.5) -> dict:
+    return {"event": "step", "stage": "only", "step": number, "loss": loss, "terms": {"query": loss},
+            "seconds": seconds, "grad_norm": 1.0}  # fmt: skip
+
+
+def generation(checkpoint: int, adopted: int, new_share: float | None, **seconds: float) -> dict:
+    table = {"kind": "ann", "new_share": new_share, "candidates": 3, "dropped": {}}
+    return {"event": "generation", "stage": "only", "step": adopted, "checkpoint_step": checkpoint,
+            "tables": {"query.0": table}, "seconds": seconds}  # fmt: skip
+
+
+LAST = {"row": "only", "RR@10": 0.5, "train seconds": 10.0, "refresh seconds": 5.0, "test seconds": 99.0}
+MINED = ("stages.only.terms.query.negatives=[{kind: ann}]", "stages.only.refresh={every_steps: 4}")
+
+
+def test_async_gap_reads_the_overlap_from_the_share_of_new_negatives(make_run):
+    records = [
+        generation(0, 0, None),
+        *(step(number, 1.0) for number in range(4)),
+        generation(4, 6, 0.4),
+        *(step(number, 1.0) for number in range(4, 10)),
+    ]
+    [row] = async_gap.study([make_run("one", [LAST], records, MINED)]).rows
+    expected = {
+        "run": "one",
+        "table": "only query: ann",
+        "mined_at": 0,
+        "next_mined_at": 4,
+        "age": 4,
+        "lag": 2,
+    }
+    assert row == {**expected, "overlap": pytest.approx(0.6)}
+
+
+def test_async_gap_needs_two_refreshes(make_run):
+    with pytest.raises(NotKept, match=r"refresh\.every_steps below the stage's steps"):
+        async_gap.study([make_run("one", [LAST], [generation(0, 0, None), step(0, 1.0)])])
+
+
+def test_timing_divides_by_documents_queries_and_batches(make_run):
+    seconds = {"encode_documents": 4.0, "encode_queries": 0.4, "search": 0.8, "filter": 0.2, "build": 0.1}
+    records = [
+        generation(0, 0, None, **seconds),
+        step(0, 1.0, 0.25),
+        step(1, 1.0, 0.75),
+        generation(
+            2, 2, 0.5, **{**seconds, "encode_documents": 0.001}
+        ),  # the dev evaluation has encoded them
+    ]
+    fast = {**LAST, "train seconds": 2.0, "refresh seconds": 1.0}
+    bm25 = {"row": "bm25", "RR@10": 0.4, "test seconds": 7.0}
+    runs = [make_run("slow", [bm25, LAST], records), make_run("fast", [fast])]
+    found = {(row["run"], row["operation"]): row for row in timing.study(runs).rows}
+
+    def ms(operation: str) -> float:
+        return found["slow", operation]["each ms"]
+
+    assert ms("encoding of the corpus") == pytest.approx(2.0)  # 4 s for 2,000 documents
+    assert ms("query encoding") == pytest.approx(10.0)  # 0.4 s for 40 queries
+    assert ms("retrieval") == pytest.approx(20.0) and ms("dense retrieval in all") == pytest.approx(30.0)
+    assert ms("negative construction per batch") == pytest.approx(140.0)  # 1.4 s for 10 batches of 4
+    assert ms("training step") == pytest.approx(500.0)
+    assert found["slow", "index build"]["mean seconds"] == pytest.approx(0.1)
+    assert found["slow", "BM25 index and retrieval"]["mean seconds"] == 7.0
+    assert [found[run, "training"]["mean seconds"] for run in ("slow", "fast")] == [15.0, 3.0]
+    assert [found[run, "training"]["speedup"] for run in ("slow", "fast")] == [1.0, 5.0]
+    assert found["slow", "encoding of the corpus"]["ANCE ms"] == 4.5
+
+
+def test_small_parts_of_a_run_are_the_rest():
+    parts = {letter: 10.0 - place for place, letter in enumerate("abcdefgh")}
+    largest = timing._largest({"run": {**parts, "the rest": 50.0}, "other": {"a": 1.0}})
+    assert largest["run"] == {**{letter: parts[letter] for letter in "abcdef"}, "the rest": 4.0 + 3.0 + 50.0}
+    assert largest["other"] == {"a": 1.0, **dict.fromkeys("bcdef", 0.0), "the rest": 0}
+
+
+def test_learning_curves_have_loss_dev_and_live_searches(make_run):
+    dev = {"event": "dev", "stage": "only", "step": 2, "checkpoint_step": 2, "measure": "RR@10", "value": 0.3}
+    records = [
+        step(0, 2.0) | {"found": {"query.0": {"RR@10": 0.1, "R@200": 0.5}}},
+        step(1, 1.0) | {"found": {"query.0": {"RR@10": 0.2, "R@200": 0.4}}},
+        dev,
+    ]
+    findings = learning_curves.study([make_run("one", [LAST], records)])
+    values = {}
+    for row in findings.rows:
+        values.setdefault(row["series"], []).append((row["step"], row["value"]))
+    assert values == {
+        "loss": [(0, 2.0), (1, 1.0)],
+        "dev RR@10": [(2, 0.3)],
+        "query.0 RR@10": [(0, 0.1), (1, 0.2)],
+        "query.0 R@200": [(0, 0.5), (1, 0.4)],
+    }
+    best = {row["series"]: (row["best"], row["at step"]) for row in findings.summary}
+    assert best["loss"] == (1.0, 1) and best["query.0 R@200"] == (0.5, 0)
+
+
+def test_index_matrix_has_the_means_of_runs_with_one_training_index(make_run):
+    live = (
+        "stages.only.trainable=query_tower",
+        "stages.only.terms.query.negatives=[{kind: live, index: 'OPQ4,IVF1,PQ4'}]",
+    )
+
+    def rows(exact: float, packed: float) -> list[dict]:
+        return [{**LAST, "RR@10": exact}, {"row": "only+OPQ4,IVF1,PQ4", "RR@10": packed, "test seconds": 1.0}]
+
+    runs = [
+        make_run("a", rows(0.5, 0.2), overrides=live),
+        make_run("b", rows(0.7, 0.4), overrides=live),
+        make_run("c", rows(0.8, 0.1)),
+    ]
+    assert index_matrix.study(runs).summary == [
+        {"training index": "OPQ4,IVF1,PQ4", "exact": pytest.approx(0.6), "OPQ4,IVF1,PQ4": pytest.approx(0.3)},
+        {"training index": "exact", "exact": 0.8, "OPQ4,IVF1,PQ4": 0.1},
+    ]
+    with pytest.raises(NotKept, match=r"final_evaluation\.indexes"):
+        index_matrix.study([make_run("d", [LAST])])
+
+
+def table(candidates: list[list[int]], anchors: tuple[int, ...] = (2, 5), **more) -> NegativeTable:
+    array = np.array(candidates, np.int32)
+    return NegativeTable("query", "document", np.array(anchors, np.int32), array,
+                         np.zeros(array.shape, np.float32), more.pop("source", "ann"), **more)  # fmt: skip
+
+
+def counted(*generations: dict) -> composition.Encounters:
+    names = [f"g-{number}" for number in range(len(generations))]
+    found = composition.Encounters(names, list(range(len(names))), [Counter() for _ in names])
+    composition.count(found, generations, np.array([2, 5]))
+    return found
+
+
+def test_composition_by_first_encounter_and_swing():
+    """Query 2 has 1, 2, then 3, 4, then 1, 3; query 5 has 1, 6, then 1, 7, then 6, 7."""
+    key = ("query", 0)
+    found = counted(
+        {key: table([[1, 2], [1, 6]])}, {key: table([[3, 4], [1, 7]])}, {key: table([[1, 3], [6, 7]])}
+    )
+    assert found.first == [
+        {"ann of g-0": 4},
+        {"ann of g-0": 1, "ann of g-1": 3},
+        {"ann of g-0": 2, "ann of g-1": 2},
+    ]
+    first, second, third = found.swing("run")
+    # Of the four pairs of g-0, three are gone in g-1 ((2,1), (2,2), (5,6)); two of these are back in g-2.
+    assert (first["new"], first["dropped"], first["returned"]) == (1.0, 0.75, pytest.approx(2 / 3))
+    assert (second["new"], second["dropped"], second["returned"]) == (0.75, pytest.approx(1 / 3), None)
+    assert (third["negatives"], third["new"], third["dropped"]) == (4, 0.0, None)
+    assert found.kept() == {"g-0": [1.0, 0.25, 0.5], "g-1": [1.0, pytest.approx(2 / 3)], "g-2": []}
+
+
+def test_composition_takes_origins_and_counts_a_repeated_pair_once():
+    origins = (Origin("ann", "earlier-8"), Origin("lookahead", "g-0"))
+    mixed = table(
+        [[1, 2, 2], [3, EMPTY, EMPTY]],
+        source="mix",
+        origins=origins,
+        origin=np.array([[0, 1, 1], [1, 0, 0]], np.uint8),
+    )
+    other = table([[4], [3]], source="bm25")
+    found = counted({("query", 0): mixed, ("query", 1): other}, {("query", 0): table([[2]], (2,))})
+    assert found.first == [
+        {"ann of earlier-8": 1, "lookahead of g-0": 2, "bm25 of g-0": 1},
+        {"lookahead of g-0": 1},
+    ]
+
+
+def test_composition_of_a_run_against_sets(studied):
+    findings = composition.study([studied])
+    seen: dict[tuple[int, int], str] = {}
+    for name, position, tables in studied.tables_in_use:
+        pairs = {
+            (int(anchor), int(row))
+            for table in tables.values()
+            for anchor, rows in zip(table.anchors, table.candidates, strict=True)
+            for row in rows
+            if row != EMPTY
+        }
+        for pair in pairs:
+            seen.setdefault(pair, f"ann of {name}")
+        expected = Counter(seen[pair] for pair in pairs)
+        own = [row for row in findings.rows if row["generation"] == name]
+        assert {row["first"]: row["negatives"] for row in own} == expected
+        assert sum(row["share"] for row in own) == pytest.approx(1) and own[0]["step"] == position
+
+
+def test_composition_needs_the_tables_of_all_refreshes(studied):
+    vars(studied)["generations"] = studied.generations[1:]
+    with pytest.raises(NotKept, match=r"2 of 3 refreshes; train with retention\.keep_negatives=all"):
+        composition.study([studied])
+
+
+def test_a_number_that_is_none_is_null_in_the_file():
+    findings = Findings([{"run": "one", "share": math.nan, "first": {"a": 1}}], [])
+    assert findings.as_json() == {"rows": [{"run": "one", "share": None, "first": {"a": 1}}], "notes": []}
+
+
+def test_forgetting_shows_the_intervals_of_compare_and_ten_queries(studied, monkeypatch):
+    ranks = {"ance-0": np.ones(15), "ance-2": np.array([0.5] * 3 + [1.0] * 12)}
+    monkeypatch.setattr(forgetting, "reciprocal_ranks", lambda run: ranks)
+    findings = forgetting.study([studied])
+    [row] = findings.rows
+    assert (row["since"], row["until"], row["forgotten"], row["learnt"]) == ("ance-0", "ance-2", 0.2, 0.0)
+    followed = forgetting._followed(studied, ranks)
+    assert len(followed) == 10 and {tuple(line.x) for line in followed.values()} == {(4, 6)}
+
+
+def test_forgetting_names_the_key_of_what_was_removed(studied, monkeypatch):
+    def removed(run):
+        raise FileNotFoundError("negatives/ance-00000000 is missing")
+
+    monkeypatch.setattr(forgetting, "reciprocal_ranks", removed)
+    with pytest.raises(NotKept, match=r"retention\.keep_negatives=all"):
+        forgetting.study([studied])
+
+
+def test_recall_counts_take_the_first_k_of_each_ranking():
+    ranking = {"q1": {"a": 3.0, "b": 2.0, "c": 1.0}, "q2": {"b": 5.0, "a": 1.0}, "q3": {"b": 1.0}}
+    assert recall_frequency.recall_counts(ranking, 2) == {"a": 2, "b": 3}
+
+
+def test_detaching_distances_are_means_over_the_others():
+    """Two equal vectors, and one at right angles to both; lengths do not matter."""
+    vectors = np.array([[2.0, 0.0], [1.0, 0.0], [0.0, 5.0]])
+    assert recall_frequency.detaching_distances(vectors).tolist() == pytest.approx([0.5, 0.5, 1.0])
+    assert math.isnan(recall_frequency.detaching_distances(vectors[:1])[0])
+
+
+def test_groups_by_frequency_and_thirds_by_distance():
+    ids, counts = ["a", "b", "c", "d"], Counter({"b": 1, "c": 2, "d": 7})
+    distances, values = np.array([0.4, 0.1, 0.3, 0.2]), {"a": 0.0, "b": 1.0, "c": 0.5}
+    rows = list(recall_frequency.group_rows({"side": "query"}, ids, counts, distances, values))
+    got = {(row["by"], row["group"]): (row["number"], row["distance"], row["nDCG@10"]) for row in rows}
+    assert got == {
+        ("recall frequency", "never"): (1, 0.4, 0.0),
+        ("recall frequency", "rare"): (1, 0.1, 1.0),
+        ("recall frequency", "medium"): (1, 0.3, 0.5),
+        ("recall frequency", "frequent"): (1, 0.2, None),
+        ("detaching distance", "close"): (2, pytest.approx(0.15), 1.0),
+        ("detaching distance", "medium"): (1, 0.3, 0.5),
+        ("detaching distance", "far"): (1, 0.4, 0.0),
+    }
+
+
+def test_cases_are_those_of_compare_queries(studied):
+    findings = cases.study([studied])
+    assert len(findings.rows) == 5 and {row["against"] for row in findings.rows} == {"untrained"}
+    gains = [row["nDCG@10"] - row["other nDCG@10"] for row in findings.rows]
+    assert gains == sorted(gains, reverse=True)
+    ranking = studied.run.ranking("ance", "test").read_text().splitlines()
+    tops = {line.split()[0]: line.split()[2] for line in reversed(ranking)}
+    assert {row["query"]: row["first"]["first"] for row in findings.rows} == tops
+    won, lost = sum(gain > 0 for gain in gains), sum(gain < 0 for gain in gains)
+    assert findings.notes[0].startswith(f"against untrained: {won} won, {5 - won - lost} tied, {lost} lost;")
+    shown = [row["query"] for row in findings.summary]
+    assert len(shown) == len(set(shown)) == min(3, won) + min(3, lost)

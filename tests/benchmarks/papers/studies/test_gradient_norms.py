@@ -1,0 +1,83 @@
+"""Gradient norms, against autograd on the towers alone and against the closed form at the last layer."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks.papers.studies.gradient_norms import (
+    GradientNorms,
+    _first,
+    _one_of,
+    single_negative_term,
+    study,
+)
+from pyserini_ance.encoders.encoder import padded_batch
+from pyserini_ance.recipe.term import Term
+
+
+def test_one_pair_against_autograd_and_the_closed_form(studied):
+    data, snapshot = studied.data, studied.result
+    query, negative, scale = 3, 20, 0.1
+    positive = int(data.anchor_sets["query"].known_positives.of(query)[0])
+    found = GradientNorms(studied, snapshot)(query, positive, negative)
+
+    encoder = snapshot.encoder
+
+    def vector(side: str, row: int) -> torch.Tensor:
+        tokens = data.documents if side == "document" else data.queries["train"]
+        batch = padded_batch(tokens, np.array([row]), encoder.length_tokens(side), torch.device("cpu"))
+        return encoder.towers(side, *batch)[0]
+
+    q, good, bad = vector("query", query), vector("document", positive), vector("document", negative)
+    margin = scale * (q @ bad - q @ good)
+    loss = torch.nn.functional.softplus(margin)
+    weights = [weight for weight in encoder.towers.parameters() if weight.requires_grad]
+    gradients = torch.autograd.grad(loss, weights, allow_unused=True)
+    norm = math.sqrt(sum(float(g.square().sum()) for g in gradients if g is not None))
+    assert found["loss"] == pytest.approx(loss.item(), rel=1e-5)
+    assert found["gradient_norm"] == pytest.approx(norm, rel=1e-4)
+    # d loss / d margin is sigmoid(margin); the gradients of q, d+ and d- are it times d- - d+, -q and q.
+    slope = scale * torch.sigmoid(margin).item()
+    last = slope * math.sqrt(((bad - good).square().sum() + 2 * q.square().sum()).item())
+    assert found["last_layer_norm"] == pytest.approx(last, rel=1e-4)
+
+
+def test_each_query_has_a_norm_for_each_source_and_no_gradient_is_left(studied):
+    findings = study([studied])
+    sources = ["in-batch", "NCE", "random", "ANN"]  # the run has no BM25
+    assert [row["source"] for row in findings.summary] == sources
+    assert len(findings.rows) == sum(row["queries"] for row in findings.summary) == 40
+    assert all(weight.grad is None for weight in studied.result.encoder.towers.parameters())
+    first = findings.summary[0]
+    own = [row for row in findings.rows if row["source"] == "in-batch"]
+    assert first["gradient_norm"] == pytest.approx(np.mean([row["gradient_norm"] for row in own]))
+    assert first["ratio"] == pytest.approx(max(row["gradient_norm"] / row["last_layer_norm"] for row in own))
+
+
+def test_the_hardest_of_a_batch_scores_above_its_others(studied):
+    """With one query a batch, there is no other to draw from: its own positive is no negative."""
+    by_source = {row["source"]: row for row in study([studied]).summary}
+    assert by_source["NCE"]["loss"] >= by_source["in-batch"]["loss"]
+    assert by_source["ANN"]["loss"] >= by_source["random"]["loss"]
+
+
+def test_choices_leave_out_what_is_padding_or_a_positive():
+    rows = np.array([[5, 6, 7], [8, 9, 1]], np.int32)
+    assert _first(rows, np.array([[True, False, False], [True, True, True]])).tolist() == [6, -1]
+    padded = np.array([[5, 6, -1], [-1, -1, -1]], np.int32)
+    rng = np.random.default_rng(0)
+    drawn = np.array([_one_of(padded, rng) for _ in range(50)])
+    assert set(drawn[:, 0].tolist()) == {5, 6} and set(drawn[:, 1].tolist()) == {-1}
+
+
+def test_a_loss_with_a_teacher_is_replaced_by_nll_of_its_scale():
+    taught = Term(
+        negatives=[{"kind": "ann"}], loss={"kind": "kl", "scale": 20}, teacher={"kind": "bm25"}, weight=3
+    )
+    plain = Term(negatives=[{"kind": "random"}], loss={"kind": "hinge"}, false_negative_margin=0.1)
+    alone = single_negative_term([taught])
+    assert (alone.loss.kind, alone.loss.scale, alone.teacher, alone.weight) == ("nll", 20, None, 1)
+    both = single_negative_term([taught, plain])
+    assert both.loss.kind == "hinge" and both.false_negative_margin is None

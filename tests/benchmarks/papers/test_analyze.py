@@ -1,0 +1,94 @@
+"""The command `analyze`: its studies, its files and its errors."""
+
+import json
+import pkgutil
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks.papers import analyze, studies
+from benchmarks.papers.studies import STUDIES, figures, negative_overlap
+from benchmarks.papers.studies.figures import Line, Panel
+from benchmarks.papers.studies.studied_run import Findings, NotKept
+
+
+@pytest.fixture
+def study(monkeypatch):
+    """A study of two numbers, in place of `negative-overlap`."""
+
+    def made(runs):
+        rows = [{"run": run.name, "share": place / 2} for place, run in enumerate(runs)]
+        lines = {row["run"]: Line([0, 1], [0, row["share"]]) for row in rows}
+        return Findings(rows, [Panel("A title", "step", "share (%)", figures.lines(lines))], notes=["a note"])
+
+    monkeypatch.setattr(negative_overlap, "study", made)
+
+
+def test_every_file_of_the_folder_is_a_study_or_shared():
+    files = {module.name for module in pkgutil.iter_modules(studies.__path__)}
+    assert files - {"figures", "studied_run"} == {name.replace("-", "_") for name in STUDIES}
+
+
+def test_a_study_writes_its_numbers_and_its_picture(runs, study, tmp_path, capsys):
+    output = tmp_path / "out"
+    analyze.main(["negative-overlap", *runs, "--output", str(output), "--queries", "7"])
+    written = json.loads((output / "negative-overlap.json").read_text())
+    assert written["rows"] == [{"run": "one", "share": 0.0}, {"run": "two", "share": 0.5}]
+    assert written["runs"] == {"one": runs[0], "two": runs[1]}
+    assert (written["queries"], written["top_k"], written["notes"]) == (7, 100, ["a note"])
+    assert (output / "negative-overlap.png").read_bytes().startswith(b"\x89PNG")
+    svg = (output / "negative-overlap.svg").read_text()
+    assert ElementTree.fromstring(svg).tag.endswith("svg")
+    printed = capsys.readouterr().out
+    assert "| two | 0.5000 |" in printed and "- a note" in printed
+    assert f"written: {output}/negative-overlap.json, {output}/negative-overlap.png" in printed
+
+
+def test_the_output_of_one_run_is_in_its_folder_of_several_here(runs, study, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    analyze.main(["negative-overlap", runs[0]])
+    analyze.main(["negative-overlap", *runs])
+    assert (tmp_path / "one/analysis/negative-overlap.svg").exists()
+    assert (tmp_path / "analysis/negative-overlap.svg").exists()
+
+
+def test_equal_pictures_are_equal_files(tmp_path):
+    panel = Panel("t", "x", "y", figures.bars({"a": {"b": 1.0, "c": 2.0}, "d": {"b": 3.0}}))
+    first, second = (figures.save("title", [panel, panel], tmp_path, name)[1] for name in ("1", "2"))
+    assert first.read_bytes() == second.read_bytes()
+
+
+def test_what_a_run_lacks_is_an_error_alone_and_a_line_among_all(runs, monkeypatch, caplog):
+    def lacking(runs):
+        raise NotKept("train with retention.keep_negatives=all")
+
+    monkeypatch.setattr(analyze, "STUDIES", {"negative-overlap": "a study"})
+    monkeypatch.setattr(negative_overlap, "study", lacking)
+    with pytest.raises(NotKept, match="retention.keep_negatives"):
+        analyze.main(["negative-overlap", runs[0]])
+    with pytest.raises(ValueError, match="no study was made: the runs lack what each of them reads"):
+        analyze.main(["all", runs[0]])
+    assert caplog.messages == ["left out: negative-overlap: train with retention.keep_negatives=all"]
+
+
+def test_what_is_no_run_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"is not a run directory \(recipe.yaml is missing\)"):
+        analyze.main(["negative-overlap", str(tmp_path)])
+
+
+def test_results_of_other_runs_are_not_replaced(runs, study, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    analyze.main(["negative-overlap", "one", "two"])
+    analyze.main(["negative-overlap", *reversed(runs)])
+    before = (tmp_path / "analysis/negative-overlap.json").read_bytes()
+    with pytest.raises(
+        FileExistsError, match=r"overlap.json is of other runs \(.*two.*; pass another --output"
+    ):
+        analyze.main(["negative-overlap", runs[0], "--output", "analysis"])
+    assert (tmp_path / "analysis/negative-overlap.json").read_bytes() == before
+
+
+def test_an_output_that_is_a_file_is_refused_before_the_work(runs, tmp_path):
+    (tmp_path / "one" / "analysis").write_text("")
+    with pytest.raises(NotADirectoryError, match="one/analysis is a file; --output names a folder"):
+        analyze.main(["negative-overlap", runs[0]])

@@ -1,0 +1,192 @@
+"""The command on a run directory with passages of SQuAD's kind, with a random reader; its table and
+predictions by hand and by a slow pass.
+"""
+
+import json
+
+import pytest
+from helpers.small_set import ONE_STEP, make_finished_run
+
+from benchmarks.papers import answer, question_answering
+from benchmarks.papers.readers.base import NO_ANSWER, Answer, Passage
+from pyserini_ance.data.trec import read_run
+from pyserini_ance.evaluation.answer_measures import exact_match, f1
+from pyserini_ance.pipeline.ranking_inputs import open_ranking
+
+PASSAGES = "id\ttext\ttitle\n1\tAaron is a prophet.\tA\n2\tThe year 1984.\tB\n3\tIt was 1985 in the U.S.\tC\n"
+QUESTIONS = [("which year", ["1984"], "2"), ("where", ["the US", "1985"], "3"), ("who", ["Aaron"], "1")]
+RANKING = "0 Q0 3 1 3.0 t\n0 Q0 2 2 2.0 t\n1 Q0 2 1 2.0 t\n1 Q0 3 2 1.0 t\n"  # nothing for the third
+SETTINGS = ["length_tokens=40", "overlap_tokens=4", "question_tokens=12", "answer_tokens=5"]
+
+
+@pytest.fixture
+def run(small_recipe, tmp_path):
+    (tmp_path / "psgs.tsv").write_text(PASSAGES)
+    records = [
+        {"question": q, "answers": a, "positive_ctxs": [{"passage_id": p}], "hard_negative_ctxs": []}
+        for q, a, p in QUESTIONS
+    ]
+    (tmp_path / "dev.json").write_text(json.dumps(records))
+    splits = {name: {"questions": str(tmp_path / "dev.json")} for name in ("train", "dev")}
+    data = {"kind": "dpr", "passages": str(tmp_path / "psgs.tsv"), "splits": splits}
+    recipe = small_recipe(
+        {"only": ONE_STEP},
+        data=data,
+        final_evaluation={"split": "dev", "measures": ["Success@2"]},
+        cache=str(tmp_path / "cache"),
+    )
+    return make_finished_run(tmp_path / "run", recipe, {"dev": ""}, {"run.dev.trec": RANKING})
+
+
+class FirstWords:
+    """Answers with the last passage's last word but one, to be measured by hand."""
+
+    def __init__(self, fail_after: int | None = None):
+        self.asked, self.fail_after = [], fail_after
+
+    def answers(self, question, passages, cutoffs):
+        if len(self.asked) == self.fail_after:
+            raise KeyboardInterrupt
+        self.asked.append((question, [passage.score for passage in passages]))
+        texts = [passages[:cutoff][-1].record["text"] for cutoff in cutoffs]
+        return [
+            Answer(" ".join(text.split()[-2:]), 1.0, min(cutoff, len(passages)) - 1)
+            for text, cutoff in zip(texts, cutoffs, strict=True)
+        ]
+
+
+def answered(run, folder, cutoffs=(1, 2), questions=None):
+    return question_answering.Answering(
+        open_ranking(str(run.folder), questions and run.final_run("dev"), None, questions), cutoffs, folder
+    )
+
+
+def test_the_table_and_the_predictions_by_hand(run, tmp_path):
+    reader, answering = FirstWords(), answered(run, tmp_path / "out")
+    answering.begin(question_answering.make_reader("extractive", "m", SETTINGS))
+    answering.read(reader)
+    assert reader.asked == [("which year", [3.0, 2.0]), ("where", [2.0, 1.0])]
+    # first 1: "the U.S." and "year 1984."; first 2: "year 1984." and "the U.S."; of three questions
+    one, two = answering.rows()
+    assert one == {"passages": 1, "EM": 0, "F1": 0}
+    assert two == {"passages": 2, "EM": pytest.approx(1 / 3), "F1": pytest.approx((2 / 3 + 1) / 3)}
+    lines = [json.loads(line) for line in (tmp_path / "out" / "first-2.jsonl").read_text().splitlines()]
+    assert lines == [
+        {"id": "0", "question": "which year", "answer": "year 1984.", "passage": "2", "score": 1.0},
+        {"id": "1", "question": "where", "answer": "the U.S.", "passage": "3", "score": 1.0},
+    ]
+    assert json.loads((tmp_path / "out" / "measures.json").read_text()) == {
+        "questions": 3,
+        "with passages": 2,
+        "rows": [one, two],
+    }
+    assert answering.rows(regular_expressions=True) == [
+        {"passages": 1, "EM": 0},
+        {"passages": 2, "EM": 0},
+    ]  # "year 1984." begins otherwise
+
+
+def test_an_interrupted_command_continues(run, tmp_path):
+    answering, reader = answered(run, tmp_path / "out"), question_answering.make_reader("extractive", "m", [])
+    answering.begin(reader)
+    with pytest.raises(KeyboardInterrupt):
+        answering.read(FirstWords(fail_after=1))
+    again = FirstWords()
+    answering.begin(reader)
+    answering.read(again)
+    assert [question for question, _ in again.asked] == ["where"] and answering.rows()[1][
+        "EM"
+    ] == pytest.approx(1 / 3)
+    with pytest.raises(FileExistsError, match="was made with reader .*'model': 'm'.*, not .*'model': 'n'"):
+        answering.begin(question_answering.make_reader("extractive", "n", []))
+
+
+def test_the_command_reads_with_a_model(run, tiny_reader, tmp_path, capsys):
+    flags = [
+        "--model",
+        tiny_reader,
+        "--first",
+        "2",
+        "1",
+        "--output",
+        str(tmp_path / "out"),
+        "--device",
+        "cpu",
+    ]
+    answer.main([str(run.folder), *flags, *SETTINGS])
+    said = capsys.readouterr().out.splitlines()
+    reader, ranked = (
+        question_answering.make_reader("extractive", tiny_reader, SETTINGS).open("cpu"),
+        open_ranking(str(run.folder)),
+    )
+    gold = {str(place): answers for place, (_, answers, _) in enumerate(QUESTIONS)}
+    for depth, line in zip((1, 2), said[2:4], strict=True):
+        found = {}
+        for question, hits in read_run(run.final_run("dev")).items():
+            passages = [
+                Passage(ranked.collection.documents[ranked.collection.documents.rows[document]], 0)
+                for document in list(hits)[:depth]
+            ]
+            candidates = [
+                reader.answers(QUESTIONS[int(question)][0], [passage], [1])[0] for passage in passages
+            ]
+            found[question] = max(candidates, key=lambda one: one.score, default=NO_ANSWER).text
+        written = {
+            record["id"]: record["answer"]
+            for record in map(json.loads, (tmp_path / "out" / f"first-{depth}.jsonl").open())
+        }
+        assert written == found
+        means = [
+            sum(measure(text, gold[q]) for q, text in found.items()) / 3 for measure in (exact_match, f1)
+        ]
+        assert [cell.strip() for cell in line.split("|")[1:-1]] == [
+            str(depth),
+            *(f"{mean:.4f}" for mean in means),
+        ]
+    assert (
+        said[-1] == f"- 3 questions, 1 of them without any passage (they count as wrong); predictions in "
+        f"{tmp_path / 'out'}"
+    )
+
+
+def test_unjudged_questions(run, tmp_path):
+    (tmp_path / "test.csv").write_text("when\t['1984']\nwhere\t['the U.S']\n")
+    answering = answered(run, tmp_path / "out", (2,), tmp_path / "test.csv")
+    answering.begin(question_answering.make_reader("extractive", "m", []))
+    answering.read(FirstWords())
+    assert answering.rows() == [{"passages": 2, "EM": 0.5, "F1": pytest.approx((2 / 3 + 1) / 2)}]
+
+
+def test_invalid_requests_are_refused(run, small_recipe, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        answer.main(
+            [str(run.folder), "--model", "m", "--output", str(tmp_path / "x"), "--questions", "q.csv"]
+        )
+    assert "--questions requires --run" in capsys.readouterr().err
+    refused = {
+        "answer_token=3": r"reader dpr: answer_token: unknown key 'answer_token' \(did you mean "
+        r"'answer_tokens'\?\)"
+    }
+    for setting, words in {
+        **refused,
+        "answer_tokens=x": "reader dpr: answer_tokens: Input should be a valid integer",
+    }.items():
+        with pytest.raises(ValueError, match=words):
+            question_answering.make_reader("dpr", "m", [setting])
+    with pytest.raises(ValueError, match="'length' is not a setting of a reader; expected key=value"):
+        question_answering.make_reader("dpr", "m", ["length"])
+    for template, unknown in {"{titel} {text}": "titel", "{txt}": "txt"}.items():
+        reader = question_answering.make_reader("extractive", "m", [f"template={template}"])
+        with pytest.raises(ValueError, match=f"template is '{template}', but .* has no field {unknown} "):
+            answered(run, tmp_path / "out").begin(reader)
+    assert not (tmp_path / "out").exists()
+    plain = make_finished_run(
+        tmp_path / "plain",
+        small_recipe({"only": ONE_STEP}),
+        {"test": ""},
+        {"run.test.trec": "test-0 Q0 red-apple 1 1 t\n"},
+    )
+    with pytest.raises(ValueError, match="the questions of 'test' have no answers to measure by"):
+        question_answering.Answering(open_ranking(str(plain.folder)), (1,), tmp_path / "out").begin(
+            question_answering.make_reader("extractive", "m", [])
+        )

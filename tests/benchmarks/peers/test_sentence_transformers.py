@@ -1,0 +1,156 @@
+"""Rows of sentence-transformers: our vectors before training, and run directories that compare."""
+
+import numpy as np
+import pytest
+
+import pyserini_ance as pa
+from pyserini_ance.commands import compare
+from pyserini_ance.encoders.load_save import save_encoder
+from pyserini_ance.recipe.load import dump
+from pyserini_ance.storage.files import read_json
+
+pytest.importorskip("sentence_transformers", reason="the extra `rerank` is not installed")
+pytestmark = pytest.mark.long
+
+STAGE = {
+    "steps": 12,
+    "batch_queries": 4,
+    "optimizer": {"learning_rate": 1e-3},
+    "lr_schedule": {"warmup_steps": 3},
+    "terms": {"query": {"in_batch_negatives": True, "loss": {"kind": "nll", "scale": 20}}},
+}
+
+
+@pytest.fixture
+def recipe(small_recipe):
+    """A recipe whose lengths cut texts of both sides, at different lengths."""
+    made = small_recipe({"rand-batch": STAGE}, name="small/rand-batch")
+    lengths = {
+        "query": {"length_tokens": 12, "template": "query: {text}"},
+        "document": {"length_tokens": 18, "template": "document: {text}"},
+    }
+    encoder = {**made.encoder.model_dump(), "normalize": True, "tokenization": lengths}
+    test = {"hits": 20, "measures": ["nDCG@10", "RR@10"], "precision": "fp32"}
+    return pa.Recipe.model_validate({**made.model_dump(), "encoder": encoder, "final_evaluation": test})
+
+
+@pytest.fixture
+def recipe_file(recipe, tmp_path) -> str:
+    path = tmp_path / "rand-batch.yaml"
+    path.write_text(dump(recipe))
+    return str(path)
+
+
+@pytest.mark.parametrize("layers", [None, [0]])
+def test_the_untrained_encoder_scores_the_same(recipe, tmp_path, layers):
+    from benchmarks.peers.sentence_transformers_training import as_sentence_transformer
+
+    encoder = pa.load_encoder({**recipe.encoder.model_dump(), "layers": layers})
+    save_encoder(encoder, tmp_path)
+    model = as_sentence_transformer(encoder, tmp_path)
+    collection = pa.load_collection(recipe.data.model_dump(), cache=recipe.cache)
+    documents, test = collection.documents, collection.split("test")
+    sides = {"document": documents, "query": test.queries}
+    ours = {
+        side: encoder.encode([texts[i] for i in range(len(texts))], side) for side, texts in sides.items()
+    }
+    texts = {
+        side: [encoder.tokenizer.settings.text(side, of_side[i]) for i in range(len(of_side))]
+        for side, of_side in sides.items()
+    }
+    theirs = {
+        "document": model.encode_document(texts["document"]),
+        "query": model.encode_query(texts["query"]),
+    }
+    for side in sides:
+        np.testing.assert_allclose(theirs[side], ours[side], atol=1e-5)
+    qrels = {
+        query: {documents.ids[document]: 1 for document in test.qrels.relevant(row)}
+        for row, query in enumerate(test.queries.ids)
+    }
+
+    def measured(vectors: dict[str, np.ndarray]) -> float:
+        scores, rows = pa.search(vectors["query"], vectors["document"], k=20)
+        run = {
+            query: {documents.ids[row]: float(score) for row, score in zip(rows[i], scores[i], strict=True)}
+            for i, query in enumerate(test.queries.ids)
+        }
+        return pa.evaluate(run, qrels, ["nDCG@10"])["nDCG@10"]
+
+    assert 0 < measured(ours) < 1
+    assert measured(theirs) == pytest.approx(measured(ours), abs=1e-4)
+
+
+def test_all_methods_train_and_stand_in_one_table_with_our_run(recipe, recipe_file, tmp_path, capsys):
+    from benchmarks.peers import __main__ as command
+
+    pa.train(recipe, tmp_path / "ours")
+    for method in command.METHODS:
+        command.main([recipe_file, "seed=42", "--method", method, "--output", str(tmp_path / method)])
+    capsys.readouterr()
+    folders = [str(tmp_path / name) for name in ("ours", *command.METHODS)]
+    compare.main([*folders, "--significance", "small/rand-batch"])
+    lines = capsys.readouterr().out.splitlines()
+    rows = [line.split("|")[1].strip() for line in lines if line.startswith("|")]
+    assert rows[2:] == [
+        "untrained",
+        "small/rand-batch",
+        "small/sentence-transformers-in-batch",
+        "small/sentence-transformers-mined",
+        "small/sentence-transformers-mined-positives",
+    ]
+    trained = [read_json(tmp_path / name / "measures.json")["rows"][-1] for name in command.METHODS]
+    assert [row["row"] for row in trained] == ["sentence-transformers"] * 3
+    assert ["refresh seconds" in row for row in trained] == [False, True, True]
+    vectors = [
+        pa.load_encoder(tmp_path / name / "model").encode(["query of red apple"]) for name in command.METHODS
+    ]
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert not np.allclose(vectors[one], vectors[other], atol=1e-3)
+
+
+def test_the_peer_lowers_its_loss_on_the_training_pairs(recipe, tmp_path):
+    """As many steps as twelve epochs: the in-batch loss of the result is below that of the start."""
+    from benchmarks.peers.sentence_transformers_training import PeerExperiment
+    from pyserini_ance.distributed.world import World
+
+    longer = pa.Recipe.model_validate(
+        {**recipe.model_dump(), "stages": {"rand-batch": {**STAGE, "steps": 45}}}
+    )
+    results = PeerExperiment(longer, "in-batch", tmp_path / "run", World()).run()
+    untrained, trained = results.rows
+    assert trained["nDCG@10"] > untrained["nDCG@10"]
+
+
+def test_mined_negatives_are_those_of_a_slow_reference(recipe, tmp_path, monkeypatch):
+    """The first document after `range_min` that is below the margin and not judged relevant."""
+    from datasets import Dataset
+
+    from benchmarks.peers import sentence_transformers_training as training
+
+    # A random encoder scores all texts nearly alike.
+    monkeypatch.setattr(training, "MINING", {**training.MINING, "relative_margin": 0.001, "range_min": 2})
+    encoder = pa.load_encoder(recipe.encoder.model_dump())
+    save_encoder(encoder, tmp_path)
+    model = training.as_sentence_transformer(encoder, tmp_path)
+    documents = [f"document: {a} {b}" for a in "qwerty" for b in ("apple", "stone", "very very", "of the")]
+    scores = model.encode_document(documents) @ model.encode_query("query: red apple")
+    ranked = np.argsort(-scores)
+    positives = ranked[[0, 3, 9]]
+    below = [row for row in ranked if row not in positives and scores[row] < 0.999 * scores[positives].min()]
+    judged = [{"anchor": "query: red apple", "positive": documents[row]} for row in positives]
+    kept = training.with_mined_negatives(
+        Dataset.from_list(judged[1:2]), Dataset.from_list(judged), documents, model
+    )
+    assert list(kept) == [{**judged[1], "negative": documents[below[2]]}]
+
+
+def test_a_recipe_that_the_peer_would_train_otherwise_is_refused(recipe, small_recipe):
+    from benchmarks.peers.sentence_transformers_training import peer_recipe
+
+    untied = recipe.model_copy(update={"encoder": recipe.encoder.model_copy(update={"normalize": False})})
+    with pytest.raises(ValueError, match=r"encoder\.normalize is False; .*True"):
+        peer_recipe(untied, "in-batch")
+    two = small_recipe({"warm": STAGE, "next": STAGE})
+    with pytest.raises(ValueError, match=r"small has the stages warm, next; pass a recipe with one stage"):
+        peer_recipe(two, "in-batch")

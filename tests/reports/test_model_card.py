@@ -1,0 +1,144 @@
+"""The model card of a run, as huggingface_hub reads it, and its upload without a network."""
+
+import json
+import re
+
+import huggingface_hub
+import pytest
+import yaml
+from helpers.finished_run import finished
+
+from pyserini_ance.commands import publish
+from pyserini_ance.reports.model_card import write_model_card
+from pyserini_ance.runs.rundir import RunDir
+
+
+@pytest.fixture
+def run(base, tmp_path) -> RunDir:
+    """A finished run in sentence-transformers' form, started from a folder whose card names a licence."""
+    start = tmp_path / "start"
+    start.mkdir()
+    (start / "README.md").write_text("---\nlicense: mit\n---\n")
+    overrides = [f"encoder.model={start}", "encoder.pooling=mean"]
+    folder = tmp_path / "run"
+    run = RunDir(finished(folder, base, {"bm25": 0.5, "only": 2 / 3}, overrides))
+    run.model.mkdir()
+    (run.model / "pyserini_ance.json").write_text(json.dumps({"format": 1, "dimension": 32}))
+    (run.model / "modules.json").write_text("[]")
+    command = (
+        "/usr/bin/python -m pyserini.search.faiss "
+        f"--encoder {folder}/model --topics {folder}/topics.test.tsv "
+        f"--index {folder}/index --output {folder}/run.txt"
+    )
+    results = json.loads(run.measures.read_text())
+    run.measures.write_text(json.dumps({**results, "export": {"command": command}}))
+    run.run_files.mkdir()
+    for row, ranks in {"bm25": (2, 2, 2), "only": (1, 1, 3)}.items():
+        places = zip("abc", ranks, strict=True)
+        run.ranking(row, "test").write_text(
+            "".join(
+                f"{query} Q0 {'x' if rank == place else f'y{rank}'} {rank} {9 - rank} t\n"
+                for query, place in places
+                for rank in (1, 2, 3)
+            )
+        )
+    run.qrels("test").write_text("a 0 x 1\nb 0 x 1\nc 0 x 1\n")
+    return run
+
+
+def test_the_metadata(run):
+    data = huggingface_hub.ModelCard.load(write_model_card(run)).data
+    assert (data.license, data.base_model, data.library_name) == ("mit", None, "sentence-transformers")
+    assert {"sentence-transformers", "feature-extraction"} <= set(data.tags)
+    [measured] = data.eval_results
+    assert (measured.metric_name, measured.metric_value, measured.dataset_split) == ("RR@10", 0.6667, "test")
+    # The data is not the benchmark BEIR: its kind only says how some/where is laid out.
+    assert (measured.dataset_name, measured.dataset_type) == ("where", "where")
+
+
+def test_the_text_has_measures_commands_and_the_recipe_and_no_path_of_the_machine(run, tmp_path):
+    text = huggingface_hub.ModelCard.load(write_model_card(run)).text
+    assert str(tmp_path) not in text and "/usr/bin" not in text
+    assert re.search(r"\| only +\| 0\.6667 \|", text)
+    assert re.search(r"\| bm25 +\| \+0\.278, p 0\.\d{3} \(2/0/1\) \|", text)  # 1 - 1/2 twice, and 1/3 - 1/2
+    searched = "--encoder MODEL --topics topics.test.tsv --index INDEX --output run.txt"
+    assert f"python -m pyserini.search.faiss {searched}" in text
+    assert "SentenceTransformer('MODEL')" in text
+    recipe = yaml.safe_load(text.partition("```yaml\n")[2].partition("```")[0])
+    assert (recipe["name"], recipe["encoder"]["model"]) == ("set/ance", ".../start")
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_use_in_sentence_transformers_says_what_its_files_do_not(run, tied):
+    tokenization = {
+        "query": {"length_tokens": 24, "template": "{text}"},
+        "document": {"length_tokens": 48, "template": "passage: {title} {text}"},
+    }
+    side = {"format": 1, "dimension": 32, "tied": tied, "tokenization": tokenization}
+    (run.model / "pyserini_ance.json").write_text(json.dumps(side))
+    text = write_model_card(run).read_text()
+    assert 'model.encode_document(["A title a text"])' in text
+    assert "\n\nA document's title is the beginning of its text. It " in text
+    assert re.search(r"\.\n\n### pyserini_ance\n", text)
+    assert ("sentence-transformers truncates both at 48" in text) == tied
+    assert ("use `encode_query` and `encode_document`, not `encode`" in text) == (not tied)
+
+
+def test_another_form_names_a_hub_model_and_no_sentence_transformers(base, tmp_path):
+    run = RunDir(finished(tmp_path / "run", base, {"only": 0.5}, ["encoder.model=org/base"]))
+    run.model.mkdir()
+    card = huggingface_hub.ModelCard.load(write_model_card(run, "me/mine"))
+    assert (card.data.base_model, card.data.license) == ("org/base", None)
+    assert "sentence-transformers" not in card.content and "me/mine" in card.text
+    assert "paired t test" not in card.text
+
+
+class Hub:
+    """What huggingface_hub is asked to do."""
+
+    def __init__(self):
+        self.made, self.sent = [], []
+
+    def create_repo(self, name, private, exist_ok):
+        self.made.append((name, private, exist_ok))
+        return f"https://hub/{name}"
+
+    def upload_folder(self, repo_id, folder_path, commit_message):
+        self.sent.append((repo_id, folder_path, sorted(path.name for path in folder_path.iterdir())))
+
+
+class Session:
+    def head(self, url, timeout):
+        return None
+
+
+def test_publish_uploads_the_folder_with_its_card(run, monkeypatch, capsys):
+    hub = Hub()
+    for name, value in {"get_token": lambda: "t", "get_session": Session, "HfApi": lambda: hub}.items():
+        monkeypatch.setattr(huggingface_hub, name, value)
+    publish.main([str(run.folder), "me/mine", "--private"])
+    assert hub.made == [("me/mine", True, True)] and "https://hub/me/mine" in capsys.readouterr().out
+    files = ["README.md", "modules.json", "pyserini_ance.json"]
+    assert hub.sent == [("me/mine", run.model, files)]
+    assert "SentenceTransformer('me/mine')" in (run.model / "README.md").read_text()
+
+
+@pytest.mark.parametrize(("token", "reason"), [(None, "not logged in"), ("t", "no route to host")])
+def test_without_token_or_network_the_folder_is_ready(run, monkeypatch, token, reason):
+    def session():
+        raise OSError("no route to host")
+
+    monkeypatch.setattr(huggingface_hub, "get_token", lambda: token)
+    monkeypatch.setattr(huggingface_hub, "get_session", session)
+    with pytest.raises(ConnectionError, match=f"me/mine was not published: .*{reason}") as error:
+        publish.main([str(run.folder), "me/mine"])
+    assert f"{run.model} is ready" in str(error.value)
+    assert str(error.value).endswith(f"repeat: pyserini-ance publish {run.folder} me/mine")
+    assert (run.model / "README.md").is_file()
+
+
+def test_publish_wants_a_run_and_a_name_of_the_hub(run, tmp_path):
+    with pytest.raises(FileNotFoundError, match="is not a run directory"):
+        publish.main([str(tmp_path), "me/mine"])
+    with pytest.raises(ValueError, match="Repo id must"):
+        publish.main([str(run.folder), "a/b/c"])

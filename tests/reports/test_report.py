@@ -1,0 +1,229 @@
+"""Report pages: of runs that lack results or mining, of several runs; escaping; what plots are made of."""
+
+import json
+import re
+import sys
+
+import numpy as np
+import pytest
+from helpers import report_pages
+from helpers.finished_run import finished
+
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.reports.report import run_report, write_report
+from pyserini_ance.reports.report_comparison import comparison_report
+from pyserini_ance.reports.report_page import Section, page, paragraph, table
+from pyserini_ance.reports.report_plots import COLOURS, INK, line_plot, running_mean, thinned, unique_ids
+from pyserini_ance.reports.run_history import RunHistory, Series
+from pyserini_ance.runs.rundir import RunDir
+
+QRELS = "a 0 x 1\nb 0 x 1\nc 0 x 1\n"
+NASTY = "<script>alert('&')</script>"
+
+
+def steps(count: int, loss: float = 1.0) -> str:
+    return "".join(
+        json.dumps(
+            {
+                "event": "step",
+                "stage": "only",
+                "step": step,
+                "loss": loss / (step + 1),
+                "terms": {"query": loss / (step + 1)},
+                "seconds": 1.0,
+                "grad_norm": 2.0,
+            }
+        )
+        + "\n"
+        for step in range(count)
+    )
+
+
+def ranking(places: dict[str, int]) -> str:
+    """The relevant document of each query at that rank, of three."""
+    return "".join(
+        f"{query} Q0 {'x' if rank == place else f'y{rank}'} {rank} {9 - rank} t\n"
+        for query, place in places.items()
+        for rank in (1, 2, 3)
+    )
+
+
+@pytest.fixture
+def finished_run(base, tmp_path):
+    """A finished run whose rows have rankings of three queries."""
+
+    def make(name: str, recipe: str, places: dict[str, int], *overrides: str):
+        rows = {"bm25": 0.5, "only": sum(1 / place for place in places.values()) / 3}
+        folder = finished(tmp_path / name, base, rows, overrides, name=recipe)
+        run = RunDir(folder)
+        run.metrics.write_text(steps(3))
+        run.run_files.mkdir()
+        run.ranking("only", "test").write_text(ranking(places))
+        run.ranking("bm25", "test").write_text(ranking(dict.fromkeys("abc", 2)))
+        run.qrels("test").write_text(QRELS)
+        return folder
+
+    return make
+
+
+def test_the_result_is_tested_against_each_other_row(finished_run):
+    shown = run_report(RunHistory(RunDir(finished_run("run", "set/ance", {"a": 1, "b": 1, "c": 3}))))
+    # 1 - 1/2 twice, and 1/3 - 1/2: by hand +0.278, two won, one lost.
+    tested = next(
+        rows for rows in report_pages.tables(shown) if rows[0] == ["row", "RR@10"] and len(rows) == 2
+    )
+    assert re.fullmatch(r"\+0\.278, p 0\.\d{3} \(2/0/1\)", tested[1][1])
+    assert "No negatives were mined." in shown and "Memory was not recorded." in shown
+    assert "The dev measure was not evaluated during training." in shown
+    assert "The recipe expects no scores." in shown and "pyserini-ance search faiss" in shown
+
+
+def test_seconds_that_round_to_zero_have_their_column(finished_run):
+    run = RunDir(finished_run("run", "set/ance", {"a": 1, "b": 2, "c": 2}))
+    results = json.loads(run.measures.read_text())
+    rows = [{**row, "test seconds": 0.0} for row in results["rows"]]
+    run.measures.write_text(json.dumps({**results, "rows": rows}))
+    table = next(rows for rows in report_pages.tables(run_report(RunHistory(run))) if "RR@10" in rows[0])
+    assert table[0][-1] == "test seconds" and [row[-1] for row in table[1:]] == ["0.0"] * len(rows)
+
+
+def test_expected_scores_are_next_to_the_measured_ones(finished_run):
+    folder = finished_run("run", "set/ance", {"a": 1, "b": 2, "c": 2}, "expect={test: {RR@10: 0.5}}")
+    rows = report_pages.tables(run_report(RunHistory(RunDir(folder))))
+    assert ["RR@10", "0.5000", "0.6667", "+0.1667"] in [row for of_table in rows for row in of_table]
+
+
+def test_a_run_without_judgments_has_no_tests_and_says_why(finished_run):
+    folder = finished_run("run", "set/ance", {"a": 1, "b": 2, "c": 2})
+    RunDir(folder).qrels("test").unlink()
+    assert "No significance tests: " in run_report(RunHistory(RunDir(folder)))
+
+
+@pytest.mark.parametrize(("refreshes", "folded"), [(8, False), (9, True)])
+def test_many_mined_tables_are_folded(base, tmp_path, refreshes, folded):
+    run = RunDir(tmp_path / "run")
+    run.create(dump(load(base).recipe))
+    mined = {"query.0": {"kind": "ann", "candidates": 10, "dropped": {"duplicates": 1}, "new_share": 0.5}}
+    records = [
+        {"event": "generation", "stage": "only", "step": step, "checkpoint_step": step, "tables": mined}
+        for step in range(refreshes)
+    ]
+    more = {"waited_seconds": 0.0, "seconds": {}}
+    run.metrics.write_text("".join(json.dumps({**record, **more}) + "\n" for record in records))
+    shown = run_report(RunHistory(run))
+    rows = next(rows for rows in report_pages.tables(shown) if "adopted at" in rows[0])
+    assert len(rows) == 1 + refreshes and rows[-1][-2:] == ["50.0%", "1"]
+    assert (f"<summary>the {refreshes} mined tables</summary>" in shown) == folded
+
+
+def test_margins_of_different_sources_have_axes_of_their_own(base, tmp_path):
+    """BM25's scores are a hundred times the model's: on one axis the model's margins would be flat."""
+    run = RunDir(tmp_path / "run")
+    run.create(dump(load(base).recipe))
+    about = {"candidates": 10, "dropped": {}, "new_share": None}
+    records = []
+    for step, margin in ((0, 0.05), (4, 0.25)):
+        tables = {
+            "query.0": {"kind": "bm25", **about, "margin": {"mean": 100 * margin, "p10": 0.0, "p90": 30.0}},
+            "query.1": {"kind": "ann", **about, "margin": {"mean": margin, "p10": 0.0, "p90": 0.3}},
+        }
+        more = {"stage": "only", "step": step, "checkpoint_step": step, "waited_seconds": 0.0, "seconds": {}}
+        records.append({"event": "generation", "tables": tables, **more})
+    run.metrics.write_text("".join(json.dumps(record) + "\n" for record in records))
+    shown = run_report(RunHistory(run))
+    for kind, scale in (("bm25", 100), ("ann", 1)):
+        drawn = report_pages.points(report_pages.plot(shown, f"Margin of {kind}"))
+        assert drawn == [pytest.approx(of, rel=0.02) for of in ((0, 0.05 * scale), (4, 0.25 * scale))]
+
+
+def test_a_failed_run_has_a_report_of_what_it_has(base, tmp_path):
+    run = RunDir(tmp_path / "run")
+    run.create(dump(load(base).recipe))
+    with run.held():
+        run.mark("failed", "stage only, step 2", reason=f"the disk is full {NASTY}")
+    run.metrics.write_text(steps(2))
+    shown = write_report(run).read_text()
+    assert "failed at stage only, step 2, 2 steps" in shown
+    assert "failed at stage only, step 2: the disk is full &lt;script&gt;" in shown
+    assert "No results yet" in shown and report_pages.plot(shown, "Loss by term")
+    assert report_pages.external_references(shown) == []
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="holds no run"):
+        write_report(RunDir(tmp_path))
+
+
+def test_without_matplotlib_the_command_to_type_is_named(base, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(
+        RuntimeError, match=r"a report needs matplotlib: pip install 'pyserini_ance\[report\]'"
+    ):
+        write_report(RunDir(tmp_path))
+
+
+def test_runs_are_compared_by_row_setting_and_curve(finished_run):
+    runs = [
+        finished_run("one", "set/ance", {"a": 1, "b": 1, "c": 3}),
+        finished_run("two", "set/other", {"a": 2, "b": 2, "c": 2}, "stages.only.batch_queries=8", "seed=7"),
+    ]
+    shown = comparison_report(runs)
+    by_first = {row[0]: row for rows in report_pages.tables(shown) for row in rows[1:]}
+    assert by_first["one"][:4] == ["one", "set/ance", "42", "3"] and by_first["two"][1:3] == [
+        "set/other",
+        "7",
+    ]
+    assert by_first["stages.only.batch_queries"][1:] == ["4", "8"]
+    assert by_first["optimizer steps"][1:] == ["3.0", "3.0"]
+    assert "Against set/ance" in shown and by_first["set/other"][1].startswith("-0.278, p ")
+    loss = report_pages.plot(shown, "Loss")
+    assert ">one</text>" in loss and ">two</text>" in loss
+    for colour in (0, 1):
+        assert report_pages.points(loss, colour) == [
+            pytest.approx(point, abs=5e-3) for point in ((0, 1), (1, 0.5), (2, 1 / 3))
+        ]
+
+
+def test_an_unfinished_run_is_compared_by_its_curves(finished_run):
+    runs = [finished_run(name, f"set/{name}", {"a": 1, "b": 1, "c": 3}) for name in ("one", "two")]
+    (runs[1] / "measures.json").unlink()
+    shown = comparison_report(runs)
+    assert ">two</text>" in report_pages.plot(shown, "Loss") and "set/two" in shown
+    with pytest.raises(ValueError, match="'set/two' is not a row"):
+        comparison_report(runs, "set/two")
+
+
+def test_texts_are_escaped():
+    shown = page(NASTY, NASTY, [Section(NASTY, [paragraph(NASTY), table([{NASTY: NASTY}], [NASTY])])])
+    assert "<script" not in shown and shown.count("&lt;script&gt;") == 7
+    assert "<script" not in line_plot({NASTY: Series([0, 1], [1, 2]), "b": Series([0], [1])}, NASTY, NASTY)
+
+
+def test_a_plot_has_the_colours_of_the_page_alone():
+    lines = {f"line {number}": Series([0, 1], [number, 2]) for number in range(9)}
+    drawn = line_plot(lines, "step", "loss", marks=[0.5], stages=[1], points=True)
+    assert {f"var(--c{number})" for number in range(7)} <= set(re.findall(r"var\(--c\d\)", drawn))
+    left = set(re.findall(r"#[0-9a-f]{6}\b", drawn))
+    assert not left & {INK, *COLOURS} and left <= set(
+        re.findall(r"#\w+", " ".join(re.findall(r"\(#\w+", drawn)))
+    )
+
+
+def test_ids_and_references_to_them_are_those_of_one_page():
+    text = '<path id="m1"/><use xlink:href="#m1"/><g clip-path="url(#p2)"/><clipPath id="p2"/>'
+    assert unique_ids(text, "f3-") == (
+        '<path id="f3-m1"/><use xlink:href="#f3-m1"/><g clip-path="url(#f3-p2)"/><clipPath id="f3-p2"/>'
+    )
+
+
+def test_long_lines_are_thinned_to_means_and_stay_interrupted():
+    nan = float("nan")
+    x, y = thinned(Series([float(i) for i in range(4000)], [1.0] * 1995 + [nan] + [3.0] * 2004))
+    assert len(x) == len(y) == 400 and x[0] == 4.5
+    assert y[:199].tolist() == [1.0] * 199 and y[199] != y[199] and y[200:].tolist() == [3.0] * 200
+
+
+def test_a_running_mean_does_not_cross_stages():
+    nan = float("nan")
+    means = running_mean(np.array([1.0, 3.0, 5.0, nan, 9.0, 11.0]), 2).tolist()
+    assert means[:3] == [1.0, 2.0, 4.0] and means[3] != means[3] and means[4:] == [9.0, 10.0]

@@ -1,0 +1,188 @@
+"""The first hits in a new order, by a scorer that counts letters; a killed one goes on."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pyserini_ance.data.trec import best_first, read_run
+from pyserini_ance.pipeline.ranking_inputs import open_ranking
+from pyserini_ance.pyserini_bridge import searchers as first_stage
+from pyserini_ance.recipe.evaluation_settings import parse_measures
+from pyserini_ance.reports.reranking import FIRST_STAGE, QueryLog, Reranking, merge_reranked, search_timer
+from pyserini_ance.runs.rundir import RunDir
+
+MEASURES = parse_measures(["RR@10", "R@2"])
+
+
+class SharedWords:
+    """Scores a pair by the words that its texts share, and keeps the calls."""
+
+    def __init__(self, fail_after: int | None = None):
+        self.calls, self.fail_after = [], fail_after
+
+    def __call__(self, pairs):
+        if len(self.calls) == self.fail_after:
+            raise KeyboardInterrupt
+        self.calls.append(list(pairs))
+        return np.array(
+            [len(set(query.split()) & set(document.split())) for query, document in pairs], np.float32
+        )
+
+
+def test_each_pair_is_scored_once_and_each_depth_written(ranked, tmp_path):
+    scorer, reranking = SharedWords(), Reranking(ranked, (1, 3), tmp_path / "out", MEASURES)
+    reranking.begin("m", batch_pairs=2)
+    reranking.score(scorer)
+    assert [len(call) for call in scorer.calls] == [
+        1,
+        1,
+        2,
+        1,
+        0,
+    ]  # the first slice of the first query warms up
+    assert [[(query, document.strip()) for query, document in call] for call in scorer.calls[1:3]] == [
+        [("query of red horse", "the apple is red")],
+        [
+            ("query of red horse", "the river is pink very very very very very"),
+            ("query of red horse", "the horse is red very very very very"),
+        ],
+    ]
+    first, one, three = reranking.rows()
+    assert list(read_run(tmp_path / "out" / "first-1.trec")["test-0"]) == [
+        "red-apple",
+        "pink-river",
+        "red-horse",
+        "blue-cloud",
+    ]
+    assert list(read_run(tmp_path / "out" / "first-3.trec")["test-0"]) == [
+        "red-horse",
+        "red-apple",
+        "pink-river",
+        "blue-cloud",
+    ]
+    assert set(read_run(tmp_path / "out" / "first-3.trec")) == {"test-0", "test-1"}
+    # five queries are judged in the collection, two have hits: 1/3 and 1, of 5
+    assert [first["ranking"], first["RR@10"], first["R@2"]] == [FIRST_STAGE, pytest.approx(1 / 15), 0]
+    assert [one["ranking"], one["RR@10"]] == ["first 1", pytest.approx(1 / 15)]
+    assert [three["ranking"], three["RR@10"], three["R@2"]] == [
+        "first 3",
+        pytest.approx(1 / 5),
+        pytest.approx(1 / 5),
+    ]
+    assert 0 < one["mean ms"] <= three["mean ms"] and "mean ms" not in first
+    assert json.loads((tmp_path / "out" / "measures.json").read_text())["rows"] == [first, one, three]
+
+
+def test_a_killed_one_goes_on_and_ends_the_same(ranked, tmp_path):
+    whole, killed = (Reranking(ranked, (2, 4), tmp_path / name, MEASURES) for name in ("whole", "killed"))
+    for reranking in (whole, killed):
+        reranking.begin("m")
+    whole.score(SharedWords())
+    with pytest.raises(KeyboardInterrupt):
+        killed.score(SharedWords(fail_after=4))
+    assert not list((tmp_path / "killed").glob("*.trec"))
+    with open(tmp_path / "killed" / "queries.jsonl", "a") as file:
+        file.write('{"query": "test-1", "scor')  # as a crash may leave it
+    again = SharedWords()
+    killed.begin("m")
+    killed.score(again)
+    assert {query for call in again.calls for query, _ in call} == {"query of green horse"}
+    for reranking in (whole, killed):
+        reranking.rows()
+    for depth in (2, 4):
+        assert (tmp_path / "whole" / f"first-{depth}.trec").read_text() == (
+            tmp_path / "killed" / f"first-{depth}.trec"
+        ).read_text()
+
+
+def test_a_ranking_of_other_queries_is_refused(ranked, tmp_path):
+    with pytest.raises(
+        ValueError, match=r"ranks nothing for the queries of 'dev': it has test-0, ..., they are dev-0, ..."
+    ):
+        Reranking(
+            open_ranking(str(ranked.file.parent), ranked.file, "dev"), (2,), tmp_path / "out", MEASURES
+        ).score(SharedWords())
+
+
+def test_judgments_of_other_queries_are_refused_before_anything_is_scored(ranked, tmp_path):
+    with pytest.raises(
+        ValueError, match="no query of the run is judged: the run has 'test-0', .*, the qrels have 'other'"
+    ):
+        Reranking(ranked, (2,), tmp_path / "out", MEASURES, {"other": {"red-horse": 1}}).begin("m")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_not_reranked_follows_in_its_order():
+    hits = {f"d{i}": 1.0 - i / 10 for i in range(6)}
+    found = merge_reranked(hits, [0.5, 2.0, -3.25])
+    assert list(found.items()) == [
+        ("d1", 2.0),
+        ("d0", 0.5),
+        ("d2", -3.25),
+        ("d3", -5.0),
+        ("d4", -6.0),
+        ("d5", -7.0),
+    ]
+    assert best_first(found) == list(found)
+
+
+def test_ties_are_those_of_trec_eval():
+    hits = {"a": 3.0, "b": 2.0, "c": 2.0, "d": 1.0}  # trec_eval reads c before b
+    assert list(merge_reranked(hits, [1.0, 1.00000004])) == ["c", "a", "b", "d"]  # one score to six decimals
+
+
+def test_the_first_stage_is_timed_by_what_it_was_searched_with(ranked, monkeypatch):
+    folder, calls = RunDir(ranked.file.parent), []
+    monkeypatch.setattr(
+        first_stage,
+        "time_dense",
+        lambda model, index, queries, hits: calls.append((model, queries, hits)) or [1.0],
+    )
+    monkeypatch.setattr(
+        first_stage,
+        "time_bm25",
+        lambda index, k1, b, queries, hits: calls.append((index, k1, queries)) or [2.0],
+    )
+    with pytest.raises(ValueError, match="only a run directory's model .* and its row bm25 .* can be timed"):
+        search_timer(str(folder.folder), ranked, 5)  # there is no index
+    folder.index.mkdir()
+    time = search_timer(str(folder.folder), ranked, 5)
+    assert calls == [] and time() == [1.0]
+    assert calls == [(folder.model, ["query of red horse", "query of green horse"], 20)]
+    with pytest.raises(ValueError, match="can be timed"):
+        search_timer(f"{folder.folder}:bm25", open_ranking(f"{folder.folder}:bm25"), 1)
+
+
+def test_a_last_line_that_was_cut_short_is_forgotten(tmp_path):
+    log = QueryLog(tmp_path / "out")
+    log.begin({"depths": [1]}, "some/name")
+    assert log.records == {}
+    log.append({"query": "b", "scores": [1.0]})
+    with open(tmp_path / "out" / "queries.jsonl", "a") as file:
+        file.write('{"query": "a", "sc')
+    assert log.records == {"b": {"query": "b", "scores": [1.0]}}
+    log.begin({"depths": [1]}, "some/name")
+    log.append({"query": "a", "scores": []})
+    assert list(log.records) == ["b", "a"]
+
+
+def test_other_work_in_the_same_folder_is_refused(tmp_path):
+    model, log = tmp_path / "model", QueryLog(tmp_path / "out")
+    model.mkdir()
+    (model / "model.safetensors").write_bytes(b"one")
+    log.begin({"model": str(model), "depths": [1]}, str(model))  # of a command that then failed
+    log.begin({"model": str(model), "depths": [2]}, str(model))
+    log.append({"query": "a", "scores": []})
+    with pytest.raises(
+        FileExistsError,
+        match=r"out was made with depths \[2\], not \[3\]; pass another --output, or remove the folder",
+    ):
+        log.begin({"model": str(model), "depths": [3]}, str(model))
+    (model / "model.safetensors").write_bytes(b"two")  # trained on
+    with pytest.raises(FileExistsError, match="out was made with weights [0-9a-f]{64}, not "):
+        log.begin({"model": str(model), "depths": [2]}, str(model))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("kept")
+    with pytest.raises(FileExistsError, match="other holds other files; pass another --output"):
+        QueryLog(tmp_path / "other").begin({}, "m")

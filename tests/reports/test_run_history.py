@@ -1,0 +1,193 @@
+"""The history of a run, against records whose positions, ages and seconds are worked by hand."""
+
+import json
+import math
+
+import pytest
+
+from pyserini_ance.recipe.load import dump, load
+from pyserini_ance.reports.run_history import RunHistory, Series
+from pyserini_ance.runs.rundir import RunDir
+
+MARGIN = {"mean": 0.5, "p10": 0.1, "p50": 0.5, "p90": 0.9}
+
+
+def table(kind: str, candidates: int, dropped: dict, new_share=None, **more) -> dict:
+    return {"kind": kind, "candidates": candidates, "dropped": dropped, "new_share": new_share, **more}
+
+
+def generation(stage: str, step: int, checkpoint: int, tables: dict, **seconds: float) -> dict:
+    adoption = {"event": "generation", "stage": stage, "step": step, "checkpoint_step": checkpoint}
+    return {**adoption, "waited_seconds": 0.5, "tables": tables, "seconds": seconds}
+
+
+def step(stage: str, number: int, loss: float, **terms: float) -> dict:
+    return {
+        "event": "step",
+        "stage": stage,
+        "step": number,
+        "loss": loss,
+        "terms": terms,
+        "seconds": 2.0,
+        "grad_norm": 1.5,
+    }
+
+
+def dev(step: int, value: float) -> dict:
+    adoption = {"stage": "ance", "step": step, "checkpoint_step": step, "measure": "RR@10"}
+    return {"event": "dev", **adoption, "value": value, "parts": {}}
+
+
+FIRST = {"query.0": table("ann", 10, {"known positives": 3}, margin=MARGIN), "query.1": table("bm25", 5, {})}
+SECOND = {"query.0": table("ann", 12, {"known positives": 1}, 0.25, origins={"ann": 8, "lookahead": 4})}
+RECORDS = [
+    generation("warm", 0, 0, {"query.0": table("bm25", 7, {"duplicates": 0})}, search=1.0),
+    {"event": "refresh", "stage": "warm", "step": 0, "seconds": 1.5, "tables_seconds": 1.0},
+    *(step("warm", number, 4.0 - number, query=4.0 - number) for number in range(3)),
+    generation("ance", 0, 0, FIRST, search=1.0, encode_documents=3.0),
+    dev(0, 0.25),
+    {
+        "event": "refresh",
+        "stage": "ance",
+        "step": 0,
+        "seconds": 6.0,
+        "tables_seconds": 4.5,
+        "dev_seconds": 1.0,
+        "memory_bytes": {"process": 1 << 30},
+    },
+    step("ance", 0, 1.5, query=1.0, dual=5.0),
+    step("ance", 1, 1.25, query=0.75, dual=5.0),
+    generation("ance", 2, 1, SECOND, search=1.0),
+    dev(2, 0.5),
+    {
+        "event": "refresh",
+        "stage": "ance",
+        "step": 2,
+        "seconds": 3.0,
+        "tables_seconds": 1.0,
+        "dev_seconds": 1.0,
+        "memory_bytes": {"process": 2 << 30},
+    },
+    step("ance", 2, 1.0, query=0.5, dual=5.0),
+]
+
+
+@pytest.fixture
+def history(tmp_path) -> RunHistory:
+    stage = {"batch_queries": 4, "optimizer": {"learning_rate": 1e-3}}
+    warm = {"query": {"negatives": [{"kind": "bm25"}], "loss": {"kind": "nll", "scale": 1}}}
+    ance = {
+        "query": {
+            "negatives": [{"kind": "ann", "top_k": 9}, {"kind": "bm25"}],
+            "loss": warm["query"]["loss"],
+        },
+        "dual": {"anchor": "document", "negatives": [{"kind": "random"}], "weight": 0.1},
+    }
+    ance["dual"]["loss"] = warm["query"]["loss"]
+    stages = {
+        "warm": {**stage, "steps": 3, "terms": warm},
+        "ance": {**stage, "steps": 9, "terms": ance, "refresh": {"every_steps": 2}},
+    }
+    path = tmp_path / "two.yaml"
+    path.write_text(
+        json.dumps(
+            {
+                "data": {"kind": "beir", "folder": "some/where"},
+                "encoder": {"kind": "transformer", "model": "some-model"},
+                "stages": stages,
+            }
+        )
+    )
+    run = RunDir(tmp_path / "run")
+    run.create(dump(load(path).recipe))
+    run.metrics.write_text("".join(json.dumps(record) + "\n" for record in RECORDS))
+    return RunHistory(run)
+
+
+def values(lines: dict[str, Series]) -> dict[str, list[tuple]]:
+    """The points of lines, with None where one is interrupted."""
+    return {
+        name: [(x, None if math.isnan(y) else y) for x, y in zip(line.x, line.y, strict=True)]
+        for name, line in lines.items()
+    }
+
+
+def test_a_stage_begins_where_the_one_before_has_ended(history):
+    assert history.stages == {"warm": (0, 3), "ance": (3, 3)} and history.steps == 6
+
+
+def test_losses_by_term_and_their_sum_where_there_are_several(history):
+    assert values(history.losses()) == {
+        "query": [(0, 4.0), (1, 3.0), (2, 2.0), (2, None), (3, 1.0), (4, 0.75), (5, 0.5)],
+        "weighted sum": [(3, 1.5), (4, 1.25), (5, 1.0)],
+        "dual": [(3, 5.0), (4, 5.0), (5, 5.0)],
+    }
+
+
+def test_dev_over_steps_and_over_minutes_without_its_own_time(history):
+    assert values(history.dev()) == {"RR@10": [(3, 0.25), (5, 0.5)]}
+    # Warm-up 1.5 + 3 x 2, first refresh 6 - 1, two steps of 2: that is 7.5 and 16.5 seconds.
+    assert values(history.dev_over_minutes()) == {"RR@10": [(7.5 / 60, 0.25), (16.5 / 60, 0.5)]}
+    assert history.refreshes() == ([3, 5], [7.5 / 60, 16.5 / 60])
+
+
+def test_negatives_age_from_their_checkpoint_and_static_ones_do_not(history):
+    age = history.ages()
+    assert list(zip(age.x, age.y, strict=True)) == [(3, 0), (5, 2), (5, 1), (6, 2)]
+
+
+def test_values_of_tables_are_by_term_and_source(history):
+    assert values(history.over_tables(lambda table: table["new_share"])) == {"query: ann": [(5, 0.25)]}
+    margins = history.over_tables(lambda table: table.get("margin", {}).get("mean"))
+    assert values(margins) == {"query: ann": [(3, 0.5)]}
+
+
+def test_dropped_candidates_are_summed_over_the_tables_of_a_refresh(history):
+    assert values(history.dropped()) == {"duplicates": [(0, 0)], "known positives": [(3, 3), (5, 1)]}
+
+
+def test_composition_is_that_of_the_tables_in_use(history):
+    """The static table of the stage stays in use; that of the stage before does not."""
+    assert values(history.composition()) == {
+        "bm25": [(0, 7), (0, None), (3, 5), (5, 5)],
+        "ann": [(3, 10), (5, 8)],
+        "lookahead": [(5, 4)],
+    }
+
+
+def test_seconds_add_up_to_the_whole_run(history):
+    rows = [{"row": "ance", "test seconds": 2.5}]
+    results = {"rows": rows, "seconds": {"data and tokens": 1.0, "everything": 30.0}}
+    assert history.seconds(results) == {
+        "optimizer steps": 12.0,
+        "mining: search": 3.0,
+        "mining: encode documents": 3.0,
+        "waiting for and reading tables": 0.5,
+        "dev evaluation": 2.0,
+        "saving and pruning checkpoints": 2.0,
+        "final evaluation": 2.5,
+        "data and tokens": 1.0,
+        "the rest": 4.0,
+    }
+    assert sum(history.seconds(None).values()) == 12.0 + 1.5 + 6.0 + 3.0
+
+
+def test_seconds_of_cross_encoders_are_a_part(history):
+    teacher = {"event": "teacher", "teacher": "b", "seconds": {"mine": 2.0, "train": 3.0}}
+    history.records = [*history.records, teacher, teacher]
+    seconds = history.seconds(None)
+    assert seconds["teachers: mining"] == 4.0 and seconds["teachers: training"] == 6.0
+
+
+def test_mining_in_another_process_takes_none_of_the_runs_seconds(history):
+    stages = dict(history.recipe.stages)
+    refresh = stages["ance"].refresh.model_copy(update={"mode": "async"})
+    stages["ance"] = stages["ance"].model_copy(update={"refresh": refresh})
+    history.recipe = history.recipe.model_copy(update={"stages": stages})
+    seconds = history.seconds(None)
+    assert seconds["mining: search"] == 1.0 and seconds["waiting for and reading tables"] == 5.5
+    assert sum(seconds.values()) == 12.0 + 1.5 + 6.0 + 3.0
+
+
+def test_memory_is_the_last_peak_of_each_stage(history):
+    assert history.memory_bytes() == {"ance": {"process": 2 << 30}}
