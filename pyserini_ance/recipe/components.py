@@ -33,7 +33,7 @@ class SettingError(ValueError):
 class Settings(BaseModel):
     """Frozen, validated configuration. Unknown keys are rejected; equal settings compare equal.
 
-    The docstring below a field is its description in docs/recipe-reference.md.
+    The docstring below a field is its description in the recipe reference.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, use_attribute_docstrings=True)
@@ -250,6 +250,9 @@ class ComponentOf:
             self._build,
             serialization=core_schema.plain_serializer_function_ser_schema(_component_dump, info_arg=True),
         )
+
+    def __get_pydantic_json_schema__(self, *_: Any) -> dict[str, Any]:
+        return {"component": self.package}
 
     def _build(self, value: Any) -> Component:
         if isinstance(value, Component):
