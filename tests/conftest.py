@@ -72,6 +72,13 @@ def quiet_package() -> Iterator[None]:
     logging.getLogger("pyserini_ance").setLevel(logging.NOTSET)
 
 
+@pytest.fixture(params=["plain", "amx", "zen3", "zen4", "zen5"])
+def processor(request, monkeypatch) -> str:
+    """The package chooses as on each of hardware.py's PROCESSORS."""
+    monkeypatch.setenv("PYSERINI_ANCE_PROCESSOR", request.param)
+    return request.param
+
+
 @pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Real collections that are kept beside the repository, not in it."""

@@ -16,7 +16,6 @@ from transformers import BertConfig, BertModel, BertTokenizer
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
-from pyserini_ance.pipeline.experiment import accelerator_of
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import Refresher
@@ -121,9 +120,7 @@ def test_refreshed_negatives_win_where_documents_are_confusable(encoder, collect
     executor = SyncExecutor(Refresher(recipe, data, run, "cpu", World()).make)
 
     def trained(name, start):
-        return StageTrainer(
-            recipe, name, data, run, accelerator_of(recipe), World(), lambda product: executor, start
-        ).train()
+        return StageTrainer(recipe, name, data, run, World(), lambda product: executor, start).train()
 
     warm = trained(
         "warm",

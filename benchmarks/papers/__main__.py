@@ -5,6 +5,7 @@ import importlib
 import sys
 from pathlib import Path
 
+from benchmarks import options
 from pyserini_ance.commands import console
 
 COMMANDS = {"analyze": "figures of the papers' analyses", "tables": "results beside published figures",
@@ -27,7 +28,7 @@ def tables(arguments: list[str]) -> None:
     parser = argparse.ArgumentParser("python -m benchmarks.papers tables")
     parser.add_argument("set", help="a set of recipes: recipes/msmarco-passage, or a folder of your own")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of the run directories")
-    parser.add_argument("--output", type=console.output_file, help="also write .md, .json or .csv")
+    parser.add_argument("--output", type=options.output_file, help="also write .md, .json or .csv")
     args = parser.parse_args(arguments)
     published = PublishedTable.of(args.set, args.runs)
     if args.output:

@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks import options
 from benchmarks.papers.studies import STUDIES
 from pyserini_ance.commands import console
 
@@ -25,7 +26,7 @@ def main(arguments: list[str] | None = None) -> None:
     from pyserini_ance.reports.report_plots import check_installed
 
     check_installed()
-    output = args.output or console.output_folder(args.runs[0] / OUTPUT if len(args.runs) == 1 else OUTPUT)
+    output = args.output or options.output_folder(args.runs[0] / OUTPUT if len(args.runs) == 1 else OUTPUT)
     names = STUDIES if args.study == ALL else [args.study]
     for name in names:
         _check_replaceable(output / f"{name}.json", args.runs)
@@ -85,12 +86,12 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     listed = "\n".join(f"  {name:{width}}  {text}" for name, text in STUDIES.items())
     details = f"studies:\n{listed}\n  {ALL:{width}}  each of them that the runs have the files for"
     what = "Make a figure of the papers' analyses from runs, without training again."
-    parser = console.command_parser("analyze", what, EXAMPLE, details)
+    parser = options.command_parser("analyze", what, EXAMPLE, details)
     parser.add_argument("study", choices=[*STUDIES, ALL], metavar="STUDY", help="one of the studies below")
     parser.add_argument("runs", nargs="+", type=Path, metavar="RUN", help="directories of finished runs")
     parser.add_argument(
         "--output",
-        type=console.output_folder,
+        type=options.output_folder,
         metavar="FOLDER",
         help=f"the folder of STUDY.json, STUDY.png and STUDY.svg (default: RUN/{OUTPUT}, or {OUTPUT} here "
         "for several runs)",
@@ -99,14 +100,14 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     sample.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N (default: %(default)s)")
     sample.add_argument(
         "--queries",
-        type=console.positive_int,
+        type=options.positive_int,
         default=200,
         metavar="N",
         help="sample N queries (default: %(default)s)",
     )
     sample.add_argument(
         "--top-k",
-        type=console.positive_int,
+        type=options.positive_int,
         default=100,
         metavar="K",
         help="the depth of rankings (default: %(default)s)",

@@ -4,7 +4,7 @@ import argparse
 import logging
 from pathlib import Path
 
-from pyserini_ance.commands import console
+from benchmarks import options
 from pyserini_ance.distributed.failures import interrupt_on_termination
 
 CUTOFFS = (1, 5, 20, 100)
@@ -41,20 +41,20 @@ def main(arguments: list[str] | None = None) -> None:
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
     from benchmarks.papers.readers import READERS
 
-    parser = console.command_parser(
+    parser = options.command_parser(
         "answer",
         "Answer questions with a reader from retrieved passages, and measure the answers.",
         EXAMPLE,
         "An interrupted command continues if it is started again with the same --output.",
     )
-    console.add_ranking_source(parser)
+    options.add_ranking_source(parser)
     parser.add_argument(
         "settings", nargs="*", metavar="key=value", help="settings of the reader, such as answer_tokens=10"
     )
     questions = parser.add_argument_group("questions and passages")
     questions.add_argument("--run", type=Path, metavar="FILE", help="read the passages of this TREC run")
     questions.add_argument("--split", help="the split of the questions (default: the first test split)")
-    console.add_questions(questions)
+    options.add_questions(questions)
     questions.add_argument(
         "--regular-expressions",
         action="store_true",
@@ -67,7 +67,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     reading.add_argument("--model", required=True, help="the reader's model: a hub name or a folder")
     reading.add_argument(
         "--first",
-        type=console.positive_int,
+        type=options.positive_int,
         nargs="+",
         action="extend",
         metavar="K",
@@ -77,7 +77,7 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
     output = parser.add_argument_group("output")
     output.add_argument(
         "--output",
-        type=console.output_folder,
+        type=options.output_folder,
         required=True,
         metavar="FOLDER",
         help="the folder for first-K.jsonl and measures.json",

@@ -8,7 +8,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from pyserini_ance.commands import console
+from benchmarks import options
 from pyserini_ance.distributed.failures import interrupt_on_termination
 
 if TYPE_CHECKING:
@@ -72,11 +72,11 @@ def _plan(name: str, options: dict[str, Any], folder: Path) -> "Contest":
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = console.command_parser("bench", DESCRIPTION, EXAMPLE, DETAILS)
+    parser = options.command_parser("bench", DESCRIPTION, EXAMPLE, DETAILS)
     parser.add_argument(
         "benchmark", nargs="+", choices=(*BENCHMARKS, "all"), metavar="BENCHMARK", help="see below"
     )
-    count = console.positive_int
+    count = options.positive_int
     measuring = parser.add_argument_group("measuring")
     for flag, default, text in (
         ("--rounds", 5, "rounds that are measured"),

@@ -20,7 +20,6 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
-from pyserini_ance.pipeline.experiment import accelerator_of
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
@@ -227,15 +226,6 @@ def stage_trainer(
     recipe, run, world = Recipe.model_validate(settings), RunDir(folder), World(device=device)
     folder.mkdir(parents=True)
     executor = SyncExecutor(Refresher(recipe, data, run, device, world).make)
-    accelerator = accelerator_of(recipe)
     return StageTrainer(
-        recipe,
-        "bench",
-        data,
-        run,
-        accelerator,
-        world,
-        lambda _: executor,
-        model.checkpoint,
-        callbacks=callbacks,
+        recipe, "bench", data, run, world, lambda _: executor, model.checkpoint, callbacks=callbacks
     )

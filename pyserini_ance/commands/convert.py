@@ -1,58 +1,50 @@
 """`pyserini-ance convert`: data, mined negatives and rankings in the formats of other tools."""
 
-from pyserini_ance.commands import console
+from typing import Annotated, Literal
 
-FORMATS = {
-    "beir": "the collection as a folder with corpus.jsonl, queries.jsonl and qrels",
-    "tevatron": "the collection as training files with texts and, of a run, its mined negatives",
-    "trec": "the mined negatives of a run, or one of its rankings, as a TREC run",
-    "msmarco": "the same as `qid docid rank`, for MS MARCO's leaderboards",
-}
+from typer import Argument, Option
+
+from pyserini_ance.commands import console, parsing
+
 FOLDERS = ("beir", "tevatron")
-DETAILS = "formats:\n" + "\n".join(f"  {name:<10}{text}" for name, text in FORMATS.items())
+DETAILS = """Formats:
+  beir      the collection as a folder with corpus.jsonl, queries.jsonl and qrels
+  tevatron  the collection as training files with texts and, of a run, its mined negatives
+  trec      the mined negatives of a run, or one of its rankings, as a TREC run
+  msmarco   the same as `qid docid rank`, for MS MARCO's leaderboards"""
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = console.command_parser(
-        "convert",
-        "Write a collection, mined negatives or a ranking in a format of other tools.",
-        "pyserini-ance convert runs/demo-ance --to tevatron --output demo-tevatron",
-        DETAILS,
-    )
-    parser.add_argument(
-        "source",
-        metavar="RECIPE|RUN",
-        help="a recipe or a run directory; RUN:ROW for the ranking of a row of its results table",
-    )
-    parser.add_argument(
-        "overrides", nargs="*", metavar="dotted.key=value", help="override a value of the recipe"
-    )
-    parser.add_argument("--to", choices=FORMATS, required=True, help="the format to write, see below")
-    parser.add_argument(
-        "--output", required=True, metavar="PATH", help="the folder (beir, tevatron) or file to write"
-    )
-    of_run = parser.add_argument_group("options for a run directory")
-    of_run.add_argument(
-        "--table",
-        metavar="GENERATION/TABLE",
-        help="the negatives, such as ance-00000100/query.0 (default: those of the last generation)",
-    )
-    of_run.add_argument(
-        "--negatives",
-        type=console.positive_int,
-        metavar="N",
-        help="write the first N negatives of each query (default: 30 for tevatron, which repeats full texts, "
-        "else all)",
-    )
-    of_run.add_argument(
-        "--split",
-        help="write the ranking of this test split instead of negatives (default for RUN:ROW: the first)",
-    )
-    args = parser.parse_intermixed_args(arguments)
+@parsing.command("pyserini-ance convert runs/demo-ance --to tevatron --output demo-tevatron", DETAILS)
+def main(
+    source: Annotated[
+        str, Argument(metavar="RECIPE|RUN", help="a recipe, a run directory, or RUN:ROW for a row's ranking")
+    ],
+    to: Annotated[Literal["beir", "tevatron", "trec", "msmarco"], Option(metavar="FORMAT", help="see below")],
+    output: Annotated[str, Option(metavar="PATH", help="the folder (beir, tevatron) or file to write")],
+    overrides: parsing.Overrides = None,
+    table: Annotated[
+        str | None,
+        Option(
+            metavar="GENERATION/TABLE",
+            help="of a run: the negatives, such as ance-00000100/query.0 (default: the last generation's)",
+        ),
+    ] = None,
+    num_negatives: Annotated[
+        int | None,
+        Option(
+            min=1,
+            metavar="N",
+            help="of a run: the first N negatives of each query (default: 30 for tevatron, else all)",
+        ),
+    ] = None,
+    split: Annotated[
+        str | None, Option(metavar="NAME", help="of a run: the ranking of this test split, not negatives")
+    ] = None,
+) -> None:
+    """Write a collection, mined negatives or a ranking in a format of other tools."""
     console.log_to_stderr()
-    output = (console.output_folder if args.to in FOLDERS else console.output_file)(args.output)
+    path = (parsing.output_folder if to in FOLDERS else parsing.output_file)(output)
     from pyserini_ance.pipeline.conversion import convert
 
-    chosen = args.table, args.split, tuple(args.overrides), args.negatives
-    key = convert(args.source, args.to, output, *chosen)
-    print(f"{output}: written; in a recipe it is\n{key}")
+    key = convert(source, to, path, table, split, tuple(overrides or ()), num_negatives)
+    print(f"{path}: written; in a recipe it is\n{key}")

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 from pyserini_ance import __version__
-from pyserini_ance.commands import console
+from pyserini_ance.commands import parsing
 
 GIB = 1 << 30
 INSTALL = "pip install -e '.[cpu]'"
@@ -146,14 +146,12 @@ def _installed(name: str) -> str | None:
 CHECKS = (python, requirements, faiss, java, devices)
 
 
-def main(arguments: list[str] | None = None) -> int:
-    parser = console.command_parser(
-        "doctor",
-        "Report versions, Java, Faiss and devices, and the cure for whatever is missing.",
-        "pyserini-ance doctor",
-        "Exit code: 0, or 1 if something needed is missing.",
-    )
-    parser.parse_args(arguments)
+@parsing.command("pyserini-ance doctor")
+def main() -> int:
+    """Report versions, Java, Faiss and devices, and the cure for whatever is missing.
+
+    Exit code: 0, or 1 if something needed is missing.
+    """
     return report(CHECKS)
 
 

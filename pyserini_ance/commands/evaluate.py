@@ -1,70 +1,171 @@
-"""`pyserini-ance evaluate`: measure run files against judgments."""
+"""`pyserini-ance evaluate`: measure run files against judgments or answers, or compare two query by query."""
 
-import argparse
+import logging
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pyserini_ance.commands import console
+from typer import Option
+
+from pyserini_ance.commands import parsing
 
 if TYPE_CHECKING:
     from pyserini_ance.data.trec import Qrels, Run
 
 MEASURES = ("nDCG@10", "RR@10", "R@100")
-OVERLAP_CUTOFF = 100
+CUTOFFS = (5, 20, 100)
+COMPARED = "RR@10"
+SHOWN = 10
+CHARACTERS = 300  # of each text that --compare-queries shows
+OF_RUNS = ("Hole@", "Overlap@")
 ENDINGS = (".json", ".csv")  # of --output
-DETAILS = """Hole rate and overlap, as in ANCE's tables, are means over the judged queries with hits in
-the run."""
-EXAMPLE = "pyserini-ance evaluate --run run.trec --qrels qrels.txt --measures nDCG@10 R@100"
+ANSWERED = "Success@k: share of the questions with an answer in one of the first k passages"
+DETAILS = f"""Measures are those of ir-measures, and two of ANCE's: Hole@k, the share of the first k that is
+not judged, and Overlap@k (default: 100), both means over the judged queries with hits in the run.
+
+With --answers, the measures are Success@k: how often the first k passages contain an answer. Without --run,
+the rankings of the results table are measured on the questions of the test splits (if a split has judgments,
+on its questions with a relevant passage). With --run, any rankings over the same passages are measured on the
+questions of a split or of a file (nq-test.qa.csv: all the papers' test questions).
+
+--compare-queries lists, as Markdown, the queries that a ranking wins and loses most against another one of
+the same data and test split. A ranking is {parsing.RANKING}."""
+EXAMPLE = """pyserini-ance evaluate --run run.trec --qrels qrels.txt --measures nDCG@10 R@100
+  pyserini-ance evaluate --answers runs/nq-ance --measures Success@20 Success@100
+  pyserini-ance evaluate --compare-queries runs/demo-ance runs/demo-ance:bm25 --measures nDCG@10"""
 
 
-def main(arguments: list[str] | None = None) -> None:
-    args = _parse(arguments)
+@parsing.command(EXAMPLE, DETAILS)
+def main(
+    run: Annotated[
+        list[Path] | None,
+        Option(metavar="FILE ...", help="runs of TREC or MS MARCO, plain or .gz; several give a row each"),
+    ] = None,
+    qrels: parsing.QrelsFile = None,
+    answers: Annotated[
+        Path | None, Option(metavar="RUN", help="measure by the answers of this run directory's questions")
+    ] = None,
+    compare_queries: Annotated[
+        list[str] | None, Option(metavar="RANKING RANKING", help="compare two rankings query by query")
+    ] = None,
+    measures: Annotated[
+        list[str] | None,
+        Option(
+            metavar="MEASURE ...",
+            help=f"default: {' '.join(MEASURES)}; with --answers: Success@k for k of "
+            f"{', '.join(map(str, CUTOFFS))}; with --compare-queries: {COMPARED}",
+        ),
+    ] = None,
+    overlap: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE", help="add Overlap@k: the share of the first k that this run has among its own"
+        ),
+    ] = None,
+    per_query: Annotated[bool, Option("--per-query", help="also show each judged query")] = False,
+    output: Annotated[
+        Path | None, parsing.output(parsing.output_file, "FILE", "also write the measures as .json or .csv")
+    ] = None,
+    questions: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="with --answers: DPR's file of questions (.csv, .txt, .json)"),
+    ] = None,
+    regular_expressions: Annotated[
+        bool,
+        Option("--regular-expressions", help="with --answers: they are regular expressions (CuratedTREC)"),
+    ] = False,
+    split: parsing.Split = None,
+    first: Annotated[
+        int | None,
+        Option(min=1, metavar="N", help=f"show the N most different queries of a side (default: {SHOWN})"),
+    ] = None,
+) -> None:
+    """Measure run files against judgments or answers, or compare two rankings query by query."""
+    if not answers:
+        parsing.refuse_options(
+            "--answers is missing", questions=questions, regular_expressions=regular_expressions
+        )
+    if not compare_queries:
+        parsing.refuse_options("--compare-queries is missing", first=first)
+    if answers or compare_queries:
+        reason = f"{'--answers' if answers else '--compare-queries'} has its own measures"
+        of_files = {"overlap": overlap, "per_query": per_query, "output": output}
+        parsing.refuse_options(reason, qrels=qrels, **of_files)
+    if compare_queries:
+        parsing.refuse_options("--compare-queries names its rankings", run=run, answers=answers)
+        _compare_queries(compare_queries, (measures or [COMPARED])[0], split, first or SHOWN)
+    elif answers:
+        _measure_answers(answers, run, questions, split, measures, regular_expressions)
+    elif run and qrels:
+        parsing.refuse_options("a file is a ranking of one split", split=split)
+        _measure_files(run, qrels, measures or MEASURES, overlap, per_query, output)
+    elif run:
+        parsing.refuse(f"--run needs --qrels: the judgments of its queries. {_qrels_of_runs(run)}")
+    else:
+        parsing.refuse("pass --run with --qrels, --answers or --compare-queries")
+
+
+def _measure_files(
+    runs: Sequence[Path],
+    qrels_file: Path,
+    names: Sequence[str],
+    overlap: Path | None,
+    per_query: bool,
+    output: Path | None,
+) -> None:
     from pyserini_ance.data.rankings import read_ranked
+    from pyserini_ance.data.trec import read_qrels
     from pyserini_ance.evaluation.legends import table_with_legend
-    from pyserini_ance.evaluation.metrics import RunReport
+    from pyserini_ance.evaluation.metrics import CUTOFF, RunReport
     from pyserini_ance.evaluation.tables import as_csv
     from pyserini_ance.recipe.evaluation_settings import parse_measures
     from pyserini_ance.storage.files import check_not_input, write_json, write_whole
 
-    if args.output:
-        check_not_input(args.output, [*args.run, args.qrels, *[args.overlap] * bool(args.overlap)])
-    measures = parse_measures(args.measures or MEASURES)
-    other = read_ranked(args.overlap) if args.overlap else None
-    report = RunReport(_qrels(args), measures, args.holes, other, args.overlap_cutoff or OVERLAP_CUTOFF)
-    names = _names(args.run)
+    if output:
+        if output.suffix not in ENDINGS:
+            parsing.refuse(f"--output {output}: measures are written as {' or '.join(ENDINGS)}")
+        check_not_input(output, [*runs, qrels_file, *[overlap] * bool(overlap)])
+    holes, overlaps = ([_cutoff(name) for name in names if name.startswith(kind)] for kind in OF_RUNS)
+    if (overlaps and not overlap) or len(overlaps) > 1:
+        parsing.refuse("Overlap@k is measured once, against the run of --overlap FILE")
+    measures = parse_measures([name for name in names if not name.startswith(OF_RUNS)] or MEASURES)
+    other = read_ranked(overlap) if overlap else None
+    try:
+        qrels = read_qrels(qrels_file)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"--qrels: {error}. {_qrels_of_runs(runs)}") from error
+    report = RunReport(qrels, measures, holes, other, (overlaps or [CUTOFF])[0])
+    are_distinct = len({path.name for path in runs}) == len(runs)
+    labels = [path.name if are_distinct else str(path) for path in runs]
     rows: list[dict[str, Any]] = []
     records: list[dict[str, Any]] = []
     notes = []
-    for name, path in zip(names, args.run, strict=True):
+    for label, path in zip(labels, runs, strict=True):
         run = read_ranked(path)
         totals = report.totals(run)
-        by_query = report.per_query(run) if args.per_query else {}
-        rows += [{"run": name, "query": query} | values for query, values in by_query.items()]
-        rows.append({"run": name, "query": "all"} | totals)
-        per_query = {"per_query": by_query} if args.per_query else {}
-        records.append({"run": str(path), "measures": totals} | per_query)
-        notes.append(_query_counts(report.qrels, run))
-    if args.output and args.output.suffix == ".csv":
-        write_whole(args.output, as_csv(rows, ["run", "query", *records[0]["measures"]]))
-    elif args.output:
-        overlap = {"overlap": str(args.overlap)} if args.overlap else {}
-        header = {"qrels": str(args.qrels), "queries": len(report.qrels)}
-        write_json(args.output, header | overlap | {"runs": records})
+        by_query = report.per_query(run) if per_query else {}
+        rows += [{"run": label, "query": query} | values for query, values in by_query.items()]
+        rows.append({"run": label, "query": "all"} | totals)
+        records.append(
+            {"run": str(path), "measures": totals} | ({"per_query": by_query} if per_query else {})
+        )
+        notes.append(_query_counts(qrels, run))
+    if output and output.suffix == ".csv":
+        write_whole(output, as_csv(rows, ["run", "query", *records[0]["measures"]]))
+    elif output:
+        header = {"qrels": str(qrels_file), "queries": len(qrels)}
+        write_json(output, header | ({"overlap": str(overlap)} if overlap else {}) | {"runs": records})
     columns = ["run"] if len(records) > 1 else []
-    columns += ["query"] if len(records) == 1 or args.per_query else []
-    counts = notes[:1] if len(set(notes)) == 1 else map(": ".join, zip(names, notes, strict=True))
+    columns += ["query"] if len(records) == 1 or per_query else []
+    counts = notes[:1] if len(set(notes)) == 1 else map(": ".join, zip(labels, notes, strict=True))
     print(table_with_legend(rows, [*columns, *records[0]["measures"]], *counts))
 
 
-def _qrels(args: argparse.Namespace) -> "Qrels":
-    """The judgments of `--qrels`. Raises ValueError that also says where those of a run directory are."""
-    from pyserini_ance.data.trec import read_qrels
-
-    try:
-        return read_qrels(args.qrels)
-    except (OSError, ValueError) as error:
-        raise ValueError(f"--qrels: {error}. {_qrels_of_runs(args.run)}") from error
+def _cutoff(name: str) -> int:
+    kind, _, number = name.partition("@")
+    if not (number.isascii() and number.isdecimal() and int(number)):
+        parsing.refuse(f"{name}: expected {kind}@k with a whole number k from 1 on")
+    return int(number)
 
 
 def _qrels_of_runs(runs: Sequence[Path]) -> str:
@@ -76,74 +177,66 @@ def _qrels_of_runs(runs: Sequence[Path]) -> str:
     return "A run directory has the judgments of its splits as RUN/qrels.SPLIT.txt"
 
 
-def _names(runs: Sequence[Path]) -> list[str]:
-    """The names of the files, or their paths if names repeat."""
-    are_distinct = len({path.name for path in runs}) == len(runs)
-    return [path.name if are_distinct else str(path) for path in runs]
-
-
 def _query_counts(qrels: "Qrels", run: "Run") -> str:
     judged, with_hits, unjudged = len(qrels), len(qrels.keys() & run.keys()), len(run.keys() - qrels.keys())
     text = f"{judged} judged queries, {judged - with_hits} of them without any hit (they count as 0)"
     return f"{text}; {unjudged} queries of the run are not judged and not counted" if unjudged else text
 
 
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = _parser()
-    args = parser.parse_args(arguments)
-    if not args.qrels:
-        parser.error(f"--run needs --qrels: the judgments of its queries. {_qrels_of_runs(args.run)}")
-    if args.overlap_cutoff and not args.overlap:
-        parser.error("--overlap-cutoff needs --overlap: the run to compare with")
-    if args.output and args.output.suffix not in ENDINGS:
-        parser.error(
-            f"--output {args.output}: measures are written as {' or '.join(ENDINGS)}; give the file one of "
-            "these endings"
-        )
-    return args
+def _measure_answers(
+    folder: Path,
+    runs: Sequence[Path] | None,
+    questions_file: Path | None,
+    split: str | None,
+    measures: Sequence[str] | None,
+    regular_expressions: bool,
+) -> None:
+    if questions_file and (split or not runs):
+        parsing.refuse("--questions requires --run with rankings of these questions, and excludes --split")
+    if others := [name for name in measures or () if not name.startswith("Success@")]:
+        parsing.refuse(f"--answers measures Success@k, not {' '.join(others)}")
+    cutoffs = [_cutoff(name) for name in measures or ()] or CUTOFFS
+    logging.basicConfig(format="%(message)s")
+    from pyserini_ance.data.formats.dpr import read_questions
+    from pyserini_ance.data.trec import read_run
+    from pyserini_ance.evaluation.answer_measures import coverage
+    from pyserini_ance.evaluation.legends import table_with_legend
+    from pyserini_ance.evaluation.tables import read_results
+    from pyserini_ance.pipeline.ranking_inputs import collection_of, collection_with
+    from pyserini_ance.runs.rundir import RunDir
+
+    run = RunDir(folder)
+    collection = collection_of(run)
+    tested = list(run.read_final_evaluation().split)
+    splits = [split] if split else tested
+    if not runs and split and split not in tested:
+        rankings = f"the results table ranks {' and '.join(tested)} only"
+        parsing.refuse(f"{rankings}; pass rankings of split {split} with --run")
+    if runs and not questions_file and len(splits) > 1:
+        several = "the recipe has several test splits; pass that of these rankings"
+        parsing.refuse(f"{several}: --split {' or '.join(splits)}")
+    if runs and not questions_file and splits[0] not in collection.splits:
+        collection = collection_with(run.read_recipe(), splits[0])
+    if runs:
+        asked = read_questions(questions_file) if questions_file else collection.split(splits[0]).queries
+        rankings_of = [(ranking, asked, {"run": str(ranking)}) for ranking in runs]
+    else:
+        names = [row["row"] for row in read_results(run.folder)["rows"]]
+        rankings_of = [
+            (run.ranking(name, each), collection.split(each).queries, {"row": name, "split": each})
+            for each in splits
+            for name in names
+        ]
+    rows = []
+    for ranking, asked, cells in rankings_of:
+        shares = coverage(read_run(ranking), asked, collection.documents, cutoffs, regular_expressions)
+        rows.append({**cells, "questions": len(asked), **shares})
+    print(table_with_legend(rows, list(rows[0]), ANSWERED))
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = console.command_parser("evaluate", "Measure run files with ir-measures.", EXAMPLE, DETAILS)
-    parser.add_argument(
-        "--run",
-        type=Path,
-        required=True,
-        nargs="+",
-        action="extend",
-        metavar="FILE",
-        help="runs of TREC or MS MARCO, plain or .gz; several give a row each",
-    )
-    parser.add_argument(
-        "--qrels",
-        type=Path,
-        metavar="FILE",
-        help="judgments: RUN/qrels.SPLIT.txt, TREC's or BEIR's, plain or .gz",
-    )
-    parser.add_argument("--measures", nargs="+", action="extend", help=f"default: {' '.join(MEASURES)}")
-    parser.add_argument(
-        "--holes",
-        type=console.positive_int,
-        nargs="+",
-        action="extend",
-        default=[],
-        metavar="K",
-        help="add the share of unjudged documents among the first K",
-    )
-    parser.add_argument(
-        "--overlap",
-        type=Path,
-        metavar="FILE",
-        help="add the share of the first documents that this run also has among its first",
-    )
-    parser.add_argument(
-        "--overlap-cutoff",
-        type=console.positive_int,
-        metavar="K",
-        help=f"documents that --overlap compares (default: {OVERLAP_CUTOFF})",
-    )
-    parser.add_argument("--per-query", action="store_true", help="also show each judged query")
-    parser.add_argument(
-        "--output", type=console.output_file, metavar="FILE", help="also write the measures as .json or .csv"
-    )
-    return parser
+def _compare_queries(rankings: Sequence[str], measure: str, split: str | None, shown: int) -> None:
+    from pyserini_ance.reports.query_comparison import compare_queries
+
+    if len(rankings) != 2 or rankings[0] == rankings[1]:
+        parsing.refuse("pass two different rankings")
+    print(compare_queries(*rankings, measure, split, CHARACTERS).as_markdown(shown))

@@ -1,30 +1,27 @@
 """`pyserini-ance prepare`: read, check, count and tokenize ahead all data that training needs."""
 
+from typing import Annotated
+
 from tqdm.contrib.logging import logging_redirect_tqdm
+from typer import Argument
 
-from pyserini_ance.commands import console
+from pyserini_ance.commands import console, parsing
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = console.command_parser(
-        "prepare",
-        "Read, check and tokenize a recipe's data ahead of training; list what is missing.",
-        "pyserini-ance prepare msmarco-passage/ance data.collection=collection.tsv",
-        "Training reads the result from the cache.",
-    )
-    parser.add_argument("recipe", help="a shipped recipe, such as msmarco-passage/ance, or a file")
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="dotted.key=value",
-        help="override values of the recipe, for example data.collection=FILE cache=FOLDER",
-    )
-    args = parser.parse_intermixed_args(arguments)
+@parsing.command("pyserini-ance prepare msmarco-passage/ance data.collection=collection.tsv")
+def main(
+    recipe: Annotated[str, Argument(help="a shipped recipe, such as msmarco-passage/ance, or a file")],
+    overrides: parsing.Overrides = None,
+) -> None:
+    """Read, check and tokenize a recipe's data ahead of training; list what is missing.
+
+    Training reads the result from the cache.
+    """
     console.log_to_stderr()
     from pyserini_ance.pipeline.preparation_report import prepare_data
     from pyserini_ance.runs.rundir import load_recipe
 
-    recipe = load_recipe(args.recipe, *args.overrides).recipe
+    loaded = load_recipe(recipe, *overrides or ()).recipe
     with logging_redirect_tqdm():
-        report = prepare_data(recipe)
+        report = prepare_data(loaded)
     print(report)

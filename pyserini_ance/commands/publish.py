@@ -1,16 +1,23 @@
 """`pyserini-ance publish`: upload a finished run's model, with its card, to the Hugging Face hub."""
 
-import argparse
 import shlex
 from pathlib import Path
+from typing import Annotated
 
-from pyserini_ance.commands import console
+from typer import Argument, Option
+
+from pyserini_ance.commands import console, parsing
 
 EXAMPLE = "pyserini-ance publish runs/demo-ance my-name/demo-ance"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    args = _parse(arguments)
+@parsing.command(EXAMPLE)
+def main(
+    run: Annotated[Path, Argument(metavar="RUN", help="the directory of a finished run")],
+    name: Annotated[str, Argument(metavar="NAME", help="the name on the hub, such as my-name/demo-ance")],
+    private: Annotated[bool, Option("--private", help="make a new model private")] = False,
+) -> None:
+    """Upload a finished run's model, with its card, to the Hugging Face hub."""
     console.log_to_stderr()
     from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # but public
 
@@ -18,19 +25,17 @@ def main(arguments: list[str] | None = None) -> None:
     from pyserini_ance.runs.any_encoder import encoder_source
     from pyserini_ance.runs.rundir import RECIPE, RunDir
 
-    if not (args.run / RECIPE).is_file():
-        raise FileNotFoundError(f"{args.run} is not a run directory; pass one that `train` has finished")
-    validate_repo_id(args.name)
-    folder = Path(encoder_source(args.run))
-    write_model_card(RunDir(args.run), args.name)
+    if not (run / RECIPE).is_file():
+        raise FileNotFoundError(f"{run} is not a run directory; pass one that `train` has finished")
+    validate_repo_id(name)
+    folder = Path(encoder_source(run))
+    write_model_card(RunDir(run), name)
     try:
-        url = _upload(folder, args.name, args.private)
+        url = _upload(folder, name, private)
     except Exception as error:  # of whatever HTTP library this version of huggingface_hub has
-        again = shlex.join(
-            ["pyserini-ance", "publish", str(args.run), args.name, *["--private"] * args.private]
-        )
+        again = shlex.join(["pyserini-ance", "publish", str(run), name, *["--private"] * private])
         raise ConnectionError(
-            f"{args.name} was not published: {error}\n{folder} is ready, with its card. When the cause is "
+            f"{name} was not published: {error}\n{folder} is ready, with its card. When the cause is "
             f"gone, repeat: {again}"
         ) from error
     print(url)
@@ -49,12 +54,3 @@ def _upload(folder: Path, name: str, private: bool) -> str:
     url = api.create_repo(name, private=private, exist_ok=True)
     api.upload_folder(repo_id=name, folder_path=folder, commit_message="Upload by pyserini_ance")
     return str(url)
-
-
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    description = "Upload a finished run's model, with its card, to the Hugging Face hub."
-    parser = console.command_parser("publish", description, EXAMPLE)
-    parser.add_argument("run", type=Path, metavar="RUN", help="the directory of a finished run")
-    parser.add_argument("name", metavar="NAME", help="the name on the hub, such as my-name/demo-ance")
-    parser.add_argument("--private", action="store_true", help="make a new model private")
-    return parser.parse_args(arguments)

@@ -1,22 +1,41 @@
 """`pyserini-ance report`: the report of a run, or of several runs compared, as one HTML file."""
 
-import argparse
 from pathlib import Path
+from typing import Annotated
 
-from pyserini_ance.commands import console
+from typer import Argument, Option
+
+from pyserini_ance.commands import parsing
 
 REPORT = "report.html"
-DETAILS = f"""\
-A run writes its {REPORT} at its end; the command writes it again, or that of a run that stopped.
-The file holds all it shows: it opens without network, and can be sent as it is."""
+COMPARED = "comparison.html"
 EXAMPLE = """pyserini-ance report runs/demo-ance
   pyserini-ance report runs/demo-ance runs/demo-rand-batch --output compared.html"""
-COMPARED = "comparison.html"
 
 
-def main(arguments: list[str] | None = None) -> None:
-    parser = _parser()
-    args = parser.parse_args(arguments)
+@parsing.command(EXAMPLE)
+def main(
+    runs: Annotated[
+        list[Path], Argument(metavar="RUN", help="run directories, finished or not, or the folder of a grid")
+    ],
+    output: Annotated[
+        Path | None,
+        parsing.output(
+            parsing.output_file,
+            "FILE.html",
+            f"the file to write (default: {REPORT} in the run, or {COMPARED} here for several)",
+        ),
+    ] = None,
+    significance: Annotated[
+        str | None, Option(metavar="ROW", help="test against this row (default: the first recipe's)")
+    ] = None,
+    test: parsing.Test = None,
+) -> None:
+    """Write the report of a run, or of several on one page, as HTML.
+
+    A run writes its report.html at its end; the command writes it again, or that of a run that stopped. The
+    file holds all it shows: it opens without network, and can be sent as it is.
+    """
     from pyserini_ance.reports.grid_tables import runs_in
     from pyserini_ance.reports.report import write_report
     from pyserini_ance.reports.report_comparison import comparison_report
@@ -25,39 +44,12 @@ def main(arguments: list[str] | None = None) -> None:
     from pyserini_ance.storage.files import write_whole
 
     check_installed()
-    runs = runs_in(args.runs)
-    if len(runs) == 1:
-        reason = f"{runs[0]} alone is compared with no other run"
-        console.refuse_options(parser, args, reason, "--significance", "--test")
-        path = write_report(RunDir(runs[0]), args.output)
+    folders = runs_in(runs)
+    if len(folders) == 1:
+        reason = f"{folders[0]} alone is compared with no other run"
+        parsing.refuse_options(reason, significance=significance, test=test)
+        path = write_report(RunDir(folders[0]), output)
     else:
-        path = args.output or Path(COMPARED)
-        write_whole(path, comparison_report(runs, args.significance, args.test))
+        path = output or Path(COMPARED)
+        write_whole(path, comparison_report(folders, significance, test or "t"))
     print(f"written: {path}")
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = console.command_parser(
-        "report", "Write the report of a run, or of several on one page, as HTML.", EXAMPLE, DETAILS
-    )
-    parser.add_argument(
-        "runs",
-        nargs="+",
-        type=Path,
-        metavar="RUN",
-        help="run directories, finished or not, or the folder of a grid",
-    )
-    parser.add_argument(
-        "--output",
-        type=console.output_file,
-        metavar="FILE.html",
-        help=f"the file to write (default: {REPORT} in the run, or {COMPARED} here for several)",
-    )
-    test = parser.add_argument_group("significance, with several runs")
-    test.add_argument(
-        "--significance",
-        metavar="ROW",
-        help="test against this row, or that of a run (default: the first recipe)",
-    )
-    test.add_argument("--test", choices=console.TESTS, default="t", help="paired test (default: %(default)s)")
-    return parser

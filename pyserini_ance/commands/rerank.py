@@ -1,20 +1,62 @@
 """`pyserini-ance rerank`: rerank the first hits of a ranking with a cross-encoder."""
 
-import argparse
 import logging
 from pathlib import Path
+from typing import Annotated
 
-from pyserini_ance.commands import console
+from typer import Argument, Option
+
+from pyserini_ance.commands import parsing
 from pyserini_ance.distributed.failures import interrupt_on_termination
 
+FIRST = 100
+BATCH_PAIRS = 32
 EXAMPLE = """pyserini-ance rerank runs/demo-ance --model cross-encoder/ms-marco-MiniLM-L6-v2 --first 20 100 \\
     --output reranked"""
 
-FIRST = 100
 
-
-def main(arguments: list[str] | None = None) -> None:
-    args = _parser().parse_args(arguments)
+@parsing.command(EXAMPLE, "An interrupted command continues if it is started again with the same --output.")
+def main(
+    source: Annotated[str, Argument(metavar="RUN|RECIPE", help=f"{parsing.RANKING}, or a recipe with --run")],
+    model: Annotated[
+        str, Option(metavar="NAME", help="a cross-encoder of sentence-transformers: a hub name or a folder")
+    ],
+    output: Annotated[
+        Path,
+        parsing.output(
+            parsing.output_folder, "FOLDER", "the folder for first-K.trec, measures.json and queries.jsonl"
+        ),
+    ],
+    run: Annotated[Path | None, Option(metavar="FILE", help="rerank this TREC run")] = None,
+    split: parsing.Split = None,
+    first: Annotated[
+        list[int] | None,
+        Option(
+            min=1,
+            metavar="K ...",
+            help=f"rerank the first K hits; several K give a row and a run each (default: {FIRST})",
+        ),
+    ] = None,
+    template: Annotated[
+        str | None,
+        Option(
+            metavar="TEXT",
+            help="the text of a document, such as '{title} {text}' (default: all fields, joined by blanks)",
+        ),
+    ] = None,
+    length_tokens: Annotated[
+        int | None, Option(min=1, metavar="N", help="truncate pairs to N tokens (default: the model's limit)")
+    ] = None,
+    precision: parsing.PrecisionOption = "fp32",
+    device: parsing.Device = "auto",
+    measures: parsing.Measures = None,
+    qrels: parsing.QrelsFile = None,
+    time_first_stage: Annotated[
+        int | None,
+        Option(min=1, metavar="N", help="also time N searches of the first stage, one by one, with Pyserini"),
+    ] = None,
+) -> None:
+    """Rerank the first hits of a ranking with a cross-encoder, and measure the result and its latency."""
     logging.basicConfig(format="%(message)s")
     interrupt_on_termination()
     from pyserini_ance.data.trec import read_qrels
@@ -25,102 +67,25 @@ def main(arguments: list[str] | None = None) -> None:
     from pyserini_ance.recipe.evaluation_settings import parse_measures
     from pyserini_ance.reports.reranking import Reranking, search_timer
 
-    ranked = open_ranking(args.source, args.run, args.split)
-    measures = ranked.recipe.final_evaluation.measures_of(ranked.split)
-    if args.measures:
-        measures = parse_measures(args.measures)
-    qrels = read_qrels(args.qrels) if args.qrels else None
-    cutoffs = tuple(sorted(set(args.first or [FIRST])))
-    reranking = Reranking(ranked, cutoffs, args.output, measures, qrels, args.template)
-    timed = args.time_first_stage
-    time_first_stage = search_timer(args.source, ranked, timed) if timed else list[float]
-    queries = len(ranked.ranked_queries)
-    precision = resolve_precision(args.precision, args.device or "auto")
-    model = CrossEncoderModel(args.model, args.device, args.batch_pairs, args.length_tokens, precision)
-    reranking.begin(
-        args.model,
-        length_tokens=args.length_tokens,
-        precision=precision,
-        batch_pairs=args.batch_pairs,
-        device=model.device,
+    ranked = open_ranking(source, run, split)
+    chosen = (
+        parse_measures(measures) if measures else ranked.recipe.final_evaluation.measures_of(ranked.split)
     )
-    reranking.score(model.logits)
-    rows = reranking.rows(time_first_stage())
+    judgments = read_qrels(qrels) if qrels else None
+    cutoffs = tuple(sorted(set(first or [FIRST])))
+    reranking = Reranking(ranked, cutoffs, output, chosen, judgments, template)
+    timer = search_timer(source, ranked, time_first_stage) if time_first_stage else list[float]
+    used = resolve_precision(precision, device)
+    scorer = CrossEncoderModel(model, None if device == "auto" else device, BATCH_PAIRS, length_tokens, used)
+    reranking.begin(
+        model, length_tokens=length_tokens, precision=used, batch_pairs=BATCH_PAIRS, device=scorer.device
+    )
+    reranking.score(scorer.logits)
+    rows = reranking.rows(timer())
+    queries = len(ranked.ranked_queries)
     others = len(ranked.run) - queries
     skipped = f"; {others} other queries of the ranking are not in split {ranked.split!r}" if others else ""
     counts = (
-        f"{queries} queries{skipped}; {ranked.name} reranked by {args.model} on {model.device}, "
-        f"runs in {args.output}"
+        f"{queries} queries{skipped}; {ranked.name} reranked by {model} on {scorer.device}, runs in {output}"
     )
     print(table_with_legend(rows, list(rows[-1]), counts))
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = console.command_parser(
-        "rerank",
-        "Rerank the first hits of a ranking with a cross-encoder, and measure the result and its latency.",
-        EXAMPLE,
-        "An interrupted command continues if it is started again with the same --output.",
-    )
-    console.add_ranking_source(parser)
-    ranking = parser.add_argument_group("ranking")
-    ranking.add_argument("--run", type=Path, metavar="FILE", help="rerank this TREC run")
-    ranking.add_argument("--split", help="the split of the queries (default: the first test split)")
-    ranking.add_argument(
-        "--first",
-        type=console.positive_int,
-        nargs="+",
-        action="extend",
-        metavar="K",
-        help="rerank the first K hits; several K give a row and a run each (default: 100)",
-    )
-    model = parser.add_argument_group("model")
-    model.add_argument(
-        "--model", required=True, help="a cross-encoder of sentence-transformers: a hub name or a folder"
-    )
-    model.add_argument(
-        "--template",
-        help="the text of a document, such as '{title} {text}' (default: all fields, joined by blanks)",
-    )
-    model.add_argument(
-        "--length-tokens",
-        type=console.positive_int,
-        metavar="N",
-        help="truncate pairs to N tokens (default: the model's limit)",
-    )
-    model.add_argument(
-        "--batch-pairs",
-        type=console.positive_int,
-        default=32,
-        metavar="N",
-        help="pairs per batch (default: %(default)s)",
-    )
-    precision = "auto: bf16 if the device is fast at it (default: %(default)s)"
-    choices = ("fp32", "bf16", "fp16", "auto")
-    model.add_argument("--precision", choices=choices, default="fp32", help=precision)
-    model.add_argument("--device", help="cpu, cuda, cuda:1, ... (default: a GPU if there is one)")
-    measuring = parser.add_argument_group("measuring")
-    measuring.add_argument(
-        "--measures", nargs="+", action="extend", help="default: those of the recipe's final_evaluation"
-    )
-    measuring.add_argument(
-        "--qrels",
-        type=Path,
-        metavar="FILE",
-        help="judgments to measure by (default: those of the recipe's data)",
-    )
-    measuring.add_argument(
-        "--time-first-stage",
-        type=console.positive_int,
-        metavar="N",
-        help="also time N searches of the first stage, one by one, with Pyserini",
-    )
-    output = parser.add_argument_group("output")
-    output.add_argument(
-        "--output",
-        type=console.output_folder,
-        required=True,
-        metavar="FOLDER",
-        help="the folder for first-K.trec, measures.json and queries.jsonl",
-    )
-    return parser

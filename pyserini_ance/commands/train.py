@@ -1,184 +1,163 @@
 """`pyserini-ance train`: from a recipe to a trained model, its index and its results table."""
 
-import argparse
-from functools import partial
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 from tqdm.contrib.logging import logging_redirect_tqdm
+from typer import Argument, Option
 
-from pyserini_ance.commands import console
+from pyserini_ance.commands import console, parsing
 from pyserini_ance.distributed.failures import FAILED, interrupt_on_termination
 
-DETAILS = """The run directory holds the model, its index, the rankings and the results table.
-On several GPUs: torchrun --nproc-per-node N -m pyserini_ance train ..."""
+if TYPE_CHECKING:
+    from pyserini_ance.recipe.models import Recipe
+
 EXAMPLE = """pyserini-ance train demo/ance seed=7 --output runs/demo-ance-7
-  pyserini-ance train demo/ance --grid seed=1,2,3"""
+  pyserini-ance train demo/ance --grid seed=1,2,3
+  torchrun --nproc-per-node 8 -m pyserini_ance train demo/ance"""
 
 
-def main(arguments: list[str] | None = None) -> int | None:
-    args = _parse(arguments)
+@parsing.command(EXAMPLE)
+def main(
+    recipe: Annotated[
+        str | None, Argument(help="a shipped recipe, such as demo/ance, or a file; a grid may name its own")
+    ] = None,
+    overrides: parsing.Overrides = None,
+    output: Annotated[
+        Path | None,
+        parsing.output(
+            parsing.output_folder,
+            "RUN",
+            "the run directory (default: runs/<recipe name>; of a grid runs/<recipe name>-grid, "
+            "or runs/<grid file>)",
+        ),
+    ] = None,
+    overwrite: Annotated[
+        bool, Option("--overwrite", help="overwrite an existing run, or a grid's runs")
+    ] = False,
+    resume: Annotated[bool, Option("--resume", help="continue an existing run")] = False,
+    replay: Annotated[
+        Path | None,
+        Option(metavar="FILE", help="repeat the adoptions of another run, from its decisions.jsonl"),
+    ] = None,
+    no_prerequisites: Annotated[
+        bool,
+        Option(
+            "--no-prerequisites",
+            help="do not train the recipes that this one starts from (`init_from: {recipe: NAME}`) if their "
+            "runs are missing or unfinished; stop and name the command instead",
+        ),
+    ] = False,
+    show: Annotated[
+        bool,
+        Option("--print", help="train nothing; show the resolved recipe and the plan, of a grid all plans"),
+    ] = False,
+    plan: Annotated[
+        bool, Option("--plan", help="train nothing; show the plan: steps, epochs, encodings, sizes")
+    ] = False,
+    dry_steps: Annotated[
+        int | None,
+        Option(
+            min=1,
+            metavar="N",
+            help="run N steps of each stage in a temporary folder; report speed, memory and expected time",
+        ),
+    ] = None,
+    grid: Annotated[
+        list[str] | None,
+        Option(
+            metavar="KEY=A,B ...",
+            help="train all combinations of values, or those of a grid file, and write one table of them; "
+            "pass overrides before --grid: every key after it is one of the grid",
+        ),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        Option(min=1, metavar="N", help="train N runs of a grid at once, each with its share of the cores"),
+    ] = None,
+) -> int | None:
+    """Train a recipe: from data to a trained model, its index and its results table.
+
+    The run directory holds the model, its index, the rankings and the results table.
+    """
+    from pyserini_ance.runs.rundir import check_start
+
+    given = list(overrides or ())
+    if recipe and "=" in recipe:
+        recipe, given = None, [recipe, *given]
+    if not (recipe or grid):
+        parsing.refuse("pass a recipe, such as demo/ance, or a --grid with the key `recipe`")
+    try:
+        check_start(overwrite, resume, replay)
+    except ValueError as error:
+        parsing.refuse(str(error))
+    # --output and --overwrite stay: plans are asked for at the end of the command that will train.
+    started = {"resume": resume, "replay": replay}
+    if grid:
+        reason = "--grid resumes stopped runs by itself, and trains no other runs"
+        parsing.refuse_options(reason, dry_steps=dry_steps, no_prerequisites=no_prerequisites, **started)
+    else:
+        parsing.refuse_options("--jobs is for the runs of a --grid", jobs=jobs)
+    if show or plan:
+        reason = f"{'--print' if show else '--plan'} trains nothing"
+        parsing.refuse_options(reason, dry_steps=dry_steps, jobs=jobs, **started)
+    if dry_steps:
+        reason = "--dry-steps measures the first steps of this recipe in a temporary folder"
+        parsing.refuse_options(reason, no_prerequisites=no_prerequisites, **started)
     console.log_to_stderr()
     interrupt_on_termination()
-    if args.grid:
-        return _train_grid(args)
-    is_plan = args.show or args.plan
-    text = _measured_plan(args) if args.dry_steps else _print_plan(args) if is_plan else _train(args)
+    if grid:
+        return _train_grid(recipe, given, grid, output, overwrite, show or plan, jobs or 1)
+    assert recipe
+    from pyserini_ance.runs.rundir import load_recipe, run_folder
+
+    loaded = load_recipe(recipe, *given)
+    if show or plan:
+        if console.is_main():
+            _print_plan(loaded.recipe, show, no_prerequisites)
+        return None
+    if dry_steps:
+        from pyserini_ance.pipeline.plan import measured_plan
+
+        text = measured_plan(loaded.recipe, dry_steps)
+    else:
+        from pyserini_ance.reports.finish import train
+
+        how = (loaded.recipe, output or run_folder(loaded.recipe.name), overwrite, resume, replay)
+        with logging_redirect_tqdm():
+            results = train(*how, prerequisites=not no_prerequisites)
+        text = f"\n{results.as_text()}" if results else None
     if text:
         print(text)
     return None
 
 
-def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = _parser()
-    args = parser.parse_intermixed_args(arguments)
-    from pyserini_ance.runs.rundir import check_start
-
-    if args.recipe and "=" in args.recipe:
-        args.recipe, args.overrides = None, [args.recipe, *args.overrides]
-    if not (args.recipe or args.grid):
-        parser.error("pass a recipe, such as demo/ance, or a --grid with the key `recipe`")
-    try:
-        check_start(args.overwrite, args.resume, args.replay)
-    except ValueError as error:
-        parser.error(str(error))
-    if args.dry_steps is not None and args.dry_steps < 1:
-        parser.error(f"--dry-steps {args.dry_steps}: expected at least 1")
-    refuse = partial(console.refuse_options, parser, args)
-    # --output and --overwrite stay: plans are asked for at the end of the command that will train.
-    plan = "--print" if args.show else "--plan" if args.plan else ""
-    if args.grid:
-        reason = "--grid resumes stopped runs by itself, and trains no other runs"
-        refuse(reason, "--resume", "--replay", "--dry-steps", "--no-prerequisites")
-    if plan:
-        refuse(f"{plan} trains nothing", "--dry-steps", "--resume", "--replay", "--jobs")
-    if args.dry_steps:
-        reason = "--dry-steps measures the first steps of this recipe in a temporary folder"
-        refuse(reason, "--resume", "--replay", "--no-prerequisites")
-    if args.jobs > 1 and not args.grid:
-        parser.error("--jobs trains several runs of a grid at once; add --grid, or remove --jobs")
-    return args
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = console.command_parser(
-        "train",
-        "Train a recipe: from data to a trained model, its index and its results table.",
-        EXAMPLE,
-        DETAILS,
-    )
-    parser.add_argument(
-        "recipe",
-        nargs="?",
-        help="a shipped recipe, such as demo/ance, or a file; not needed if the grid has the key `recipe`",
-    )
-    parser.add_argument(
-        "overrides",
-        nargs="*",
-        metavar="dotted.key=value",
-        help="override values of the recipe, for example stages.ance.steps=500 seed=7",
-    )
-    run = parser.add_argument_group("run directory")
-    run.add_argument(
-        "--output",
-        type=console.output_folder,
-        metavar="RUN",
-        help="the run directory (default: runs/<recipe name>; of a grid runs/<recipe name>-grid, "
-        "or runs/<grid file>)",
-    )
-    run.add_argument(
-        "--overwrite",
-        action="store_true",
-        help="overwrite an existing run; with --grid, overwrite its runs that had already finished",
-    )
-    run.add_argument("--resume", action="store_true", help="continue an existing run")
-    run.add_argument(
-        "--replay",
-        type=Path,
-        metavar="DECISIONS",
-        help="repeat the adoptions of another run, from its decisions.jsonl",
-    )
-    run.add_argument(
-        "--no-prerequisites",
-        action="store_true",
-        help="do not train the recipes that this one starts from (`init_from: {recipe: NAME}`) if their runs "
-        "are missing or unfinished; stop and name the command instead",
-    )
-    plan = parser.add_argument_group("planning (nothing is trained)")
-    plan.add_argument(
-        "--print",
-        action="store_true",
-        dest="show",
-        help="show the resolved recipe, the file that each value comes from, and the plan; with --grid, the "
-        "plan of each run",
-    )
-    plan.add_argument(
-        "--plan", action="store_true", help="show the plan alone: steps, epochs, encodings, memory and disk"
-    )
-    plan.add_argument(
-        "--dry-steps",
-        type=int,
-        metavar="N",
-        help="run N steps of each stage; report speed, memory and the expected time",
-    )
-    grid = parser.add_argument_group("grids")
-    grid.add_argument(
-        "--grid",
-        nargs="+",
-        action="extend",
-        metavar="key=a,b",
-        help="train all combinations of values, or those of a grid file, and write one table of them; the "
-        "same command started several times shares the runs, and other values of its keys join the table. "
-        "Pass overrides before --grid: every key after it is one of the grid",
-    )
-    grid.add_argument(
-        "--jobs",
-        type=console.positive_int,
-        default=1,
-        metavar="N",
-        help="train N runs at once, each with an equal share of the cores (default: 1)",
-    )
-    return parser
-
-
-def _measured_plan(args: argparse.Namespace) -> str | None:
-    from pyserini_ance.pipeline.plan import measured_plan
-    from pyserini_ance.runs.rundir import load_recipe
-
-    return measured_plan(load_recipe(args.recipe, *args.overrides).recipe, args.dry_steps)
-
-
-def _print_plan(args: argparse.Namespace) -> str | None:
-    """Print the recipe, which needs no data, and return the plan, which does: that of all runs to come."""
+def _print_plan(recipe: "Recipe", show: bool, no_prerequisites: bool) -> None:
+    """Print the recipe, which needs no data, then the plan of all runs to come, which does."""
     from pyserini_ance.pipeline.initial_weights import describe_initial_weights
     from pyserini_ance.pipeline.plan import plan, plan_of_chain
     from pyserini_ance.pipeline.prerequisites import prerequisites, recipe_in_file
     from pyserini_ance.recipe.load import dump
-    from pyserini_ance.runs.rundir import load_recipe
 
-    recipe = load_recipe(args.recipe, *args.overrides).recipe
-    if not console.is_main():
-        return None
-    chain = [] if args.no_prerequisites else prerequisites(recipe, recipe_in_file(recipe))
+    chain = [] if no_prerequisites else prerequisites(recipe, recipe_in_file(recipe))
     first = {one.folder: one.recipe for one in chain if one.status != "finished"}
-    lines = [dump(recipe).rstrip()] if args.show else []
+    lines = [dump(recipe).rstrip()] if show else []
     lines += [*describe_initial_weights(recipe, first), *(one.describe() for one in chain)]
     if lines:
         print(*lines, sep="\n", flush=True)
-    return plan(recipe) if args.no_prerequisites else plan_of_chain(recipe, list(first.values()))
+    print(plan(recipe) if no_prerequisites else plan_of_chain(recipe, list(first.values())))
 
 
-def _train(args: argparse.Namespace) -> str | None:
-    from pyserini_ance.reports.finish import train
-    from pyserini_ance.runs.rundir import load_recipe, run_folder
-
-    recipe = load_recipe(args.recipe, *args.overrides).recipe
-    how = (recipe, args.output or run_folder(recipe.name), args.overwrite, args.resume, args.replay)
-    with logging_redirect_tqdm():
-        results = train(*how, prerequisites=not args.no_prerequisites)
-    return f"\n{results.as_text()}" if results else None
-
-
-def _train_grid(args: argparse.Namespace) -> int:
+def _train_grid(
+    recipe: str | None,
+    overrides: Sequence[str],
+    axes: Sequence[str],
+    output: Path | None,
+    overwrite: bool,
+    shows_plans: bool,
+    jobs: int,
+) -> int:
     """Train the runs of a grid; exit code 0 if all have finished."""
     from pyserini_ance.pipeline.grid_runs import GridRuns
     from pyserini_ance.pipeline.initial_weights import describe_initial_weights
@@ -187,21 +166,21 @@ def _train_grid(args: argparse.Namespace) -> int:
     from pyserini_ance.reports.finish import write_card_and_report
     from pyserini_ance.runs.rundir import RunDir, load_recipe, run_folder
 
-    grid = Grid.parse(args.grid)
-    if not (args.recipe or grid.names_recipes):
+    grid = Grid.parse(axes)
+    if not (recipe or grid.names_recipes):
         raise ValueError(
             "--grid needs recipes: pass one, as in `pyserini-ance train demo/ance --grid ...`, or put them "
             "into the grid: recipe=demo/bm25,demo/ance"
         )
-    name = f"{load_recipe(args.recipe, *args.overrides).recipe.name}-grid" if args.recipe else grid.name
-    runs = GridRuns(args.recipe, args.overrides, grid, args.output or run_folder(name))
-    recipes = runs.check(args.overwrite)
-    if args.show or args.plan:
-        for name, recipe in recipes.items():
-            print(f"{runs.folder / name}:", *describe_initial_weights(recipe), sep="\n", flush=True)
-            print(plan(recipe), end="\n\n", flush=True)
+    name = f"{load_recipe(recipe, *overrides).recipe.name}-grid" if recipe else grid.name
+    runs = GridRuns(recipe, list(overrides), grid, output or run_folder(name))
+    recipes = runs.check(overwrite)
+    if shows_plans:
+        for name, one in recipes.items():
+            print(f"{runs.folder / name}:", *describe_initial_weights(one), sep="\n", flush=True)
+            print(plan(one), end="\n\n", flush=True)
         return 0
-    have_all_finished = runs.run(recipes, args.overwrite, args.jobs)
+    have_all_finished = runs.run(recipes, overwrite, jobs)
     for name in recipes:
         if RunDir(runs.folder / name).measures.exists():
             write_card_and_report(runs.folder / name, only_missing=True)

@@ -11,18 +11,16 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
+from pyserini_ance.data.known_positives import PLURALS as PLURALS
+from pyserini_ance.data.known_positives import SIDES as SIDES
 from pyserini_ance.data.known_positives import KnownPositives, offsets_of
+from pyserini_ance.data.known_positives import Side as Side
 from pyserini_ance.data.string_arrays import Strings
 
 logger = logging.getLogger(__name__)
-
-Side = Literal["query", "document"]
-SIDES: tuple[Side, Side] = ("query", "document")
-PLURALS: dict[Side, str] = {"query": "queries", "document": "documents"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -2,11 +2,14 @@
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 
-from pyserini_ance.data.trec import PADDING
-
+Side = Literal["query", "document"]
+SIDES: tuple[Side, Side] = ("query", "document")
+PLURALS: dict[Side, str] = {"query": "queries", "document": "documents"}
+PADDING = -1  # in place of a row, where a line of candidates is shorter than others
 MOST_COMPARED = 16  # positives of an anchor that are compared one by one with its candidates
 LINES_PER_BLOCK = 4096  # of a table whose pairs are numbered at once, 8 bytes each
 
@@ -89,6 +92,15 @@ def is_in_sorted(values: np.ndarray, among: np.ndarray) -> np.ndarray:
     if not len(among):
         return np.zeros(values.shape, bool)
     return among[np.searchsorted(among, values).clip(max=len(among) - 1)] == values
+
+
+def repeats(rows: np.ndarray) -> np.ndarray:
+    """(B, n) bool: whether an earlier column of the same line has the same value."""
+    order = np.argsort(rows, axis=1, kind="stable")
+    ranked = np.take_along_axis(rows, order, 1)
+    repeated = np.zeros(rows.shape, bool)
+    np.put_along_axis(repeated, order[:, 1:], ranked[:, 1:] == ranked[:, :-1], 1)
+    return repeated
 
 
 def grades_of(known_positives: KnownPositives, anchors: np.ndarray, candidates: np.ndarray) -> np.ndarray:

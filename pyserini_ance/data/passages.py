@@ -13,6 +13,7 @@ from typing import Literal
 
 import numpy as np
 
+from pyserini_ance.data.known_positives import repeats
 from pyserini_ance.data.token_store import TokenStore
 
 DELIMITER = "#"
@@ -169,15 +170,6 @@ def check_delimiter(ids: Sequence[str]) -> None:
             f"{len(taken)} document ids contain {DELIMITER!r}, first {taken[0]!r}; "
             "Pyserini splits passage ids there. Rename them, or set encoder.tokenization.document.passages=1"
         )
-
-
-def repeats(rows: np.ndarray) -> np.ndarray:
-    """(B, n) bool: whether an earlier column of the same line has the same value."""
-    order = np.argsort(rows, axis=1, kind="stable")
-    ranked = np.take_along_axis(rows, order, 1)
-    repeated = np.zeros(rows.shape, bool)
-    np.put_along_axis(repeated, order[:, 1:], ranked[:, 1:] == ranked[:, :-1], 1)
-    return repeated
 
 
 def split_passages(

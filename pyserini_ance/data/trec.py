@@ -11,6 +11,7 @@ import numpy as np
 
 from pyserini_ance.data.formats.lines import Line, is_writable, shown, whole_number
 from pyserini_ance.data.formats.text_files import Block, Skip, read_blocks, read_lines
+from pyserini_ance.data.known_positives import PADDING as PADDING  # rankings are read together with it
 from pyserini_ance.storage.files import whole_file
 
 Run = dict[str, dict[str, float]]
@@ -22,7 +23,6 @@ RUN_COLUMNS = ("query", "Q0", "document", "rank", "score", "tag")
 QRELS_COLUMNS = ("query", "0", "document", "grade")
 BEIR_COLUMNS = ("query", "document", "grade")
 BEIR_HEADER = "score"  # the third name of BEIR's header
-PADDING = -1
 # Merging a block of this size takes 120 MB. If hits are grouped by query, larger blocks are not faster.
 HITS_PER_BLOCK = 1 << 20
 

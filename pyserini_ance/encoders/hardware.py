@@ -1,12 +1,13 @@
 """What a processor or a GPU is fast at, by its name and its instructions.
 
-Nothing is timed: a run chooses the same on the same machine.
+Nothing is timed: a run chooses the same on the same machine. PYSERINI_ANCE_PROCESSOR=plain (or another of
+`PROCESSORS`) in the environment chooses as on that processor.
 """
 
 import os
 from functools import cache
 from pathlib import Path
-from typing import Literal, cast
+from typing import Literal, NamedTuple, cast
 
 import torch
 
@@ -15,6 +16,23 @@ DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 TENSOR_CORES = (7, 0)  # the compute capability from which a GPU multiplies fp16 faster than fp32 (Volta)
 CPUINFO = Path("/proc/cpuinfo")
 ZEN_5 = 26  # its processor family
+PROCESSOR_SETTING = "PYSERINI_ANCE_PROCESSOR"
+
+
+class Processor(NamedTuple):
+    """AMD's family (25: Zen 3 and 4, 26: Zen 5; None: another vendor), and whether bf16 is fast."""
+
+    amd_family: int | None
+    has_fast_bf16: bool
+
+
+PROCESSORS = {
+    "plain": Processor(None, False),  # Intel up to Ice Lake, and others
+    "amx": Processor(None, True),  # Intel from Sapphire Rapids on
+    "zen3": Processor(25, False),
+    "zen4": Processor(25, True),
+    "zen5": Processor(26, True),
+}
 
 
 def usable_cores() -> int:
@@ -28,21 +46,39 @@ def memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
+def processor() -> Processor:
+    """The processor of this machine, or the one that the environment names."""
+    if (name := os.environ.get(PROCESSOR_SETTING)) is None:
+        return Processor(_amd_family(), _has_fast_bf16())
+    if name not in PROCESSORS:
+        raise ValueError(f"{PROCESSOR_SETTING} is {name!r}; expected one of {', '.join(PROCESSORS)}")
+    return PROCESSORS[name]
+
+
 @cache
-def amd_family() -> int | None:
-    """The family of an AMD processor: 25 (Zen 3 and 4), 26 (Zen 5), ...; None for other vendors."""
+def _amd_family() -> int | None:
     try:
         lines = CPUINFO.read_text(encoding="utf-8").splitlines()
     except OSError:
         return None
-    # One processor after the other: of equal names, the last one stays.
-    about = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    return int(about.get("cpu family", 0)) if about.get("vendor_id") == "AuthenticAMD" else None
+    # The last processor's values stay; all are alike.
+    values = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    return int(values.get("cpu family", 0)) if values.get("vendor_id") == "AuthenticAMD" else None
+
+
+def _has_fast_bf16() -> bool:
+    """Whether it has AVX512-BF16 or AMX.
+
+    Other processors emulate bf16, which is slower than fp32; oneDNN's own probe says yes to any AVX-512.
+    """
+    probe = getattr(torch.cpu, "get_capabilities", None)  # a torch without this probe stays in fp32
+    capabilities = probe() if probe else {}
+    return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
 
 
 def cpu_is_amd() -> bool:
     """Whether this is an AMD processor, on which oneDNN multiplies in fp32 faster than MKL does."""
-    return amd_family() is not None
+    return processor().amd_family is not None
 
 
 def cpu_prefers_eager_attention() -> bool:
@@ -50,18 +86,12 @@ def cpu_prefers_eager_attention() -> bool:
 
     On an AMD EPYC of Zen 5 it is, 1.2 (bf16) to 2 times (fp32); not on one of Zen 4, nor on an Intel Xeon.
     """
-    family = amd_family()
-    return family is not None and family >= ZEN_5
+    return (processor().amd_family or 0) >= ZEN_5
 
 
 def cpu_has_fast_bf16() -> bool:
-    """Whether this processor multiplies in bf16 (AVX512-BF16 or AMX).
-
-    Other processors emulate bf16, which is slower than fp32; oneDNN's own probe says yes to any AVX-512.
-    """
-    probe = getattr(torch.cpu, "get_capabilities", None)  # a torch without this probe stays in fp32
-    found = probe() if probe else {}
-    return bool(found.get("avx512_bf16") or found.get("amx_bf16"))
+    """Whether this processor multiplies in bf16 (AVX512-BF16 or AMX)."""
+    return processor().has_fast_bf16
 
 
 def resolve_precision(setting: str, device: str) -> Precision:

@@ -174,7 +174,6 @@ class PackedLinear(nn.Module):
         return outputs
 
 
-@cache
 def packs_linears(dtype: torch.dtype) -> bool:
     """Whether `inference_copy` packs linear layers in `dtype`. The log says so.
 
@@ -182,8 +181,11 @@ def packs_linears(dtype: torch.dtype) -> bool:
     1.2 times as fast as MKL or more (docs/lab-notes/speed.md). It needs `PackedLinear`'s operators, which
     this torch and this processor must have, with the results of nn.Linear.
     """
-    if dtype not in ROUNDING or (dtype == torch.float32 and not cpu_is_amd()):
-        return False
+    return dtype in ROUNDING and (dtype != torch.float32 or cpu_is_amd()) and _operators_agree(dtype)
+
+
+@cache
+def _operators_agree(dtype: torch.dtype) -> bool:
     name = f"linear layers in {'bf16' if dtype == torch.bfloat16 else 'fp32'}"
     try:
         wrong = [shape for shape in PROBES if not _agrees(*shape, dtype)]

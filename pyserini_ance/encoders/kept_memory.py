@@ -8,7 +8,6 @@ KEPT_BYTES = 31 << 20  # just below glibc's limit
 # oneDNN's primitives that torch keeps. With 32, encoding is 4 % slower. A training step is not: its batches
 # have other shapes than those of the last one.
 ENCODING_PRIMITIVES, TRAINING_PRIMITIVES = 128, 32
-PRIMITIVE_BYTES = 1 << 20  # for one that torch keeps: oneDNN keeps two, of 0.5 MiB
 
 
 def keep_freed_memory() -> None:

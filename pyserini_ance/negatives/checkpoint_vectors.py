@@ -1,11 +1,10 @@
 """CheckpointVectors: the vectors that one checkpoint gives the prepared data, computed on first use."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +21,6 @@ from pyserini_ance.vectors.encoding import ShardedVectors, encode_shards, encode
 from pyserini_ance.vectors.search import fits, resident
 
 TEACHER_VECTORS = "teacher"  # prefix of the folders of other encoders' document vectors, as `vectors_folder`
-EncodeDocuments = Callable[..., ShardedVectors]
 
 
 class CheckpointVectors:
@@ -33,7 +31,6 @@ class CheckpointVectors:
     model: the checkpoint's encoder folder. weights: the hash of its weights.
     document_weights: the hash of the document tower's weights (default: `weights`).
     recipe: the recipe that the vectors serve, which teachers read; None: filters cannot ask a teacher.
-    encode: called with `model` and `encode_arguments` in place of `encode_shards`.
     teachers: the folder of the cross-encoders that the run trains; None: there is no run.
     scratch: the folder of document vectors, one folder per document tower and precision; other checkpoints
         with the same document tower use the same vectors.
@@ -52,10 +49,9 @@ class CheckpointVectors:
         world: World,
         document_weights: str | None = None,
         recipe: Recipe | None = None,
-        encode: EncodeDocuments | None = None,
         teachers: Path | None = None,
     ):
-        self.recipe, self._encode, self.teachers = recipe, encode, teachers
+        self.recipe, self.teachers = recipe, teachers
         self.model, self.weights, self.data, self.encoding = model, weights, data, encoding
         self.document_weights = document_weights or weights
         self.scratch, self.device, self.world = scratch, device, world
@@ -74,22 +70,26 @@ class CheckpointVectors:
     @cached_property
     def document_vectors(self) -> ShardedVectors:
         """(N, D) float32 of all passages, memory-mapped. An interrupted encoding is continued."""
-        arguments = self.encode_arguments
-        encode = encode_shards if self._on_cpu else partial(encode_shards, hold=True)
-        with self.timed("encode_documents"):
-            return self._encode(self.model, *arguments) if self._encode else encode(*arguments)
-
-    @property
-    def encode_arguments(self) -> tuple[Any, ...]:
-        """The arguments of `encode_shards` for all passages."""
         key = {
             "weights": self.document_weights,
             "texts": self.data.collection.digest,
             "side": "document",
             "precision": self.precision,
         }
-        whole = self._vectors_folder, key, self.encoder, self.data.documents, "document"
-        return *whole, self.precision, self.encoding.tokens_per_batch, "documents", self.world
+        encoder = self.encoder
+        with self.timed("encode_documents"):
+            return encode_shards(
+                self._vectors_folder,
+                key,
+                encoder,
+                self.data.documents,
+                "document",
+                self.precision,
+                self.encoding.tokens_per_batch,
+                "documents",
+                self.world,
+                hold=not self._on_cpu,
+            )
 
     @cached_property
     def resident_vectors(self) -> torch.Tensor | None:

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, PositiveFloat, PositiveInt, model_validator
 
-from pyserini_ance.data.passages import repeats
+from pyserini_ance.data.known_positives import repeats
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.filters.base import select

@@ -10,10 +10,9 @@ import numpy as np
 from pydantic import NonNegativeInt, PositiveInt
 
 from pyserini_ance.data.collection import PLURALS, Collection, Split
-from pyserini_ance.data.known_positives import is_known_positive
-from pyserini_ance.data.passages import repeats
 from pyserini_ance.data.prepared import AnchorSet
 from pyserini_ance.distributed.world import World
+from pyserini_ance.negatives.random_filling import check_enough_candidates, fill_random
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.table import PADDING, PER_ANCHOR, NegativeTable
 from pyserini_ance.random_streams import random_stream
@@ -250,37 +249,3 @@ def _joined(own: NegativeTable, world: World) -> NegativeTable:
     promoted = None if own.promoted is None else np.unique(world.gather_rows(own.promoted), axis=0)
     dropped = dict(zip(names, counts.tolist(), strict=True))
     return replace(own, **arrays, promoted=promoted, dropped={name: dropped[name] for name in own.dropped})
-
-
-def fill_random(
-    drawn: np.ndarray, rows: np.ndarray, anchor_set: AnchorSet, rng: np.random.Generator
-) -> np.ndarray:
-    """`drawn` (B, n) with each PADDING replaced by a random candidate of the anchor in `rows` (B,).
-
-    Random candidates are uniform, differ from all others in their line, and are never known positives.
-    Entries that were drawn stay, repeats included, because repeats carry weight. Raises ValueError if an
-    anchor has too few candidates.
-    """
-    empty = bad = drawn == PADDING
-    if bad.any():
-        check_enough_candidates(drawn.shape[1], anchor_set)
-    drawn = drawn.astype(np.int64)
-    while bad.any():
-        drawn[bad] = rng.integers(0, anchor_set.candidates, int(bad.sum()))
-        bad = empty & (is_known_positive(anchor_set.known_positives, rows, drawn) | repeats(drawn))
-    return drawn.astype(np.int32)
-
-
-def check_enough_candidates(n: int, anchor_set: AnchorSet) -> None:
-    """Raises ValueError if an anchor has fewer than `n` candidates that are not its known positives."""
-    (row, most), total = anchor_set.known_positives.largest, anchor_set.candidates
-    if total - most >= n:
-        return
-    if anchor_set.anchor == "query":
-        anchor = f"query {anchor_set.split.queries.ids[row]}"
-    else:
-        anchor = f"the document of row {row}"
-    raise SettingError(
-        f"num_negatives={n} negatives, but {anchor} has only {total - most}: {most} of the "
-        f"{total} {PLURALS[anchor_set.candidate]} are its positives. Lower num_negatives."
-    )

@@ -8,14 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from pyserini_ance.data.collection import Side
 from pyserini_ance.data.known_positives import (
     LINES_PER_BLOCK,
     KnownPositives,
+    Side,
     is_in_sorted,
     is_known_positive,
 )
-from pyserini_ance.data.trec import PADDING as PADDING  # negatives are read together with their padding
+from pyserini_ance.data.known_positives import PADDING as PADDING  # read together with negatives
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.storage.files import write_json
 

@@ -65,8 +65,8 @@ def convert(
     is_ranking = bool(row or split)
     if negatives is not None and (run is None or is_ranking or to == "beir"):
         raise ValueError(
-            f"--negatives {negatives} limits the mined negatives of a run directory, but what is written has "
-            "none; remove it"
+            f"--num-negatives {negatives} limits the mined negatives of a run directory, but what is written "
+            "has none; remove it"
         )
     if run is None:
         _check_recipe_suffices(source, to, table, is_ranking)

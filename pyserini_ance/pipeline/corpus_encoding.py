@@ -19,7 +19,6 @@ from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.saved_settings import SIDE_FILE
 from pyserini_ance.encoders.tokenization import describe_blank, split_into_passages, token_store
-from pyserini_ance.pipeline.cpu_memory import encoding_memory, log_peak
 from pyserini_ance.pipeline.mining import encoder_digest
 from pyserini_ance.pyserini_bridge.shards import SHARD, documents_in_shard
 from pyserini_ance.pyserini_bridge.vector_files import (
@@ -37,7 +36,7 @@ from pyserini_ance.runs.rundir import RECIPE, RunDir
 from pyserini_ance.storage.files import read_json_object, sha256_file, sha256_json
 from pyserini_ance.vectors.encoding import encode_shards
 from pyserini_ance.vectors.faiss_index import FLAT, check_index
-from pyserini_ance.vectors.shard_tasks import Shard, text_windows
+from pyserini_ance.vectors.shards import Shard, text_windows
 
 log = logging.getLogger(__name__)
 
@@ -138,9 +137,6 @@ def encode_corpus(
         windows = passages.offsets[windows]
     if shard:
         provenance[SHARD]["rows"] = len(tokens)
-    forecast = encoding_memory(model, tokens, "document", resolved, budget)
-    if forecast is not None and world.is_main:
-        log.info("encoding takes about %s", forecast.describe())
     folder = scratch / "vectors"
     vectors = encode_shards(
         folder, provenance, model, tokens, "document", resolved, budget, "documents", world, windows
@@ -148,8 +144,6 @@ def encode_corpus(
     ids = passage_ids(documents.ids, passages)
     contents = _contents(documents, passages)
     world.on_main(lambda: format.write(vectors, ids, contents, output, provenance))
-    if forecast is not None and world.is_main:
-        log_peak("encoding", forecast)
     return len(documents)
 
 

@@ -16,8 +16,8 @@ from pyserini_ance.encoders.hardware import Precision, resolve_precision
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.evaluation.tables import table
 from pyserini_ance.pipeline.experiment import Experiment
-from pyserini_ance.pipeline.forecast import documents_encoded, evaluation_encodings, refresh_steps
 from pyserini_ance.pipeline.initial_weights import INITIAL
+from pyserini_ance.pipeline.plan import documents_encoded, evaluation_encodings, refresh_steps
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Refresh

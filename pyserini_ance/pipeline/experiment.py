@@ -8,13 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
-from pyserini_ance.encoders.hardware import resolve_precision
 from pyserini_ance.encoders.kept_memory import TRAINING_PRIMITIVES, limit_primitive_caches
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED
@@ -24,7 +21,6 @@ from pyserini_ance.pipeline.bm25_rankings import (
     bm25_for_training,
     write_rankings,
 )
-from pyserini_ance.pipeline.cpu_memory import stating_memory
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
 from pyserini_ance.pipeline.hybrid_row import fusion_command, hybrid_row
 from pyserini_ance.pipeline.initial_weights import INITIAL, InitialWeights, starting_checkpoint
@@ -37,14 +33,14 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, drop_moments, publish_checkpoint
-from pyserini_ance.runs.provenance import environment, highest_peak_bytes, library_bytes
+from pyserini_ance.runs.provenance import environment, highest_peak_bytes
 from pyserini_ance.runs.retention import clean_up
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import write_json
 from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.executors import AsyncExecutor, SyncExecutor
-from pyserini_ance.trainer.resume import check_same_run, replay_logs
+from pyserini_ance.trainer.resume import check_same_run
 from pyserini_ance.trainer.trackers import tracking
 from pyserini_ance.trainer.trainer import StageTrainer
 
@@ -81,12 +77,9 @@ class Experiment:
             torch.set_num_threads(recipe.threads)
         if self.device == "cpu":
             limit_primitive_caches(TRAINING_PRIMITIVES)  # before the encoder sets that for encoding
-        # The main process resolves `auto` for all ranks: every rank encodes a step in the same precision.
-        precision = world.on_main(lambda: resolve_precision(recipe.precision, recipe.device))
-        self.accelerator = accelerator_of(recipe.model_copy(update={"precision": precision}))
+        check_device(recipe)
         self.log = RunLog(self.run_dir, self.world.is_main)
         self.session = RunSession(recipe, self.run_dir, world)
-        self.stated_bytes = 0  # the most memory that a stage was to take, where that was forecast
 
     def run(
         self, overwrite: bool = False, resume: bool = False, replay: Path | None = None
@@ -106,7 +99,6 @@ class Experiment:
             data = prepare(self.recipe, self.world)
             hashes = self.world.on_main(lambda: self._begin(data, stack, overwrite, resume, replay))
             prepare_seconds = time.perf_counter() - start
-            library_bytes()  # before anything is encoded or trained: what `--print` counts
             initial = {name: self.initial_checkpoint(name, of_name) for name, of_name in hashes.items()}
             rows, exported = self._rows(data, initial, resume)
             # An earlier, killed attempt has not recorded its duration.
@@ -116,8 +108,7 @@ class Experiment:
                 total: round(time.perf_counter() - start, 1),
             }
             warnings = self.world.on_main(lambda: unimproved_stages(self.recipe, self.log))
-            stated = {"stated": self.stated_bytes} if self.stated_bytes else {}
-            memory = highest_peak_bytes(self.world) | stated
+            memory = highest_peak_bytes(self.world)
             results = Results(self.recipe, rows, seconds, exported, warnings, memory)
             self.world.on_main(lambda: write_json(self.run_dir.measures, results.as_json()))
         return results if self.world.is_main else None
@@ -271,39 +262,20 @@ class Experiment:
         def executor_of(product: Product) -> SyncExecutor | AsyncExecutor:
             return sync_executor if product.mode == "sync" else async_executor
 
-        with stating_memory(self.recipe, name, data, self.world) as stated:
-            self.stated_bytes = max(self.stated_bytes, stated)
-            return StageTrainer(
-                self.recipe,
-                name,
-                data,
-                self.run_dir,
-                self.accelerator,
-                self.world,
-                executor_of,
-                initial,
-                resume,
-                replay_logs(self.run_dir.replay, name),
-                self.callbacks,
-            ).train()
+        return StageTrainer(
+            self.recipe, name, data, self.run_dir, self.world, executor_of, initial, resume, self.callbacks
+        ).train()
 
 
-def accelerator_of(recipe: Recipe) -> Accelerator:
-    """The Accelerator of the recipe's device and precision.
-
-    Raises ValueError if torch finds no GPU for `device: cuda`, or for `precision: fp16`.
-    """
+def check_device(recipe: Recipe) -> None:
+    """Raise ValueError if torch finds no GPU for `device: cuda`, or for `precision: fp16`."""
     if recipe.device == "cuda" and not torch.cuda.is_available():
         raise ValueError(
             "device is cuda, but torch finds no GPU. Run `pyserini-ance doctor` for the cause, or use "
             "device: auto"
         )
-    precision = resolve_precision(recipe.precision, recipe.device)
-    if precision == "fp16" and (recipe.device == "cpu" or not torch.cuda.is_available()):
+    if recipe.precision == "fp16" and (recipe.device == "cpu" or not torch.cuda.is_available()):
         raise ValueError(
             "precision is fp16, but training is on the CPU, where fp16 is slower than fp32; use precision: "
             "auto, bf16 or fp32"
         )
-    # A process may train several recipes; accelerate would keep the first one's precision and device.
-    AcceleratorState._reset_state(reset_partial_state=True)
-    return Accelerator(cpu=recipe.device == "cpu", mixed_precision="no" if precision == "fp32" else precision)

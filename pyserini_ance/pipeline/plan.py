@@ -1,43 +1,29 @@
-"""Describe what a recipe will do before it runs: steps, encodings, memory and disk; with `--dry-steps`, also
-times."""
+"""Describe what a recipe will do before it runs: data, sizes, steps, encodings; with `--dry-steps`, times.
 
+The counts are arithmetic on the recipe and the data. Time and memory are measured: see `dry_run.py`.
+"""
+
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from pyserini_ance.data.collection import PLURALS, Side
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
+from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.evaluation.legends import table_with_legend
 from pyserini_ance.negatives.mined import resolved_top_k
 from pyserini_ance.negatives.source import Source
-from pyserini_ance.pipeline.cpu_memory import stage_lines
-from pyserini_ance.pipeline.disk_sizes import (
-    bm25_index_bytes,
-    bm25_training_bytes,
-    cache_bytes,
-    factory_index_bytes,
-    metrics_bytes,
-    ranking_bytes,
-)
-from pyserini_ance.pipeline.forecast import (
-    candidates_kept,
-    checkpoints_at_once,
-    documents_encoded,
-    evaluation_encodings,
-    evaluation_steps,
-    moments_at_once,
-    refresh_steps,
-    vectors_at_once,
-)
 from pyserini_ance.pipeline.initial_weights import describe_initial_weights
-from pyserini_ance.pipeline.memory_forecast import EncoderSizes, devices, encoder_sizes, step_memory
-from pyserini_ance.pipeline.preparation import prepare, stored_collection, tokenize, tokenized_texts
+from pyserini_ance.pipeline.preparation import encoder_record, prepare, stored_collection, tokenize
+from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.refresh_settings import Product, Refresh
 from pyserini_ance.recipe.splits import TrainSplit
 from pyserini_ance.recipe.stage import Stage
 
-MIB, GIB = 1 << 20, 1 << 30
+GIB = 1 << 30
+SIZES_VERSION = 8  # raise it whenever a family builds other towers: sizes are recorded
 STAGE_COLUMNS = [
     "stage",
     "init_from",
@@ -63,7 +49,7 @@ TEACHER_LEGEND = (
 
 
 def plan(recipe: Recipe) -> str:
-    """Read and check the data, and describe steps, encodings, memory and disk."""
+    """Read and check the data, and describe sizes, steps and encodings."""
     return _describe(recipe, tokenize(recipe, stored_collection(recipe)))
 
 
@@ -93,25 +79,48 @@ def measured_plan(recipe: Recipe, steps: int) -> str | None:
 
 
 def _describe(recipe: Recipe, data: PreparedData) -> str:
+    # The cache keeps the order in which some recipe stored the splits; here training comes first.
+    names = sorted(data.queries, key=lambda name: (name != recipe.train_split.name, name))
+    splits = ", ".join(f"{name} {len(data.queries[name]):,}" for name in names)
+    documents, length = (
+        f"{len(data.collection.documents):,}",
+        recipe.encoder.tokenization.document.length_tokens,
+    )
+    if data.passages is not None:
+        empty = f", {data.passages.empty:,} of them empty," if data.passages.empty else ""
+        documents += f" in {len(data.documents):,} passages{empty}"
+    mean = data.documents.lengths(length).mean()
     rows = [_stage_row(name, stage, recipe.train_split, data) for name, stage in recipe.stages.items()]
-    encoder = encoder_sizes(recipe)
-    sizes = DiskSizes.of(recipe, data, encoder).describe(recipe, data)
-    memory = [
-        line
-        for device in devices(recipe)
-        for line in (device == "cpu" and stage_lines(recipe, data, encoder))
-        or [step_memory(recipe, data, encoder, device)]
-    ]
     return "\n".join(
         [
-            sizes,
-            *memory,
+            f"documents: {documents} of {mean:.1f} tokens on average (at most {length}); queries: {splits}",
+            _sizes(recipe, data),
+            f"final evaluation: encodes all documents {evaluation_encodings(recipe)} times",
             *_automatic_top_k(recipe, data),
             "",
             table_with_legend(rows, STAGE_COLUMNS, *STAGE_LEGEND),
             *_teachers(recipe, data),
             *_warnings(recipe, len(data.split.queries)),
         ]
+    )
+
+
+def _sizes(recipe: Recipe, data: PreparedData) -> str:
+    """A line with the largest files of the run directory and how many of each it holds at its fullest."""
+    untied = any(stage.trainable == "query_tower" for stage in recipe.stages.values())
+    record = encoder_record(recipe, f"sizes{' untied' * untied}", SIZES_VERSION)
+    if (sizes := record.load()) is None:
+        encoder = initial_encoder(recipe.encoder, recipe.seed)  # which takes seconds, and checks its start
+        if untied:
+            encoder.untie()
+        weight_bytes = sum(weight.nbytes for weight in encoder.towers.parameters())
+        record.save(sizes := {"weights": weight_bytes, "dimension": encoder.dimension})
+    weights = sizes["weights"]
+    vectors = len(data.documents) * sizes["dimension"] * 4  # float32, a row for each passage
+    return (
+        f"sizes: vectors {vectors / GIB:.2f} GiB x {vectors_at_once(recipe)}, checkpoints "
+        f"{weights * recipe.encoder.weight_files / GIB:.2f} GiB x {checkpoints_at_once(recipe)}, those of "
+        f"the running stage with moments of {2 * weights / GIB:.2f} GiB each"
     )
 
 
@@ -139,8 +148,8 @@ def _teachers(recipe: Recipe, data: PreparedData) -> list[str]:
             "teacher": name,
             "after": teacher.after,
             "init_from": str(teacher.init_from),
-            "steps": teacher.steps_over(len(data.split.queries)),
-            "lists": teacher.steps_over(len(data.split.queries)) * teacher.batch_queries,
+            "steps": (steps := teacher.steps_over(len(data.split.queries))),
+            "lists": steps * teacher.batch_queries,
             "negatives": teacher.num_negatives,
         }
         for name, teacher in recipe.teachers.items()
@@ -159,119 +168,27 @@ def _keyed_sources(recipe: Recipe) -> Iterator[tuple[str, Side, Source]]:
             yield f"teachers.{name}.negatives.{position}", "query", source
 
 
-def _automatic_top_k(recipe: Recipe, data: PreparedData) -> list[str]:
+def _automatic_top_k(recipe: Recipe, data: PreparedData) -> Iterator[str]:
     """A line with the number behind each `top_k: auto`."""
-    lines = []
     for key, anchor, source in _keyed_sources(recipe):
         anchor_set = data.anchor_sets[anchor]
         if (top_k := resolved_top_k(source.components, anchor_set)) is not None:
             searched = f"{anchor_set.candidates:,} {PLURALS[anchor_set.candidate]}"
-            lines.append(f"{key}: top_k auto is {top_k}, for {searched}")
-    return lines
-
-
-@dataclass(frozen=True)
-class DiskSizes:
-    """Sizes in bytes: weights in memory, weight files of a checkpoint, document vectors, indexes of Faiss
-    factory strings, all tables of negatives, all rankings, and the ranks of positives in the metrics."""
-
-    weights: int
-    weight_files: int
-    vectors: int
-    indexes: int
-    tables: int
-    rankings: int
-    metrics: int
-
-    @classmethod
-    def of(cls, recipe: Recipe, data: PreparedData, encoder: EncoderSizes) -> "DiskSizes":
-        weights, dimension = encoder.weights, encoder.dimension
-        return cls(
-            weights=weights,
-            weight_files=weights * recipe.encoder.weight_files,
-            vectors=len(data.documents) * dimension * 4,  # a row for each passage
-            indexes=factory_index_bytes(recipe, len(data.documents), dimension),
-            tables=candidates_kept(recipe) * len(data.split.queries) * 8,
-            rankings=ranking_bytes(recipe, data),
-            metrics=metrics_bytes(recipe, data),
-        )
-
-    def describe(self, recipe: Recipe, data: PreparedData) -> str:
-        """Lines on the data, vectors, disk and the final evaluation.
-
-        A checkpoint holds weights, and until its stage is done two moments.
-        """
-        from pyserini_ance.pyserini_bridge.vector_files import ROWS_PER_BLOCK
-
-        checkpoints, with_moments = checkpoints_at_once(recipe), moments_at_once(recipe)
-        vectors, moments = vectors_at_once(recipe), 2 * self.weights
-        disk = self.weight_files * (checkpoints + 2) + moments * with_moments
-        # One is in training: its checkpoint has weights and two moments.
-        teachers = self.weights * (len(recipe.teachers) + 3) if recipe.teachers else 0
-        disk += teachers + self.vectors * vectors + self.indexes + self.tables + self.rankings + self.metrics
-        bound = recipe.encoding.memory_gib
-        block = ROWS_PER_BLOCK * self.vectors // max(1, len(data.documents))
-        # The cache keeps the order in which some recipe stored the splits; here training comes first.
-        names = sorted(data.queries, key=lambda name: (name != recipe.train_split.name, name))
-        splits = ", ".join(f"{name} {len(data.queries[name]):,}" for name in names)
-        length = recipe.encoder.tokenization.document.length_tokens
-        mean = data.documents.lengths(length).mean()
-        lines = [
-            f"documents: {_document_count(data)} of {mean:.1f} tokens on average (at most {length}); "
-            f"queries: {splits}",
-            _truncation(recipe, data),
-            f"vectors: {self.vectors / GIB:.2f} GiB, mapped from disk, and written to the index "
-            f"{min(block, self.vectors) / MIB:.1f} MiB at a time"
-            + (f"; searching them takes at most {bound:g} GiB" if bound else ""),
-            f"disk: at most about {disk / GIB:.2f} GiB in the run directory: {checkpoints} checkpoints of "
-            f"{self.weight_files / GIB:.2f}, {with_moments} of them with moments of {moments / GIB:.2f}, "
-            f"{vectors} times the vectors of {self.vectors / GIB:.2f}"
-            f"{f', compressed indexes {self.indexes / GIB:.2f}' if self.indexes else ''}, "
-            f"{f'cross-encoders {teachers / GIB:.2f} (if as large), ' if teachers else ''}"
-            f"negatives {self.tables / GIB:.2f}, rankings {self.rankings / GIB:.2f}, "
-            f"metrics {self.metrics / GIB:.2f}",
-            _cache(recipe, data),
-            f"final evaluation: encodes all documents {evaluation_encodings(recipe)} times",
-        ]
-        return "\n".join(lines)
-
-
-def _cache(recipe: Recipe, data: PreparedData) -> str:
-    """The disk that the recipe takes in the cache, which runs share."""
-    text = f"cache: {cache_bytes(recipe, data) / GIB:.2f} GiB of texts and tokens"
-    if copied := bm25_training_bytes(recipe, data):
-        text += f", {copied / GIB:.2f} of BM25's ranking of the training queries"
-    index = bm25_index_bytes(recipe, data.collection.documents)
-    return f"{text}, at most {index / GIB:.2f} of BM25's index" if index else text
-
-
-def _truncation(recipe: Recipe, data: PreparedData) -> str:
-    tokenized = tokenized_texts(recipe, data.collection)
-    documents = tokenized.pop("documents").truncation.describe("documents")
-    queries = [
-        f"{name} {texts.truncation.share}, median {texts.truncation.median_tokens}"
-        for name, texts in tokenized.items()
-    ]
-    limit = recipe.encoder.tokenization.query.length_tokens
-    return f"length: {documents}; of the queries, at {limit} tokens: {'; '.join(queries)}"
-
-
-def _document_count(data: PreparedData) -> str:
-    documents = f"{len(data.collection.documents):,}"
-    if data.passages is None:
-        return documents
-    empty = f", {data.passages.empty:,} of them empty," if data.passages.empty else ""
-    return f"{documents} in {len(data.documents):,} passages{empty}"
+            yield f"{key}: top_k auto is {top_k}, for {searched}"
 
 
 def _stage_row(name: str, stage: Stage, training: TrainSplit, data: PreparedData) -> dict[str, Any]:
     drawn = stage.steps * stage.batch_queries // stage.repeats_per_query
+    epochs = f"{drawn / len(data.split.queries):.1f}"
+    if training.sampling == "equal":  # an equal share of the draws for each split, whatever its size
+        sizes = {split: len(data.collection.split(split).queries) for split in training.splits}
+        epochs = ", ".join(f"{split} {drawn / len(sizes) / size:.1f}" for split, size in sizes.items())
     values = (
         name,
         str(stage.init_from),
         stage.steps,
         drawn,
-        _epochs(drawn, training, data),
+        epochs,
         _mode(stage),
         len(refresh_steps(stage)),
         len(evaluation_steps(stage)),
@@ -279,15 +196,6 @@ def _stage_row(name: str, stage: Stage, training: TrainSplit, data: PreparedData
         _learning_rate(stage),
     )
     return dict(zip(STAGE_COLUMNS, values, strict=True))
-
-
-def _epochs(drawn: int, training: TrainSplit, data: PreparedData) -> str:
-    """The number of times that every query is drawn; with `sampling: equal`, one number per split."""
-    if training.sampling == "proportional":
-        return f"{drawn / len(data.split.queries):.1f}"
-    share = drawn / len(training.splits)
-    epochs = {name: share / len(data.collection.split(name).queries) for name in training.splits}
-    return ", ".join(f"{name} {count:.1f}" for name, count in epochs.items())
 
 
 def _mode(stage: Stage) -> str:
@@ -309,3 +217,96 @@ def _learning_rate(stage: Stage) -> str:
         f"from {schedule.offset_steps:,} on" if schedule.offset_steps else "",
     ]
     return ", ".join(filter(None, phrases))
+
+
+def refresh_steps(stage: Stage) -> set[int]:
+    """The steps before which negatives are mined again."""
+    return {step for step in range(stage.steps) if stage.refresh_is_due(step)}
+
+
+def evaluation_steps(stage: Stage) -> set[int]:
+    """The steps before which the dev measure is computed; `stage.steps` is the end of the stage."""
+    return {step for step in range(stage.steps + 1) if stage.evaluation_is_due(step)}
+
+
+def documents_encoded(stage: Stage, documents: int) -> int:
+    """The number of documents that all refreshes and dev evaluations of a stage encode.
+
+    An evaluation at the step of a refresh uses its vectors. If only the query tower trains, all documents are
+    encoded once, before the first step.
+    """
+    if stage.trainable == "query_tower":
+        return documents
+    refreshes = refresh_steps(stage)
+    sample = (stage.evaluate and stage.evaluate.sample_documents) or documents
+    between = evaluation_steps(stage) - refreshes
+    return len(refreshes) * documents + len(between) * min(documents, sample)
+
+
+def evaluation_encodings(recipe: Recipe) -> int:
+    """The number of times that the final evaluation encodes the collection, at most.
+
+    It does so once for each document tower among the rows that the recipe wants. A stage that trains only the
+    query tower has the document tower of its start.
+    """
+    rows = recipe.final_evaluation.rows
+    *earlier, last = recipe.stages
+    stages = [*earlier, last] if "stages" in rows else [last]
+    towers = {_document_tower(recipe, name) for name in stages}
+    towers |= {"untrained"} & {*rows} | ({*recipe.external_starts} if "start" in rows else set())
+    return len(towers)
+
+
+def _document_tower(recipe: Recipe, name: str) -> str:
+    """The row whose document tower the result of a stage has: its own, or that of its start."""
+    stage = recipe.stages[name]
+    if stage.trainable == "both":
+        return name
+    if stage.starts_from_checkpoint:
+        return next(row for row, start in recipe.external_starts.items() if start == stage.init_from)
+    before = recipe.stage_before(name) if stage.init_from == "previous" else None
+    if isinstance(stage.init_from, InitFrom):
+        before = stage.init_from.stage
+    return "untrained" if before is None else _document_tower(recipe, before)
+
+
+def checkpoints_at_once(recipe: Recipe) -> int:
+    """The highest number of checkpoints in the run directory at any time.
+
+    They are the initial ones, the newest and the best of each stage, and those with pending products. While a
+    stage runs, its previous best is kept until the new one is complete, so are those that it averages, and a
+    new checkpoint is written before an old one is removed.
+    """
+    stages = recipe.stages.values()
+    kept = sum(recipe.retention.save_total_limit + (stage.evaluate is not None) for stage in stages)
+    while_running = max(
+        (stage.evaluate is not None)
+        + _open_at_once(stage)
+        # The average, the checkpoints that are kept for it, and the trained best before the last.
+        + (0 if stage.average is None else 2 + (stage.average.checkpoints or 1))
+        for stage in stages
+    )
+    return 2 + len(recipe.external_starts) + kept + while_running
+
+
+def vectors_at_once(recipe: Recipe) -> int:
+    """The highest number of copies of all document vectors.
+
+    They are those of the newest checkpoint, of pending ones, of the final evaluation's precision, and the
+    index.
+    """
+    return 3 + max(_open_at_once(stage) for stage in recipe.stages.values())
+
+
+def _open_at_once(stage: Stage) -> int:
+    """The highest number of checkpoints whose products are pending, or done and not yet adopted: see
+    trainer/refresh.py."""
+
+    def open_products(product: Product) -> int:
+        if product.lag_steps is not None:
+            return math.ceil(product.lag_steps / product.every_steps)
+        # Adopted when ready: only a refresh has a bound.
+        is_refresh = isinstance(product, Refresh)
+        return math.ceil(product.staleness_steps / product.every_steps) + 1 if is_refresh else 3
+
+    return sum(open_products(product) for product in (stage.refresh, stage.effective_evaluate) if product)

@@ -4,7 +4,6 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.evaluation.tables import BM25
 from pyserini_ance.pipeline.preparation import prepare
 from pyserini_ance.pipeline.refresher_subprocess import refresh_command
-from pyserini_ance.pipeline.shard_worker import ShardWorker, encode_with_workers
 from pyserini_ance.recipe.models import Recipe, RefresherProcess
 from pyserini_ance.refresher.refresher import CheckpointRemoved, Refresher
 from pyserini_ance.runs.generation import RefreshRequest, next_requests, read_requests
@@ -105,41 +103,10 @@ def refresh(recipe: Recipe, folder: Path) -> str:
         data = prepare(recipe, world, digest)
         check_same_data(run, data.collection)
         data.run_files[BM25] = run.bm25_negatives(recipe.train_split.name)
-        shards = recipe.refresher.shards
-        encode = partial(encode_with_workers, run, shards) if shards > 1 else None
-        refresher = Refresher(recipe, data, run, world.device, world, _reporter(run, world), encode)
+        refresher = Refresher(recipe, data, run, world.device, world, _reporter(run, world))
         reason = RefresherLoop(run, refresher, recipe.refresher, world).work()
         world.on_main(lambda: clean_up_finished(run, recipe))
         return reason
-
-
-def work(recipe: Recipe, folder: Path) -> str:
-    """Encode shards for the refresher of the run in `folder`, until its training ends; any number may.
-
-    Returns the reason for the end. Raises ValueError if the run has another recipe or other data, and under
-    torchrun.
-    """
-    run, world = RunDir(folder), World.join(recipe.refresher.device)
-    if recipe.refresher.threads:
-        torch.set_num_threads(recipe.refresher.threads)
-    with world.session():
-        if world.size > 1:
-            raise ValueError(
-                "a worker is one process: start each of them without torchrun, on its own device"
-            )
-        _wait_for(run, recipe, world)
-        check_same_recipe(run, recipe, refresh_command(recipe, run))
-        data = prepare(recipe, world, data_digest(run))
-        check_same_data(run, data.collection)
-        worker, trainer = ShardWorker(run, recipe, data, world), HeartbeatMonitor(run.trainer)
-        log.info("waiting for encodings in shards (refresher.shards)")
-        while True:
-            encoding, end = wait_for(worker.find, trainer, recipe.refresher.trainer_timeout_seconds, world)
-            if encoding is None:
-                break
-            worker.serve(encoding)
-        clean_up_finished(run, recipe)
-        return end
 
 
 def _begin(run: RunDir, recipe: Recipe, world: World, stack: ExitStack) -> str:
@@ -150,7 +117,6 @@ def _begin(run: RunDir, recipe: Recipe, world: World, stack: ExitStack) -> str:
     if previous and previous["status"] == "running":
         run.clear_abandoned(previous, recipe.cache)
     stack.enter_context(run.refresher.held("preparing"))
-    stack.callback(run.shared_encoding.unlink, missing_ok=True)
     stack.enter_context(world.reraise_peer_error())
     return data_digest(run)
 

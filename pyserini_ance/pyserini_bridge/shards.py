@@ -1,11 +1,10 @@
-"""Shards: parts of a corpus, encoded separately, to be merged or searched together.
+"""Shards: parts of a corpus, encoded separately, to be merged.
 
 A shard is a folder of Faiss, Parquet or JSONL that says which part of which corpus it holds, and how it was
 made: in `encoder.json`, of Parquet in the metadata of its files, as Anserini reads every file of a folder.
 """
 
 import json
-import logging
 from collections import Counter
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -17,7 +16,6 @@ from pyserini_ance.data.string_arrays import Strings
 from pyserini_ance.pyserini_bridge.vector_files import (
     JSONL_FILE,
     PARQUET_FILE,
-    ROWS_PER_BLOCK,
     ParquetRows,
     parquet_metadata,
     read_index,
@@ -27,9 +25,8 @@ from pyserini_ance.pyserini_bridge.vector_files import (
 from pyserini_ance.storage.files import read_json_object, whole_file
 from pyserini_ance.storage.publish import whole_folder
 from pyserini_ance.vectors.encoding import ShardedVectors
-from pyserini_ance.vectors.shard_tasks import Shard
+from pyserini_ance.vectors.shards import Shard
 
-log = logging.getLogger(__name__)
 ABOUT, SHARD = "encoder.json", "shard"
 COPIED_BYTES = 1 << 20
 COUNTS = {"documents", "documents_of_all", "rows"}  # known when a shard is encoded; the rest when it is begun
@@ -180,24 +177,3 @@ def _joined(folders: Sequence[Path]) -> tuple[ShardedVectors, Strings]:
     lengths = np.concatenate([np.diff(of_part.offsets) for of_part in ids])
     text = np.concatenate([of_part.text for of_part in ids])
     return ShardedVectors(parts), Strings(text, np.append(0, np.cumsum(lengths)))
-
-
-def joined_index(folders: Sequence[Path]) -> tuple[Any, list[str]]:
-    """The Faiss index and the ids that Pyserini reads from the merged folder, without that folder.
-
-    Raises ValueError as `in_order` does, and for folders without a flat index.
-    """
-    import faiss
-
-    folders = in_order(folders)
-    if all(map(read_about, folders)) and (missing := _missing(folders)):
-        log.warning("shard %s is missing: its documents are not found", ", ".join(missing))
-    vectors, ids = _joined(folders)
-    rows, dimension = vectors.shape
-    index = faiss.IndexFlatIP(dimension)
-    index.codes.resize(rows * dimension * 4)  # adding block by block would hold up to three times as much
-    index.ntotal = rows
-    stored = faiss.rev_swig_ptr(index.get_xb(), rows * dimension).reshape(rows, dimension)
-    for start in range(0, rows, ROWS_PER_BLOCK):
-        stored[start : start + ROWS_PER_BLOCK] = vectors[start : start + ROWS_PER_BLOCK]
-    return index, list(ids)

@@ -85,9 +85,6 @@ class RefresherProcess(Settings):
     """CPU threads of a subprocess; null: torch's choice."""
     processes: PositiveInt = 1
     """Processes of a subprocess, under torchrun."""
-    shards: PositiveInt = 1
-    """Parts that the corpus is encoded in by the refresher together with workers (`pyserini-ance refresh
-    --worker`), which come and go; 1: by the refresher alone."""
     refresher_timeout_seconds: PositiveInt = 600
     """Training that needs the refresher stops after this many seconds without a sign of life from it."""
     trainer_timeout_seconds: PositiveInt = 600

@@ -13,7 +13,7 @@ import numpy as np
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.world import World
-from pyserini_ance.negatives.checkpoint_vectors import EncodeDocuments, vectors_folder
+from pyserini_ance.negatives.checkpoint_vectors import vectors_folder
 from pyserini_ance.negatives.positives import find_positives
 from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.negatives.source import MiningContext
@@ -54,8 +54,7 @@ class Refresher:
     """Makes products of one run's checkpoints, in the training processes (sync) or in a refresher process
     (async).
 
-    Every process of the world calls `make`. `report` is called with what the refresher is working on,
-    `encode` as a Snapshot does.
+    Every process of the world calls `make`. `report` is called with what the refresher is working on.
     """
 
     def __init__(
@@ -66,10 +65,9 @@ class Refresher:
         device: str,
         world: World,
         report: Callable[[str], None] = lambda task: None,
-        encode: EncodeDocuments | None = None,
     ):
         self.recipe, self.data, self.run = recipe, data, run
-        self.device, self.world, self.report, self.encode = device, world, report, encode
+        self.device, self.world, self.report = device, world, report
         self._snapshot: Snapshot | None = None
         self._make: dict[ProductKind, Callable[[RefreshRequest, Snapshot, ExitStack], None]] = {
             "tables": self._mine,
@@ -203,7 +201,6 @@ class Refresher:
                 self.world,
                 checkpoint.document_weights,
                 self.recipe,
-                self.encode,
                 self.run.teachers,
             )
         self._snapshot.seconds.clear()

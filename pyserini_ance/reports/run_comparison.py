@@ -227,7 +227,7 @@ def _common_qrels(runs: Sequence[RunDir]) -> dict[str, Qrels]:
         )
         if not qrels:
             raise ValueError(
-                f"{message}: --significance needs judged queries; remove it, and see pyserini-ance coverage"
+                f"{message}: --significance needs judged queries; see pyserini-ance evaluate --answers"
             )
         log.warning("%s: --significance skips them", message)
     return qrels

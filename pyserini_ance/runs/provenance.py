@@ -1,6 +1,5 @@
 """Provenance of a run: versions, machine, data and commit, and the hash of its settings."""
 
-import functools
 import os
 import platform
 import resource
@@ -37,7 +36,6 @@ PACKAGES = (
     "numpy",
     "safetensors",
 )
-LIBRARY_PAGES = 365 << 20  # of files, with torch 2.13.0 for CUDA, when steps or mining have run on a CPU
 MEMORY_KINDS = ("process", "GPU", "largest child")
 GIT_SECONDS = 5  # a run does not wait longer for its commit
 # Keys of where a run computes and is seen, not of what it computes.
@@ -102,31 +100,6 @@ def highest_peak_bytes(world: "World") -> dict[str, int]:
     """The highest of `peak_memory_bytes` over all processes, by kind. Called by all processes."""
     peaks = peak_memory_bytes(world)
     return {kind: max(of_rank[kind] for of_rank in peaks) for kind in MEMORY_KINDS}
-
-
-def resident_bytes(of: str = "VmRSS") -> int | None:
-    """The memory of this process now, or with `VmHWM` at its peak; None where the system does not tell.
-
-    Unlike `peak_memory_bytes`, it does not count the program that started this one.
-    """
-    try:
-        lines = Path("/proc/self/status").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith(f"{of}:")), None)
-
-
-def bytes_with_libraries() -> int | None:
-    """The memory of this process now, with the pages of libraries that encoding and training read."""
-    if (anonymous := resident_bytes("RssAnon")) is None:
-        return None
-    return anonymous + max(resident_bytes("RssFile") or 0, LIBRARY_PAGES)
-
-
-@functools.cache
-def library_bytes() -> int | None:
-    """What Python, libraries and tokenizers take, by what this process had in memory at the first call."""
-    return bytes_with_libraries()
 
 
 def commit_of(package: Path) -> dict | None:

@@ -86,7 +86,6 @@ class RunDir:
         self.evaluations = folder / "evaluations"
         self.teachers = folder / "teachers"
         self.requests = folder / "requests.json"
-        self.shared_encoding = folder / "encoding.json"
         self.replay = folder / "replay.jsonl"
         self.refresher_log = folder / "refresher.log"
         self.scratch = folder / "scratch"

@@ -3,18 +3,20 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pyserini_ance.data.collection import SIDES, Side
-from pyserini_ance.data.known_positives import KnownPositives
-from pyserini_ance.data.prepared import AnchorSet
-from pyserini_ance.negatives.source import fill_random
+from pyserini_ance.data.known_positives import SIDES, KnownPositives, Side
+from pyserini_ance.negatives.random_filling import fill_random
 from pyserini_ance.negatives.table import PADDING, NegativeTable, promoted_in
-from pyserini_ance.negatives.teachers.base import TeacherScores
 from pyserini_ance.random_streams import random_stream
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.stage import Stage
+
+if TYPE_CHECKING:  # a draw needs no collection and no model
+    from pyserini_ance.data.prepared import AnchorSet
+    from pyserini_ance.negatives.teachers.base import TeacherScores
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,6 @@ class TermRows:
         teacher = None if self.teacher is None else self.teacher[part]
         return TermRows(self.anchor, self.anchors[part], self.positives[part], self.negatives[part], teacher)
 
-    def scored_by(self, scores: TeacherScores) -> "TermRows":
-        """The same rows with a teacher's scores."""
-        candidates = np.concatenate([self.positives, self.negatives], axis=1)
-        return replace(self, teacher=scores.of(self.anchors, candidates))
-
 
 @dataclass(frozen=True)
 class Batch:
@@ -65,13 +62,13 @@ class Batch:
         unique = self._unique[side]
         return np.searchsorted(unique, np.where(rows == PADDING, unique[0], rows))
 
-    def chunks(self, size: int | None) -> list["Batch"]:
-        """Split the batch into chunks of `size` queries; None: one chunk."""
-        size = size or len(self.queries)
-        return [self._part(slice(start, start + size)) for start in range(0, len(self.queries), size)]
-
-    def _part(self, part: slice) -> "Batch":
-        return Batch(self.queries[part], {name: term.part(part) for name, term in self.terms.items()})
+    def chunks(self, size: int) -> list["Batch"]:
+        """Split the batch into chunks of `size` queries."""
+        parts = [slice(start, start + size) for start in range(0, len(self.queries), size)]
+        return [
+            Batch(self.queries[part], {name: term.part(part) for name, term in self.terms.items()})
+            for part in parts
+        ]
 
     @cached_property
     def _unique(self) -> dict[Side, np.ndarray]:
@@ -83,8 +80,8 @@ class Batch:
 
 
 def anchor_sets_of(
-    anchor_sets: Mapping[Side, AnchorSet], tables: Collection[NegativeTable]
-) -> Mapping[Side, AnchorSet]:
+    anchor_sets: "Mapping[Side, AnchorSet]", tables: Collection[NegativeTable]
+) -> "Mapping[Side, AnchorSet]":
     """Return the anchor sets of the steps that draw from `tables`: with the pairs that these promote, and
     with the queries that all of them were mined for.
 
@@ -104,10 +101,10 @@ def plan_batch(
     stage_index: int,
     step: int,
     seed: int,
-    anchor_sets: Mapping[Side, AnchorSet],
+    anchor_sets: "Mapping[Side, AnchorSet]",
     tables: Mapping[tuple[str, int], NegativeTable],
     splits: Sequence[slice] = (),
-    teacher_scores: Mapping[str, TeacherScores] | None = None,
+    teacher_scores: "Mapping[str, TeacherScores] | None" = None,
     adopted_step: int = 0,
 ) -> Batch:
     """Draw the batch of step `step`.
@@ -131,8 +128,10 @@ def plan_batch(
             anchors, others = positives[:, 0], queries[:, None]
         drawn = []
         for position, source in enumerate(term.negatives):
-            anchor_set = anchor_sets[term.anchor]
-            table = _drawn_from(tables.get((name, position)), anchors, anchor_set)
+            anchor_set, table = anchor_sets[term.anchor], tables.get((name, position))
+            if table is not None and anchor_set.judged is not None:
+                # Without candidates that another table promoted to positives of these anchors.
+                table = table.excluding(anchors, anchor_set.known_positives)
             rng = random_stream("negatives", seed, stage_index, step, index, position)
             if getattr(source, "rolling", False) and table is not None:
                 key = (seed, stage_index, index, position)
@@ -144,20 +143,13 @@ def plan_batch(
         terms[name] = TermRows(term.anchor, anchors, others, negatives)
     terms = {name: terms[stage.drawing_term(name)] for name in terms}
     for name, scores in (teacher_scores or {}).items():
-        terms[name] = terms[name].scored_by(scores)
+        rows = terms[name]
+        candidates = np.concatenate([rows.positives, rows.negatives], axis=1)
+        terms[name] = replace(rows, teacher=scores.of(rows.anchors, candidates))
     return Batch(queries, terms)
 
 
-def _drawn_from(
-    table: NegativeTable | None, anchors: np.ndarray, anchor_set: AnchorSet
-) -> NegativeTable | None:
-    """The table without candidates that another table promoted to positives of the anchors (B,)."""
-    if table is None or anchor_set.judged is None:
-        return table
-    return table.excluding(anchors, anchor_set.known_positives)
-
-
-def _mined_queries(anchor_sets: Mapping[Side, AnchorSet], tables: Iterable[NegativeTable]) -> np.ndarray:
+def _mined_queries(anchor_sets: "Mapping[Side, AnchorSet]", tables: Iterable[NegativeTable]) -> np.ndarray:
     """Return the rows (Q,), ascending, of the queries whose anchors are in every table.
 
     With `query_chunks`, tables hold the anchors of a chunk of the queries; with `min_candidates`, those that

@@ -1,25 +1,29 @@
 """The checkpoints of a stage: when they are published and removed, and which one is the result."""
 
 import logging
+import time
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-from torch import nn
 from torch.optim import Optimizer
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.optimization import Average
+from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.retention import prune_stage
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.trainer.averaging import average_stage, parts_of
-from pyserini_ance.trainer.refresh import Refreshes
+from pyserini_ance.trainer.averaging import parts_of, publish_average
+from pyserini_ance.trainer.products import Refreshes
 
 log = logging.getLogger(__name__)
 
 
+@dataclass
 class StageCheckpoints:
     """Publishes the weights of `encoder` and the state of `optimizer`; all processes make the same calls.
 
@@ -27,23 +31,20 @@ class StageCheckpoints:
     `scaler` has the scale of the loss in fp16.
     """
 
-    def __init__(
-        self,
-        recipe: Recipe,
-        name: str,
-        run: RunDir,
-        world: World,
-        log: RunLog,
-        encoder: Encoder,
-        optimizer: Optimizer,
-        refreshes: Refreshes,
-        initial: Checkpoint,
-        scaler: torch.amp.GradScaler | None = None,
-    ):
-        self.recipe, self.name, self.stage = recipe, name, recipe.stages[name]
-        self.run, self.world, self.log = run, world, log
-        self.encoder, self.optimizer, self.refreshes = encoder, optimizer, refreshes
-        self.initial, self.scaler = initial, scaler
+    recipe: Recipe
+    name: str
+    run: RunDir
+    world: World
+    log: RunLog
+    encoder: Encoder
+    optimizer: Optimizer
+    refreshes: Refreshes
+    initial: Checkpoint
+    scaler: torch.amp.GradScaler | None = None
+
+    @property
+    def stage(self) -> Stage:
+        return self.recipe.stages[self.name]
 
     def are_due(self, step: int) -> bool:
         """Whether the weights before step `step` are saved even if nothing is made from them."""
@@ -52,7 +53,8 @@ class StageCheckpoints:
 
     def publish(self, progress: TrainingProgress) -> Checkpoint:
         """Publish the weights in memory, which are those of `progress`."""
-        self.world.assert_same(_checksum(self.encoder.towers), "the weights")
+        checksum = sum(p.detach().double().sum() for p in self.encoder.towers.parameters())
+        self.world.assert_same(float(checksum), "the weights")
 
         hashes = self.world.on_main(lambda: self._write(progress))
         return Checkpoint(self.run.checkpoint(self.name, progress.step), *hashes)
@@ -96,10 +98,12 @@ class StageCheckpoints:
     def result(self, progress: TrainingProgress) -> Checkpoint:
         """End the stage; return its result: the best checkpoint by the dev score if it is kept, the last, or
         an average."""
-        self.refreshes.close()
-        step = progress.best_step if self._keeps_best else progress.step
-        if self.stage.average is not None and self._average(self.stage.average, progress):
-            step = self._average_step
+        for queue in self.refreshes.queues:
+            queue.close()
+        keeps_best = self.stage.evaluate is not None and self.stage.evaluate.keep_best
+        step = progress.best_step if keeps_best else progress.step
+        if self.stage.average is not None and self._average(self.stage.average, progress, keeps_best):
+            step = self.stage.steps + 1
         assert step is not None, "the last checkpoint is always evaluated"
         result = Checkpoint.open(self.run.checkpoint(self.name, step))
         if step == 0:
@@ -112,28 +116,37 @@ class StageCheckpoints:
         )
         return result
 
-    @property
-    def _keeps_best(self) -> bool:
-        return self.stage.evaluate is not None and self.stage.evaluate.keep_best
+    def _average(self, average: Average, progress: TrainingProgress, keeps_best: bool) -> bool:
+        """Publish the mean of checkpoints and record it; return whether it is the stage's result.
 
-    @property
-    def _average_step(self) -> int:
-        """The step in the name of the average: one after the last, so that no other checkpoint has it."""
-        return self.stage.steps + 1
-
-    def _average(self, average: Average, progress: TrainingProgress) -> bool:
-        """Publish the average of weights; return whether it is the stage's result.
-
-        All processes call it. A resumed run repeats it, with the same weights.
+        Its step is one after the last, so that no other checkpoint has it. With `keeps_best` it is the
+        result if no checkpoint of `progress` has a better dev score. A resumed run repeats it, with the same
+        weights.
         """
-        one = progress.trained_step if self._keeps_best else progress.step
+        start, step = time.perf_counter(), self.stage.steps + 1
+        one = progress.trained_step if keeps_best else progress.step
         assert one is not None, "the last checkpoint is always evaluated"
-        steps = self.stage.averaged_steps(progress.step) or [one]
-        trained = [Checkpoint.open(self.run.checkpoint(self.name, step)) for step in steps]
+        averaged = self.stage.averaged_steps(progress.step) or [one]
+        trained = [Checkpoint.open(self.run.checkpoint(self.name, one)) for one in averaged]
         parts = parts_of(average, self.initial, trained)
-        dev_score = self.refreshes.dev_score if self._keeps_best else None
-        return average_stage(self.run, self.log, self.world, progress, self._average_step, parts, dev_score)
-
-
-def _checksum(towers: nn.Module) -> float:
-    return float(sum(p.detach().double().sum() for p in towers.parameters()))
+        hashes = self.world.on_main(lambda: publish_average(self.run, self.name, step, parts).hashes)
+        made = Checkpoint(self.run.checkpoint(self.name, step), *hashes)
+        where = {"stage": self.name, "step": progress.step}
+        about: dict[str, Any] = {"of": [part.as_json() for part in parts]}
+        is_result, verdict = True, "it is the result"
+        if keeps_best:
+            assert self.refreshes.dev is not None and progress.best_value is not None
+            value, best = self.refreshes.dev.score(step, made.weights), progress.best_value
+            is_result = value >= best
+            about |= {"value": value, "best_step": progress.best_step, "best_value": best}
+            verdict = (
+                f"dev {value:.4f}; the best checkpoint is that of step {progress.best_step} with {best:.4f}"
+            )
+        self.log.decide("average", **where, weights=made.weights, **about, is_result=is_result)
+        if keeps_best and is_result:
+            self.log.decide("best", **where, checkpoint_step=step, value=about["value"])
+        seconds = round(time.perf_counter() - start, 3)
+        self.log.metric("average", **where, seconds=seconds)
+        names = ", ".join(f"{part.share:.3g} of {part.checkpoint.folder.name}" for part in parts)
+        log.info("stage %s: average of %s; %s; %.1f s", self.name, names, verdict, seconds)
+        return is_result

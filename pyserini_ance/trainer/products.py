@@ -1,16 +1,13 @@
-"""The products made from a stage's checkpoints: tables of negatives and dev scores.
-
-When each is due, and how it is adopted.
-"""
+"""The products made from a stage's checkpoints: tables of negatives and dev scores, each with its queue."""
 
 import logging
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.negatives.table import NegativeTable
 from pyserini_ance.negatives.teachers.base import TeacherScores
+from pyserini_ance.recipe import refresh_settings
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.runs.generation import (
     PREVIOUS_TABLES,
@@ -24,56 +21,14 @@ from pyserini_ance.runs.generation import (
     open_evaluation,
     open_generation,
 )
-from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.trainer.executors import RefreshExecutor
+from pyserini_ance.trainer.refresh import AdoptionLog, RefreshQueue
 
 log = logging.getLogger(__name__)
 
 
-class Product[T](ABC):
-    """A kind of product of one stage's checkpoints.
-
-    `event` names its adoptions in `decisions.jsonl`. `adopts_at_end`: whether a product that is pending at
-    the end of the stage is still adopted. `newest_suffices`: whether a request that training does not wait
-    for replaces older ones.
-    """
-
-    kind: ClassVar[ProductKind]
-    event: ClassVar[str]
-    adopts_at_end: ClassVar[bool]
-    newest_suffices: ClassVar[bool]
-
-    def __init__(self, run: RunDir, stage_name: str, stage: Stage, world: World):
-        self.run, self.stage_name, self.stage, self.world = run, stage_name, stage, world
-        self.log = RunLog(run, world.is_main)
-
-    @abstractmethod
-    def is_due(self, step: int) -> bool:
-        """Whether the product is made from the checkpoint before step `step`."""
-
-    def request(self, step: int, weights: str) -> RefreshRequest:
-        """The request for the product of the checkpoint before step `step`, whose weights have this hash."""
-        return RefreshRequest(self.kind, self.stage_name, step, weights)
-
-    @abstractmethod
-    def adopt(self, request: RefreshRequest, step: int, waited_seconds: float, is_decided: bool) -> T:
-        """Open the product of a request that is done, adopt it before step `step`, and record that.
-
-        The decision is not recorded again if it `is_decided`: if the run did so before an interruption.
-        """
-
-    def restore(self, decisions: Sequence[dict[str, Any]]) -> None:  # noqa: B027 (optional)
-        """Restore what is in use after these adoptions, when a stage is resumed. Nothing by default."""
-
-    def _record(self, step: int, request: RefreshRequest, is_decided: bool, **values: Any) -> dict[str, Any]:
-        """Record the decision to adopt; return the fields that tell which adoption a metric belongs to."""
-        adoption = {"stage": self.stage_name, "step": step, "checkpoint_step": request.step}
-        if not is_decided:
-            self.log.decide(self.event, **adoption, **values, weights=request.weights)
-        return adoption
-
-
-class NegativeTables(Product[Generation]):
+class NegativeTables(RefreshQueue[Generation]):
     """The tables of negatives that steps draw from.
 
     `tables` are the adopted ones by source, `table_steps` the steps of the checkpoints that they were mined
@@ -85,19 +40,10 @@ class NegativeTables(Product[Generation]):
     adopts_at_end = False  # no step is left to draw from them
     newest_suffices = False
 
-    def __init__(
-        self,
-        run: RunDir,
-        stage_name: str,
-        stage: Stage,
-        world: World,
-        identity: Mapping[str, str],
-        previous_stage: PreviousStage | None = None,
-    ):
-        super().__init__(run, stage_name, stage, world)
-        self.previous_stage = previous_stage
-        self.identity = dict(identity)
-        if stage.uses_previous_tables:
+    def __init__(self, identity: Mapping[str, str], previous_stage: PreviousStage | None, *settings: Any):
+        super().__init__(*settings)
+        self.identity, self.previous_stage = dict(identity), previous_stage
+        if self.stage.uses_previous_tables:
             assert previous_stage is not None
             self.identity[PREVIOUS_TABLES] = previous_stage.digest()
         self.tables: dict[TableKey, NegativeTable] = {}
@@ -117,18 +63,21 @@ class NegativeTables(Product[Generation]):
             )
         return super().request(step, weights)
 
-    def adopt(
-        self, request: RefreshRequest, step: int, waited_seconds: float, is_decided: bool
-    ) -> Generation:
-        generation = self._open(request)
-        folder = str(generation.folder.relative_to(self.run.folder))
-        adoption = self._record(step, request, is_decided, folder=folder)
-        self._use(generation)
-        self.adopted_step = step
-        age_steps, waited = step - request.step, round(waited_seconds, 3)
-        self.log.metric(
-            "generation", **adoption, age_steps=age_steps, waited_seconds=waited, **generation.report
-        )
+    def adopt(self, request: RefreshRequest, step: int, waited_seconds: float) -> Generation:
+        """Raises on all processes if one of them could not open and verify the tables."""
+        folder = self.run.generation(self.stage_name, request.step)
+        error, generation = None, None
+        try:
+            generation = open_generation(folder, {"weights": request.weights, **self.identity})
+        except (OSError, RuntimeError) as problem:
+            error = problem
+        self.world.barrier()  # reading may take longer on one process than on another
+        if not self.world.all_agree(error is None) or generation is None:
+            raise error or RuntimeError(f"{folder} could not be opened by another process")
+        adoption = self._record(step, request, folder=str(folder.relative_to(self.run.folder)))
+        self._use(generation, step)
+        about = {"age_steps": step - request.step, "waited_seconds": round(waited_seconds, 3)}
+        self.log.metric("generation", **adoption, **about, **generation.report)
         log.info(
             "stage %s, step %d: negatives of step %d; waited %.1f s; %s",
             self.stage_name,
@@ -143,8 +92,7 @@ class NegativeTables(Product[Generation]):
         """Open the tables in use after these adoptions: static ones of the first, others of the last."""
         for decision in in_use(self.stage, decisions):
             made_from = {"weights": decision["weights"], **self.identity}
-            self._use(open_generation(self.run.folder / decision["folder"], made_from))
-            self.adopted_step = decision["step"]
+            self._use(open_generation(self.run.folder / decision["folder"], made_from), decision["step"])
 
     def shown_at(self, step: int) -> dict[str, str]:
         """For the progress of training: the generation in use by the step of its checkpoint, and its age.
@@ -152,30 +100,18 @@ class NegativeTables(Product[Generation]):
         Nothing where all tables are static.
         """
         dynamic = mined_sources(self.stage, dynamic_only=True)
-        newest = max((of for key, of in self.table_steps.items() if key in dynamic), default=None)
+        newest = max((mined for key, mined in self.table_steps.items() if key in dynamic), default=None)
         return {} if newest is None else {"gen": str(newest), "age": str(step - newest)}
 
-    def _open(self, request: RefreshRequest) -> Generation:
-        """Open and verify the tables on every process. Raises on all of them if one process could not."""
-        folder = self.run.generation(self.stage_name, request.step)
-        error, generation = None, None
-        try:
-            generation = open_generation(folder, {"weights": request.weights, **self.identity})
-        except (OSError, RuntimeError) as problem:
-            error = problem
-        self.world.barrier()  # reading may take longer on one process than on another
-        if not self.world.all_agree(error is None) or generation is None:
-            raise error or RuntimeError(f"{folder} could not be opened by another process")
-        return generation
-
-    def _use(self, generation: Generation) -> None:
+    def _use(self, generation: Generation, step: int) -> None:
         self.tables.update(generation.tables)
         self.table_steps.update(dict.fromkeys(generation.tables, generation.step))
         self.teacher_scores.update(generation.teacher_scores)
+        self.adopted_step = step
 
 
-class DevScore(Product[float]):
-    """The dev score of a checkpoint."""
+class DevScores(RefreshQueue[float]):
+    """The dev scores of checkpoints."""
 
     kind, event = "dev", "evaluate"
     adopts_at_end = True
@@ -184,11 +120,11 @@ class DevScore(Product[float]):
     def is_due(self, step: int) -> bool:
         return self.stage.evaluation_is_due(step)
 
-    def adopt(self, request: RefreshRequest, step: int, waited_seconds: float, is_decided: bool) -> float:
+    def adopt(self, request: RefreshRequest, step: int, waited_seconds: float) -> float:
         assert self.stage.evaluate is not None
-        measure, evaluation = self.stage.evaluate.measure, self.read(request)
+        measure, evaluation = self.stage.evaluate.measure, self._read(request)
         value = {key: evaluation[key] for key in ("value", "splits") if key in evaluation}
-        adoption = self._record(step, request, is_decided, **value)
+        adoption = self._record(step, request, **value)
         self.log.metric("dev", **adoption, measure=measure, **value, parts=evaluation["seconds"])
         splits = ", ".join(f"{split} {score:.4f}" for split, score in evaluation.get("splits", {}).items())
         log.info(
@@ -201,10 +137,61 @@ class DevScore(Product[float]):
         )
         return evaluation["value"]
 
-    def read(self, request: RefreshRequest) -> dict[str, Any]:
+    def score(self, step: int, weights: str) -> float:
+        """Have one more checkpoint evaluated, outside the schedule, and wait for its score."""
+        request = self.request(step, weights)
+        self.executor.submit(request)
+        self.executor.wait([request])
+        self.executor.cancel([request])
+        value: float = self._read(request)["value"]
+        return value
+
+    def _read(self, request: RefreshRequest) -> dict[str, Any]:
         """The evaluation of a request that is done: `value`, and `splits` when there are several."""
         path = self.run.evaluation(self.stage_name, request.step)
         return self.world.on_main(lambda: open_evaluation(path, request.weights))
 
 
-PRODUCTS: tuple[type[Product], ...] = (NegativeTables, DevScore)
+QUEUES: tuple[type[RefreshQueue], ...] = (NegativeTables, DevScores)
+
+
+class Refreshes:
+    """The refreshes of one stage: its tables of negatives, and its dev scores, if it is evaluated.
+
+    `executor_of` chooses who makes a product; `identity` holds the hashes of the data; `previous_stage` is
+    given if the stage uses the result of the previous one.
+    """
+
+    def __init__(
+        self,
+        run: RunDir,
+        name: str,
+        stage: Stage,
+        identity: Mapping[str, str],
+        world: World,
+        executor_of: Callable[[refresh_settings.Product], RefreshExecutor],
+        adoption_logs: Mapping[ProductKind, AdoptionLog],
+        previous_stage: PreviousStage | None = None,
+    ):
+        def arguments(kind: ProductKind, settings: refresh_settings.Product) -> tuple[Any, ...]:
+            adoption_log = adoption_logs.get(kind, AdoptionLog())
+            return run, name, stage, world, settings, executor_of(settings), adoption_log
+
+        tables = arguments("tables", stage.effective_refresh)
+        self.negatives = NegativeTables(identity, previous_stage, *tables)
+        self.dev: DevScores | None = None
+        if stage.effective_evaluate is not None:
+            self.dev = DevScores(*arguments("dev", stage.effective_evaluate))
+
+    @property
+    def queues(self) -> list[RefreshQueue]:
+        return [self.negatives] if self.dev is None else [self.negatives, self.dev]
+
+    def are_due(self, step: int) -> bool:
+        """Whether a product is made from the checkpoint of step `step`."""
+        return any(queue.is_due(step) for queue in self.queues)
+
+    @property
+    def pending_steps(self) -> set[int]:
+        """Steps of the checkpoints from which a product is still to be made or adopted."""
+        return {request.step for queue in self.queues for request in queue.pending}

@@ -5,23 +5,18 @@
 
 import logging
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe import refresh_settings
 from pyserini_ance.recipe.stage import Stage
-from pyserini_ance.runs.generation import (
-    PRODUCT_NAMES,
-    Generation,
-    PreviousStage,
-    ProductKind,
-    RefreshRequest,
-)
+from pyserini_ance.runs.generation import PRODUCT_NAMES, ProductKind, RefreshRequest
+from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.executors import RefreshExecutor
-from pyserini_ance.trainer.products import DevScore, NegativeTables, Product
 
 log = logging.getLogger(__name__)
 
@@ -52,26 +47,13 @@ class AdoptionLog:
         """Whether the log says what is adopted before step `step`."""
         return self.mode == "replay" or (self.mode == "resumed" and step <= max(self.adoptions, default=-1))
 
-    def is_decided(self, step: int) -> bool:
-        """Whether the run's own decisions, written before an interruption, hold the adoptions before step
-        `step`."""
-        return self.mode == "resumed" and self.covers(step)
-
     def uses(self, checkpoint: int) -> bool:
         """Whether the product of the checkpoint of this step is adopted in the log."""
         return any(checkpoint in checkpoints for checkpoints in self.adoptions.values())
 
 
-@dataclass(frozen=True)
-class Adoptions:
-    """The products to adopt before a step: of `checkpoints` (steps, oldest first), all, or the newest that is
-    done.
-
-    `choose`: `all` waits for each; `newest_done` adopts nothing if none is done; `first_done` waits for one.
-    """
-
-    checkpoints: tuple[int, ...]
-    choose: Literal["all", "newest_done", "first_done"] = "all"
+# Adopt all the products chosen, waiting for each; the newest that is done, if any; or wait for one of them.
+Choice = Literal["all", "newest_done", "first_done"]
 
 
 @dataclass(frozen=True)
@@ -89,45 +71,24 @@ class RefreshSchedule:
     adopts_at_end: bool = False
     log: AdoptionLog = AdoptionLog()
 
-    @classmethod
-    def of(
-        cls,
-        settings: refresh_settings.Product,
-        steps: int,
-        adopts_at_end: bool = False,
-        adoption_log: AdoptionLog = AdoptionLog(),
-    ) -> "RefreshSchedule":
-        """The schedule of a recipe: `after_steps` (0 with `mode: sync`) or `when_ready`, after recorded
-        adoptions."""
-        return cls(steps, settings.lag_steps, settings.staleness_steps, adopts_at_end, adoption_log)
-
-    def resumed(self, records: Sequence[Mapping]) -> "RefreshSchedule":
-        """The schedule that repeats the run's own `records`, then goes on; a replay keeps its own log."""
-        if not records or self.log.mode == "replay":
-            return self
-        return replace(self, log=AdoptionLog.of(records, "resumed"))
-
-    @property
-    def adopts_when_ready(self) -> bool:
-        return self.lag_steps is None
-
-    def adoptions(self, step: int, pending: Sequence[int], adopted: int = 0) -> Adoptions:
+    def adoptions(
+        self, step: int, pending: Sequence[int], adopted: int = 0
+    ) -> tuple[Choice, tuple[int, ...]]:
         """The products to adopt before step `step`, of the `pending` checkpoints (steps, oldest first).
 
         `adopted` is the step of the checkpoint whose product was adopted last.
         """
         if step == self.steps and self.log.mode != "replay":
-            return Adoptions(tuple(pending) if self.adopts_at_end else ())
+            return "all", tuple(pending) if self.adopts_at_end else ()
         if self.log.covers(step):
             recorded = self.log.adoptions.get(step, ())
-            return Adoptions(tuple(checkpoint for checkpoint in pending if checkpoint in recorded))
+            return "all", tuple(checkpoint for checkpoint in pending if checkpoint in recorded)
         if step == 0:
-            return Adoptions(tuple(pending))
+            return "all", tuple(pending)
         if self.lag_steps is not None:
-            due = (checkpoint for checkpoint in pending if checkpoint + self.lag_steps <= step)
-            return Adoptions(tuple(due))
+            return "all", tuple(checkpoint for checkpoint in pending if checkpoint + self.lag_steps <= step)
         is_stale = self.staleness_steps is not None and step - adopted > self.staleness_steps
-        return Adoptions(tuple(pending), "first_done" if is_stale else "newest_done")
+        return "first_done" if is_stale else "newest_done", tuple(pending)
 
     def is_requested(self, checkpoint: int) -> bool:
         """Whether the product of the checkpoint is requested; a replay requests only what it adopts."""
@@ -135,25 +96,61 @@ class RefreshSchedule:
 
     def is_awaited(self, checkpoint: int) -> bool:
         """Whether training waits for just this product; otherwise a newer one serves as well."""
-        return self.log.uses(checkpoint) or not self.adopts_when_ready or checkpoint in (0, self.steps)
+        return self.log.uses(checkpoint) or self.lag_steps is not None or checkpoint in (0, self.steps)
 
     def is_superseded(self, checkpoint: int, adopted: int) -> bool:
         """Whether the product of the checkpoint is no longer needed once that of checkpoint `adopted` is."""
-        return self.adopts_when_ready and checkpoint < adopted and not self.log.uses(checkpoint)
+        return self.lag_steps is None and checkpoint < adopted and not self.log.uses(checkpoint)
 
 
-class RefreshQueue[T]:
-    """The requests for one product of a stage, and their adoption by the schedule.
+class RefreshQueue[T](ABC):
+    """The requests for one kind of product of a stage's checkpoints, and their adoption by the schedule.
 
     `pending` requests are in order of their steps, and few: training waits for tables that are due or too
     old; of dev scores that are adopted when ready, the oldest, which may be in progress, and the newest are
-    enough.
+    enough. `adopted` is the step of the checkpoint whose product was adopted last.
+
+    event: the name of its adoptions in `decisions.jsonl`. adopts_at_end: as in RefreshSchedule.
+    newest_suffices: whether a request that training does not wait for replaces older ones.
     """
 
-    def __init__(self, product: Product[T], schedule: RefreshSchedule, executor: RefreshExecutor):
-        self.product, self.schedule, self.executor = product, schedule, executor
+    kind: ClassVar[ProductKind]
+    event: ClassVar[str]
+    adopts_at_end: ClassVar[bool]
+    newest_suffices: ClassVar[bool]
+
+    def __init__(
+        self,
+        run: RunDir,
+        stage_name: str,
+        stage: Stage,
+        world: World,
+        settings: refresh_settings.Product,
+        executor: RefreshExecutor,
+        adoption_log: AdoptionLog = AdoptionLog(),
+    ):
+        self.run, self.stage_name, self.stage, self.world = run, stage_name, stage, world
+        self.log, self.executor = RunLog(run, world.is_main), executor
+        self.schedule = RefreshSchedule(
+            stage.steps, settings.lag_steps, settings.staleness_steps, self.adopts_at_end, adoption_log
+        )
         self.pending: list[RefreshRequest] = []
         self.adopted = 0
+
+    @abstractmethod
+    def is_due(self, step: int) -> bool:
+        """Whether the product is made from the checkpoint before step `step`."""
+
+    @abstractmethod
+    def adopt(self, request: RefreshRequest, step: int, waited_seconds: float) -> T:
+        """Open the product of a request that is done, adopt it before step `step`, and record that."""
+
+    def restore(self, decisions: Sequence[dict[str, Any]]) -> None:  # noqa: B027 (optional)
+        """Restore what is in use after these adoptions, when a stage is resumed. Nothing by default."""
+
+    def request(self, step: int, weights: str) -> RefreshRequest:
+        """The request for the product of the checkpoint before step `step`, whose weights have this hash."""
+        return RefreshRequest(self.kind, self.stage_name, step, weights)
 
     def advance(self, step: int, weights: str | None) -> list[tuple[int, T]]:
         """Adopt what is due before step `step`; request the product of its checkpoint if `weights` are given.
@@ -163,7 +160,7 @@ class RefreshQueue[T]:
         # Collect finished results first, so that a new request cannot replace them.
         adopted = self._adopt(step)
         if weights is not None:
-            self.submit(self.product.request(step, weights))
+            self.submit(self.request(step, weights))
             adopted += self._adopt(step)
         return adopted
 
@@ -179,7 +176,7 @@ class RefreshQueue[T]:
                 request.step,
             )
         request = replace(request, is_awaited=self.schedule.is_awaited(request.step))
-        if not request.is_awaited and self.product.newest_suffices:
+        if not request.is_awaited and self.newest_suffices:
             self._cancel([pending for pending in self.pending[1:] if not self.executor.done(pending)])
         self.pending.append(request)
         self.executor.submit(request)
@@ -191,24 +188,30 @@ class RefreshQueue[T]:
         Raises RuntimeError if a checkpoint whose product is needed was removed (its weights are None).
         """
         self.adopted = max(adopted, default=0)
-        when_ready = self.schedule.adopts_when_ready
+        when_ready = self.schedule.lag_steps is None
         for step, weights in checkpoints:
             if step in adopted or (when_ready and (step < self.adopted or weights is None)):
                 continue
             if weights is None:
                 raise RuntimeError(
-                    f"stage {self.product.stage_name} cannot continue: its checkpoint of step {step} was "
-                    f"removed, and the {PRODUCT_NAMES[self.product.kind]} made from it is missing; train "
-                    "again with --overwrite"
+                    f"stage {self.stage_name} cannot continue: its checkpoint of step {step} was "
+                    f"removed, and the {PRODUCT_NAMES[self.kind]} made from it is missing; train again with "
+                    "--overwrite"
                 )
-            self.submit(self.product.request(step, weights))
+            self.submit(self.request(step, weights))
 
     def collect(self, step: int) -> list[RefreshRequest]:
         """Return the requests whose products are adopted before step `step`, all done; wait where the
         schedule does."""
         if not self.pending:
             return []
-        collected = self._choose(step)
+        steps = [request.step for request in self.pending]
+        choice, checkpoints = self.schedule.adoptions(step, steps, self.adopted)
+        collected = [request for request in self.pending if request.step in checkpoints]
+        if choice == "first_done":
+            collected = [self.executor.wait(collected)]
+        elif choice == "newest_done":
+            collected = next(([r] for r in reversed(collected) if self.executor.done(r)), [])
         for request in collected:
             self.executor.wait([request])
             self.adopted = request.step
@@ -216,33 +219,14 @@ class RefreshQueue[T]:
         self._cancel([r for r in self.pending if r in collected or r in superseded])
         return collected
 
-    def make(self, step: int, weights: str) -> RefreshRequest:
-        """Have the product of one more checkpoint made, outside the schedule, and wait for it."""
-        request = self.product.request(step, weights)
-        self.executor.submit(request)
-        self.executor.wait([request])
-        self.executor.cancel([request])
-        return request
-
     def close(self) -> None:
         """Cancel what is pending at the end of the stage."""
         self._cancel(self.pending)
 
-    def _choose(self, step: int) -> list[RefreshRequest]:
-        adoptions = self.schedule.adoptions(step, [request.step for request in self.pending], self.adopted)
-        if adoptions.choose == "first_done":
-            return [self.executor.wait(self.pending)]
-        if adoptions.choose == "newest_done":
-            return next(([r] for r in reversed(self.pending) if self.executor.done(r)), [])
-        return [request for request in self.pending if request.step in adoptions.checkpoints]
-
     def _adopt(self, step: int) -> list[tuple[int, T]]:
-        start, log_ = time.perf_counter(), self.schedule.log
+        start = time.perf_counter()
         return [
-            (
-                request.step,
-                self.product.adopt(request, step, time.perf_counter() - start, log_.is_decided(step)),
-            )
+            (request.step, self.adopt(request, step, time.perf_counter() - start))
             for request in self.collect(step)
         ]
 
@@ -252,56 +236,10 @@ class RefreshQueue[T]:
         if requests:
             self.executor.cancel(requests)
 
-
-class Refreshes:
-    """The refreshes of one stage: the queue of its tables of negatives, and that of its dev scores, if any.
-
-    `executor_of` chooses who makes a product; `identity` holds the hashes of the data; `previous_stage` is
-    given if the stage uses the result of the previous one.
-    """
-
-    def __init__(
-        self,
-        run: RunDir,
-        name: str,
-        stage: Stage,
-        identity: Mapping[str, str],
-        world: World,
-        executor_of: Callable[[refresh_settings.Product], RefreshExecutor],
-        adoption_logs: Mapping[ProductKind, AdoptionLog],
-        previous_stage: PreviousStage | None = None,
-    ):
-        def queue[T](product: Product[T], settings: refresh_settings.Product) -> RefreshQueue[T]:
-            adoption_log = adoption_logs.get(product.kind, AdoptionLog())
-            schedule = RefreshSchedule.of(settings, stage.steps, product.adopts_at_end, adoption_log)
-            return RefreshQueue(product, schedule, executor_of(settings))
-
-        self.negatives = NegativeTables(run, name, stage, world, identity, previous_stage)
-        self.tables: RefreshQueue[Generation] = queue(self.negatives, stage.effective_refresh)
-        self.dev: RefreshQueue[float] | None = None
-        if stage.effective_evaluate is not None:
-            self.dev = queue(DevScore(run, name, stage, world), stage.effective_evaluate)
-
-    def dev_score(self, step: int, weights: str) -> float:
-        """Evaluate one more checkpoint on dev, and wait for its score."""
-        assert self.dev is not None and isinstance(self.dev.product, DevScore)
-        value: float = self.dev.product.read(self.dev.make(step, weights))["value"]
-        return value
-
-    @property
-    def queues(self) -> list[RefreshQueue]:
-        return [self.tables] if self.dev is None else [self.tables, self.dev]
-
-    def are_due(self, step: int) -> bool:
-        """Whether a product is made from the checkpoint of step `step`."""
-        return any(queue.product.is_due(step) for queue in self.queues)
-
-    @property
-    def pending_steps(self) -> set[int]:
-        """Steps of the checkpoints from which a product is still to be made or adopted."""
-        return {request.step for queue in self.queues for request in queue.pending}
-
-    def close(self) -> None:
-        """Cancel what is pending at the end of the stage."""
-        for queue in self.queues:
-            queue.close()
+    def _record(self, step: int, request: RefreshRequest, **values: Any) -> dict[str, Any]:
+        """Record the decision to adopt, unless the run did so before an interruption; return the fields that
+        tell which adoption a metric belongs to."""
+        adoption = {"stage": self.stage_name, "step": step, "checkpoint_step": request.step}
+        if self.schedule.log.mode != "resumed" or not self.schedule.log.covers(step):
+            self.log.decide(self.event, **adoption, **values, weights=request.weights)
+        return adoption

@@ -1,7 +1,7 @@
 """Resume a run: check that it is the same run, and continue a stage from its newest checkpoint."""
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,8 @@ from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir, step_of
 from pyserini_ance.storage.files import read_json, read_json_lines
 from pyserini_ance.storage.publish import is_complete, read_manifest
-from pyserini_ance.trainer.products import PRODUCTS
-from pyserini_ance.trainer.refresh import AdoptionLog, Refreshes
+from pyserini_ance.trainer.products import QUEUES, Refreshes
+from pyserini_ance.trainer.refresh import AdoptionLog
 
 SHOWN = 5  # differing keys in an error message
 
@@ -39,46 +39,45 @@ def resume_stage(run: RunDir, name: str, refreshes: Refreshes, log: RunLog, worl
     later steps depended on them.
     """
     repeated = [
-        queue.product.event
+        queue.event
         for queue in refreshes.queues
-        if queue.schedule.adopts_when_ready and queue.schedule.log.mode != "replay"
+        if queue.schedule.lag_steps is None and queue.schedule.log.mode != "replay"
     ]
-    state = world.on_main(lambda: _read_state(run, name, log, repeated))
+
+    def read_state() -> dict[str, Any]:
+        progress = newest_progress(run, name)
+        log.forget_after(name, progress.step if progress else 0, repeated)
+        return {
+            "progress": progress and asdict(progress),
+            "decisions": [r for queue in QUEUES for r in log.decisions(queue.event) if r["stage"] == name],
+            "weights": list(_known_weights(run, name)),
+        }
+
+    state = world.on_main(read_state)
     if state["progress"] is None:
         return Resumed()
     progress = TrainingProgress(**state["progress"])
     weights = dict(state["weights"])
     for queue in refreshes.queues:
-        records = [record for record in state["decisions"] if record["event"] == queue.product.event]
+        records = [record for record in state["decisions"] if record["event"] == queue.event]
         before = [record for record in records if record["step"] < progress.step]
-        queue.product.restore(before)
-        queue.schedule = queue.schedule.resumed([r for r in records if r["step"] >= progress.step])
-        due = (step for step in range(1, progress.step) if queue.product.is_due(step))
+        after = [record for record in records if record["step"] >= progress.step]
+        queue.restore(before)
+        if after and queue.schedule.log.mode != "replay":  # a replay keeps its own log
+            queue.schedule = replace(queue.schedule, log=AdoptionLog.of(after, "resumed"))
+        due = (step for step in range(1, progress.step) if queue.is_due(step))
         adopted = {record["checkpoint_step"] for record in before}
         queue.resubmit([(step, weights.get(step)) for step in due], adopted)
     return Resumed(progress, Checkpoint.open(run.checkpoint(name, progress.step)))
 
 
-def _read_state(run: RunDir, stage: str, log: RunLog, keep: list[str]) -> dict[str, Any]:
-    progress = newest_progress(run, stage)
-    log.forget_after(stage, progress.step if progress else 0, keep)
-    decisions = [r for product in PRODUCTS for r in log.decisions(product.event) if r["stage"] == stage]
-    return {
-        "progress": progress and asdict(progress),
-        "decisions": decisions,
-        "weights": list(_known_weights(run, stage)),
-    }
-
-
 def _known_weights(run: RunDir, stage: str) -> Iterator[tuple[int, str]]:
     """Yield (step, weights) of checkpoints and of products, which serve even if their checkpoint was removed
     since."""
-    for folder in run.checkpoints.glob(f"{stage}-????????"):
-        if is_complete(folder):
-            yield step_of(folder.name), Checkpoint.open(folder, verify=False).weights
-    for folder in run.negatives.glob(f"{stage}-????????"):
-        if is_complete(folder):
-            yield step_of(folder.name), read_manifest(folder, verify=False)["weights"]
+    for folder in filter(is_complete, run.checkpoints.glob(f"{stage}-????????")):
+        yield step_of(folder.name), Checkpoint.open(folder, verify=False).weights
+    for folder in filter(is_complete, run.negatives.glob(f"{stage}-????????")):
+        yield step_of(folder.name), read_manifest(folder, verify=False)["weights"]
     for path in run.evaluations.glob(f"{stage}-????????.json"):
         yield step_of(path.stem), read_json(path)["weights"]
 
@@ -193,6 +192,6 @@ def replay_logs(decisions: Path, stage: str) -> dict[ProductKind, AdoptionLog]:
         return {}
     records = [record for record in read_json_lines(decisions) if record.get("stage") == stage]
     return {
-        product.kind: AdoptionLog.of([r for r in records if r["event"] == product.event], "replay")
-        for product in PRODUCTS
+        queue.kind: AdoptionLog.of([r for r in records if r["event"] == queue.event], "replay")
+        for queue in QUEUES
     }

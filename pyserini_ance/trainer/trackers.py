@@ -3,15 +3,16 @@
 import importlib.util
 import logging
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from accelerate import PartialState
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, GeneralTracker
 
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.files import append_json_line, read_json_lines, read_json_object, write_json
+from pyserini_ance.storage.files import read_json_lines, read_json_object, write_json
 
 PROJECT = "pyserini_ance"
 WHERE = ("event", "stage", "step", "weights")  # keys of a record that are not values
@@ -38,33 +39,37 @@ def series(record: Mapping[str, Any]) -> dict[str, float]:
         record = {**record, record["measure"]: record["value"]}
         del record["value"]
     values = {key: value for key, value in record.items() if key not in WHERE}
-    return dict(_numbers(record["event"], values))
+    numbers = _leaves(record["event"], values, "/")
+    return {path: n for path, n in numbers if isinstance(n, int | float) and not isinstance(n, bool)}
 
 
-def _numbers(path: str, value: Any) -> Iterator[tuple[str, float]]:
+def settings(recipe: Recipe) -> dict[str, Any]:
+    """The recipe's settings by dotted key, as trackers show them: numbers and texts."""
+    return dict(_leaves("", recipe.model_dump(mode="json"), "."))
+
+
+def _leaves(path: str, value: Any, separator: str) -> Iterator[tuple[str, Any]]:
+    """Yield the values in mappings and lists that are not None, with their paths."""
+    if isinstance(value, list):
+        value = dict(enumerate(value))
     if isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _numbers(f"{path}/{key}", inner)
-    elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield from _leaves(f"{path}{separator}{key}" if path else str(key), inner, separator)
+    elif value is not None:
         yield path, value
 
 
 class Trackers:
     """The trackers of one run, in the main process.
 
-    A value's step counts the steps of all stages. `sent.jsonl` has a line for each record before it is sent:
-    a resumed run makes records again that trackers have, with the same values, and does not send them again;
-    a kill loses one record at most. A tracker that fails is left out from then on: the run goes on.
+    A value's step counts the steps of all stages. A resumed run sends the records that it makes again once
+    more, with the same values and steps. A tracker that fails is left out from then on: the run goes on.
     """
 
     def __init__(self, run: RunDir, names: Sequence[str]):
-        self.run, self.names = run, tuple(names)
-        self.folder = run.folder / "trackers"
-        self._ids = self.folder / "ids.json"
-        self._sent = self.folder / "sent.jsonl"
+        self.run, self.names, self.folder = run, tuple(names), run.folder / "trackers"
         self._first: dict[str, int] = {}  # the steps of all stages before a stage
         self._steps: dict[str, int] = {}  # the steps done of each stage
-        self._sent_before: set[tuple[int, str]] = set()  # by the processes that this one resumes
         self.trackers: list[GeneralTracker] = []
 
     def start(self, config: Mapping[str, Any]) -> None:
@@ -72,10 +77,11 @@ class Trackers:
 
         Raises RuntimeError for a tracker that cannot be started.
         """
+        PartialState(cpu=True)  # accelerate's trackers log with it
         self.folder.mkdir(exist_ok=True)
-        ids = read_json_object(self._ids) or {}
+        ids = read_json_object(self.folder / "ids.json") or {}
         for name in self.names:
-            tracker = LOGGER_TYPE_TO_CLASS[name](**self._settings(name, ids.get(name)))
+            tracker = LOGGER_TYPE_TO_CLASS[name](**self._arguments(name, ids.get(name)))
             try:
                 tracker.start()
                 if name not in ids:
@@ -84,14 +90,18 @@ class Trackers:
                 raise RuntimeError(
                     f"log_with: {name} cannot be started: {error}. {OFFLINE.get(name, '')}"
                 ) from error
-            ids[name] = _id_of(name, tracker)
+            # What a resumed run continues by; the folder of TensorBoard and the name in Trackio identify it.
+            ids[name] = ""
+            if name == "wandb":
+                ids[name] = str(tracker.tracker.id)
+            elif name == "mlflow":
+                ids[name] = str(tracker.tracker.info.run_id)
             self.trackers.append(tracker)
-        write_json(self._ids, ids)
-        self._sent_before = {(position, event) for position, event in read_json_lines(self._sent)}
+        write_json(self.folder / "ids.json", ids)
         for record in read_json_lines(self.run.metrics):  # of a resumed run
             self._position(record)
 
-    def _settings(self, name: str, run_id: str | None) -> dict[str, Any]:
+    def _arguments(self, name: str, run_id: str | None) -> dict[str, Any]:
         """The arguments of accelerate's class for a new run, or for the run of that id."""
         run_name = self.run.folder.resolve().name
         if name == "tensorboard":
@@ -102,39 +112,31 @@ class Trackers:
         return {"run_name": PROJECT, "name": run_name, "resume": "allow", **more}
 
     def send(self, record: Mapping[str, Any]) -> None:
-        """Send a record that was just appended to the metrics, unless it was sent before."""
-        if "stage" not in record:
-            return
-        position, event, values = self._position(record), record["event"], series(record)
-        if not values or (position, event) in self._sent_before:
-            return
-        append_json_line(self._sent, [position, event])
-        for tracker in list(self.trackers):
-            with self._left_out_if_it_fails(tracker):
-                tracker.log(_named_for(tracker, values), step=position)
+        """Send a record that was just appended to the metrics."""
+        if "stage" in record:
+            position = self._position(record)
+            if values := series(record):
+                self._each(lambda tracker: tracker.log(_named_for(tracker, values), step=position))
 
     def finish(self) -> None:
         """Close the trackers."""
-        for tracker in list(self.trackers):
-            with self._left_out_if_it_fails(tracker):
-                tracker.finish()
+        self._each(lambda tracker: tracker.finish())
 
     def _position(self, record: Mapping[str, Any]) -> int:
-        """The steps of all stages before that of a record."""
+        """The step of a record, plus the steps of all stages before its own."""
         stage = record.get("stage", "")
-        if stage not in self._first:
-            self._first[stage] = sum(self._steps.values())
+        first = self._first.setdefault(stage, sum(self._steps.values()))
         if record["event"] == "step":
             self._steps[stage] = max(self._steps.get(stage, 0), record["step"] + 1)
-        return self._first[stage] + int(record.get("step", 0))
+        return first + int(record.get("step", 0))
 
-    @contextmanager
-    def _left_out_if_it_fails(self, tracker: GeneralTracker) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:  # a service that cannot be reached must not end a run
-            log.warning("%s failed and gets nothing more: %s", tracker.name, error)
-            self.trackers.remove(tracker)
+    def _each(self, act: Callable[[GeneralTracker], None]) -> None:
+        for tracker in list(self.trackers):
+            try:
+                act(tracker)
+            except Exception as error:  # a service that cannot be reached must not end a run
+                log.warning("%s failed and gets nothing more: %s", tracker.name, error)
+                self.trackers.remove(tracker)
 
 
 def _named_for(tracker: GeneralTracker, values: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,13 +144,6 @@ def _named_for(tracker: GeneralTracker, values: Mapping[str, Any]) -> dict[str, 
     if tracker.name != "mlflow":
         return dict(values)
     return {re.sub(r"[^\w./ -]", "_", name): value for name, value in values.items()}
-
-
-def _id_of(name: str, tracker: GeneralTracker) -> str:
-    """What a resumed run opens the tracker's run by; empty where its folder or name does."""
-    if name == "wandb":
-        return str(tracker.tracker.id)
-    return str(tracker.tracker.info.run_id) if name == "mlflow" else ""
 
 
 @contextmanager
@@ -165,19 +160,3 @@ def tracking(recipe: Recipe, run: RunDir) -> Iterator[None]:
     finally:
         run.listeners.remove(trackers.send)
         trackers.finish()
-
-
-def settings(recipe: Recipe) -> dict[str, Any]:
-    """The recipe's settings by dotted key, as trackers show them: numbers and texts."""
-    return dict(_leaves("", recipe.model_dump(mode="json")))
-
-
-def _leaves(key: str, value: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(value, dict):
-        for name, inner in value.items():
-            yield from _leaves(f"{key}.{name}" if key else name, inner)
-    elif isinstance(value, list):
-        for position, inner in enumerate(value):
-            yield from _leaves(f"{key}.{position}", inner)
-    elif value is not None:
-        yield key, value

@@ -22,9 +22,7 @@ TRAINING_VECTORS = 1 << 17  # a product quantiser of 8 bits uses half as many
 # Dimensions of a code's part of the vector: with fewer, Faiss itself does not use matrix products.
 MATRIX_PRODUCT_DIMENSIONS = 16
 FILE = "index"
-NUMBER_BYTES, ID_BYTES, HEADER_BYTES = 4, 8, 4096
-INNER_INDEXES = ("index", "base_index", "refine_index", "storage")  # by Faiss's names
-LEVELS = 8  # of a graph, of which few vectors reach the highest
+ID_BYTES = 8
 MOST_HITS_ON_GPU = 2048  # per query, by Faiss's kernels
 
 
@@ -75,9 +73,9 @@ def to_gpu(index: FaissIndex, device: str, vectors: int) -> FaissIndex | None:
     Tables of a product quantiser are in fp16: in fp32 those of 96 codes do not fit a GPU's shared memory.
     """
     faiss, gpu = import_faiss(), faiss_gpu(device)
-    if gpu is None or faiss.try_extract_index_ivf(index) is None:
+    if gpu is None or (lists := faiss.try_extract_index_ivf(index)) is None:
         return None
-    if not has_room(size_bytes := _index_bytes(index, vectors), device):
+    if not has_room(size_bytes := vectors * (lists.code_size + ID_BYTES), device):
         log.info("an index of %.1f GiB does not fit the free memory of %s", size_bytes / 2**30, device)
         return None
     options = faiss.GpuClonerOptions()
@@ -146,51 +144,6 @@ def new_index(dimension: int, factory: str) -> FaissIndex:
     # Faiss's own name for objects that must live as long as the index.
     index.referenced_objects = [_prepare(component) for component in _components(index)]
     return index
-
-
-def index_bytes(vectors: int, dimension: int, factory: str) -> int:
-    """An upper bound on the bytes of the file that `make_index` writes for so many vectors.
-
-    Counted are each vector's code, id and links of a graph, and once the centroids and matrices that are
-    trained. Raises as `make_index` does.
-    """
-    return _index_bytes(new_index(dimension, factory), vectors)
-
-
-def _index_bytes(index: FaissIndex, vectors: int) -> int:
-    once, each = map(sum, zip(*map(_bytes_of, _components(index)), strict=True))
-    return HEADER_BYTES + int(once) + int(each * vectors)
-
-
-def _bytes_of(component: Any) -> tuple[float, float]:
-    """The bytes of a component: once, and for each vector; those of an unknown kind are its vectors'."""
-    faiss = import_faiss()
-
-    if isinstance(component, faiss.VectorTransform):
-        width = max(component.d_in, component.d_out)
-        return NUMBER_BYTES * (2 * width * width + 4 * width), 0  # a PCA has two matrices and three vectors
-    inner = [getattr(component, name) for name in INNER_INDEXES if hasattr(component, name)]
-    parts = [_bytes_of(part) for index in inner for part in _components(index)]
-    codes = 0 if parts else getattr(component, "code_size", NUMBER_BYTES * component.d)
-    once, each = float(sum(part[0] for part in parts)), codes + float(sum(part[1] for part in parts))
-    if hasattr(component, "nlist"):
-        lists = [_bytes_of(part) for part in _components(component.quantizer)]
-        once += sum(part[0] + component.nlist * part[1] for part in lists)
-        once += component.nlist * 2 * ID_BYTES
-        each += ID_BYTES
-    # An index for fast scans fills the last block of each list.
-    once += getattr(component, "nlist", 1) * getattr(component, "bbs", 0) * each
-    if hasattr(component, "hnsw"):
-        links = component.hnsw.nb_neighbors(0)  # on upper levels a vector has about links / (links - 2) more
-        each += NUMBER_BYTES * (links + 2 * links / max(1, links - 2)) + ID_BYTES + NUMBER_BYTES
-        once += LEVELS * NUMBER_BYTES * links
-    if hasattr(component, "pq"):
-        once += NUMBER_BYTES * component.pq.ksub * component.d
-    if hasattr(component, "aq"):
-        once += 2 * NUMBER_BYTES * component.aq.total_codebook_size * component.d
-    if hasattr(component, "sq"):
-        once += 2 * NUMBER_BYTES * component.d
-    return once, each + ID_BYTES * hasattr(component, "id_map")
 
 
 def check_index(dimension: int, index: str) -> None:

@@ -62,11 +62,11 @@ def test_an_unfinished_run_is_named(runs, tmp_path):
 def test_a_curve_is_drawn_with_any_table_and_tables_exclude_one_another(runs, capsys, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(dev_curves, "plot_curves", lambda curves, path: drawn.append(path))
-    compare.main([*runs, "--time-to-target", "--curve", str(tmp_path / "curve.svg")])
+    compare.main([*runs, "--time-to-target", "best", "--curve", str(tmp_path / "curve.svg")])
     assert drawn == [tmp_path / "curve.svg"] and "to 0.4000 seconds" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="2"):
-        compare.main([*runs, "--time-to-target", "--forgetting"])
-    assert "not allowed with" in capsys.readouterr().err
+        compare.main([*runs, "--time-to-target", "best", "--forgetting"])
+    assert "pass one of --significance, --time-to-target" in capsys.readouterr().err
 
 
 def test_a_run_that_is_passed_twice_is_refused(runs):
@@ -77,7 +77,7 @@ def test_a_run_that_is_passed_twice_is_refused(runs):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--time-to-target", "--rows", "demo/ance"], "remove --rows"),
+        (["--time-to-target", "0.4", "--rows", "demo/ance"], "remove --rows"),
         (["--forgetting", "--rows", "demo/ance"], "remove --rows"),
         (["--test", "permutation"], "--test is that of --significance; remove --test"),
     ],

@@ -3,7 +3,7 @@
 import pytest
 from helpers.small_set import ONE_STEP, make_finished_run
 
-from pyserini_ance.commands import compare_queries
+from pyserini_ance.commands.evaluate import main
 
 QRELS = "test-0 0 red-horse 1\ntest-1 0 green-horse 1\n"
 
@@ -27,7 +27,7 @@ def test_two_runs(make_run, capsys):
         make_run("good", {"test-0": "pink-river", "test-1": "green-horse"}),
         make_run("bad", {"test-0": "pink-river"}),
     )
-    compare_queries.main([good, bad, "--measure", "RR@5"])
+    main(["--compare-queries", good, bad, "--measures", "RR@5"])
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == f"# RR@5: {good} against {bad}" and lines[2].startswith(
         "1 wins, 1 ties, 0 losses of 2 queries; mean difference +0.500"
@@ -44,22 +44,22 @@ def test_two_runs(make_run, capsys):
 
 def test_a_row_of_a_run(make_run, capsys):
     run = make_run("good", {"test-1": "green-horse"})
-    compare_queries.main([run, f"{run}:bm25"])
+    main(["--compare-queries", run, f"{run}:bm25"])
     assert "1 wins, 1 ties, 0 losses" in capsys.readouterr().out
     with pytest.raises(
         ValueError, match=r"good:bm52 has no ranking of split 'test' .*; rows that have one: bm25"
     ):
-        compare_queries.main([run, f"{run}:bm52"])
+        main(["--compare-queries", run, f"{run}:bm52"])
 
 
 def test_what_is_no_run_directory_is_named(make_run, tmp_path):
     """Such as the name of a row, or a name that was mistyped."""
     run = make_run("good", {"test-1": "green-horse"})
     with pytest.raises(FileNotFoundError, match="^cr/inbatch is not a run directory: no such folder"):
-        compare_queries.main([run, "cr/inbatch"])
+        main(["--compare-queries", run, "cr/inbatch"])
     message = r"goood is not a run directory: no such folder \(did you mean 'good'\?\)\. Pass a directory"
     with pytest.raises(FileNotFoundError, match=message):
-        compare_queries.main([str(tmp_path / "goood"), run])
+        main(["--compare-queries", str(tmp_path / "goood"), run])
 
 
 def test_a_run_without_rankings_is_to_be_resumed(make_run, tmp_path):
@@ -70,9 +70,9 @@ def test_a_run_without_rankings_is_to_be_resumed(make_run, tmp_path):
         r"rows that have one: none; its final evaluation has not finished: pyserini-ance train .*--resume$"
     )
     with pytest.raises(ValueError, match=message):
-        compare_queries.main([run, f"{run}:bm25"])
+        main(["--compare-queries", run, f"{run}:bm25"])
     with pytest.raises(ValueError, match=r"a run trained with final_evaluation.split=\[test,dev\] has them"):
-        compare_queries.main([run, f"{run}:bm25", "--split", "dev"])
+        main(["--compare-queries", run, f"{run}:bm25", "--split", "dev"])
 
 
 def test_incomparable_rankings_are_refused(make_run, capsys):
@@ -81,10 +81,10 @@ def test_incomparable_rankings_are_refused(make_run, capsys):
         make_run("other", {"test-1": "green-horse"}, QRELS.replace(" 1\n", " 2\n")),
     )
     with pytest.raises(ValueError, match="judge split 'test' differently"):
-        compare_queries.main([run, other])
+        main(["--compare-queries", run, other])
     with pytest.raises(SystemExit):
-        compare_queries.main([run, run])
+        main(["--compare-queries", run, run])
     assert "two different rankings" in capsys.readouterr().err
     with pytest.raises(SystemExit):
-        compare_queries.main([run, other, "--most", "0"])
-    assert "argument --most: '0' is not a whole number from 1 on" in capsys.readouterr().err
+        main(["--compare-queries", run, other, "--first", "0"])
+    assert "greater than or equal to 1" in capsys.readouterr().err

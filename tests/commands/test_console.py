@@ -1,6 +1,5 @@
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -8,7 +7,6 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, P
 
 from pyserini_ance.commands import console
 from pyserini_ance.distributed.failures import PeerError, PeerLoss
-from pyserini_ance.runs.rundir import RunDir
 
 
 def _raise(error: BaseException):
@@ -102,39 +100,3 @@ def test_a_closed_stdout_causes_no_message():
         process.stdout.readline()
         process.stdout.close()
         assert process.stderr.read() == b""
-
-
-def test_options_without_effect_are_named_with_the_reason(capsys):
-    parser = console.command_parser("x", "", "")
-    parser.add_argument("--top-k", type=int, default=3)
-    parser.add_argument("--split")
-    refuse = partial(console.refuse_options, parser)
-    refuse(parser.parse_args(["--top-k", "3"]), "no reason", "--top-k", "--split")
-    with pytest.raises(SystemExit, match="2"):
-        refuse(parser.parse_args(["--top-k", "4", "--split", "dev"]), "no search", "--top-k", "--split")
-    assert capsys.readouterr().err.endswith("error: no search; remove --top-k, --split\n")
-
-
-def test_outputs_that_cannot_be_written(tmp_path):
-    file = tmp_path / "file"
-    file.write_text("")
-    assert console.output_file(str(file)) == file
-    assert console.output_folder(str(tmp_path / "new" / "folder")) == tmp_path / "new" / "folder"
-    with pytest.raises(IsADirectoryError, match="is a folder; --output names the file to write"):
-        console.output_file(str(tmp_path))
-    with pytest.raises(NotADirectoryError, match="file is a file; --output names a folder"):
-        console.output_folder(str(file))
-    for kind in (console.output_file, console.output_folder):
-        with pytest.raises(NotADirectoryError, match="file is a file, so that .*file/a/b cannot be written"):
-            kind(str(file / "a" / "b"))
-
-
-def test_a_file_of_a_run_directory_is_no_output(tmp_path):
-    run = RunDir(tmp_path / "run")
-    run.create("")
-    own = ["measures.json", "run.test.trec", "qrels.dev.txt", "runs/x.trec", "model/config.json"]
-    for name in own:
-        with pytest.raises(FileExistsError, match=f"{name} is a name for the own files of the run directory"):
-            console.output_file(str(run.folder / name))
-    for name in ("fused.trec", "analysis/x.json", "report.html"):
-        assert console.output_file(str(run.folder / name))

@@ -168,7 +168,7 @@ def test_the_first_negatives_of_each_query(recipe, deep_run, tmp_path, capsys, l
     ids = recipe.data.read().documents.ids
     expected = [ids[row] for row in [5, 3, 9, 0, 29, 28, 27, 26, 1, 2, 4, 6]][:number]
     output = tmp_path / layout
-    convert(capsys, deep_run.folder, "--to", layout, "--output", output, "--negatives", number)
+    convert(capsys, deep_run.folder, "--to", layout, "--output", output, "--num-negatives", number)
     if layout == "tevatron":
         records = [json.loads(line) for line in (output / "train.jsonl").read_text().splitlines()]
         found = [[passage["docid"] for passage in record["negative_passages"]] for record in records]
@@ -288,8 +288,10 @@ def test_invalid_requests_are_reported(recipe, run, tmp_path):
     ):
         main([str(run.folder), "--to", "beir", "--table", "ance-00000010", *output])
     for source, to in ((path, "tevatron"), (run.folder, "beir"), (f"{run.folder}:a-later", "trec")):
-        with pytest.raises(ValueError, match="--negatives 3 limits the mined negatives of a run directory"):
-            main([str(source), "--to", to, "--negatives", "3", *output])
+        with pytest.raises(
+            ValueError, match="--num-negatives 3 limits the mined negatives of a run directory"
+        ):
+            main([str(source), "--to", to, "--num-negatives", "3", *output])
     with pytest.raises(FileNotFoundError, match=r"is not a run directory \(recipe.yaml is missing\)"):
         main([str(tmp_path / "data"), "--to", "beir", *output])
     with pytest.raises(

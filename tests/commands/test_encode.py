@@ -1,23 +1,20 @@
-"""`pyserini-ance encode` and `merge` as a user runs them; in a process of its own where they load faiss."""
+"""`pyserini-ance encode` as a user runs them; in a process of its own where they load faiss."""
 
 import json
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import pyarrow.parquet
 import pytest
 from helpers.waiting import until
 
-from pyserini_ance.commands import encode as command
-from pyserini_ance.commands import merge
-from pyserini_ance.commands.encode import FORMATS, main
+from pyserini_ance.commands.encode import main
 from pyserini_ance.encoders.families.transformer import Transformer
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
-from pyserini_ance.pyserini_bridge.vector_files import NumberType, write_index
+from pyserini_ance.pyserini_bridge.vector_files import write_index
 
 CORPUS = [("007", "Cats purr."), ("b", "A long text " * 40), ("c", "Dogs bark at cats")]
 READ_INDEX = (
@@ -96,7 +93,7 @@ def test_processes_write_one_folder(run_processes, read_index, encoder, tmp_path
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("format", FORMATS)
+@pytest.mark.parametrize("format", ["faiss", "parquet", "jsonl"])
 def test_a_shard_that_is_killed_is_not_there_and_is_made_by_the_next_call(encoder, tmp_path, capsys, format):
     corpus, output = tmp_path / "corpus.jsonl", tmp_path / "shards"
     records = ({"id": f"d{i}", "contents": f"Text {i} " * (i % 7 + 1)} for i in range(4000))
@@ -114,7 +111,7 @@ def test_a_shard_that_is_killed_is_not_there_and_is_made_by_the_next_call(encode
     main([*shared, "--shard", "2/2", "--output", str(output / "2")])
     main([*shared, "--output", str(tmp_path / "whole")])
     capsys.readouterr()
-    merge.main([str(output / "2"), str(output / "1"), "--output", str(tmp_path / "merged")])
+    main(["--merge", str(output / "2"), str(output / "1"), "--output", str(tmp_path / "merged")])
     assert capsys.readouterr().out == f"{tmp_path}/merged: 4,000 rows of 2 shards\n"
     whole, merged = (
         {path.name: path.read_bytes() for path in (tmp_path / name).iterdir()} for name in ("whole", "merged")
@@ -218,14 +215,14 @@ def test_an_index_of_a_run_in_another_format(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ([], "pass --corpus with --encoder, or --from-index alone"),
+        ([], "pass --corpus with --encoder, or --from-index alone, or --merge alone"),
         (["--corpus", "c", "--encoder", "e", "--from-index", "i"], "or --from-index alone"),
+        (["--merge", "a", "b", "--from-index", "i"], "or --merge alone"),
         (["--corpus", "c"], "--encoder is missing"),
         (["--from-index", "i", "--format", "jsonl", "--index-factory", "HNSW32"], "is for --format faiss"),
         (["--from-index", "i", "--number-type", "fp16"], "is for --format parquet, not faiss"),
-        (["--from-index", "i", "--empty-documents", "skip"], "encodes nothing; remove --empty-documents"),
-        (["--from-index", "i", "--shard", "1/2"], "--shard is for a corpus and a flat index"),
-        (["--from-index", "i", "--precision", "bf16"], "encodes nothing; remove --precision"),
+        (["--from-index", "i", "--shard", "1/2"], "takes vectors as they are; remove --shard"),
+        (["--from-index", "i", "--tokens-per-batch", "9"], "as they are; remove --tokens-per-batch"),
         (
             ["--from-index", "i", "--no-normalize", "--query-length", "3"],
             "remove --normalize, --query-length",
@@ -236,10 +233,6 @@ def test_arguments_that_do_not_go_together(capsys, flags, message):
     with pytest.raises(SystemExit):
         main(["--output", "o", *flags])
     assert message in capsys.readouterr().err
-
-
-def test_choices_agree_with_the_code():
-    assert command.NUMBER_TYPES == get_args(NumberType)
 
 
 def test_an_encoder_of_sentence_transformers_or_a_plain_one(tiny_bert, tmp_path):

@@ -100,7 +100,7 @@ def test_several_runs_are_rows_with_holes_and_overlap(flags, capsys, tmp_path):
     """
     other = tmp_path / "other.txt"
     other.write_text("q1 Q0 d3 1 3.0 t\nq1 Q0 d1 2 2.0 t\nq1 Q0 d2 3 1.0 t\nq2 Q0 d2 1 1.0 t\n")
-    options = ["--holes", "1", "2", "--overlap", str(other), "--overlap-cutoff", "2"]
+    options = ["--measures", "Hole@1", "Hole@2", "Overlap@2", "--overlap", str(other)]
     evaluate.main(
         ["--run", flags[1], str(other), *flags[2:], *options, "--output", str(tmp_path / "figures.json")]
     )
@@ -129,7 +129,7 @@ def test_runs_of_one_name_go_by_their_paths_and_queries_without_hits_have_no_hol
     (tmp_path / "b").mkdir()
     again = tmp_path / "b" / "run.txt"
     again.write_text(RUN)
-    evaluate.main(["--run", flags[1], str(again), *flags[2:], "--holes", "1", "--per-query"])
+    evaluate.main(["--run", flags[1], str(again), *flags[2:], "--measures", "Hole@1", "--per-query"])
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]]
         for line in capsys.readouterr().out.splitlines()
@@ -142,11 +142,18 @@ def test_runs_of_one_name_go_by_their_paths_and_queries_without_hits_have_no_hol
         [str(again), "all", "0.2500", "0.5000", "1.0000"],
     ]
     with pytest.raises(SystemExit):
-        evaluate.main([*flags, "--holes", "0"])
+        evaluate.main([*flags, "Hole@0"])
 
 
 def test_options_that_lack_another_are_refused(flags, capsys):
-    refused = {"--run needs --qrels": flags[:2], "--overlap-cutoff needs": [*flags, "--overlap-cutoff", "3"]}
+    refused = {
+        "--run needs --qrels": flags[:2],
+        "--answers is missing": [*flags, "--questions", "q.csv"],
+        "--compare-queries is missing": [*flags, "--first", "3"],
+        "has its own measures; remove --qrels": [*flags, "--answers", "run"],
+        "a file is a ranking of one split": [*flags, "--split", "dev"],
+        "pass --run with --qrels, --answers or --compare-queries": [],
+    }
     for message, arguments in refused.items():
         with pytest.raises(SystemExit):
             evaluate.main(arguments)

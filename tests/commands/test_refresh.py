@@ -27,14 +27,6 @@ def test_it_reports_why_it_exits(asked, capsys):
     assert capsys.readouterr().out == "the refresher exits: the run has finished\n"
 
 
-def test_a_worker_does_its_own_job(asked, monkeypatch, capsys):
-    calls = []
-    monkeypatch.setattr(refreshing, "work", lambda *arguments: calls.append(arguments) or "it was enough")
-    refresh.main(["demo/ance", "--worker", "--output", "somewhere", "refresher.device=cpu"])
-    assert calls == [(load("demo/ance", "refresher.device=cpu").recipe, Path("somewhere"))] and not asked
-    assert capsys.readouterr().out == "the worker exits: it was enough\n"
-
-
 def test_the_folder_is_that_of_train(asked):
     refresh.main(["demo/ance", "refresher.device=cpu", "name=my/run"])
     ((recipe, folder),) = asked
@@ -53,7 +45,7 @@ def test_help_says_what_it_is_for(capsys):
         refresh.main(["--help"])
     shown = " ".join(capsys.readouterr().out.split())
     assert (
-        shown.startswith("usage: pyserini-ance refresh ") and "mode: async" in shown and "--output" in shown
+        shown.startswith("Usage: pyserini-ance refresh ") and "mode: async" in shown and "--output" in shown
     )
 
 
@@ -83,4 +75,4 @@ def test_invalid_requests_are_reported(monkeypatch, tmp_path, arguments, error, 
 def test_without_a_recipe_it_says_how_it_is_called(capsys):
     with pytest.raises(SystemExit, match="2"):
         refresh.main([])
-    assert "usage: pyserini-ance refresh" in capsys.readouterr().err
+    assert "Usage: pyserini-ance refresh" in capsys.readouterr().err

@@ -38,8 +38,6 @@ def test_the_order_is_that_of_one_pair_at_a_time(small_recipe, tiny_cross_encode
         str(tmp_path / "out"),
         "--device",
         "cpu",
-        "--batch-pairs",
-        "3",
     ]
     rerank.main([str(run.folder), *flags])
     said = capsys.readouterr().out.splitlines()

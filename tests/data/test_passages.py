@@ -3,7 +3,8 @@ import pytest
 import torch
 from transformers import RobertaModel
 
-from pyserini_ance.data.passages import Passages, pad_passages, repeats, split_passages
+from pyserini_ance.data.known_positives import repeats
+from pyserini_ance.data.passages import Passages, pad_passages, split_passages
 from pyserini_ance.data.token_store import Specials, TokenStore
 
 

@@ -44,7 +44,7 @@ def test_the_alternation_loads(tmp_path):
 def test_the_override_of_a_teacher_loads():
     (override,) = re.findall(r'stages\.distilled\.terms\.distil\.teacher="(.*?)"', PAGE)
     recipe = load("demo/distilled", f"stages.distilled.terms.distil.teacher={override}").recipe
-    assert recipe.stages["distilled"].teachers["distil"].model == "runs/teacher"
+    assert recipe.stages["distilled"].teachers["distil"].model == "runs/demo-ance/teachers/teacher"
 
 
 def test_every_teacher_and_every_loss_with_a_teacher_has_its_row():

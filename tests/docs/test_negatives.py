@@ -14,7 +14,6 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
 from pyserini_ance.negatives.mined import MinedSource
 from pyserini_ance.negatives.table import PADDING
-from pyserini_ance.pipeline.experiment import accelerator_of
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.components import kinds
 from pyserini_ance.recipe.term import Term
@@ -51,9 +50,7 @@ def test_the_source_and_the_guard_shown_train(shown, small_recipe, tmp_path):
     run, data = RunDir(tmp_path / "run"), tokenize(recipe, read_collection(recipe))
     start = publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
     executor = SyncExecutor(Refresher(recipe, data, run, "cpu", World()).make)
-    result = StageTrainer(
-        recipe, "a", data, run, accelerator_of(recipe), World(), lambda product: executor, start
-    ).train()
+    result = StageTrainer(recipe, "a", data, run, World(), lambda product: executor, start).train()
     assert result.weights != start.weights
     table = open_generation(run.generation("a", 0), {}).tables["query", 0]
     known_positives = data.split.known_positives("query")

@@ -6,7 +6,7 @@ from transformers import AutoConfig, AutoModel
 
 from pyserini_ance.encoders import fused_layer, inference_copy
 from pyserini_ance.encoders.fused_layer import FusedLayer, fuse_layers
-from pyserini_ance.encoders.inference_copy import MOST_FUSED_TOKENS, kept_copy, packs_linears
+from pyserini_ance.encoders.inference_copy import MOST_FUSED_TOKENS, kept_copy
 from pyserini_ance.encoders.load_save import initial_encoder
 
 SHAPE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
@@ -25,9 +25,9 @@ def model(kind: str = "bert", attention: str = "sdpa", **settings) -> nn.Module:
 def not_amd(monkeypatch):
     """A processor on which fp32 is not packed."""
     monkeypatch.setattr(inference_copy, "cpu_is_amd", lambda: False)
-    packs_linears.cache_clear()
+    inference_copy._operators_agree.cache_clear()
     yield
-    packs_linears.cache_clear()
+    inference_copy._operators_agree.cache_clear()
 
 
 @pytest.fixture

@@ -5,12 +5,19 @@ import torch
 
 from pyserini_ance.encoders import hardware
 from pyserini_ance.encoders.hardware import (
-    amd_family,
+    PROCESSOR_SETTING,
+    PROCESSORS,
     cpu_has_fast_bf16,
     cpu_is_amd,
     cpu_prefers_eager_attention,
     resolve_precision,
 )
+
+
+@pytest.fixture(autouse=True)
+def own_processor(monkeypatch):
+    """No setting, so that each test chooses what the machine says of itself."""
+    monkeypatch.delenv(PROCESSOR_SETTING, raising=False)
 
 
 @pytest.mark.parametrize(
@@ -68,5 +75,28 @@ def test_amds_processors_are_known_by_name_and_family(
     if vendor is not None:
         one = f"vendor_id\t: {vendor}\ncpu family\t: {family}\nmodel name\t: any\n\n"
         (tmp_path / "cpuinfo").write_text(f"processor\t: 0\n{one}processor\t: 1\n{one}")
-    monkeypatch.setattr(hardware, "amd_family", amd_family.__wrapped__)
+    monkeypatch.setattr(hardware, "_amd_family", hardware._amd_family.__wrapped__)
     assert (cpu_is_amd(), cpu_prefers_eager_attention()) == (is_amd, is_eager)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_amd", "is_eager", "has_bf16"),
+    [
+        ("plain", False, False, False),
+        ("amx", False, False, True),
+        ("zen3", True, False, False),
+        ("zen4", True, False, True),
+        ("zen5", True, True, True),
+    ],
+)
+def test_the_environment_chooses_the_processor(monkeypatch, name, is_amd, is_eager, has_bf16):
+    monkeypatch.setenv(PROCESSOR_SETTING, name)
+    assert (cpu_is_amd(), cpu_prefers_eager_attention(), cpu_has_fast_bf16()) == (is_amd, is_eager, has_bf16)
+    assert resolve_precision("auto", "cpu") == ("bf16" if has_bf16 else "fp32")
+
+
+def test_an_unknown_processor_is_refused(monkeypatch):
+    monkeypatch.setenv(PROCESSOR_SETTING, "zen")
+    with pytest.raises(ValueError, match="PYSERINI_ANCE_PROCESSOR is 'zen'; expected one of plain, amx, "):
+        cpu_is_amd()
+    assert len(PROCESSORS) == 5

@@ -34,12 +34,10 @@ TOLERANCE = {torch.bfloat16: (0.01, 0.1), torch.float32: (1e-5, 1e-4)}
 @pytest.fixture(params=TOLERANCE, ids=["bf16", "fp32"])
 def dtype(request, monkeypatch):
     """A precision in which layers are packed, as on AMD's processors."""
-    monkeypatch.setattr(module, "cpu_is_amd", lambda: True)
-    packs_linears.cache_clear()
+    monkeypatch.setenv("PYSERINI_ANCE_PROCESSOR", "zen3")
     if not packs_linears(request.param):
         pytest.skip("this processor or torch does not pack")
-    yield request.param
-    packs_linears.cache_clear()
+    return request.param
 
 
 @pytest.fixture(params=["transformer", "roberta_ance"])
@@ -239,14 +237,14 @@ def test_without_the_operator_layers_stay_as_they_are(encoder, records, monkeypa
     reorder = torch.ops.mkldnn._reorder_linear_weight
     own = SimpleNamespace(**({"_reorder_linear_weight": reorder} if operators else {}), **operators)
     monkeypatch.setattr(torch.ops, "mkldnn", own)
-    packs_linears.cache_clear()
+    module._operators_agree.cache_clear()
     try:
         with caplog.at_level("INFO"):
             assert not packs_linears(torch.bfloat16)
         plain = encoder.encode(records, "document", "bf16")
     finally:
         monkeypatch.undo()
-        packs_linears.cache_clear()
+        module._operators_agree.cache_clear()
     assert "linear layers in bf16" in caplog.text
     assert len(linears(inference_copy(encoder.towers.queries, torch.float16))) == len(
         linears(encoder.towers.queries)
@@ -293,8 +291,7 @@ def test_in_fp32_only_many_tokens_on_amds_processors_are_encoded_by_a_copy(encod
 
     assert [is_copied(FEWEST_TOKENS - 1), is_copied(FEWEST_TOKENS)] == [is_half, True]
     assert is_copied(FEWEST_TOKENS, "meta") is is_half
-    monkeypatch.setattr(module, "cpu_is_amd", lambda: False)
-    packs_linears.cache_clear()
+    monkeypatch.setenv("PYSERINI_ANCE_PROCESSOR", "plain")
     assert is_copied(FEWEST_TOKENS) is is_half
 
 

@@ -20,13 +20,11 @@ from helpers import run_failures
 from helpers.imported_once import ImportedOnce
 
 from pyserini_ance.commands import console, refresh, train
-from pyserini_ance.pipeline import refresher_process, shard_worker
+from pyserini_ance.pipeline import refresher_process
 from pyserini_ance.trainer import executors
-from pyserini_ance.vectors import shard_tasks
 
 # Trainer and refresher poll often, so that a small run does not spend its time waiting.
 executors.POLL_SECONDS = refresher_process.POLL_SECONDS = refresher_process.START_POLL_SECONDS = 0.02
-shard_tasks.POLL_SECONDS = shard_worker.POLL_SECONDS = 0.02
 COMMANDS = {"train": train.main, "refresh": refresh.main}
 
 

@@ -7,7 +7,6 @@ so.
 
 import builtins
 import errno
-import itertools
 import json
 import os
 import resource
@@ -25,7 +24,6 @@ from pyserini_ance.runs import checkpoint
 from pyserini_ance.runs import run_log as runs_log
 from pyserini_ance.storage import publish
 from pyserini_ance.trainer import trainer
-from pyserini_ance.vectors.shard_tasks import ShardTasks
 
 
 def signal_in_step(signal_number: int, stage: str, step: int) -> None:
@@ -136,22 +134,6 @@ def kill_in_request(kind: str, step: int) -> None:
         make(refresher, request)
 
     Refresher.make = failing
-
-
-def kill_in_shard(stage: str, step: int) -> None:
-    """Die when the `step`-th shard of this process is written and not yet complete."""
-    fill, count = ShardTasks._fill, itertools.count(1)
-
-    def failing(tasks, shard):
-        fill(tasks, shard)
-        if next(count) == step:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    ShardTasks._fill = failing
-
-
-def leave_shards_to_workers(stage: str, step: int) -> None:
-    ShardTasks._encode = lambda tasks, shard: None
 
 
 def count_encoded_documents(path: str, step: int) -> None:

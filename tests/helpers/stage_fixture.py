@@ -4,7 +4,6 @@ import torch
 
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder
-from pyserini_ance.pipeline.experiment import accelerator_of
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
@@ -54,7 +53,6 @@ class Training:
             "a",
             self.data,
             self.run,
-            accelerator_of(self.recipe),
             self.world,
             lambda settings: executor,
             self.start,

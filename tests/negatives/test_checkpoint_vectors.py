@@ -35,12 +35,12 @@ def test_vectors_are_those_of_the_saved_encoder(vectors):
 def test_documents_are_held_when_a_gpu_encodes_them_and_not_on_a_cpu(vectors, monkeypatch):
     asked = []
     monkeypatch.setattr(checkpoint_vectors, "encode_shards", lambda *_, **more: asked.append(more))
+    vars(vectors).update(encoder=None, precision="fp32")
     for device in ("cpu", "cuda:0"):
-        monkeypatch.setattr(type(vectors), "encode_arguments", ())
         vectors.device = device
         assert vectors.document_vectors is None
         del vars(vectors)["document_vectors"]
-    assert asked == [{}, {"hold": True}]
+    assert asked == [{"hold": False}, {"hold": True}]
 
 
 def test_vectors_of_selected_rows_equal_those_of_all(vectors):

@@ -68,12 +68,11 @@ RUNS = {
         "demo/recommended",
         f"{DEMO} {LAST} stages.recommended.steps=12 stages.recommended.refresh.every_steps=6",
     ),
-    "rocketqa-v2": (
-        "demo/rocketqa-v2",
-        f"{DEMO} {LAST} data.max_documents=120 "
-        "teachers.re-ranker-1.steps=4 teachers.re-ranker-2.steps=4 "
-        "stages.warm-up.steps=4 stages.iteration-1.steps=4 stages.iteration-2.steps=4 "
-        "stages.iteration-1.refresh.every_steps=4 stages.iteration-2.refresh.every_steps=4",
+    "ar2": (
+        "demo/ar2",
+        f"{DEMO} {LAST} teachers.ranker-1.steps=4 teachers.ranker-2.steps=4 stages.warm-up.steps=4 "
+        "stages.iteration-1.steps=4 stages.iteration-1.refresh.every_steps=4 "
+        "stages.iteration-2.steps=4 stages.iteration-2.refresh.every_steps=4",
     ),
     "ltre-lambdarank": ("demo/ltre-lambdarank", f"{DEMO} {LAST} {SHORT_LTRE}"),
     "ltre-opq12": ("demo/ltre-opq12", f"{DEMO} {LAST} {SHORT_LTRE} data.max_documents=500"),

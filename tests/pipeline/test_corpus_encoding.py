@@ -15,7 +15,7 @@ from pyserini_ance.pipeline.corpus_encoding import VectorFormat, convert_index, 
 from pyserini_ance.pyserini_bridge import vector_files
 from pyserini_ance.pyserini_bridge.shards import merge_folders
 from pyserini_ance.vectors.search import exact_search
-from pyserini_ance.vectors.shard_tasks import Shard
+from pyserini_ance.vectors.shards import Shard
 
 DOCUMENTS = 70
 TOKENS_PER_BATCH = 96  # windows of 5 documents, of several batches each

@@ -20,15 +20,15 @@ from pyserini_ance.encoders.load_save import load_encoder
 from pyserini_ance.evaluation.tables import SECONDS
 from pyserini_ance.pipeline import experiment
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator
-from pyserini_ance.pipeline.forecast import evaluation_steps, refresh_steps
 from pyserini_ance.pipeline.model_export import unimproved_stages, write_qrels
+from pyserini_ance.pipeline.plan import evaluation_steps, refresh_steps
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.pyserini_bridge import bm25
 from pyserini_ance.recipe.components import SettingError
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.storage.publish import publishing
-from pyserini_ance.trainer.callbacks import LossNotFinite
+from pyserini_ance.trainer.step_report import LossNotFinite
 
 OPTIMIZER = {"learning_rate": 1e-3}
 LOSS = {"kind": "nll", "scale": 0.1}

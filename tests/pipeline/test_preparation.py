@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from pyserini_ance.data.string_arrays import Strings
-from pyserini_ance.pipeline.experiment import accelerator_of
+from pyserini_ance.pipeline.experiment import check_device
 from pyserini_ance.pipeline.model_export import write_qrels
 from pyserini_ance.pipeline.plan import measured_plan
 from pyserini_ance.pipeline.preparation import (
@@ -394,7 +394,7 @@ def test_faiss_is_needed_where_pyserini_is_or_the_recipe_searches_with_it(small_
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_missing_gpu_is_refused(small_recipe):
     with pytest.raises(ValueError, match="device is cuda, but torch finds no GPU"):
-        accelerator_of(small_recipe({"a": STAGE}, device="cuda"))
+        check_device(small_recipe({"a": STAGE}, device="cuda"))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import ir_measures
 import pytest
 import yaml
 
-from pyserini_ance.commands import coverage, evaluate
+from pyserini_ance.commands import evaluate
 from pyserini_ance.data.rankings import read_ranked
 from pyserini_ance.recipe.find import SHIPPED
 from pyserini_ance.recipe.load import dump, load
@@ -117,12 +117,10 @@ def test_trec_dl(run, derived, capsys):
             str(folder / "qrels.dl19.txt"),
             "--measures",
             *measures,
-            "--holes",
-            "10",
+            "Hole@10",
+            "Overlap@20",
             "--overlap",
             str(files / "bm25.dl19.top20.trec"),
-            "--overlap-cutoff",
-            "20",
             "--output",
             str(folder / "evaluated.json"),
         ]
@@ -156,7 +154,7 @@ def test_natural_questions(run, derived, capsys):
     for cutoff in (1, 20, 100):
         expected = sum(id in hits[:cutoff] for id, hits in zip(gold, best, strict=True)) / len(gold)
         assert found[f"Success@{cutoff}"] == pytest.approx(expected)
-    coverage.main([str(folder)])
+    evaluate.main(["--answers", str(folder)])
     assert "Success@20" in capsys.readouterr().out
 
 

@@ -1,9 +1,7 @@
 """Cross-encoders that are trained on a run's positives and mined negatives."""
 
-import io
 import os
 import signal
-from contextlib import redirect_stdout
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +11,7 @@ from helpers.mined_run import ANN, STAGE, STAGES, make_mined_run, train
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertForSequenceClassification, CLIPConfig
 
-from pyserini_ance.commands import train_teacher
-from pyserini_ance.data.trec import read_run
 from pyserini_ance.encoders.cross_encoder_model import CrossEncoderModel
-from pyserini_ance.encoders.load_save import load_encoder
-from pyserini_ance.evaluation.metrics import evaluate
 from pyserini_ance.evaluation.tables import last_stage
 from pyserini_ance.negatives.teachers.cross_encoder import model_digest
 from pyserini_ance.pipeline import teacher_training
@@ -25,20 +19,15 @@ from pyserini_ance.pipeline.data_checks import check_before_reading
 from pyserini_ance.pipeline.mined_lists import MinedLists
 from pyserini_ance.pipeline.ranking_inputs import collection_of
 from pyserini_ance.pipeline.teacher_training import (
-    ABOUT,
     TeacherSettings,
     _new_model,
     default_length,
     start_weights,
+    train_teacher,
 )
-from pyserini_ance.pipeline.teacher_training import train_teacher as train_cross_encoder
-from pyserini_ance.recipe.evaluation_settings import parse_measures
 from pyserini_ance.recipe.load import load
-from pyserini_ance.reports.teacher_evaluation import DevRanking, dev_split
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json, read_json_lines
-
-FEW = ["--steps", "3", "--batch-queries", "2", "--num-negatives", "2", "--device", "cpu", "--first", "10"]
 
 
 @pytest.fixture(scope="module")
@@ -46,66 +35,10 @@ def run(small_recipe, run_processes, tmp_path_factory) -> RunDir:
     return make_mined_run(small_recipe, run_processes, tmp_path_factory.mktemp("runs") / "run")
 
 
-def test_a_recipe_without_a_dev_split_needs_one_named(small_recipe):
-    terms = {"query": {"in_batch_negatives": True}}
-    stage = {"steps": 1, "batch_queries": 2, "optimizer": {"learning_rate": 1e-3}, "terms": terms}
-    with pytest.raises(ValueError, match="evaluates on no dev split; name one of its data: --split dev"):
-        dev_split(small_recipe({"a": stage}))
-
-
 def without_torchrun() -> None:
     """The fixture's processes have torchrun's environment, in which transformers' Trainer would use DDP."""
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
         os.environ.pop(name, None)
-
-
-def command(arguments: list[str]) -> str:
-    """What the command prints."""
-    without_torchrun()
-    with redirect_stdout(io.StringIO()) as printed:
-        train_teacher.main(arguments)
-    return printed.getvalue()
-
-
-def test_the_command_trains_and_measures(run, run_processes, tmp_path):
-    teacher, again, other = (tmp_path / name for name in ("teacher", "again", "other"))
-    printed, _, _ = (
-        run_processes(1, command, [str(run.folder), "--output", str(folder), *FEW, *more], join=False)[0]
-        for folder, more in ((teacher, []), (again, []), (other, ["--seed", "1"]))
-    )
-    assert model_digest(str(teacher)) == model_digest(str(again)) != model_digest(str(other))
-    about = read_json(teacher / ABOUT)
-    assert about["settings"]["steps"] == 3 and about["settings"]["length_tokens"] == 24 + 32
-    assert list(about["generations"]) == ["ance-00000002"] and about["queries"] == 15
-
-    # The retriever and the reranking, pair by pair.
-    collection = collection_of(run)
-    split, documents = collection.split("dev"), collection.documents
-    texts = [documents[row]["text"] for row in range(30)]
-    queries, encoder = split.queries.columns["text"], load_encoder(run.model, "cpu")
-    scores = encoder.encode(queries[:], "query") @ encoder.encode(texts, "document").T
-    model = CrossEncoderModel(str(teacher), "cpu")
-    assert model.model.max_seq_length == 56
-    retrieved, reranked, qrels = {}, {}, {}
-    for row, id in enumerate(split.queries.ids):
-        order = np.argsort(-scores[row], kind="stable")[:10].tolist()
-        retrieved[id] = {documents.ids[document]: float(scores[row, document]) for document in order}
-        logits = [float(model.logits([(queries[row], texts[document])])[0]) for document in order]
-        new = [order[place] for place in np.argsort(-np.array(logits), kind="stable")]
-        reranked[id] = {documents.ids[document]: -float(rank) for rank, document in enumerate(new)}
-        qrels[id] = {documents.ids[document]: 1 for document in split.qrels.relevant(row).tolist()}
-    measures = parse_measures(["RR@10", "nDCG@10"])
-    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in printed.splitlines()[:4]]
-    assert cells[0] == ["ranking", "RR@10", "nDCG@10"]
-    for (label, *values), name, ranking in zip(
-        cells[2:], ("retriever", "first 10 reranked"), (retrieved, reranked), strict=True
-    ):
-        expected = evaluate(qrels, ranking, measures)
-        assert label == name and [float(value) for value in values] == pytest.approx(
-            list(expected.values()), abs=6e-5
-        )
-    assert cells[2][1:] != cells[3][1:]
-    assert "5 queries of dev; nDCG@10 " in printed and str(teacher) in printed
 
 
 def margin(run: RunDir, lists: MinedLists, model: str) -> float:
@@ -136,7 +69,7 @@ def train_by(folder: Path, output: Path, settings: TeacherSettings, source: str 
     without_torchrun()
     run = RunDir(folder)
     lists = MinedLists.of(run, run.read_recipe(), collection_of(run))
-    train_cross_encoder(lists, source or start_weights(run), settings, "cpu", output, {})
+    train_teacher(lists, source or start_weights(run), settings, "cpu", output, {})
     return margin(run, lists, str(output))
 
 
@@ -249,17 +182,9 @@ def test_a_classifier_into_two_is_refused(tiny_bert, tmp_path):
         _new_model(str(tmp_path), TeacherSettings(length_tokens=56), "cpu", tmp_path / "start")
 
 
-def test_torchrun_is_refused(run, tmp_path, monkeypatch):
-    monkeypatch.setenv("LOCAL_RANK", "0")
-    with pytest.raises(ValueError, match="start it without torchrun"):
-        train_teacher.main([str(run.folder), "--output", str(tmp_path / "out")])
-
-
-def test_a_missing_start_and_an_existing_folder_are_refused(run, tmp_path):
-    with pytest.raises(FileNotFoundError, match="start from another cross-encoder or encoder: --model"):
+def test_a_missing_start_is_refused(tmp_path):
+    with pytest.raises(FileNotFoundError, match="start from another cross-encoder or encoder"):
         start_weights(RunDir(tmp_path))
-    with pytest.raises(FileExistsError, match="exists; remove it, or pass another --output"):
-        train_teacher.main([str(run.folder), "--output", str(tmp_path)])
 
 
 def test_a_pair_is_as_long_as_the_retriever_reads_it(small_recipe):
@@ -274,7 +199,7 @@ def test_the_retriever_is_trained_again_from_the_teacher(run, small_recipe, run_
     }
     student = {**STAGE, "steps": 2, "terms": {"query": term}, "init_from": {"run": str(run.folder)}}
     recipe = small_recipe({"student": student})
-    run_processes(1, command, [str(run.folder), "--output", str(tmp_path / "teacher"), *FEW], join=False)
+    run_processes(1, train_by, run.folder, tmp_path / "teacher", settings_of("bce", 3, 2, 1e-3), join=False)
     run_processes(1, train, recipe, tmp_path / "student", join=False)
     results = read_json(tmp_path / "student" / "measures.json")
     assert last_stage(results["rows"])["row"] == "student"
@@ -284,23 +209,3 @@ def test_the_retriever_is_trained_again_from_the_teacher(run, small_recipe, run_
     )
     losses = [r for r in read_json_lines(tmp_path / "student" / "metrics.jsonl") if r["event"] == "step"]
     assert len(losses) == 2 and all(record["loss"] > 0 for record in losses)
-
-
-def dev_rankings(folder: Path) -> tuple[dict, dict]:
-    """The same queries searched in the index, and read from the final ranking."""
-    run = RunDir(folder)
-    recipe, collection = run.read_recipe(), collection_of(run)
-    arguments = (recipe, collection, "test", 20, 3, 5, "cpu")
-    found = DevRanking.of(run, *arguments)
-    run.final_run("test").rename(folder / "aside")
-    try:
-        return found.run, DevRanking.of(run, *arguments).run
-    finally:
-        (folder / "aside").rename(run.final_run("test"))
-
-
-def test_a_split_without_a_ranking_is_searched_as_at_the_end(run, run_processes):
-    ((read, searched),) = run_processes(1, dev_rankings, run.folder, join=False)
-    assert len(read) == 3 and set(read) == set(searched) < set(read_run(run.final_run("test")))
-    for query, hits in read.items():
-        assert searched[query] == pytest.approx(hits, abs=1e-5)

@@ -2,11 +2,8 @@
 
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
-from pyserini_ance.data.collection import Texts
-from pyserini_ance.pipeline.disk_sizes import bm25_index_bytes
 from pyserini_ance.pyserini_bridge import bm25, bm25_worker
 from pyserini_ance.pyserini_bridge.bm25 import Bm25Job, retrieve
 from pyserini_ance.recipe.models import Rm3
@@ -72,21 +69,6 @@ def test_an_index_that_is_there_is_searched(found, monkeypatch):
     given = SimpleNamespace(k1=0.9, b=0.4, threads=1, index="msmarco-v1-passage", rm3=None)
     retrieve(None, rankings, given, None)
     assert jobs == [(False, str(found / "cache/index")), (False, "msmarco-v1-passage")]
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("settings", [BUILD, EXPANDED], ids=["bm25", "rm3"])
-def test_an_index_is_no_larger_than_planned_and_not_much_smaller(tmp_path, settings):
-    """Of 1,200 documents of 20 to 60 out of 3,000 words."""
-    rng = np.random.default_rng(0)
-    words = ["".join(map(chr, rng.integers(97, 123, rng.integers(3, 10)))) for _ in range(3000)]
-    common = rng.zipf(1.3, (1200, 60)) % 3000
-    texts = [" ".join(words[i] for i in line[: rng.integers(20, 60)]) for line in common.tolist()]
-    documents = Texts([f"doc-{row}" for row in range(1200)], {"text": texts})
-    retrieve(zip(documents.ids, texts, strict=True), [], settings, tmp_path / "index")
-    written = sum(path.stat().st_size for path in (tmp_path / "index").iterdir())
-    expected = bm25_index_bytes(SimpleNamespace(bm25=settings), documents)
-    assert written <= expected <= 6 * written
 
 
 def test_no_documents_and_no_index(tmp_path):

@@ -1,7 +1,6 @@
 """The launcher: flags that it adds, what it says of Pyserini without a network, evaluation through it."""
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from ir_measures import RR, R, nDCG
 from safetensors.numpy import save_file
 
 from pyserini_ance.pyserini_bridge import launcher
-from pyserini_ance.pyserini_bridge.launcher import run_module, with_settings
+from pyserini_ance.pyserini_bridge.launcher import run_module, with_class
 from pyserini_ance.runs.checkpoint import document_weights_of
 
 NO_NETWORK = """
@@ -35,9 +34,7 @@ SIDE = {
         "document": {"length_tokens": 128, "template": "{text}"},
     },
 }
-FAISS, ENCODE = "pyserini.search.faiss", "pyserini.encode"
-AUTO = ["--encoder-class", "auto"]
-QUERY_FLAGS = ["--pooling", "mean", "--l2-norm", "--query-prefix", "query:"]
+FAISS = "pyserini.search.faiss"
 OURS = ["--encoder-class", "pyserini_ance"]
 
 
@@ -52,8 +49,25 @@ def encoder(bert_tokenizer, tmp_path) -> Path:
 def test_a_run_is_its_model(encoder):
     run = encoder.parent
     (run / "recipe.yaml").touch()
-    assert with_settings(FAISS, ["--encoder", str(run)]) == ["--encoder", str(encoder), *OURS]
-    assert with_settings(FAISS, [f"--encoder={run}", *OURS]) == [f"--encoder={encoder}", *OURS]
+    expected = ["--encoder", str(encoder), *OURS]
+    assert with_class(FAISS, ["--encoder", str(run)]) == expected
+    assert with_class(FAISS, [f"--encoder={run}", *OURS]) == expected
+
+
+@pytest.mark.parametrize(
+    ("module", "before", "after"),
+    [
+        (FAISS, [], ["--hits", "9"]),
+        ("pyserini.encode", ["output", "--to-faiss", "encoder"], ["--fp16", "input", "--corpus", "c"]),
+        ("pyserini.search.hybrid", ["sparse", "--encoder", "splade", "dense"], ["run", "--hits", "9"]),
+    ],
+)
+def test_our_folder_gets_our_class_unless_one_is_given(encoder, caplog, module, before, after):
+    given = ["--encoder", str(encoder)]
+    assert with_class(module, [*before, *given, *after]) == [*before, *given, *OURS, *after]
+    assert "using pyserini_ance" in caplog.text
+    auto = [*before, *given, "--encoder-class", "auto", *after]
+    assert with_class(module, auto) == auto
 
 
 def test_a_sentence_transformers_folder_gets_our_class(tmp_path):
@@ -61,79 +75,7 @@ def test_a_sentence_transformers_folder_gets_our_class(tmp_path):
     modules = [{"type": f"sentence_transformers.models.{kind}", "path": kind} for kind in kinds]
     (tmp_path / "modules.json").write_text(json.dumps(modules))
     given = ["--encoder", str(tmp_path)]
-    assert with_settings(FAISS, given) == [*given, *OURS]
-    assert with_settings(FAISS, [*given, "--pooling", "mean"]) == [*given, "--pooling", "mean"]
-    with pytest.raises(ValueError, match="does not read --pooling mean; pass --encoder-class auto"):
-        with_settings(FAISS, [*given, *OURS, "--pooling", "mean"])
-
-
-def test_our_folder_gets_our_class(encoder, caplog):
-    given = ["--encoder", str(encoder), "--hits", "9"]
-    assert with_settings(FAISS, given) == [*given, *OURS]
-    assert "using pyserini_ance" in caplog.text
-    given = ["output", "--to-faiss", "encoder", f"--encoder={encoder}", "--fp16", "input", "--corpus", "c"]
-    assert with_settings(ENCODE, given) == [*given[:5], *OURS, "--dimension", "32", *given[5:]]
-    sections = ["dense", "--encoder", str(encoder), "sparse", "--encoder", "splade", "run", "--hits", "9"]
-    expected = [*sections[:3], *OURS, *sections[3:]]
-    assert with_settings("pyserini.search.hybrid", sections) == expected
-
-
-def test_auto_gets_the_flags_of_the_side_file(encoder, caplog):
-    """Without them, it searches with other vectors and says nothing."""
-    given = ["--encoder", str(encoder), *AUTO]
-    assert with_settings(FAISS, given) == [*given, *QUERY_FLAGS]
-    assert f"added {' '.join(QUERY_FLAGS)}, as pyserini_ance.json of {encoder} says" in caplog.text
-    caplog.clear()
-    whole = [*given, *QUERY_FLAGS, "--max-length", "9"]
-    assert with_settings(FAISS, whole) == whole and not caplog.text
-    given = ["encoder", *given, "--l2-norm"]
-    added = ["--pooling", "mean", "--max-length", "128", "--dimension", "32"]
-    assert with_settings(ENCODE, given) == [*given, *added]
-
-
-@pytest.mark.parametrize(
-    ("module", "flags", "words"),
-    [
-        (FAISS, [*AUTO, "--pooling", "cls"], ["--pooling cls contradicts", "--pooling mean --l2-norm"]),
-        (FAISS, [*OURS, "--pooling=cls"], ["--pooling cls contradicts"]),
-        (FAISS, [*AUTO, "--query-prefix", "question:"], ["--query-prefix question: contradicts"]),
-        (ENCODE, ["encoder", *AUTO, "--dimension", "768"], ["--dimension 768 contradicts", "--dimension 32"]),
-        (
-            FAISS,
-            ["--encoder-class", "ance"],
-            ["class ance does not", "says kind transformer", "auto or pyserini"],
-        ),
-    ],
-)
-def test_what_contradicts_the_side_file_is_refused(encoder, module, flags, words):
-    with pytest.raises(ValueError) as error:
-        with_settings(module, [*flags, "--encoder", str(encoder)])
-    assert all(part in str(error.value) for part in (*words, str(encoder), "pyserini_ance")), error.value
-
-
-def test_a_flag_for_what_the_encoder_does_not_do_is_refused(encoder):
-    (encoder / "pyserini_ance.json").write_text(json.dumps({**SIDE, "normalize": False}))
-    with pytest.raises(ValueError, match="--l2-norm contradicts .*by which the flags are --pooling mean"):
-        with_settings(FAISS, [*AUTO, "--l2-norm", "--encoder", str(encoder)])
-
-
-def test_a_stock_class_that_cannot_compute_the_vectors_is_refused_with_the_reason(encoder):
-    (encoder / "pyserini_ance.json").write_text(json.dumps({**SIDE, "projection": 8}))
-    reason = r"does not compute .*projects to 8 numbers.*\. Pass --encoder-class pyserini_ance$"
-    with pytest.raises(ValueError, match=reason):
-        with_settings(FAISS, [*AUTO, "--encoder", str(encoder)])
-
-
-def test_of_two_towers_the_right_one_is_named(encoder, tmp_path):
-    pair = tmp_path / "pair"
-    for name, tower in (("queries", "query"), ("documents", "document")):
-        shutil.copytree(encoder, pair / name)
-        (pair / name / "pyserini_ance.json").write_text(json.dumps({**SIDE, "tower": tower}))
-    (pair / "pyserini_ance.json").write_text(json.dumps({**SIDE, "tied": False}))
-    assert with_settings(FAISS, [*AUTO, "--encoder", f"{pair}/queries"])[-5:] == QUERY_FLAGS
-    for wrong in (pair, pair / "documents"):
-        with pytest.raises(ValueError, match=f"pass --encoder {pair}/queries$"):
-            with_settings(FAISS, [*AUTO, "--encoder", str(wrong)])
+    assert with_class(FAISS, given) == [*given, *OURS]
 
 
 def test_an_index_of_other_weights_is_warned_of(encoder, tmp_path, monkeypatch, caplog):
@@ -163,19 +105,11 @@ def test_an_index_of_other_weights_is_warned_of(encoder, tmp_path, monkeypatch, 
     assert f"has vectors of /one, whose weights are not those of --encoder {pair}" in told
 
 
-def test_truncated_weights_are_named(encoder):
-    save_file({"a": np.zeros(100)}, encoder / "model.safetensors")
-    os.truncate(encoder / "model.safetensors", 200)
-    for flags in ([], AUTO, OURS):
-        with pytest.raises(RuntimeError, match=rf"{encoder}/model.safetensors is damaged .*; copy it again"):
-            with_settings(FAISS, [*flags, "--encoder", str(encoder)])
-
-
 def test_a_folder_that_does_not_exist_is_named_with_a_similar_one(encoder):
     with pytest.raises(
         FileNotFoundError, match=f"--encoder {encoder}l: no such folder .did you mean 'model'.*"
     ):
-        with_settings(FAISS, ["--encoder", f"{encoder}l", *OURS])
+        with_class(FAISS, ["--encoder", f"{encoder}l", *OURS])
 
 
 def test_an_index_that_does_not_exist_is_named_before_java_starts(tmp_path):
@@ -197,7 +131,7 @@ def test_an_unknown_name_of_an_index_is_an_error(child, tmp_path):
 
 def test_guessing_by_the_path_is_warned_of(caplog):
     argv = ["--encoder", "finance/model"]
-    assert with_settings(FAISS, argv) == argv
+    assert with_class(FAISS, argv) == argv
     assert "guess one from the path 'finance/model'" in caplog.text
 
 

@@ -61,7 +61,8 @@ def output(name, topics=topics, hits=hits):
 def dense(index):
     return ["--encoder", model, "--index", str(folder / index)]
 
-stock, batched = ["--encoder-class", "auto"], ["--batch-size", "3", "--threads", "2"]
+stock = ["--encoder-class", "auto", "--pooling", "mean", "--l2-norm"]
+batched = ["--batch-size", "3", "--threads", "2"]
 average = ["--prf-depth", "3", "--prf-method", "avg"]
 weighted = ["--prf-depth", "5", "--prf-method", "rocchio"]
 weighted += [word for key, value in rocchio.items() for word in (f"--rocchio-{key}", str(value))]

@@ -9,7 +9,7 @@ from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.generation import PREVIOUS_TABLES, PreviousStage, publish_generation
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.trainer.products import NegativeTables
+from pyserini_ance.trainer.products import Refreshes
 
 IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
 SETTINGS = {"steps": 20, "batch_queries": 1, "optimizer": {"learning_rate": 1.0}}
@@ -100,7 +100,9 @@ def test_tables_of_other_data_are_an_error(run, recipe):
 def test_a_manifest_names_the_previous_tables_that_were_used(changed, run, recipe):
     previous_stage = PreviousStage.of(recipe, run, "b", World())
     publish(run, "b", 0, [0], **{PREVIOUS_TABLES: "0" * 64 if changed else previous_stage.digest()})
-    negatives = NegativeTables(run, "b", recipe.stages["b"], World(), IDENTITY, previous_stage)
+    negatives = Refreshes(
+        run, "b", recipe.stages["b"], IDENTITY, World(), lambda _: None, {}, previous_stage
+    ).negatives
     decided = {
         "stage": "b",
         "step": 0,

@@ -5,8 +5,7 @@ import pytest
 from helpers.stage_fixture import MIXED, Training
 
 from pyserini_ance.distributed.world import World
-from pyserini_ance.pipeline.experiment import accelerator_of
-from pyserini_ance.pipeline.forecast import checkpoints_at_once, generations_kept, vectors_at_once
+from pyserini_ance.pipeline.plan import checkpoints_at_once, vectors_at_once
 from pyserini_ance.recipe.models import Retention
 from pyserini_ance.runs.generation import publish_evaluation
 from pyserini_ance.trainer.callbacks import TrainerCallback
@@ -100,7 +99,7 @@ def test_a_run_directory_is_never_fuller_than_planned(small_recipe, tmp_path, ad
     seen = []
 
     def look():
-        rooms = (made.run.checkpoints, made.run.scratch, made.run.negatives)
+        rooms = (made.run.checkpoints, made.run.scratch)
         seen.append([len(list(room.glob("[!.]*"))) for room in rooms])
 
     executor = Slow(made.make, 3, look)
@@ -114,16 +113,14 @@ def test_a_run_directory_is_never_fuller_than_planned(small_recipe, tmp_path, ad
         "a",
         made.data,
         made.run,
-        accelerator_of(made.recipe),
         World(),
         lambda product: executor,
         made.start,
         callbacks=[Tick()],
     )
     stage.train()
-    checkpoints, vectors, tables = map(max, zip(*seen, strict=True))
+    checkpoints, vectors = map(max, zip(*seen, strict=True))
     assert checkpoints <= checkpoints_at_once(made.recipe) and vectors <= vectors_at_once(made.recipe)
-    assert tables <= generations_kept(made.recipe, stage.stage, stage.stage.terms["query"].negatives[0])
     assert (
         2 * checkpoints > checkpoints_at_once(made.recipe) and executor.requests == []
     )  # the plan is no wild guess

@@ -6,25 +6,14 @@ import pytest
 import torch
 from helpers.stage_fixture import Training
 
-from pyserini_ance.pipeline.experiment import accelerator_of
+from pyserini_ance.pipeline.experiment import check_device
 from pyserini_ance.storage.files import read_json_lines
-from pyserini_ance.trainer.callbacks import LossNotFinite, StepReport, TrainerCallback
+from pyserini_ance.trainer.callbacks import TrainerCallback
+from pyserini_ance.trainer.step_report import LossNotFinite, StepReport
 
 TERMS = {
     "query": {"negatives": [{"kind": "random", "num_negatives": 2}], "loss": {"kind": "nll", "scale": 0.1}}
 }
-
-
-class HalfAccelerator:
-    """What the trainer uses of accelerate's Accelerator, which refuses fp16 on a CPU."""
-
-    mixed_precision = "fp16"
-
-    def autocast(self):
-        return torch.autocast("cpu", torch.float16)
-
-    def clip_grad_norm_(self, parameters, max_norm):
-        return torch.nn.utils.clip_grad_norm_(parameters, max_norm)
 
 
 @pytest.fixture
@@ -34,7 +23,7 @@ def in_fp16(monkeypatch):
     def begin(scale: float) -> None:
         scaler = partial(torch.amp.GradScaler, init_scale=scale, growth_interval=3)
         monkeypatch.setattr("torch.amp.GradScaler", scaler)
-        monkeypatch.setattr("helpers.stage_fixture.accelerator_of", lambda recipe: HalfAccelerator())
+        monkeypatch.setattr("pyserini_ance.trainer.trainer.resolve_precision", lambda *_: "fp16")
 
     return begin
 
@@ -101,13 +90,13 @@ def report(loss: float, grad_norm: float, scale: float | None) -> StepReport:
 
 def test_what_no_scale_would_mend_stops_training():
     inf = float("inf")
-    report(1.0, inf, 2.0).check("a")
+    report(1.0, inf, 2.0).read("a")
     for loss, norm, scale in ((1.0, inf, None), (1.0, inf, 0.5), (inf, inf, 64.0), (inf, 1.0, 64.0)):
         with pytest.raises(LossNotFinite, match="stage a, step 3"):
-            report(loss, norm, scale).check("a")
+            report(loss, norm, scale).read("a")
 
 
 def test_training_on_a_cpu_refuses_fp16(small_recipe):
     stage = {"steps": 1, "batch_queries": 1, "optimizer": {"learning_rate": 1e-3}, "terms": TERMS}
     with pytest.raises(ValueError, match="precision is fp16, but training is on the CPU"):
-        accelerator_of(small_recipe({"a": stage}, precision="fp16"))
+        check_device(small_recipe({"a": stage}, precision="fp16"))

@@ -2,6 +2,7 @@
 by loops."""
 
 import math
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.pipeline.experiment import accelerator_of
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.refresher.refresher import Refresher
 from pyserini_ance.runs.checkpoint import Checkpoint, TrainingProgress, publish_checkpoint
@@ -89,9 +89,7 @@ def step(world, recipe, folder, scratch, tokens: int = 128) -> tuple[dict, dict,
     encoder.towers.freeze("document")
     encoder.towers.eval()
     documents = fixed(recipe, data, start, scratch, world)
-    runner = BatchEncoder(
-        stage, data, encoder, accelerator_of(recipe).autocast, tokens, (3, 0), world, documents
-    )
+    runner = BatchEncoder(stage, data, encoder, nullcontext, tokens, (3, 0), world, documents)
     losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
     gradients = {
         name: p.grad for name, p in encoder.towers.queries.backbone.named_parameters() if p.grad is not None
@@ -263,9 +261,7 @@ def test_documents_are_encoded_once_whatever_a_stage_of_queries_makes_of_them(
 
     monkeypatch.setattr(Encoder, "encode_rows", counted)
     executor = SyncExecutor(Refresher(recipe, data, run, "cpu", World()).make)
-    StageTrainer(
-        recipe, "a", data, run, accelerator_of(recipe), World(), lambda product: executor, first
-    ).train()
+    StageTrainer(recipe, "a", data, run, World(), lambda product: executor, first).train()
     assert sum(count for side, count in encoded if side == "document") == 30
     steps = [record for record in read_json_lines(run.metrics) if record["event"] == "step"]
     assert all(
@@ -284,9 +280,7 @@ def training(recipe, tmp_path):
     executor = SyncExecutor(Refresher(recipe, data, run, "cpu", World()).make)
 
     def train(resume: bool = False) -> Checkpoint:
-        stage = StageTrainer(
-            recipe, "a", data, run, accelerator_of(recipe), World(), lambda product: executor, start, resume
-        )
+        stage = StageTrainer(recipe, "a", data, run, World(), lambda product: executor, start, resume)
         return stage.train()
 
     return run, start, train

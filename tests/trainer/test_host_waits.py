@@ -13,8 +13,9 @@ from tqdm import tqdm
 from pyserini_ance.runs.checkpoint import newest_progress
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer import trainer
-from pyserini_ance.trainer.callbacks import LossNotFinite, TrainerCallback
+from pyserini_ance.trainer.callbacks import TrainerCallback
 from pyserini_ance.trainer.optim import build_optimizer
+from pyserini_ance.trainer.step_report import LossNotFinite
 from pyserini_ance.trainer.trainer import StageTrainer
 from pyserini_ance.vectors.search import searcher
 
@@ -157,13 +158,13 @@ def test_a_stage_that_reads_its_numbers_late_is_the_same(small_recipe, tmp_path,
     def trained(folder: str, late: bool):
         training, seen, unread = Training(small_recipe, tmp_path / folder, terms, **settings), Seen(), []
         stage = training.stage(callbacks=[seen])
-        stage.runs_ahead, log_steps = late, stage._log_steps
+        stage.runs_ahead, report_steps = late, stage._report_steps
 
-        def counted(**options):
+        def counted(*bar, **options):
             unread.append(len(stage.unread))
-            return log_steps(**options)
+            report_steps(*bar, **options)
 
-        monkeypatch.setattr(stage, "_log_steps", counted)
+        monkeypatch.setattr(stage, "_report_steps", counted)
         result = stage.train()
         timeless = [
             {

@@ -20,7 +20,8 @@ from pyserini_ance.runs.generation import (
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines
 from pyserini_ance.trainer.executors import SyncExecutor
-from pyserini_ance.trainer.refresh import AdoptionLog, Refreshes
+from pyserini_ance.trainer.products import Refreshes
+from pyserini_ance.trainer.refresh import AdoptionLog
 
 IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
 STATIC, REFRESHED = ("query", 0), ("query", 1)
@@ -84,7 +85,7 @@ def adoption_of(tmp_path):
 
 
 def due_kinds(adoption: Refreshes, step: int) -> list[str]:
-    return [queue.product.kind for queue in adoption.queues if queue.product.is_due(step)]
+    return [queue.kind for queue in adoption.queues if queue.is_due(step)]
 
 
 def candidates(adoption: Refreshes) -> dict:
@@ -97,7 +98,7 @@ def weights(step: int) -> str:
 
 def adopt(adoption: Refreshes, *steps: int) -> None:
     for step in steps:
-        adoption.tables.advance(step, weights(step))
+        adoption.negatives.advance(step, weights(step))
 
 
 @pytest.mark.parametrize(
@@ -154,7 +155,7 @@ def test_static_negatives_have_no_age_to_show(adoption_of):
 
 def test_without_an_order_nothing_is_made_or_adopted(adoption_of):
     adoption = adoption_of(stage(evaluate={"every_steps": 6}))
-    assert adoption.tables.advance(3, None) == adoption.dev.advance(3, None) == []
+    assert adoption.negatives.advance(3, None) == adoption.dev.advance(3, None) == []
     assert adoption.negatives.tables == {} and not adoption.negatives.run.decisions.exists()
 
 
@@ -281,12 +282,13 @@ def test_open_steps_are_those_of_all_kinds_until_the_end(adoption_of):
         stage(SOURCES[1:], {"every_steps": 2, **late}, evaluate={"every_steps": 3, **late})
     )
     for kind, step in (("tables", 2), ("dev", 3), ("tables", 4)):
-        queue = adoption.tables if kind == "tables" else adoption.dev
+        queue = adoption.negatives if kind == "tables" else adoption.dev
         queue.advance(step, weights(step))
     assert adoption.pending_steps == {2, 3, 4}
-    adoption.tables.advance(10, None)
+    adoption.negatives.advance(10, None)
     assert adoption.pending_steps == {3, 4} and adoption.negatives.table_steps == {("query", 0): 2}
-    adoption.close()
+    for queue in adoption.queues:
+        queue.close()
     assert adoption.pending_steps == set()
 
 
@@ -300,7 +302,7 @@ def test_adoptions_in_the_runs_own_log_are_not_decided_twice(adoption_of, mode, 
         adoption_logs={"tables": script},
     )
     for step in range(1, 10):
-        adoption.tables.advance(step, weights(step) if step in (4, 9) else None)
+        adoption.negatives.advance(step, weights(step) if step in (4, 9) else None)
     assert adoption.negatives.table_steps == {("query", 0): 9 if mode == "resumed" else 4}
     assert [r["step"] for r in read_json_lines(adoption.negatives.run.decisions)] == decided
     assert next(r["step"] for r in read_json_lines(adoption.negatives.run.metrics)) == 5

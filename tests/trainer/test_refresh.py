@@ -3,12 +3,15 @@ executor."""
 
 import math
 import random
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from pyserini_ance.distributed.world import World
 from pyserini_ance.recipe.refresh_settings import Evaluate, Refresh
-from pyserini_ance.runs.generation import RefreshRequest
-from pyserini_ance.trainer.refresh import AdoptionLog, Adoptions, RefreshQueue, RefreshSchedule
+from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.trainer.refresh import AdoptionLog, RefreshQueue, RefreshSchedule
 
 SYNC = Refresh(every_steps=4)
 AFTER_6 = Refresh(every_steps=4, mode="async", adopt={"after_steps": 6})
@@ -17,8 +20,12 @@ RECORDS = [{"step": 7, "checkpoint_step": 4, "weights": "w"}]
 FREE, RESUMED, REPLAY = AdoptionLog(), AdoptionLog.of(RECORDS, "resumed"), AdoptionLog.of(RECORDS, "replay")
 
 
-def adopt(*checkpoints: int, choose: str = "all") -> Adoptions:
-    return Adoptions(checkpoints, choose)
+def adopt(*checkpoints: int, choose: str = "all") -> tuple:
+    return choose, checkpoints
+
+
+def schedule_of(settings, steps: int, log: AdoptionLog) -> RefreshSchedule:
+    return RefreshSchedule(steps, settings.lag_steps, settings.staleness_steps, log=log)
 
 
 @pytest.mark.parametrize(
@@ -46,41 +53,34 @@ def adopt(*checkpoints: int, choose: str = "all") -> Adoptions:
     ],
 )
 def test_the_schedule_is_a_pure_function(settings, log, step, pending, adopted, expected):
-    schedule = RefreshSchedule.of(settings, 20, adoption_log=log)
+    schedule = schedule_of(settings, 20, log)
     assert schedule.adoptions(step, pending, adopted) == expected
 
 
 @pytest.mark.parametrize(
-    ("log", "covered", "decided", "requested"),
-    [(FREE, [], [], [0, 4, 8]), (RESUMED, [0, 7], [0, 7], [0, 4, 8]), (REPLAY, [0, 7, 8], [], [4])],
+    ("log", "covered", "requested"),
+    [(FREE, [], [0, 4, 8]), (RESUMED, [0, 7], [0, 4, 8]), (REPLAY, [0, 7, 8], [4])],
 )
-def test_a_log_covers_steps_up_to_its_last_or_all_of_a_replay(log, covered, decided, requested):
-    schedule = RefreshSchedule.of(WHEN_READY, 20, adoption_log=log)
+def test_a_log_covers_steps_up_to_its_last_or_all_of_a_replay(log, covered, requested):
+    schedule = schedule_of(WHEN_READY, 20, log)
     assert [step for step in (0, 7, 8) if log.covers(step)] == covered
-    assert [step for step in (0, 7, 8) if log.is_decided(step)] == decided
     assert [checkpoint for checkpoint in (0, 4, 8) if schedule.is_requested(checkpoint)] == requested
 
 
-def test_a_resumed_schedule_repeats_records_unless_there_are_none_or_it_is_a_replay():
-    free, replay = (RefreshSchedule.of(WHEN_READY, 20, adoption_log=log) for log in (FREE, REPLAY))
-    assert free.resumed(RECORDS).log == RESUMED and free.resumed([]) is free
-    assert replay.resumed(RECORDS) is replay
+class Tables(RefreshQueue):
+    """A queue of products whose adoption does nothing."""
 
+    kind, event, adopts_at_end, newest_suffices = "tables", "adopt", False, False
 
-class StubProduct:
-    """A product whose adoption does nothing."""
+    def is_due(self, step):
+        return True
 
-    stage_name = "a"
-
-    def __init__(self, kind: str):
-        self.kind = kind
-        self.adopts_at_end = self.newest_suffices = kind == "dev"
-
-    def request(self, step, weights):
-        return RefreshRequest(self.kind, "a", step, weights)
-
-    def adopt(self, request, step, waited_seconds, is_decided):
+    def adopt(self, request, step, waited_seconds):
         return request.step
+
+
+class Scores(Tables):
+    kind, event, adopts_at_end, newest_suffices = "dev", "evaluate", True, True
 
 
 class SlowExecutor:
@@ -119,9 +119,9 @@ class SlowExecutor:
 
 
 def queue_of(settings, steps, executor, kind="tables", log=FREE) -> RefreshQueue:
-    product = StubProduct(kind)
-    schedule = RefreshSchedule.of(settings, steps, product.adopts_at_end, log)
-    return RefreshQueue(product, schedule, executor)
+    made = Tables if kind == "tables" else Scores
+    stage = SimpleNamespace(steps=steps)
+    return made(RunDir(Path("unused")), "a", stage, World(), settings, executor, log)
 
 
 def play(settings, steps, takes, kind="tables", log=FREE, first=0, taken=(), seen=None):

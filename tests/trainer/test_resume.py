@@ -19,7 +19,8 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import read_json_lines, write_json
 from pyserini_ance.storage.publish import MANIFEST, publishing
 from pyserini_ance.trainer.executors import AsyncExecutor
-from pyserini_ance.trainer.refresh import AdoptionLog, Refreshes
+from pyserini_ance.trainer.products import Refreshes
+from pyserini_ance.trainer.refresh import AdoptionLog
 from pyserini_ance.trainer.resume import Resumed, resume_stage
 
 IDENTITY = {"collection": "c" * 64, "tokenization": "t" * 64}
@@ -99,7 +100,7 @@ def stopped(tmp_path):
 
 
 def queues(adoption: Refreshes) -> dict:
-    return {queue.product.kind: queue for queue in adoption.queues}
+    return {queue.kind: queue for queue in adoption.queues}
 
 
 def opened(adoption: Refreshes, kind: str = "tables") -> list[int]:
@@ -156,7 +157,7 @@ def test_an_adoption_before_the_very_step_of_the_checkpoint_is_made_again(stoppe
     made.adopted((0, 0), (8, 4))
     _, adoption = made.resume()
     assert in_use(adoption) == 0 and opened(adoption) == [4] and decided(made) == [("adopt", 0)]
-    assert [request.step for request in adoption.tables.collect(8)] == [4]
+    assert [request.step for request in adoption.negatives.collect(8)] == [4]
 
 
 def test_orders_that_were_open_are_open_again(stopped):
@@ -173,7 +174,7 @@ def test_orders_that_were_open_are_open_again(stopped):
     }
     assert all(
         request.weights == made.weights[request.step] and request.is_awaited
-        for request in adoption.tables.pending
+        for request in adoption.negatives.pending
     )
 
 
@@ -187,9 +188,9 @@ def test_what_was_made_of_a_checkpoint_serves_when_the_checkpoint_has_been_remov
     made.lose(4)
     found, adoption = made.resume()
     assert found.progress.step == 9 and (opened(adoption), opened(adoption, "dev")) == ([4, 8], [4, 8])
-    assert {request.weights for request in adoption.tables.pending} == {made.weights[4], made.weights[8]}
+    assert {request.weights for request in adoption.negatives.pending} == {made.weights[4], made.weights[8]}
     assert (
-        [request.step for request in adoption.tables.collect(10)]
+        [request.step for request in adoption.negatives.collect(10)]
         == [4]
         == [o.step for o in adoption.dev.collect(11)]
     )
@@ -232,14 +233,11 @@ def test_what_was_taken_when_it_was_ready_is_taken_again_at_the_same_steps(stopp
     found, adoption = made.resume()
     assert found.progress.step == 8 and in_use(adoption) == 4
     assert decided(made) == [("adopt", 0), ("adopt", 5), ("adopt", 11), ("evaluate", 6)]
-    assert adoption.tables.schedule.log == AdoptionLog({11: [8]}, {8: made.weights[8]}, "resumed")
-    adoption.tables.submit(adoption.negatives.request(8, made.weights[8]))
-    assert {step: [request.step for request in adoption.tables.collect(step)] for step in (8, 9, 10, 11)} == {
-        8: [],
-        9: [],
-        10: [],
-        11: [8],
-    }
+    assert adoption.negatives.schedule.log == AdoptionLog({11: [8]}, {8: made.weights[8]}, "resumed")
+    adoption.negatives.submit(adoption.negatives.request(8, made.weights[8]))
+    assert {
+        step: [request.step for request in adoption.negatives.collect(step)] for step in (8, 9, 10, 11)
+    } == {8: [], 9: [], 10: [], 11: [8]}
     assert adoption.dev.schedule.log == AdoptionLog() and opened(adoption, "dev") == []
 
 
@@ -249,7 +247,7 @@ def test_after_the_last_thing_taken_only_what_is_newer_is_wanted(stopped):
     made.mined(0, 8)
     made.adopted((0, 0), (9, 8))
     _, adoption = made.resume()
-    assert opened(adoption) == [12] and not adoption.tables.pending[0].is_awaited
+    assert opened(adoption) == [12] and not adoption.negatives.pending[0].is_awaited
 
 
 def test_what_is_ready_or_gone_is_passed_over(stopped):
@@ -268,7 +266,7 @@ def test_a_replay_goes_on_with_the_script_of_the_run_that_it_repeats(stopped):
     made.adopted((0, 0), (7, 4), (9, 8))
     script = AdoptionLog({0: [0], 7: [4], 9: [8], 15: [12]}, dict.fromkeys((0, 4, 8, 12), "w"), "replay")
     _, adoption = made.resume({"tables": script})
-    assert adoption.tables.schedule.log is script and decided(made) == [("adopt", 0), ("adopt", 7)]
+    assert adoption.negatives.schedule.log is script and decided(made) == [("adopt", 0), ("adopt", 7)]
 
 
 def test_a_script_tells_what_was_taken_when():

@@ -4,6 +4,7 @@ AdamW by formula."""
 import json
 import math
 import shutil
+from collections import Counter
 from contextlib import nullcontext
 
 import numpy as np
@@ -14,7 +15,6 @@ from helpers.step_gradients import compute_gradients
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder, save_encoder
 from pyserini_ance.negatives.snapshot import Snapshot
-from pyserini_ance.pipeline.experiment import accelerator_of
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.recipe.models import Encoding
 from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
@@ -22,7 +22,6 @@ from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.trainer.batch import Batch, TermRows, plan_batch
 from pyserini_ance.trainer.executors import SyncExecutor
 from pyserini_ance.trainer.step import BatchEncoder
-from pyserini_ance.trainer.step_memory import KeptBytes
 from pyserini_ance.trainer.trainer import StageTrainer
 
 RATE, EPS, DECAY, BETAS, LARGEST_NORM = 0.01, 1e-3, 0.1, (0.9, 0.99), 0.5
@@ -125,9 +124,7 @@ def test_two_steps_equal_a_written_out_reference(made, tmp_path, chunk_queries):
     recipe = recipe.model_copy(update={"stages": {"a": stage}})
     run = RunDir(tmp_path)
     start = publish_checkpoint(run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0))
-    result = StageTrainer(
-        recipe, "a", data, run, accelerator_of(recipe), World(), lambda product: SyncExecutor(None), start
-    ).train()
+    result = StageTrainer(recipe, "a", data, run, World(), lambda product: SyncExecutor(None), start).train()
 
     model, moments = load_encoder(start.encoder).towers.queries.backbone, {}
     logged = [json.loads(line) for line in run.metrics.read_text().splitlines()]
@@ -158,8 +155,7 @@ def test_dropout_changes_from_step_to_step_and_from_chunk_to_chunk(made, small_r
     encoder.towers.train()
     own = stage.model_copy(update={"terms": {"own": stage.terms["own"]}})
     for runner in (
-        BatchEncoder(changed, data, encoder, accelerator_of(recipe).autocast, 512, (3, 0), World())
-        for changed in (stage, own)
+        BatchEncoder(changed, data, encoder, nullcontext, 512, (3, 0), World()) for changed in (stage, own)
     ):
         batch = plan_batch(stage, 0, 0, 3, data.anchor_sets, {})
         first, again, other = (compute_gradients(runner, batch, step) for step in (0, 0, 1))
@@ -177,7 +173,7 @@ def gradients_of(recipe, data, tokens: int = 512, **changes) -> tuple[dict, list
     stage = recipe.stages["a"].model_copy(update=changes)
     encoder = initial_encoder(recipe.encoder, 0)
     encoder.towers.train()
-    runner = BatchEncoder(stage, data, encoder, accelerator_of(recipe).autocast, tokens, (3, 0), World())
+    runner = BatchEncoder(stage, data, encoder, nullcontext, tokens, (3, 0), World())
     losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
     return losses, [p.grad for p in encoder.towers.parameters() if p.grad is not None]
 
@@ -201,7 +197,7 @@ def step_in_world(
     """Losses and gradients of the first step, without dropout."""
     stage, data = recipe.stages["a"].model_copy(update=changes), tokenize(recipe, read_collection(recipe))
     encoder = initial_encoder(recipe.encoder, 0)
-    runner = BatchEncoder(stage, data, encoder, accelerator_of(recipe).autocast, tokens, (3, 0), world)
+    runner = BatchEncoder(stage, data, encoder, nullcontext, tokens, (3, 0), world)
     losses = compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
     backbone = encoder.towers.queries.backbone
     return losses, {name: p.grad for name, p in backbone.named_parameters() if p.grad is not None}
@@ -250,6 +246,30 @@ def test_chunks_of_tokens_on_two_processes_add_up_to_the_whole_step(made, run_pr
             torch.testing.assert_close(gradients[name], gradient, rtol=1e-3, atol=1e-5)
 
 
+class KeptBytes(torch.autograd.graph.saved_tensors_hooks):
+    """The highest number of bytes that graphs keep for their backward pass; shared memory counts once."""
+
+    def __init__(self):
+        self.now, self.peak, self.users = 0, 0, Counter()
+        super().__init__(lambda tensor: Kept(self, tensor.detach()), lambda kept: kept.tensor)
+
+    def count(self, memory: int, size: int, change: int) -> None:
+        self.users[memory] += change
+        if self.users[memory] == max(0, change):  # the first user, or none any more
+            self.now += change * size
+        self.peak = max(self.peak, self.now)
+
+
+class Kept:
+    def __init__(self, counted: KeptBytes, tensor: torch.Tensor):
+        storage = tensor.untyped_storage()
+        self.tensor, self.counted, self.of = tensor, counted, (storage.data_ptr(), storage.nbytes())
+        counted.count(*self.of, 1)
+
+    def __del__(self):
+        self.counted.count(*self.of, -1)
+
+
 def test_what_a_step_keeps_follows_the_budget(made):
     recipe, data = made
     stage = recipe.stages["a"].model_copy(update={"terms": {"own": recipe.stages["a"].terms["own"]}})
@@ -259,10 +279,10 @@ def test_what_a_step_keeps_follows_the_budget(made):
         encoder = initial_encoder(recipe.encoder, 0)
         encoder.towers.train()
         runner = BatchEncoder(larger, data, encoder, nullcontext, tokens, (3, 0), World())
-        with KeptBytes(encoder.towers.parameters()) as counted:
+        with (counted := KeptBytes()):
             compute_gradients(runner, plan_batch(larger, 0, 0, 3, data.anchor_sets, {}), 0)
         assert counted.now == 0
-        return counted.peak
+        return counted.peak - sum(weight.nbytes for weight in encoder.towers.parameters())
 
     alone = kept(6, 200)
     assert kept(6, 1000) > 1.7 * alone
@@ -312,7 +332,7 @@ def queries_at_once(world, recipe, changes: dict) -> list[int]:
     encoder.towers.register_forward_hook(
         lambda towers, arguments, vectors: seen.append((arguments[0], len(vectors)))
     )
-    runner = BatchEncoder(stage, data, encoder, accelerator_of(recipe).autocast, 512, (3, 0), world)
+    runner = BatchEncoder(stage, data, encoder, nullcontext, 512, (3, 0), world)
     compute_gradients(runner, plan_batch(stage, 0, 0, 3, data.anchor_sets, {}), 0)
     return [count for side, count in seen if side == "query"]
 
@@ -356,7 +376,7 @@ def test_a_step_scores_documents_as_a_search_does_but_without_empty_passages(
         initial_encoder(recipe.encoder, 0),
     )
     batch = plan_batch(stage, 0, 0, 3, data.anchor_sets, {})
-    encoder = BatchEncoder(stage, data, towers, accelerator_of(recipe).autocast, 128, (3, 0), World())
+    encoder = BatchEncoder(stage, data, towers, nullcontext, 128, (3, 0), World())
     losses = compute_gradients(encoder, batch, 0)
 
     (tmp_path / "model").mkdir()

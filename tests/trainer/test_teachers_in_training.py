@@ -94,7 +94,7 @@ def test_a_missing_cross_encoder_is_found_before_the_data_is_read(small_recipe, 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", absent)
     Path("runs/empty").mkdir(parents=True)
-    cure = "pyserini-ance train-teacher RUN --output FOLDER"
+    cure = "a run with `teachers` trains cross-encoders"
     for model, message in (
         ("runs/teacher-1", "no such folder"),
         ("./teacher-1", "no such folder"),

@@ -14,7 +14,6 @@ from tqdm import tqdm
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.encoder import Encoder
 from pyserini_ance.encoders.load_save import initial_encoder, load_encoder
-from pyserini_ance.pipeline.experiment import accelerator_of
 from pyserini_ance.pipeline.preparation import read_collection, tokenize
 from pyserini_ance.runs.checkpoint import TrainingProgress, publish_checkpoint
 from pyserini_ance.runs.generation import open_generation, publish_evaluation, read_positive_ranks
@@ -43,15 +42,12 @@ def dev_values(made: Training, values: dict[int, float]):
     )
 
 
-def test_the_progress_bar_shows_loss_generation_and_age_in_this_order():
-    negatives = SimpleNamespace(shown_at=lambda step: {"gen": "4", "age": str(step - 4)})
-    clock = SimpleNamespace(stepped=lambda step, seconds: None)
-    stage = SimpleNamespace(
-        clock=clock, refreshes=SimpleNamespace(negatives=negatives), callbacks=(), name="a"
-    )
-    report = SimpleNamespace(step=7, read=lambda: ({}, {"loss": 0.5, "seconds": 1.0}))
+def test_the_progress_bar_shows_loss_generation_and_age_in_this_order(training):
+    stage = training(RANDOM).stage()
+    stage.negatives.shown_at = lambda step: {"gen": "4", "age": str(step - 4)}
+    stage.unread = [SimpleNamespace(step=7, read=lambda stage: ({}, {"loss": 0.5, "seconds": 1.0}))]
     bar = tqdm(total=9, file=io.StringIO())
-    StageTrainer._tell(stage, [report], bar)
+    stage._report_steps(bar)
     assert bar.postfix == "loss=0.500, gen=4, age=3"
 
 
@@ -181,7 +177,7 @@ def test_a_loss_that_is_no_number_stops_the_run_before_it_reaches_the_weights(
     made = training(RANDOM, save_every_steps=3)
     stage = made.stage()
     towers, before = stage.encoder.towers, []
-    clip = stage.accelerator.clip_grad_norm_
+    clip = trainer.clip_grad_norm_
 
     def broken_losses(*arguments):
         before.append([p.detach().clone() for p in towers.parameters()])
@@ -194,7 +190,7 @@ def test_a_loss_that_is_no_number_stops_the_run_before_it_reaches_the_weights(
         return clip(parameters, max_norm)
 
     monkeypatch.setattr(trainer, "term_losses", broken_losses)
-    monkeypatch.setattr(stage.accelerator, "clip_grad_norm_", broken_clip)
+    monkeypatch.setattr(trainer, "clip_grad_norm_", broken_clip)
     with pytest.raises(
         RuntimeError,
         match="stage a, step 4: the loss is .*; lower stages.a.optimizer.learning_rate or use "
@@ -442,16 +438,7 @@ def test_moments_are_kept_between_stages_when_wanted(small_recipe, tmp_path):
         run, initial_encoder(recipe.encoder, 0), None, TrainingProgress("initial", 0)
     )
     for name, counts in {"a": {3}, "kept": {4}, "new": {1}}.items():
-        stage = StageTrainer(
-            recipe,
-            name,
-            data,
-            run,
-            accelerator_of(recipe),
-            World(),
-            lambda product: SyncExecutor(None),
-            checkpoint,
-        )
+        stage = StageTrainer(recipe, name, data, run, World(), lambda product: SyncExecutor(None), checkpoint)
         checkpoint = stage.train()
         assert {int(state["step"]) for state in stage.optimizer.state.values() if state} == counts
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from helpers.device_counts import META, DeviceCounts
+from helpers.device_counts import DeviceCounts
 
 from pyserini_ance.data.token_store import TokenStore
 from pyserini_ance.distributed.failures import PeerError, PeerLoss
@@ -31,6 +31,12 @@ def family(model: Path):
 @pytest.fixture(scope="module")
 def encoder(tiny_bert):
     return initial_encoder(family(tiny_bert), seed=1)
+
+
+@pytest.fixture
+def on_gpu(tiny_bert):
+    """On torch's meta device, whose vectors have no values."""
+    return initial_encoder(family(tiny_bert), seed=1, device="meta")
 
 
 @pytest.fixture(scope="module")
@@ -68,13 +74,10 @@ def test_every_text_is_encoded_into_its_row(store, encoder, tokens, expected):
     np.testing.assert_allclose(store.read(), expected, atol=1e-5)
 
 
-def test_a_gpu_encodes_in_windows_each_of_which_is_one_write(store, encoder, tokens, monkeypatch):
-    """On torch's meta device, whose vectors have no values."""
+def test_a_gpu_encodes_in_windows_each_of_which_is_one_write(store, on_gpu, tokens, monkeypatch, processor):
     monkeypatch.setattr(encoding, "ROWS_PER_WINDOW", 5)
     written = []
     monkeypatch.setattr(VectorStore, "write", lambda _, rows, vectors: written.append(sorted(rows.tolist())))
-    on_gpu = copy.copy(encoder)
-    on_gpu.towers, on_gpu.device = copy.deepcopy(encoder.towers).to(META), META
     with DeviceCounts() as counts:
         encode_into(store, on_gpu, tokens, *SETTINGS, "documents", 0, World())
     assert written == [list(range(5)), list(range(5, 10)), [10, 11]]
@@ -82,16 +85,14 @@ def test_a_gpu_encodes_in_windows_each_of_which_is_one_write(store, encoder, tok
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_what_a_gpu_has_just_encoded_stays_there(store, encoder, tokens, is_new):
+def test_what_a_gpu_has_just_encoded_stays_there(store, on_gpu, tokens, is_new, processor):
     """Unless some of it was written before, and must be read."""
-    on_gpu = copy.copy(encoder)
-    on_gpu.towers, on_gpu.device = copy.deepcopy(encoder.towers).to(META), META
     if not is_new:
-        store.write(np.array([3]), np.zeros((1, encoder.dimension), np.float32))
+        store.write(np.array([3]), np.zeros((1, on_gpu.dimension), np.float32))
     with DeviceCounts() as counts:
         held = encode_into(store, on_gpu, tokens, *SETTINGS, "documents", 0, World(), hold=True)
     assert counts.waits.total() == 0, counts.places
-    assert held.shape == (12, encoder.dimension) and held.is_meta if is_new else held is None
+    assert held.shape == (12, on_gpu.dimension) and held.is_meta if is_new else held is None
 
 
 def test_vectors_that_stay_are_those_that_are_written(encoder, tokens):

@@ -14,7 +14,6 @@ from pyserini_ance.vectors.faiss_index import (
     FactoryIndex,
     check_index,
     factory_and_search,
-    index_bytes,
     make_index,
     new_index,
 )
@@ -61,27 +60,6 @@ def test_processes_together_find_what_faiss_finds(run_processes, tmp_path, k):
             assert (scores.dtype, rows.dtype) == (np.float32, np.int32)
             np.testing.assert_array_equal(rows, expected_rows)
             np.testing.assert_allclose(scores, expected_scores, rtol=1e-5, atol=1e-5)
-
-
-KINDS = ["Flat", "IVF8,Flat", "PQ8x4", "OPQ8,IVF1,PQ8", "HNSW16", "HNSW8,SQ8", "IVF4_HNSW8,SQ8", "SQfp16"]
-KINDS += ["PCA8,IVF8,SQ8", "OPQ8_16,PQ8x4", "Flat,RFlat", "IVF8,PQ8x4fs", "L2norm,HNSW4", "IVF4,RQ2x4"]
-
-
-def sizes(world: World, folder) -> list[tuple[int, int]]:
-    """Bytes written and planned for 2,000 vectors of 32 numbers, by kind."""
-    vectors = np.random.default_rng(1).normal(size=(2000, 32)).astype(np.float32)
-    found = []
-    for number, factory in enumerate(KINDS):
-        make_index(folder / str(number), ShardedVectors.split(vectors, world), factory, 3, ABOUT, world)
-        written = (folder / str(number) / "index").stat().st_size
-        found.append((written, index_bytes(2000, 32, factory)))
-    return found
-
-
-def test_an_index_is_no_larger_than_planned_and_not_much_smaller(run_processes, tmp_path):
-    [found] = run_processes(1, sizes, tmp_path)
-    for factory, (written, planned) in zip(KINDS, found, strict=True):
-        assert written <= planned <= 1.25 * written + 12_000, factory
 
 
 def plain_and_factory_rows(world: World, folder) -> tuple[np.ndarray, np.ndarray]:

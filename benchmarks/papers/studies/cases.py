@@ -16,7 +16,7 @@ MEASURE, CHARACTERS, SHOWN = "nDCG@10", 200, 3
 
 def study(runs: Sequence[StudiedRun]) -> Findings:
     """The first run against each other one; a single run against its own row of BM25, or else of the
-    untrained encoder. The numbers are those of `compare-queries`, by nDCG@10."""
+    untrained encoder. The numbers are those of `evaluate --compare-queries`, by nDCG@10."""
     first, split = str(runs[0].run.folder), runs[0].recipe.final_evaluation.split[0]
     if not runs[0].run.qrels(split).exists():
         raise NotKept(f"{first} has no judgments of split {split}; `coverage` measures it by its answers")

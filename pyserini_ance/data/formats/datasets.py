@@ -31,8 +31,8 @@ class Table(Settings):
     name: str | None = None
     """The configuration of a hub data set."""
     split: str | None
-    """The table's own split: `corpus` of documents, `queries` of queries, and of judgments, null, the recipe's
-    name of the split."""
+    """The table's own split; by default `corpus` of documents, `queries` of queries, and of judgments the
+    recipe's name of the split."""
 
     @property
     def names_or_paths(self) -> frozenset[str]:

@@ -34,7 +34,7 @@ class CrossEncoderTeacher(Teacher):
 
     kind: Literal["cross_encoder"] = "cross_encoder"
     model: str | None = None
-    """A hub name or a folder, such as one that `train-teacher` wrote."""
+    """A hub name or a folder, such as RUN/teachers/NAME of a run with `teachers`."""
     trained: str | None = None
     """A cross-encoder of `teachers`, which the run trains before this stage; instead of `model`."""
     length_tokens: PositiveInt | None = None
@@ -103,7 +103,7 @@ def config_file(model: str) -> Path:
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
     require_sentence_transformers()
-    cure = "pyserini-ance train-teacher RUN --output FOLDER trains a cross-encoder"
+    cure = "a run with `teachers` trains cross-encoders: RUN/teachers/NAME"
     try:
         name = resolve_model(model, KEY)
     except FileNotFoundError as error:

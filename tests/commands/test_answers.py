@@ -5,7 +5,7 @@ import json
 import pytest
 from helpers.small_set import ONE_STEP
 
-from pyserini_ance.commands import coverage
+from pyserini_ance.commands.evaluate import main
 from pyserini_ance.data.formats.dpr import Dpr
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.runs.rundir import RunDir
@@ -52,7 +52,7 @@ def run(small_recipe, tmp_path) -> RunDir:
 
 
 def test_rows_of_the_results_table(run, capsys):
-    coverage.main([str(run.folder), "--cutoffs", "1", "2"])
+    main(["--answers", str(run.folder), "--measures", "Success@1", "Success@2"])
     assert capsys.readouterr().out == (
         "| row  | split | questions | Success@1 | Success@2 |\n"
         "| ---- | ----- | --------: | --------: | --------: |\n"
@@ -67,16 +67,17 @@ def test_any_ranking_of_unjudged_questions(run, tmp_path, capsys):
     (tmp_path / "test.csv").write_text("which year\t['1985']\nwho\t['Aaron']\n")
     ranking = tmp_path / "test.trec"
     ranking.write_text("0 Q0 2 1 2.0 t\n0 Q0 3 2 1.0 t\n1 Q0 1 1 1.0 t\n")
-    coverage.main(
+    main(
         [
+            "--answers",
             str(run.folder),
             "--run",
             str(ranking),
             "--questions",
             str(tmp_path / "test.csv"),
-            "--cutoffs",
-            "1",
-            "2",
+            "--measures",
+            "Success@1",
+            "Success@2",
         ]
     )
     last = capsys.readouterr().out.splitlines()[2]
@@ -87,17 +88,17 @@ def test_incompatible_options_are_refused(run, capsys, tmp_path):
     refused = {
         ("--questions", "q.csv"): "requires --run",
         ("--split", "train"): "ranks dev only",
-        ("--cutoffs", "0"): "'0' is not a whole number",
+        ("--measures", "RR@10"): "--answers measures Success@k, not RR@10",
     }
     for flags, words in refused.items():
         with pytest.raises(SystemExit):
-            coverage.main([str(run.folder), *flags])
+            main(["--answers", str(run.folder), *flags])
         assert words in capsys.readouterr().err
     with pytest.raises(FileNotFoundError, match="is not a run directory"):
-        coverage.main([str(tmp_path / "absent")])
+        main(["--answers", str(tmp_path / "absent")])
 
 
 def test_data_that_has_changed_is_refused(run, tmp_path):
     (tmp_path / "psgs.tsv").write_text(PASSAGES + "4\tAnother.\tD\n")
     with pytest.raises(ValueError, match="the data .* is not that which"):
-        coverage.main([str(run.folder)])
+        main(["--answers", str(run.folder)])

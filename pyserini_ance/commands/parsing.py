@@ -1,0 +1,164 @@
+"""From a typed signature to a command: annotations are the options, the docstring is the help."""
+
+import inspect
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn
+
+import typer
+from typer import Argument, Option
+from typer.core import TyperCommand
+from typer.exceptions import TyperException
+
+RANKING = "RUN for the final ranking of a run directory, RUN:ROW for that of a row of its results table"
+
+
+class Command(TyperCommand):
+    """A command whose list options take several values at once: `--measures A B` is `--measures A --measures
+    B`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        lists = {name for one in self.params if getattr(one, "multiple", False) for name in one.opts}
+        expanded: list[str] = []
+        option, values = "", 0
+        for text in args:
+            if text.startswith("--"):
+                option, values = text if text in lists else "", 0
+            elif option:
+                expanded += [option] * (values > 0)
+                values += 1
+            expanded.append(text)
+        return super().parse_args(ctx, expanded)
+
+
+def command(
+    example: str, details: str = "", passes_flags: bool = False
+) -> Callable[[Callable[..., int | None]], Callable[[Sequence[str] | None], int | None]]:
+    """Make `main(arguments)` of a function with a typed signature; None takes the process's arguments.
+
+    `details` and `example` end the help; their lines stay as they are. With `passes_flags`, everything after
+    the first argument belongs to the last one. Wrong arguments end with exit code 2.
+    """
+
+    def wrap(function: Callable[..., int | None]) -> Callable[[Sequence[str] | None], int | None]:
+        name = function.__module__.rpartition(".")[2].replace("_", "-")
+        settings: dict[str, Any] = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+        if passes_flags:
+            settings |= {"ignore_unknown_options": True, "allow_interspersed_args": False}
+        epilog = "\n\n".join(f"\b\n{text}" for text in (details, f"Example:\n  {example}") if text)
+
+        def main(arguments: Sequence[str] | None = None) -> int | None:
+            app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+            app.command(cls=Command, epilog=epilog, context_settings=settings)(function)
+            parser = typer.main.get_command(app)
+            given = list(sys.argv[1:] if arguments is None else arguments)
+            try:
+                with parser.make_context(f"pyserini-ance {name}", given) as context:
+                    code: int | None = parser.invoke(context)
+                    return code
+            except typer.Exit as end:
+                raise SystemExit(end.exit_code) from None
+            except TyperException as error:
+                error.show()
+                raise SystemExit(error.exit_code) from None
+
+        main.__doc__ = inspect.getdoc(function)
+        return main
+
+    return wrap
+
+
+def refuse(message: str) -> NoReturn:
+    """End with a message on the arguments, and exit code 2."""
+    raise typer.BadParameter(message)
+
+
+def refuse_options(reason: str, **options: object) -> None:
+    """Refuse options that have a value although they have no effect here; `top_k` is `--top-k`."""
+    given = [
+        f"--{name.replace('_', '-')}" for name, value in options.items() if value not in (None, False, [])
+    ]
+    if given:
+        refuse(f"{reason}; remove {', '.join(given)}")
+
+
+def output_file(text: str | Path) -> Path:
+    """The type of an argument that is a file to write.
+
+    Raises IsADirectoryError for a folder, FileExistsError for a name of a run directory's own files.
+    """
+    from pyserini_ance.runs.rundir import owner_of
+
+    path = Path(text)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; --output names the file to write")
+    _check_parents(path)
+    if run := owner_of(path):
+        raise FileExistsError(
+            f"{path} is a name for the own files of the run directory {run.folder}; pass another --output"
+        )
+    return path
+
+
+def output_folder(text: str | Path) -> Path:
+    """The type of an argument that is a folder to write. Raises NotADirectoryError for a file."""
+    path = Path(text)
+    if path.exists() and not path.is_dir():
+        raise NotADirectoryError(f"{path} is a file; --output names a folder")
+    _check_parents(path)
+    return path
+
+
+def _check_parents(path: Path) -> None:
+    if file := next((parent for parent in path.parents if parent.is_file()), None):
+        raise NotADirectoryError(f"{file} is a file, so that {path} cannot be written; pass another --output")
+
+
+def output(kind: Callable[[str], Path], metavar: str, text: str) -> Any:
+    """The option `--output`, of a file or a folder."""
+    return Option("--output", parser=kind, metavar=metavar, help=text)
+
+
+# Arguments and options that several commands have.
+Overrides = Annotated[
+    list[str] | None, Argument(metavar="KEY=VALUE", help="override values of the recipe, such as seed=7")
+]
+Device = Annotated[str, Option(metavar="DEVICE", help="auto, cpu, cuda, cuda:1, ...")]
+Precision = Literal["fp32", "bf16", "fp16", "auto"]
+PrecisionOption = Annotated[
+    Precision, Option(metavar="TYPE", help="fp32, bf16, fp16, or auto: bf16 where the device is fast at it")
+]
+TokensPerBatch = Annotated[
+    int | None,
+    Option(min=1, metavar="N", help="padded tokens of a batch (default: 1,024 on a CPU, 8,192 on a GPU)"),
+]
+# An encoder that this package has not saved: by default, what sentence-transformers' files say.
+Pooling = Annotated[
+    Literal["mean", "cls"] | None, Option(metavar="KIND", help="mean (default without such files) or cls")
+]
+Normalize = Annotated[
+    bool | None, Option("--normalize/--no-normalize", help="scale vectors to unit length (default: no)")
+]
+QueryLength = Annotated[int | None, Option(min=1, metavar="TOKENS", help="cut a query there")]
+DocumentLength = Annotated[int | None, Option(min=1, metavar="TOKENS", help="cut a document there")]
+Split = Annotated[str | None, Option(metavar="NAME", help="the split of the queries (default: the first)")]
+QrelsFile = Annotated[Path | None, Option(metavar="FILE", help="judgments: TREC's or BEIR's, plain or .gz")]
+Measures = Annotated[
+    list[str] | None, Option(metavar="MEASURE ...", help="default: those of the recipe's final_evaluation")
+]
+PairedTest = Literal["t", "permutation"]
+Test = Annotated[
+    PairedTest | None,
+    Option(metavar="KIND", help="paired test of --significance: t (default) or permutation"),
+]
+
+
+def foreign_settings(
+    pooling: str | None, normalize: bool | None, query_length: int | None, document_length: int | None
+) -> dict[str, object]:
+    """The settings that are given, by the names that `load_encoder` has for them."""
+    given = {"query": query_length, "document": document_length}
+    lengths = {side: length for side, length in given.items() if length}
+    values = {"pooling": pooling, "normalize": normalize, "length_tokens": lengths or None}
+    return {key: value for key, value in values.items() if value is not None}

@@ -1,0 +1,80 @@
+"""StepReport: the numbers of one training step, which stay on the device until the host needs them."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from pyserini_ance.recipe.term import Term
+
+LEAST_SCALE = 1.0  # of the loss in fp16: if gradients overflow unscaled, a lower scale cannot help
+
+
+class LossNotFinite(RuntimeError):
+    """The loss or its gradient is infinite or NaN."""
+
+    needs_new_recipe = True
+
+
+class StepReport:
+    """The losses, ignored pairs and gradient norm of step `step`, and `settings`, more values of its record.
+
+    `send` copies the numbers to the host together, for which the host does not wait; `read` waits until they
+    have arrived. With a scale of the loss (fp16), a gradient that is not finite makes the step a skipped one,
+    which has no norm, as long as the scale can fall.
+    """
+
+    def __init__(self, step: int, terms: Mapping[str, Term]):
+        self.step, self.terms = step, terms
+        self.settings: dict[str, Any] = {}
+        self._chunks: list[tuple[float, list[str]]] = []
+        self._on_device: list[torch.Tensor] = []
+
+    def add(
+        self, losses: Mapping[str, torch.Tensor], ignored: Mapping[str, torch.Tensor], share: float
+    ) -> None:
+        """Add the losses of a chunk, a `share` of the batch, and the pairs that its terms ignored."""
+        self._chunks.append((share, list(ignored)))
+        self._on_device += [*(losses[name] for name in self.terms), *ignored.values()]
+
+    def send(self, grad_norm: torch.Tensor, loss_scale: torch.Tensor | None = None) -> None:
+        """Copy all numbers to the host, with the norm of the gradient before clipping, and the scale that the
+        loss had."""
+        self._is_scaled = loss_scale is not None
+        if loss_scale is not None:
+            self._on_device.append(loss_scale)
+        # Counts are whole in float32 up to 16 million pairs of a chunk.
+        numbers = torch.stack([number.detach().float() for number in (*self._on_device, grad_norm)])
+        self._numbers = numbers.to("cpu", non_blocking=True)
+        self._arrival = torch.cuda.Event() if numbers.is_cuda else None
+        if self._arrival is not None:
+            self._arrival.record()
+
+    def read(self, stage: str) -> tuple[dict[str, float], dict[str, Any]]:
+        """Return the unweighted mean of each term over the batch, and the rest of the step's record.
+
+        Raises LossNotFinite if the loss or the norm is not a finite number, and the step is not skipped.
+        """
+        if self._arrival is not None:
+            self._arrival.synchronize()
+        *numbers, grad_norm = self._numbers.tolist()
+        gradient, is_skipped = {"grad_norm": grad_norm}, False
+        if self._is_scaled:
+            scale = {"loss_scale": numbers.pop()}
+            if not math.isfinite(grad_norm):
+                is_skipped, gradient = scale["loss_scale"] >= LEAST_SCALE, {"skipped": True}
+            gradient |= scale
+        losses, ignored = dict.fromkeys(self.terms, 0.0), dict[str, int]()
+        for share, ignoring in self._chunks:
+            losses = {name: total + share * numbers.pop(0) for name, total in losses.items()}
+            for name in ignoring:
+                ignored[name] = ignored.get(name, 0) + int(numbers.pop(0))
+        loss = sum(term.weight * losses[name] for name, term in self.terms.items())
+        if not (math.isfinite(loss) and (math.isfinite(grad_norm) or is_skipped)):
+            raise LossNotFinite(
+                f"stage {stage}, step {self.step}: the loss is {loss} and the norm of its gradient "
+                f"{grad_norm}; lower stages.{stage}.optimizer.learning_rate or use precision: fp32"
+            )
+        masked = {"false_negatives": ignored} if ignored else {}
+        return losses, {"loss": loss, **gradient, **masked, **self.settings}
