@@ -10,7 +10,7 @@ import inspect
 import json
 from collections.abc import Iterator
 
-from pyserini_ance.recipe.components import COMPONENT_PACKAGES, Component, Settings, component_class, kinds
+from pyserini_ance.recipe.components import COMPONENT_GROUPS, Component, Settings, component_class, kinds
 from pyserini_ance.recipe.models import Recipe
 
 BOUNDS = {"minimum": ">=", "exclusiveMinimum": ">", "maximum": "<=", "exclusiveMaximum": "<"}
@@ -30,7 +30,7 @@ def reference() -> str:
     lines, known = [HEAD], {Settings, Component}
     for settings in nested(Recipe, known):
         lines += section(settings, f"## {settings.__name__}")
-    for group in COMPONENT_PACKAGES:
+    for group in COMPONENT_GROUPS:
         names = kinds(group)
         lines += [f"## Kinds of `{group}`", "", ", ".join(f"`{name}`" for name in names) + ".", ""]
         for name in names:

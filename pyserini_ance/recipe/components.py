@@ -5,20 +5,19 @@ import importlib
 import pkgutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pydantic import (
     BaseModel,
     ConfigDict,
-    GetCoreSchemaHandler,
+    GetPydanticSchema,
     SerializationInfo,
     ValidationError,
     model_validator,
 )
 from pydantic.fields import FieldInfo
-from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+from pydantic_core import InitErrorDetails, PydanticCustomError, core_schema
 
 
 class SettingError(ValueError):
@@ -135,49 +134,45 @@ def naming_own(component: Component, method: str) -> Iterator[None]:
         raise
 
 
-# The recipe key that takes a component, and the package whose modules are its kinds.
-COMPONENT_PACKAGES = {
-    "data": "pyserini_ance.data.formats",
-    "encoder": "pyserini_ance.encoders.families",
-    "negatives": "pyserini_ance.negatives",
-    "filters": "pyserini_ance.negatives.filters",
-    "teacher": "pyserini_ance.negatives.teachers",
-    "loss": "pyserini_ance.trainer.losses",
-    "regularizer": "pyserini_ance.trainer.regularizers",
-}
-# The base classes of a group, one of which a component has; by name, as importing them imports torch.
-COMPONENT_BASES = {
-    "data": ("pyserini_ance.data.formats.format:Format",),
-    "encoder": ("pyserini_ance.encoders.family:Family",),
-    "negatives": ("pyserini_ance.negatives.source:Source",),
-    "filters": ("pyserini_ance.negatives.filters.base:Filter",),
-    "teacher": ("pyserini_ance.negatives.teachers.base:Teacher",),
-    "loss": ("pyserini_ance.trainer.losses.base:Loss", "pyserini_ance.trainer.losses.base:DistillationLoss"),
-    "regularizer": ("pyserini_ance.trainer.regularizers:Regularizer",),
+# By recipe key, the package whose modules are the kinds of component, and their base class or classes; by name,
+# as importing them imports torch.
+COMPONENT_GROUPS = {
+    "data": ("pyserini_ance.data.formats", "pyserini_ance.data.formats.format.Format"),
+    "encoder": ("pyserini_ance.encoders.families", "pyserini_ance.encoders.family.Family"),
+    "negatives": ("pyserini_ance.negatives", "pyserini_ance.negatives.source.Source"),
+    "filters": ("pyserini_ance.negatives.filters", "pyserini_ance.negatives.filters.base.Filter"),
+    "teacher": ("pyserini_ance.negatives.teachers", "pyserini_ance.negatives.teachers.base.Teacher"),
+    "loss": (
+        "pyserini_ance.trainer.losses",
+        "pyserini_ance.trainer.losses.base.Loss",
+        "pyserini_ance.trainer.losses.base.DistillationLoss",
+    ),
+    "regularizer": ("pyserini_ance.trainer.regularizers", "pyserini_ance.trainer.regularizers.Regularizer"),
 }
 
 
-def kinds(package: str) -> list[str]:
-    """The kinds in a component package (a key of COMPONENT_PACKAGES), sorted; imports none of them."""
-    module = importlib.import_module(COMPONENT_PACKAGES[package])
+def kinds(group: str) -> list[str]:
+    """The kinds of a group of components (a key of COMPONENT_GROUPS), sorted; imports none of them."""
+    module = importlib.import_module(COMPONENT_GROUPS[group][0])
     shared = getattr(module, "NOT_KINDS", ())
     return sorted(m.name for m in pkgutil.iter_modules(module.__path__) if m.name not in shared)
 
 
-def component_class(package: str, kind: str) -> type[Component]:
-    """The class of `kind`: the component of a module in `package`, or `package.module:Class` from elsewhere.
+def component_class(group: str, kind: str) -> type[Component]:
+    """The class of `kind`: the component of a module of the group, or `package.module:Class` from elsewhere.
 
     Raises ValueError if there is no such kind (with the nearest name), and as `check_base`.
     """
     if ":" in kind:
-        return _imported_class(package, kind)
-    names = kinds(package)
+        return _imported_class(group, kind)
+    names = kinds(group)
     if kind not in names:
+        module_name, dot, name = kind.rpartition(".")
+        hint = f" (a class of your own is module:Class: {module_name + ':' + name!r})" if dot else ""
         raise ValueError(
-            f"unknown kind {kind!r} of {package}{_own_class_hint(kind) or did_you_mean(kind, names)}; "
-            f"kinds: {', '.join(names)}"
+            f"unknown kind {kind!r} of {group}{hint or did_you_mean(kind, names)}; kinds: {', '.join(names)}"
         )
-    module = importlib.import_module(f"{COMPONENT_PACKAGES[package]}.{kind}")
+    module = importlib.import_module(f"{COMPONENT_GROUPS[group][0]}.{kind}")
     defined = [
         c
         for c in vars(module).values()
@@ -187,40 +182,61 @@ def component_class(package: str, kind: str) -> type[Component]:
     return defined[0]
 
 
-def _own_class_hint(kind: str) -> str:
-    """` (...)` for a kind that looks like the dotted name of a class; "" for others."""
-    module, dot, name = kind.rpartition(".")
-    return f" (a class of your own is module:Class: {module + ':' + name!r})" if dot else ""
-
-
-def check_base(package: str, found: Any, name: str) -> None:
-    """Raise ValueError, naming `name`, if `found` is no class for `package`: one with its base class and all
-    methods that this requires."""
-    mro = found.__mro__ if isinstance(found, type) else ()
-    bases = {f"{base.__module__}:{base.__qualname__}" for base in mro}
-    if bases.isdisjoint(COMPONENT_BASES[package]):
-        other = next((key for key, names in COMPONENT_BASES.items() if not bases.isdisjoint(names)), None)
-        needed = " or ".join(base.replace(":", ".") for base in COMPONENT_BASES[package])
-        is_other = f"is for `{other}`, not for `{package}`: it " if other else ""
-        raise ValueError(f"{name} {is_other}is not a subclass of {needed}")
-    if missing := sorted(found.__abstractmethods__):
-        raise ValueError(f"{name} lacks the method {', '.join(missing)}, which its base class requires")
-
-
-def _imported_class(package: str, kind: str) -> type[Component]:
+def _imported_class(group: str, kind: str) -> type[Component]:
     module_name, _, class_name = kind.partition(":")
     try:
         imported: type[Component] = getattr(importlib.import_module(module_name), class_name)
     except (ImportError, AttributeError) as error:
-        cure = ""
-        if isinstance(error, ModuleNotFoundError) and error.name in (module_name, module_name.split(".")[0]):
+        cure, package = "", module_name.split(".")[0]
+        if isinstance(error, ModuleNotFoundError) and error.name in (module_name, package):
             cure = (
-                f". Type the command in the folder of {module_name.split('.')[0]}, "
+                f". Type the command in the folder of {package}, "
                 "or add this folder to PYTHONPATH (in Python: to sys.path)"
             )
         raise ValueError(f"kind {kind!r} cannot be imported: {error}{cure}") from error
-    check_base(package, imported, f"kind {kind!r}")
+    check_base(group, imported, f"kind {kind!r}")
     return imported
+
+
+def check_base(group: str, found: Any, name: str) -> None:
+    """Raise ValueError, naming `name`, if `found` is no class for `group`: one with its base class and all
+    methods that this requires."""
+    mro = found.__mro__ if isinstance(found, type) else ()
+    above = {f"{base.__module__}.{base.__qualname__}" for base in mro}
+    needed = COMPONENT_GROUPS[group][1:]
+    if above.isdisjoint(needed):
+        other = next(
+            (key for key, (_, *bases) in COMPONENT_GROUPS.items() if not above.isdisjoint(bases)), None
+        )
+        is_other = f"is for `{other}`, not for `{group}`: it " if other else ""
+        raise ValueError(f"{name} {is_other}is not a subclass of {' or '.join(needed)}")
+    if missing := sorted(found.__abstractmethods__):
+        raise ValueError(f"{name} lacks the method {', '.join(missing)}, which its base class requires")
+
+
+def component_of(group: str) -> GetPydanticSchema:
+    """The metadata of a recipe field that holds a component, as in `Annotated[Loss, component_of("loss")]`.
+
+    Pydantic builds the component from a mapping with `kind`, or from the name of a kind alone; its class is
+    imported then, and not before. Editors and type checkers see the annotated base class.
+    """
+
+    def build(value: Any) -> Component:
+        if isinstance(value, Component):
+            check_base(group, type(value), type(value).__name__)
+            return value
+        if isinstance(value, str):
+            value = {"kind": value}
+        if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+            raise ValueError(f"expected a mapping with `kind`, one of: {', '.join(kinds(group))}")
+        return component_class(group, value["kind"]).model_validate(value)
+
+    def dump(component: Component, info: SerializationInfo) -> dict[str, Any]:
+        return component.model_dump(mode="json", exclude_unset=info.exclude_unset)
+
+    written = core_schema.plain_serializer_function_ser_schema(dump, info_arg=True)
+    schema = core_schema.no_info_plain_validator_function(build, serialization=written)
+    return GetPydanticSchema(lambda *_: schema, lambda *_: {"component": group})
 
 
 def did_you_mean(word: str, names: Iterable[str]) -> str:
@@ -233,42 +249,3 @@ def similar_name(path: Path) -> str:
     """Like `did_you_mean`, for a path that does not exist: the nearest name in the same folder."""
     names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
     return did_you_mean(path.name, names)
-
-
-@dataclass(frozen=True)
-class ComponentOf:
-    """Annotation of a recipe field that holds a component, as in `Annotated[Loss, component_of("loss")]`.
-
-    Pydantic builds the component from a mapping with `kind`, or from the name of a kind alone. The annotated
-    base class is what editors and type checkers see; validation looks it up in COMPONENT_BASES.
-    """
-
-    package: str
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
-        return core_schema.no_info_plain_validator_function(
-            self._build,
-            serialization=core_schema.plain_serializer_function_ser_schema(_component_dump, info_arg=True),
-        )
-
-    def __get_pydantic_json_schema__(self, *_: Any) -> dict[str, Any]:
-        return {"component": self.package}
-
-    def _build(self, value: Any) -> Component:
-        if isinstance(value, Component):
-            check_base(self.package, type(value), type(value).__name__)
-            return value
-        if isinstance(value, str):
-            value = {"kind": value}
-        if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-            raise ValueError(f"expected a mapping with `kind`, one of: {', '.join(kinds(self.package))}")
-        return component_class(self.package, value["kind"]).model_validate(value)
-
-
-def _component_dump(component: Component, info: SerializationInfo) -> dict[str, Any]:
-    return component.model_dump(mode="json", exclude_unset=info.exclude_unset)
-
-
-def component_of(package: str) -> ComponentOf:
-    """The metadata that makes a recipe field hold a component of `package` (a key of COMPONENT_PACKAGES)."""
-    return ComponentOf(package)

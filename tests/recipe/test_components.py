@@ -5,7 +5,7 @@ from helpers.recipe_errors import refused
 from pydantic import ValidationError
 
 from pyserini_ance.recipe.components import (
-    COMPONENT_PACKAGES,
+    COMPONENT_GROUPS,
     Component,
     Settings,
     absolute,
@@ -42,7 +42,7 @@ class NoMask(Filter):
 
 
 @pytest.mark.parametrize(
-    ("room", "kind"), [(room, kind) for room in COMPONENT_PACKAGES for kind in kinds(room)]
+    ("room", "kind"), [(room, kind) for room in COMPONENT_GROUPS for kind in kinds(room)]
 )
 def test_every_kind_is_a_component_with_its_name(room, kind):
     found = component_class(room, kind)
@@ -50,7 +50,7 @@ def test_every_kind_is_a_component_with_its_name(room, kind):
     assert found.model_fields["kind"].default == kind
 
 
-@pytest.mark.parametrize("room", COMPONENT_PACKAGES)
+@pytest.mark.parametrize("room", COMPONENT_GROUPS)
 def test_every_kind_has_a_base_class_of_its_group(room):
     for kind in kinds(room):
         check_base(room, component_class(room, kind), kind)
@@ -151,7 +151,7 @@ def test_a_class_that_is_no_loss_is_rejected_as_one(base, own_classes, kind, mes
     assert message in refused(base, f"stages.only.terms.query.loss.kind={kind}")
 
 
-@pytest.mark.parametrize("room", COMPONENT_PACKAGES)
+@pytest.mark.parametrize("room", COMPONENT_GROUPS)
 def test_a_class_of_another_group_is_rejected_in_every_group(own_classes, room):
     kind = "own_classes:Triplet" if room == "filters" else "own_classes:Short"
     group, module = ("loss", "trainer.losses") if room == "filters" else ("filters", "negatives.filters")
