@@ -23,14 +23,14 @@ def main(arguments: list[str] | None = None) -> int | None:
 
 
 def tables(arguments: list[str]) -> None:
-    from benchmarks.papers.published_tables import PublishedTable
+    from benchmarks.papers.tables import read_tables
 
     parser = argparse.ArgumentParser("python -m benchmarks.papers tables")
     parser.add_argument("set", help="a set of recipes: recipes/msmarco-passage, or a folder of your own")
     parser.add_argument("--runs", type=Path, default=Path("runs"), help="the folder of the run directories")
     parser.add_argument("--output", type=options.output_file, help="also write .md, .json or .csv")
     args = parser.parse_args(arguments)
-    published = PublishedTable.of(args.set, args.runs)
+    published = read_tables(args.set, args.runs)
     if args.output:
         published.write(args.output)
     print(published.as_markdown())

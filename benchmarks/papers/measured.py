@@ -1,120 +1,201 @@
-"""The measured rows of the papers' tables: results tables of finished runs, by split and measure."""
+"""Measured figures of a recipe set: one record for each run, split and measure."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from pyserini_ance.evaluation.expected import variant_of
-from pyserini_ance.evaluation.tables import UNTRAINED_ROWS, last_stage, read_results
+import pandas as pd
+
+from benchmarks.papers.published import MILLISECONDS, Section, section_of
+from pyserini_ance.data.trec import read_qrels, read_run
+from pyserini_ance.evaluation.metrics import LATENCY, holes, means, overlap
+from pyserini_ance.evaluation.tables import BM25, BM25_RM3, UNTRAINED, last_stage, read_results
 from pyserini_ance.recipe.load import read_yaml
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.published_figures import EXACT_INDEX, Section
+from pyserini_ance.recipe.variant import SHOWN, differences
+from pyserini_ance.reports.forgetting import refresh_intervals
 from pyserini_ance.runs.rundir import RunDir
+from pyserini_ance.storage.files import read_json, sha256_file
 
+EXACT_INDEX = "IndexFlatIP"  # exact search, as Faiss and the papers call it
 DEPTHS = ("", "*/", "*/*/", "*/*/*/")  # the folder is a run, holds runs, or holds grids
-SplitMeasure = tuple[str, str]  # split, measure
+# Rows without training by their method in published rows, where `bm25` is the recipe with BM25 negatives.
+METHODS = {BM25: "bm25-search", BM25_RM3: "bm25-search+rm3", UNTRAINED: "untrained"}
+COLUMNS = ("section", "method", "part", "config", "run", "variant", "split", "measure", "value", "text")
+SplitMeasure = tuple[str, str]
 
 
-@dataclass(frozen=True)
-class MeasuredRow:
-    """One row of a run, with its scores in `figures`.
+def read_measured(
+    runs: Path, recipes: Mapping[str, Recipe], set_name: str, wanted: Collection[SplitMeasure]
+) -> tuple[pd.DataFrame, list[str]]:
+    """The figures of the runs of a set in `runs`, in COLUMNS, and a line for each run or measure left out.
 
-    For a row without training, `recipe` is the row's name and `config_hash` is empty; runs of one recipe that
-    share `config_hash` differ by the seed alone. `part`: what the row is about where the section has several
-    for a recipe, such as an index. `absent`: why a figure is missing, in words for its cell. `variant`: what
-    the run has instead of the recipe of its name, so that the expected figures do not hold.
+    config: the hash of a run's settings without the seed; of a row without training, its figures. part: the
+    index, reranker, reader or interval. variant: how a run differs from the recipe of its name, "" if it does
+    not. text: why a figure is missing. `wanted`: the (split, measure) to derive.
     """
-
-    recipe: str
-    config_hash: str
-    run: str
-    figures: dict[SplitMeasure, float]
-    section: Section = Section.RESULTS
-    part: str | None = None
-    absent: dict[SplitMeasure, str] = field(default_factory=dict)
-    variant: str = ""
-
-
-def read_measured(run: Path, name: str, recipes: Mapping[str, Recipe] | None = None) -> list[MeasuredRow]:
-    """The rows of a finished run, called `name`: those without training, that of the last stage, and that of
-    each index that searched with the last stage's model.
-
-    `recipes` are those that the run is compared with, by name. Raises ValueError if its recipe or its
-    `measures.json` is of another version.
-    """
-    results, recipe = read_results(run), RunDir(run).read_recipe()
-    try:
-        rows, made_by = results["rows"], (results["recipe"], results["config_hash"])
-        last = last_stage(rows)
-    except KeyError as error:
-        raise ValueError(
-            f"{RunDir(run).measures} has no {error}, which this version writes; evaluate again, or "
-            "remove the run"
-        ) from None
-    base = (recipes or {}).get(made_by[0])
-    variant = variant_of(recipe, base) if base else ""
-    columns = recipe.final_evaluation.columns.items()
-
-    def measured(of: tuple[str, str], row: Mapping, section: Section, part: str | None) -> MeasuredRow:
-        figures = {key: row[column] for key, column in columns if column in row}
-        return MeasuredRow(*of, name, figures, section, part, variant=variant if of == made_by else "")
-
-    untrained = [
-        measured((row["row"], ""), row, Section.RESULTS, None) for row in rows if row["row"] in UNTRAINED_ROWS
-    ]
-    prefix = f"{last['row']}+"
-    indexes = {row["row"].removeprefix(prefix): row for row in rows if row["row"].startswith(prefix)}
-    by_index = [
-        measured(made_by, row, Section.INDEXES, index)
-        for index, row in ({EXACT_INDEX: last} | indexes if indexes else {}).items()
-    ]
-    return [*untrained, measured(made_by, last, Section.RESULTS, None), *by_index]
+    records: list[dict[str, Any]] = []
+    notes: list[str] = []
+    reranked = _downstream_folders(runs)
+    for run in _runs(runs, recipes, set_name):
+        if not run.measures.exists():
+            notes.append(f"skipped: {run.folder} holds {run.describe()}")
+            continue
+        try:
+            records += _RunFigures(run, str(run.folder.relative_to(runs)), recipes).records(wanted, reranked)
+        except (ValueError, RuntimeError) as error:  # RuntimeError: of another version
+            notes.append(f"skipped: {run.folder} cannot be read: {error}")
+        except KeyError as error:
+            notes.append(f"skipped: {run.measures} has no {error}; evaluate again, or remove the run")
+    notes += dict.fromkeys(record["text"] for record in records if not record["split"])
+    return pd.DataFrame([record for record in records if record["split"]], columns=list(COLUMNS)), notes
 
 
-def find_runs(folder: Path, selects: Callable[[str], bool]) -> tuple[list[Path], list[Path]]:
-    """The run directories whose recipe's name `selects` accepts: the finished ones, and the others."""
-    folders = [path.parent for depth in DEPTHS for path in sorted(folder.glob(f"{depth}recipe.yaml"))]
-    runs = [run for run in folders if RunDir(run).state.exists() and selects(_recipe_name(run))]
-    finished = [run for run in runs if RunDir(run).measures.exists()]
-    return finished, [run for run in runs if run not in finished]
+def _runs(folder: Path, recipes: Collection[str], set_name: str) -> Iterator[RunDir]:
+    for path in (path for depth in DEPTHS for path in sorted(folder.glob(f"{depth}recipe.yaml"))):
+        settings = read_yaml(path.read_bytes(), str(path))  # not validated: it may be of another version
+        name = str(settings.get("name", "")) if isinstance(settings, dict) else ""
+        run = RunDir(path.parent)
+        if run.state.exists() and (name in recipes or name.rpartition("/")[0] == set_name):
+            yield run
 
 
-def _recipe_name(run: Path) -> str:
-    """The recipe's name, without validating the recipe, which may be of other data and of another version."""
-    recipe = read_yaml(RunDir(run).recipe.read_bytes(), str(RunDir(run).recipe))
-    return str(recipe.get("name", "")) if isinstance(recipe, dict) else ""
+def _downstream_folders(runs: Path) -> dict[Path, list[Path]]:
+    """The finished folders of `rerank` and `answer`, by the ranking that they were made from."""
+    folders: dict[Path, list[Path]] = {}
+    for about in (path for depth in DEPTHS[1:] for path in sorted(runs.glob(f"{depth}about.json"))):
+        if (about.parent / "measures.json").exists() and (ranking := read_json(about).get("ranking")):
+            folders.setdefault(Path(ranking), []).append(about.parent)
+    return folders
 
 
-def group_alike(measured: Sequence[MeasuredRow]) -> list[list[MeasuredRow]]:
-    """Group the rows that share one row of the table.
+class _RunFigures:
+    """The figures of one finished run, called `name`."""
 
-    Trained rows are grouped if they differ by the seed alone, rows without training if their common scores
-    agree.
-    """
-    groups: list[list[MeasuredRow]] = []
-    for row in measured:
-        matches = (
-            group
-            for group in groups
-            if row.config_hash == group[0].config_hash and (row.config_hash or _agree(row, group))
-        )
-        group = next(matches, None)
-        if group is None:
-            groups.append(group := [])
-        group.append(row)
-    return groups
+    def __init__(self, run: RunDir, name: str, recipes: Mapping[str, Recipe]):
+        self.run, self.name, self.recipe = run, name, run.read_recipe()
+        results = read_results(run.folder)
+        self.rows, self.method = results["rows"], results["recipe"].rpartition("/")[2]
+        self.last, self.config = last_stage(self.rows)["row"], results["config_hash"]
+        self.variant = _variant(self.recipe, recipes.get(results["recipe"]))
+
+    def records(
+        self, wanted: Collection[SplitMeasure], folders: Mapping[Path, list[Path]]
+    ) -> Iterator[dict[str, Any]]:
+        columns = self.recipe.final_evaluation.columns.items()
+        prefix = f"{self.last}+"
+        by_index = [row for row in self.rows if row["row"].startswith(prefix)]
+        for row in self.rows:
+            figures = {key: row[column] for key, column in columns if column in row}
+            if row["row"] in (*METHODS, self.last):
+                yield from self._figures(row["row"], Section.RESULTS, "", figures)
+            if by_index and (row["row"] == self.last or row in by_index):
+                index = EXACT_INDEX if row["row"] == self.last else row["row"].removeprefix(prefix)
+                yield from self._figures(self.last, Section.INDEXES, index, figures)
+        for name in [row["row"] for row in self.rows if row["row"] in (*METHODS, self.last)]:
+            yield from self._judged(name, wanted)
+            yield from self._downstream(name, folders)
+        if any(measure == "forgotten" for _, measure in wanted):
+            yield from self._forgetting()
+
+    def _figures(
+        self,
+        row: str,
+        section: Section,
+        part: str,
+        figures: Mapping[SplitMeasure, float],
+        absent: Mapping[SplitMeasure, str] | None = None,
+    ) -> Iterator[dict[str, Any]]:
+        trained = row not in METHODS
+        config = self.config if trained else f"={[(*key, round(of, 6)) for key, of in figures.items()]}"
+        about = (section, METHODS.get(row, self.method), part, config, self.name)
+        about = (*about, self.variant if trained else "")
+        for (split, measure), value in figures.items():
+            yield dict(zip(COLUMNS, (*about, split, measure, value, ""), strict=True))
+        for (split, measure), text in (absent or {}).items():
+            yield dict(zip(COLUMNS, (*about, split, measure, None, text), strict=True))
+
+    def _note(self, text: str) -> dict[str, Any]:
+        return {**dict.fromkeys(COLUMNS, ""), "text": text}
+
+    def _judged(self, row: str, wanted: Collection[SplitMeasure]) -> Iterator[dict[str, Any]]:
+        """Hole rates, and the overlap with BM25's ranking, of the row's rankings of the test splits."""
+        figures: dict[SplitMeasure, float] = {}
+        absent: dict[SplitMeasure, str] = {}
+        for split, measure in wanted:
+            ranking, qrels = self.run.ranking(row, split), self.run.qrels(split)
+            if section_of(measure) is not Section.JUDGED or not (ranking.exists() and qrels.exists()):
+                continue
+            kind, cutoff = measure.split("@")
+            if kind == "Hole":
+                values = holes(read_qrels(qrels), read_run(ranking), [int(cutoff)])
+            elif (bm25 := self.run.ranking(BM25, split)).exists():
+                values = overlap(read_run(ranking), read_run(bm25), read_qrels(qrels), int(cutoff))
+            else:
+                absent[split, measure] = "no BM25 ranking"
+                continue
+            figures[split, measure] = means(values)[measure]
+        yield from self._figures(row, Section.JUDGED, "", figures, absent)
+
+    def _forgetting(self) -> Iterator[dict[str, Any]]:
+        """The only interval of a stage has the stage's name, as an episode in papers."""
+        try:
+            intervals = refresh_intervals(self.run.folder)
+        except ValueError as error:
+            yield self._note(f"no forgetting: {error}")
+            return
+        stages = [interval.since.rpartition("-")[0] for interval in intervals]
+        for stage, interval in zip(stages, intervals, strict=True):
+            part = stage if stages.count(stage) == 1 else f"{interval.since} to {interval.until}"
+            forgotten = {("train", "forgotten"): interval.forgotten}
+            yield from self._figures(self.last, Section.FORGETTING, part, forgotten)
+
+    def _downstream(self, row: str, folders: Mapping[Path, list[Path]]) -> Iterator[dict[str, Any]]:
+        """The figures of folders of `rerank` and `answer` that were made from the row's rankings."""
+        for split in self.recipe.final_evaluation.split:
+            files = [self.run.ranking(row, split), *[self.run.final_run(split)] * (row == self.last)]
+            for file, folder in ((f, made) for f in files for made in folders.get(f.absolute(), ())):
+                about, rows = read_json(folder / "about.json"), read_json(folder / "measures.json")["rows"]
+                if about["ranking_sha256"] != sha256_file(file):
+                    yield self._note(f"skipped: {folder} was made from an earlier {file}")
+                elif reader := about.get("reader"):
+                    for answered in rows:
+                        part = f"{_short(reader['model'])}, first {answered['passages']}"
+                        yield from self._figures(row, Section.ANSWERS, part, {(split, "EM"): answered["EM"]})
+                else:
+                    yield from self._reranked(row, split, _short(about["model"]), rows)
+
+    def _reranked(
+        self, row: str, split: str, model: str, rows: list[dict[str, Any]]
+    ) -> Iterator[dict[str, Any]]:
+        """The ranking before reranking, and each number of reranked documents.
+
+        Milliseconds are those of search and reranking together.
+        """
+        search = next(first for first in rows if first["ranking"] == "first stage").get(MILLISECONDS)
+        for reranked in rows:
+            is_first = reranked["ranking"] == "first stage"
+            figures = {
+                (split, name): value for name, value in reranked.items() if name not in ("ranking", *LATENCY)
+            }
+            if search:
+                figures[split, MILLISECONDS] = search + (0 if is_first else reranked[MILLISECONDS])
+            absent = {} if search else {(split, MILLISECONDS): "search not timed"}
+            part = "" if is_first else f"{model}, {reranked['ranking']}"
+            yield from self._figures(row, Section.RERANKED, part, figures, absent)
 
 
-def _agree(row: MeasuredRow, group: Sequence[MeasuredRow]) -> bool:
-    return all(
-        abs(value - other.figures[key]) <= 1e-6
-        for other in group
-        for key, value in row.figures.items()
-        if key in other.figures
+def _variant(recipe: Recipe, base: Recipe | None) -> str:
+    """How a run's recipe differs from the recipe that expects figures; "" if it does not."""
+    if base is None or not base.expect or recipe.expect == base.expect:
+        return ""
+    old, new = (
+        each.model_dump(mode="json", include={"stages", "encoder", "bm25"}) for each in (base, recipe)
     )
+    differing = [f"{key} {now} instead of {before}" for key, before, now in differences(old, new)]
+    return f"{base.name}: {'; '.join(differing[:SHOWN]) or 'other settings'}"
 
 
-def values_by_column(group: Sequence[MeasuredRow]) -> dict[SplitMeasure, list[float]]:
-    """By split and measure, the values of the rows that have it."""
-    keys = dict.fromkeys(key for row in group for key in row.figures)
-    return {key: [row.figures[key] for row in group if key in row.figures] for key in keys}
+def _short(model: str) -> str:
+    """`MiniLM` of `cross-encoder/MiniLM` and of `/models/MiniLM`."""
+    return model.rstrip("/").rpartition("/")[2]

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from pyserini_ance.recipe.components import similar_name
+from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.runs.provenance import config_hash_of
 from pyserini_ance.runs.run_log import RunLog
 from pyserini_ance.runs.rundir import RunDir
@@ -113,6 +114,26 @@ def last_stage(rows: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
     Its rows by other indexes (`final_evaluation.indexes`) have no training seconds.
     """
     return [row for row in rows if "train seconds" in row][-1]
+
+
+def expected_rows(recipe: Recipe, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The scores that the recipe expects, each beside that of the last stage's `row`; none for a variant."""
+    columns = recipe.final_evaluation.columns
+    figures = [
+        (columns.get((split, name)), value)
+        for split, of in recipe.expect.items()
+        for name, value in of.items()
+    ]
+    return [
+        {
+            row["row"]: column,
+            "expected": value,
+            "measured": row[column],
+            "difference": f"{row[column] - value:+.4f}",
+        }
+        for column, value in figures
+        if column in row
+    ]
 
 
 def seconds_of(rows: Sequence[Mapping[str, Any]]) -> float:

@@ -161,7 +161,7 @@ class GridRuns:
                 source, *overrides, *self._starts_in_grid(name, recipe, known, earlier)
             ).recipe
             # A start from the same recipe's run in this grid makes no variant.
-            return started.model_copy(update={"expect": recipe.expect, "variant_of": recipe.variant_of})
+            return started.model_copy(update={"expect": recipe.expect})
         except (ValueError, FileNotFoundError) as error:
             raise ValueError(f"--grid, {name}: {error}") from None
 

@@ -15,9 +15,8 @@ from pyserini_ance.encoders.dpr_export import is_dpr, to_dpr
 from pyserini_ance.encoders.family import Family
 from pyserini_ance.encoders.load_save import TOWERS, name_origin, read_side_file
 from pyserini_ance.encoders.sentence_transformers_export import write_sentence_transformers
-from pyserini_ance.evaluation.expected import expectation
 from pyserini_ance.evaluation.legends import table_with_legend
-from pyserini_ance.evaluation.tables import BM25, HYBRID, SECONDS, UNTRAINED, last_stage
+from pyserini_ance.evaluation.tables import BM25, HYBRID, SECONDS, UNTRAINED, expected_rows, last_stage, table
 from pyserini_ance.pipeline.final_evaluator import FinalEvaluator, extra_columns, measure_columns
 from pyserini_ance.recipe.evaluation_settings import FinalEvaluation
 from pyserini_ance.recipe.models import Recipe
@@ -171,8 +170,9 @@ class Results:
 
     def as_text(self) -> str:
         """The results table, the last stage next to the expected figures, and the search command."""
-        expected = expectation(self.recipe, last_stage(self.rows))
-        return results_text(self.as_json(), self.recipe.final_evaluation, expected)
+        return results_text(
+            self.as_json(), self.recipe.final_evaluation, _expectation(self.recipe, self.rows)
+        )
 
 
 def results_text(values: Mapping[str, Any], settings: FinalEvaluation, expected: str) -> str:
@@ -202,10 +202,16 @@ def text_of_run(run: RunDir) -> str:
     """
     values = read_json(run.measures)
     try:
-        expected = expectation(run.read_recipe(), last_stage(values["rows"]))
+        expected = _expectation(run.read_recipe(), values["rows"])
     except ValueError as error:
         expected = f"without the figures that the recipe expects: {error}"
     return results_text(values, run.read_final_evaluation(), expected)
+
+
+def _expectation(recipe: Recipe, rows: Sequence[dict[str, Any]]) -> str:
+    """A table of the expected figures beside those of the last stage; "" if nothing is expected."""
+    expected = expected_rows(recipe, last_stage(rows))
+    return table(expected, list(expected[0])) if expected else ""
 
 
 def _below_untrained(rows: Sequence[dict[str, Any]], measure: str) -> list[str]:

@@ -12,7 +12,6 @@ from pyserini_ance.pipeline.initial_weights import NoRun, StageUnfinished, find_
 from pyserini_ance.pipeline.preparation import check_tools, recipe_data
 from pyserini_ance.recipe.init_from import InitFrom
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.variant import describe_variant
 from pyserini_ance.runs.provenance import RUNTIME_KEYS, source_run
 from pyserini_ance.runs.rundir import RunDir, load_recipe
 from pyserini_ance.storage.publish import is_complete
@@ -135,8 +134,8 @@ def inherit(required: Recipe, recipe: Recipe, as_in_file: Recipe | None) -> Reci
         keys = type(required.data).model_fields
         in_data = _overridden(required.data, recipe.data, as_in_file.data, keys)
         changed["data"] = required.data.model_copy(update=in_data)
-    if variant := describe_variant(required.model_copy(update=changed), required):
-        changed |= {"expect": {}, "variant_of": variant}
+        if in_data.keys() - {"folder"}:  # the expected figures are of other data
+            changed["expect"] = {}
     return Recipe.model_validate(required.model_copy(update=changed).model_dump(mode="json"))
 
 

@@ -134,7 +134,7 @@ def naming_own(component: Component, method: str) -> Iterator[None]:
         raise
 
 
-# By recipe key, the package whose modules are the kinds of component, and their base class or classes; by name,
+# By recipe key: the package whose modules are the kinds of component, and the base classes of these; by name,
 # as importing them imports torch.
 COMPONENT_GROUPS = {
     "data": ("pyserini_ance.data.formats", "pyserini_ance.data.formats.format.Format"),

@@ -14,6 +14,7 @@ from pyserini_ance.recipe.components import Component, Settings, component_class
 from pyserini_ance.recipe.evaluation_settings import PER_SPLIT_KEYS
 from pyserini_ance.recipe.find import find_recipe
 from pyserini_ance.recipe.models import Recipe
+from pyserini_ance.recipe.variant import differences
 
 # Keys whose mappings merge even if their `kind` differs: it does not change the meaning of their other keys.
 SAME_KEYS = {"lr_schedule"}
@@ -24,10 +25,10 @@ NULLABLE = {
     ("teachers",): "A teacher needs `after` and `negatives`",
     ("data", "splits"): "A split that the data lacks is left out of `splits`",
 }
-# Overrides under which `expect` still holds: chance, machine, paths, and which splits and measures are shown.
+# `expect` holds if overrides change nothing but these: chance, machine, paths, shown splits and measures.
 KEEPS_EXPECT = (
-    *("name=", "description=", "seed=", "device=", "threads=", "precision=", "cache=", "log_with"),
-    *("encoding", "refresher", "retention", "data.folder=", "bm25.index=", "bm25.threads="),
+    *("name", "description", "expect", "seed", "device", "threads", "precision", "cache", "log_with"),
+    *("encoding", "refresher", "retention", "data.folder", "bm25.index", "bm25.threads"),
     *("final_evaluation.split", "final_evaluation.measures", "final_evaluation.query_measures"),
 )
 SHOWN_CHARACTERS = 200
@@ -46,7 +47,7 @@ def load(name: str | Path, *overrides: str) -> LoadedRecipe:
 
     `extends:` names files in the same folder (or any recipe); mappings merge, anything else replaces, and
     null removes an inherited stage, teacher or split. `stage_defaults:` gives defaults to each stage.
-    `expect` is not inherited, and overrides other than KEEPS_EXPECT drop it. Settings under
+    `expect` is not inherited, and overrides of other keys than KEEPS_EXPECT drop it. Settings under
     `final_evaluation` for splits that the data lacks and that are not evaluated are dropped as well.
     Raises ValueError naming key and value, and the files and overrides that were merged.
     """
@@ -54,8 +55,11 @@ def load(name: str | Path, *overrides: str) -> LoadedRecipe:
     files: list[Path] = []
     splits: set[str] = set()
     raw = _read_chain(path, files, splits, ())
+    in_file = _copy(raw)
     for override in overrides:
         _apply(raw, override)
+    empty: dict = {"bm25": {}, "final_evaluation": {}}
+    keeps_expect = all(key.startswith(KEEPS_EXPECT) for key, *_ in differences(empty | in_file, empty | raw))
     raw.setdefault("name", f"{path.resolve().parent.name}/{path.stem}")
     _fill_stage_defaults(raw)
     _drop_replaced_splits(raw, splits)
@@ -63,8 +67,7 @@ def load(name: str | Path, *overrides: str) -> LoadedRecipe:
     overridden = f", with {' '.join(overrides)}" if overrides else ""
     with _explained(f"recipe {path}", bases + overridden):
         recipe = Recipe.model_validate(raw)
-    is_variant = not all(override.startswith(KEEPS_EXPECT) for override in overrides)
-    if is_variant and not any(override.startswith("expect") for override in overrides):
+    if not keeps_expect:
         recipe = recipe.model_copy(update={"expect": {}})
     vars(recipe)["file"] = path.resolve()  # a cached property, not a setting
     return LoadedRecipe(recipe, tuple(files))

@@ -194,8 +194,6 @@ class Recipe(Settings):
     """Published or earlier scores of the last stage's result, by split and measure; the results table
     compares with them. They hold for this recipe: a variant of it, by overrides or `extends`, has none of
     them, unless it differs only in chance, machine, numerics or paths of data."""
-    variant_of: str = ""
-    """Written when overrides have dropped `expect`: the recipe that has the figures, and what differs."""
 
     @cached_property
     def file(self) -> Path | None:

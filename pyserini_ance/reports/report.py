@@ -5,10 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pyserini_ance.evaluation.expected import expected_rows
 from pyserini_ance.evaluation.legends import legend
 from pyserini_ance.evaluation.significance import Difference
-from pyserini_ance.evaluation.tables import SECONDS, last_stage
+from pyserini_ance.evaluation.tables import SECONDS, expected_rows, last_stage
 from pyserini_ance.recipe.load import dump
 from pyserini_ance.recipe.stage import Stage
 from pyserini_ance.recipe.teacher_training import TrainedTeacher
@@ -76,7 +75,6 @@ def _what_was_run(history: RunHistory) -> Section:
         html.definitions(
             {
                 "recipe": recipe.name + (f": {recipe.description}" if recipe.description else ""),
-                "variant of": recipe.variant_of,
                 "command": environment.get("command", started) + (f"; resumed {resumes} x" * bool(resumes)),
                 "folder": str(run.folder),
                 "seed": str(recipe.seed),
@@ -167,11 +165,10 @@ def _results(run: RunDir, history: RunHistory, results: Mapping[str, Any] | None
     section.add(html.table(rows, columns, result), html.legend_list(legend_lines(columns)))
     section.add(*(html.paragraph(warning, "warning") for warning in results.get("warnings", ())))
 
-    expected, expected_columns, sentence = expected_rows(history.recipe, last_stage(rows))
-    if expected:
-        section.add(html.subheading("Expected and measured"), html.table(expected, expected_columns))
+    if expected := expected_rows(history.recipe, last_stage(rows)):
+        section.add(html.subheading("Expected and measured"), html.table(expected, list(expected[0])))
     else:
-        section.add(html.paragraph(sentence or "The recipe expects no scores.", "note"))
+        section.add(html.paragraph("The recipe expects no scores, or is changed.", "note"))
     others = [row["row"] for row in rows if row["row"] != result]
     section.add(*_tested_in_run(run, result, others))
     return section

@@ -80,10 +80,7 @@ def test_expected_figures_follow_the_table():
 
 
 def test_a_variant_has_no_expected_figures():
-    """Of demo/ance, and so has a run that starts from a run with other settings."""
-    lines = result("encoder.projection=64").as_text().splitlines()
-    assert lines[9] == "no expectation for this variant of demo/ance: encoder.projection 64 instead of null"
-    assert not any("expected" in line for line in lines)
+    assert "expected" not in result("encoder.projection=64").as_text()
 
 
 def test_the_record_says_which_recipe_and_measures():

@@ -2,10 +2,10 @@ from collections import Counter
 
 import pytest
 
+from benchmarks.papers.published import read_published
 from pyserini_ance.recipe.find import GRIDS, SHIPPED, shipped
 from pyserini_ance.recipe.grid_spec import Grid, labels_of
 from pyserini_ance.recipe.load import dump, load
-from pyserini_ance.recipe.published_figures import read_published
 
 
 def test_a_grid_is_the_product_of_its_arguments_in_order():

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
+from benchmarks.papers.published import read_published, section_of
 from pyserini_ance.encoders.saved_settings import MAY_DIFFER
 from pyserini_ance.recipe.find import SHIPPED, shipped
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.recipe.models import Recipe
-from pyserini_ance.recipe.published_figures import read_published, section_of
 
 PUBLISHED = {path.parent.name: read_published(path.parent).rows for path in SHIPPED.glob("*/_published.yaml")}
 RECIPES = [name for name in shipped() if name.split("/")[0] in PUBLISHED]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers.finished_run import finished
 
-from benchmarks.papers.published_tables import PublishedTable
+from benchmarks.papers.tables import read_tables
 from pyserini_ance.recipe.load import dump, load
 from pyserini_ance.runs.rundir import RunDir
 from pyserini_ance.storage.files import sha256_file, write_json
@@ -59,7 +59,7 @@ def run(folder, tmp_path) -> RunDir:
 
 def tables(folder: Path, run: RunDir) -> dict[str, list[list[str]]]:
     """The cells of the tables by heading; that of the notes has lines."""
-    texts = PublishedTable.of(str(folder), run.folder.parent).as_markdown().split("\n\n")
+    texts = read_tables(str(folder), run.folder.parent).as_markdown().split("\n\n")
     found = {}
     for heading, text in zip(["", *texts], texts, strict=False):
         if text.startswith("|"):

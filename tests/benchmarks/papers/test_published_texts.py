@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import pytest
 
+from benchmarks.papers.published import PublishedRow, read_published
 from pyserini_ance.recipe.find import SHIPPED
-from pyserini_ance.recipe.published_figures import PublishedRow, read_published
 
 SETS = ("msmarco-passage", "msmarco-doc", "nq", "triviaqa")  # openqa-multi has rows of the last two again
 TEXTS = {
