@@ -101,17 +101,12 @@ def build_optimizer(module: nn.Module, settings: Optimizer) -> torch.optim.Optim
         {"params": [p for p in trained if p.ndim > 1], "weight_decay": settings.weight_decay},
         {"params": [p for p in trained if p.ndim <= 1], "weight_decay": 0.0},
     ]
-    return OPTIMIZERS[settings.kind](
-        groups, lr=settings.learning_rate, betas=settings.betas, eps=settings.eps
-    )
+    return OPTIMIZERS[settings.kind](groups, lr=settings.learning_rate)
 
 
 def learning_rate(stage: Stage, step: int) -> float:
     """Return the rate of step `step` (from 0): linear warm-up from 0, then decay to 0 at the schedule's
-    horizon.
-
-    With cycles, the schedule starts again every `cycle_steps`.
-    """
+    horizon."""
     rate, schedule, position = stage.optimizer.learning_rate, stage.lr_schedule, stage.schedule_step(step)
     if position < schedule.warmup_steps:
         return rate * position / schedule.warmup_steps
@@ -141,11 +136,10 @@ def update_weights(
 def warmup_hint(name: str, stage: Stage) -> str | None:
     """The advice for a stage that ends before its learning rate has risen; None for others.
 
-    A schedule with a length of its own (`total_steps`, `cycle_steps`) reaches beyond the stage on purpose.
+    A schedule with a length of its own (`total_steps`) reaches beyond the stage on purpose.
     """
     schedule, last = stage.lr_schedule, stage.steps - 1
-    has_own_length = schedule.total_steps or schedule.cycle_steps
-    if has_own_length or stage.schedule_step(last) >= schedule.warmup_steps:
+    if schedule.total_steps or stage.schedule_step(last) >= schedule.warmup_steps:
         return None
     return (
         f"stage {name} ends within its warm-up: {stage.steps} steps, lr_schedule.warmup_steps "

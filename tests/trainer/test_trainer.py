@@ -205,10 +205,7 @@ def everything(made: Training) -> list[dict]:
 
 
 EVERY = {"every_steps": 4}
-LAMB = {
-    "optimizer": {"kind": "lamb", "learning_rate": 1e-3},
-    "lr_schedule": {"warmup_steps": 2, "cycle_steps": 4},
-}
+LAMB = {"optimizer": {"kind": "lamb", "learning_rate": 1e-3}, "lr_schedule": {"warmup_steps": 2}}
 
 
 def promoting(folder: Path) -> dict:
