@@ -217,9 +217,8 @@ class Snapshot(CheckpointVectors):
             settings.search,
             self.device,
             self.world,
-            settings.documents_per_block,
-            settings.memory_gib,
-            is_repeated,
+            memory_gib=settings.memory_gib,
+            is_repeated=is_repeated,
         )
 
     def static_index(self, index: str, seed: int) -> Searcher:
