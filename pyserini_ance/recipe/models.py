@@ -239,8 +239,16 @@ class Recipe(Settings):
     @field_validator("stages", "teachers")
     @classmethod
     def check_names(cls, named: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+        """Names are good names of files, and mean nothing else."""
+        noun = (info.field_name or "").removesuffix("s")
         for name in named:
-            _check_name((info.field_name or "").removesuffix("s"), name)
+            is_reserved = name in RESERVED_NAMES or name.startswith(START_PREFIX)
+            if is_reserved or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
+                reserved = ", ".join([*sorted(RESERVED_NAMES), f"{START_PREFIX}..."])
+                raise ValueError(
+                    f"{noun} name {name!r}: use small letters, digits and single dashes, and none of "
+                    f"{reserved}"
+                )
         return named
 
     @field_validator("stages")
@@ -252,7 +260,14 @@ class Recipe(Settings):
         for name, stage in stages.items():
             start = stage.init_from
             if isinstance(start, InitFrom) and not start.is_external and start.stage not in earlier:
-                problems.append(_no_earlier_stage(name, start.stage or "", earlier))
+                choices = (
+                    f"earlier stages: {', '.join(earlier)}" if earlier else "no stage comes before this one"
+                )
+                near = did_you_mean(start.stage or "", earlier)
+                message = f"no stage {start.stage!r} before {name!r}{near}; {choices}"
+                error = PydanticCustomError("no_stage", "{message}", {"message": message})
+                key = (name, "init_from", "stage")
+                problems.append(InitErrorDetails(type=error, loc=key, input=start.stage))
             earlier.append(name)
         if problems:
             raise ValidationError.from_exception_data(cls.__name__, problems)
@@ -282,23 +297,3 @@ class Recipe(Settings):
         """The stage that the recipe lists before stage `name`; None before the first."""
         names = list(self.stages)
         return names[names.index(name) - 1] if name != names[0] else None
-
-
-def _check_name(noun: str, name: str) -> None:
-    """Raise ValueError for a name that is no good name of files, or that means something else."""
-    is_reserved = name in RESERVED_NAMES or name.startswith(START_PREFIX)
-    if is_reserved or not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", name):
-        reserved = ", ".join([*sorted(RESERVED_NAMES), f"{START_PREFIX}..."])
-        raise ValueError(
-            f"{noun} name {name!r}: use small letters, digits and single dashes, and none of {reserved}"
-        )
-
-
-def _no_earlier_stage(name: str, start: str, earlier: list[str]) -> InitErrorDetails:
-    choices = f"earlier stages: {', '.join(earlier)}" if earlier else "no stage comes before this one"
-    message = f"no stage {start!r} before {name!r}{did_you_mean(start, earlier)}; {choices}"
-    return InitErrorDetails(
-        type=PydanticCustomError("no_stage", "{message}", {"message": message}),
-        loc=(name, "init_from", "stage"),
-        input=start,
-    )
