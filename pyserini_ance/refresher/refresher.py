@@ -39,8 +39,7 @@ from pyserini_ance.runs.generation import (
     table_name,
 )
 from pyserini_ance.runs.rundir import RunDir
-from pyserini_ance.storage.lease import leased
-from pyserini_ance.storage.publish import is_complete
+from pyserini_ance.storage.publish import is_complete, leased
 
 
 class CheckpointRemoved(FileNotFoundError):
@@ -239,7 +238,7 @@ class Refresher:
         folder = request.folder(self.run)
         self.report(f"{request.kind} of {folder.name}")
         if is_complete(folder):
-            leases.enter_context(leased(folder, f"read to make its {PRODUCT_NAMES[request.kind]}"))
+            leases.enter_context(leased(folder))
         return is_complete(folder)
 
     def _lease_vectors(self, leases: ExitStack, request: RefreshRequest, snapshot: Snapshot) -> None:
@@ -248,10 +247,10 @@ class Refresher:
 
         def lease() -> None:
             folder.parent.mkdir(exist_ok=True)
-            leases.enter_context(leased(folder, f"read to make a {PRODUCT_NAMES[request.kind]}"))
+            leases.enter_context(leased(folder))
 
         self.world.on_main(lease)
 
     def _lease_tables(self, leases: ExitStack, folder: Path) -> bool:
-        leases.enter_context(leased(folder, "compared with new tables"))
+        leases.enter_context(leased(folder))
         return is_complete(folder)

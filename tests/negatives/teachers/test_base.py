@@ -133,7 +133,7 @@ def test_runs_that_score_the_same_pairs_at_once_disturb_none(tmp_path):
     """Blocks of two runs overlap, as both have found nothing in the cache before; one was killed midway."""
     one, other = PairCache(tmp_path, World()), PairCache(tmp_path, World())
     one.add(np.array([1, 2]), np.array([0.1, 0.2], np.float32))
-    (tmp_path / ".abc.npy.1@host.tmp").write_bytes(b"half a block")
+    (tmp_path / ".abc.npy.unfinished").write_bytes(b"half a block")
     other.add(np.array([2, 3]), np.array([0.2, 0.3], np.float32))
     found = one.find(np.array([3, 2, 1, 2]))
     np.testing.assert_array_equal(found, np.array([0.3, 0.2, 0.1, 0.2], np.float32))
