@@ -23,9 +23,7 @@ def main(arguments: list[str] | None = None) -> None:
     console.log_to_stderr()
     from benchmarks.papers.studies.studied_run import NotInstalled, NotKept, StudiedRun, StudySettings
     from pyserini_ance.distributed.process_group import device_of
-    from pyserini_ance.reports.report_plots import check_installed
 
-    check_installed()
     output = args.output or options.output_folder(args.runs[0] / OUTPUT if len(args.runs) == 1 else OUTPUT)
     names = STUDIES if args.study == ALL else [args.study]
     for name in names:
