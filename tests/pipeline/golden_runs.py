@@ -80,7 +80,7 @@ RUNS = {
     "roberta-ance": (
         "demo/ance",
         f"{DEMO} {LAST} {SHORT_ANCE} encoder.kind=roberta_ance encoder.model={{roberta}} "
-        "encoder.pooling=cls encoder.normalize=false encoder.layers=null",
+        "encoder.head=new encoder.pooling=cls encoder.normalize=false encoder.layers=null",
     ),
     "answers": (
         "samples/nq",
