@@ -8,7 +8,7 @@ the gradients of the texts that it encoded.
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,7 +28,6 @@ from pyserini_ance.trainer.batch import Batch
 from pyserini_ance.trainer.dropout import recomputes, reproducible_dropout
 from pyserini_ance.trainer.frozen_documents import FrozenDocuments
 
-LastBackward = Callable[[], AbstractContextManager]  # `GradientSum.last_backward`
 # Tokens of a chunk unless a recipe says otherwise: RoBERTa-base keeps 13 GiB of them in bf16. They are
 # several batches of documents, so that the small batch of queries that each chunk adds costs little.
 TOKENS_PER_CHUNK = 32_768
@@ -101,14 +100,12 @@ class ChunkedEncoder:
         vectors = torch.cat([self._run(texts, number, chunk) for number, chunk in enumerate(chunks)])
         return vectors[to_device(self.device, np.argsort(np.concatenate(chunks)))[0]]
 
-    def forward_backward(self, texts: TextBatch, gradients: torch.Tensor, last: LastBackward) -> None:
+    def forward_backward(self, texts: TextBatch, gradients: torch.Tensor) -> None:
         """Encode again, chunk by chunk with the same dropout, and pass `gradients` (U, D) back through each
-        chunk, within `last()` through the last one."""
-        chunks = self._chunks(texts)
-        for number, chunk in enumerate(chunks):
+        chunk."""
+        for number, chunk in enumerate(self._chunks(texts)):
             vectors = self._run(texts, number, chunk)
-            with last() if number == len(chunks) - 1 else nullcontext():
-                vectors.backward(gradients[to_device(self.device, chunk)[0]])
+            vectors.backward(gradients[to_device(self.device, chunk)[0]])
 
     def _chunks(self, texts: TextBatch) -> list[np.ndarray]:
         lengths = texts.lengths()
@@ -148,11 +145,8 @@ class PlainPass:
             for batch, partition, vectors in zip(self.own, self.partitions, self.own_vectors, strict=True)
         }
 
-    def backward(self, loss: torch.Tensor, last: LastBackward = nullcontext) -> None:
-        """Accumulate in the towers the gradients of `loss` that flow through this rank's texts.
-
-        The last backward pass through the towers is made within `last()`.
-        """
+    def backward(self, loss: torch.Tensor) -> None:
+        """Accumulate in the towers the gradients of `loss` that flow through this rank's texts."""
         # There is no graph without a local text or with a frozen tower, and no gradient for a side that the
         # loss does not use.
         pairs = [
@@ -160,8 +154,7 @@ class PlainPass:
             for vectors, gradients in zip(self.own_vectors, self._own_gradients(loss), strict=True)
             if vectors.requires_grad and gradients is not None
         ]
-        with last():
-            torch.autograd.backward([vectors for vectors, _ in pairs], [gradients for _, gradients in pairs])
+        torch.autograd.backward([vectors for vectors, _ in pairs], [gradients for _, gradients in pairs])
 
     def _forward(self) -> list[torch.Tensor]:
         return [self.encoder.forward(texts) for texts in self.own]
@@ -182,15 +175,10 @@ class GradCache(PlainPass):
     respect to the vectors, then encode each chunk again and pass its cached gradients back.
     """
 
-    def backward(self, loss: torch.Tensor, last: LastBackward = nullcontext) -> None:
-        cache = [
-            (texts, gradients)
-            for texts, gradients in zip(self.own, self._own_gradients(loss), strict=True)
-            if len(texts.rows) and gradients is not None and self.encoder.towers.trains(texts.side)
-        ]
-        for number, (texts, gradients) in enumerate(cache):
-            is_last = number == len(cache) - 1
-            self.encoder.forward_backward(texts, gradients, last if is_last else nullcontext)
+    def backward(self, loss: torch.Tensor) -> None:
+        for texts, gradients in zip(self.own, self._own_gradients(loss), strict=True):
+            if len(texts.rows) and gradients is not None and self.encoder.towers.trains(texts.side):
+                self.encoder.forward_backward(texts, gradients)
 
     def _forward(self) -> list[torch.Tensor]:
         with torch.no_grad():
@@ -203,7 +191,7 @@ class EncodedChunk:
     side.
 
     `passages` maps documents to the rows of `vectors["document"]` where documents are split into passages.
-    `share` is the chunk's share of the batch's queries; `is_last`: no chunk of the batch comes after it.
+    `share` is the chunk's share of the batch's queries.
     """
 
     batch: Batch
@@ -211,12 +199,11 @@ class EncodedChunk:
     passages: Passages | None
     share: float
     encoding: PlainPass
-    is_last: bool
 
-    def backward(self, loss: torch.Tensor, last: LastBackward = nullcontext) -> None:
+    def backward(self, loss: torch.Tensor) -> None:
         """Accumulate in the towers the gradients of the chunk's mean `loss`, weighted with its share of the
-        batch. The batch's last backward pass through the towers is made within `last()`."""
-        self.encoding.backward(self.share * loss, last if self.is_last else nullcontext)
+        batch."""
+        self.encoding.backward(self.share * loss)
 
 
 @dataclass(frozen=True)
@@ -248,37 +235,26 @@ class BatchEncoder:
         all queries: the batch is one chunk, and `chunk_queries` makes it go through GradCache. Live sources
         find the positives `known_positives` of queries; None: the judged ones.
         """
-        chunks = self._chunks(batch)
-        for number, chunk in enumerate(chunks):
-            share, is_last = len(chunk.queries) / len(batch.queries), number == len(chunks) - 1
-            yield self._encode_chunk(chunk, share, (*self.key, step, number), known_positives, is_last)
-
-    def _encode_chunk(
-        self,
-        batch: Batch,
-        share: float,
-        key: tuple[int, ...],
-        known_positives: KnownPositives | None,
-        is_last: bool,
-    ) -> EncodedChunk:
-        towers, device = self.encoder.towers, self.encoder.device
-        encoder = ChunkedEncoder(towers, self.autocast, self.tokens_per_batch, device, key, self.world)
-        make_pass = GradCache if self._coupled and self.stage.chunk_queries else PlainPass
-        encoding = make_pass(encoder, self._texts(batch))
-        vectors = dict(encoding.vectors)
-        if self.documents is not None:
-            batch, vectors["document"] = self.documents.add_live_candidates(
-                batch, vectors["query"], share, known_positives
-            )
-        passages = self.data.training_rows_of(batch.unique("document"))[1]
-        return EncodedChunk(batch, vectors, passages, share, encoding, is_last)
+        make_pass = GradCache if self._is_coupled and self.stage.chunk_queries else PlainPass
+        for number, chunk in enumerate(self._chunks(batch)):
+            key, share = (*self.key, step, number), len(chunk.queries) / len(batch.queries)
+            towers, device = self.encoder.towers, self.encoder.device
+            encoder = ChunkedEncoder(towers, self.autocast, self.tokens_per_batch, device, key, self.world)
+            encoding = make_pass(encoder, self._texts(chunk))
+            vectors = dict(encoding.vectors)
+            if self.documents is not None:
+                chunk, vectors["document"] = self.documents.add_live_candidates(
+                    chunk, vectors["query"], share, known_positives
+                )
+            passages = self.data.training_rows_of(chunk.unique("document"))[1]
+            yield EncodedChunk(chunk, vectors, passages, share, encoding)
 
     @property
-    def _coupled(self) -> bool:
+    def _is_coupled(self) -> bool:
         return any(term.in_batch_negatives for term in self.stage.terms.values())
 
     def _chunks(self, batch: Batch) -> list[Batch]:
-        if self._coupled:
+        if self._is_coupled:
             return [batch]
         if self.stage.chunk_queries:  # of each process
             return batch.chunks(self.stage.chunk_queries * self.world.size)
@@ -287,39 +263,28 @@ class BatchEncoder:
     def _within_budget(self, batch: Batch) -> list[Batch]:
         """Split the batch, equally on all processes, until no chunk's texts exceed `tokens_per_chunk` on a
         process; a query with more texts than that is a chunk of its own."""
-        parts = math.ceil(self._padded_tokens(batch) / tokens_per_chunk(self.tokens_per_batch))
+        tokens = 0  # with padding, on the first process, which has the longest texts
+        for texts in self._texts(batch):
+            lengths = np.sort(texts.lengths())[::-1][:: self.world.size]
+            batches = training_batches(lengths, self.tokens_per_batch, self.encoder.device)
+            tokens += sum(len(rows) * int(lengths[rows[0]]) for rows in batches)
+        parts = math.ceil(tokens / tokens_per_chunk(self.tokens_per_batch))
         if parts <= 1 or len(batch.queries) == 1:
             return [batch]
         size = math.ceil(len(batch.queries) / parts)
         return [chunk for part in batch.chunks(size) for chunk in self._within_budget(part)]
 
-    def _padded_tokens(self, batch: Batch) -> int:
-        """Tokens of the batch's texts, with padding, on the first process, which has the longest texts."""
-        setting, device = self.tokens_per_batch, self.encoder.device
-        shares = (np.sort(texts.lengths())[::-1][:: self.world.size] for texts in self._texts(batch))
-        return sum(
-            len(rows) * int(lengths[rows[0]])
-            for lengths in shares
-            for rows in training_batches(lengths, setting, device)
-        )
-
     def _texts(self, batch: Batch) -> list[TextBatch]:
         """Return the texts to encode: queries, and documents (or their passages) unless these are frozen."""
-        texts: list[tuple[Side, TokenStore, np.ndarray]] = [
-            ("query", self.data.queries[self.data.train_split], batch.unique("query"))
-        ]
+        queries, chunk_queries = self.data.queries[self.data.train_split], self.stage.chunk_queries
+        share = chunk_queries / len(batch.queries) if chunk_queries else None
+
+        def texts(side: Side, tokens: TokenStore, rows: np.ndarray) -> TextBatch:
+            per_chunk = None if share is None else math.ceil(share * len(rows))
+            return TextBatch(side, tokens, rows, self.encoder.length_tokens(side), per_chunk)
+
+        own = [texts("query", queries, batch.unique("query"))]
         if self.documents is None:
             rows = self.data.training_rows_of(batch.unique("document"))[0]
-            texts.append(("document", self.data.documents, rows))
-        chunk_queries = self.stage.chunk_queries
-        share = chunk_queries / len(batch.queries) if chunk_queries else None
-        return [
-            TextBatch(
-                side,
-                tokens,
-                rows,
-                self.encoder.length_tokens(side),
-                None if share is None else math.ceil(share * len(rows)),
-            )
-            for side, tokens, rows in texts
-        ]
+            own.append(texts("document", self.data.documents, rows))
+        return own

@@ -15,10 +15,11 @@ from tqdm import tqdm
 
 from pyserini_ance.data.prepared import PreparedData
 from pyserini_ance.distributed.failures import PeerError, uninterrupted
-from pyserini_ance.distributed.gradient_sum import GradientSum
+from pyserini_ance.distributed.gradient_sum import sum_gradients
 from pyserini_ance.distributed.world import World
 from pyserini_ance.encoders.hardware import DTYPES, resolve_precision
 from pyserini_ance.encoders.load_save import load_encoder
+from pyserini_ance.negatives.snapshot import Snapshot
 from pyserini_ance.recipe.models import Recipe
 from pyserini_ance.recipe.refresh_settings import Product
 from pyserini_ance.recipe.stage import Stage
@@ -93,7 +94,17 @@ class StageTrainer:
         if self.stage.trainable == "query_tower":
             self.encoder.untie()
             towers.freeze("document")
-            self.documents = FrozenDocuments.of(recipe, self.stage, data, run, world, source)
+            snapshot = Snapshot(
+                source.encoder,
+                source.weights,
+                data,
+                recipe.encoding,
+                run.scratch,
+                world.device,
+                world,
+                source.document_weights,
+            )
+            self.documents = FrozenDocuments(self.stage, snapshot, recipe.seed)
             seconds = self.documents.seconds
             self.log.metric("documents", stage=name, step=self.progress.step, parts=seconds)
         if world.device == "cpu":
@@ -108,7 +119,6 @@ class StageTrainer:
         self.scaler = torch.amp.GradScaler(device.type) if precision == "fp16" else None
         if resumed.checkpoint or self.stage.keep_optimizer:
             restore_moments(source, self.optimizer, self.scaler)
-        self.gradients = GradientSum(towers.parameters(), world)
         self.checkpoints = StageCheckpoints(
             recipe,
             name,
@@ -189,8 +199,8 @@ class StageTrainer:
             report.add(losses, ignored, chunk.share)
             loss = weighted_sum(self.stage.terms, losses)
             scaled = loss if self.scaler is None else self.scaler.scale(loss)
-            chunk.backward(scaled, self.gradients.last_backward)
-        self.gradients.finish()
+            chunk.backward(scaled)
+        sum_gradients(self.encoder.towers.parameters(), self.world)
         scale = None
         if self.scaler is not None:
             self.scaler.unscale_(self.optimizer)
